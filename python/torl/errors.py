@@ -1,0 +1,37 @@
+"""The errors torl raises.
+
+What a *model* does wrong is data (an `Outcome`, a reward of -1). What the *host* does wrong raises one of
+these, and a training run stops: it never goes on with a broken tool, engine, grader or learner.
+"""
+
+
+class TorlError(Exception):
+    """Base of every error torl raises on purpose; its message says what was wrong, where, and what to do."""
+
+
+class ConfigError(TorlError):
+    """A configuration that cannot be run: unknown key, wrong type, values that contradict each other."""
+
+
+class DataError(TorlError):
+    """A problem file or model directory that cannot be read; names the file, the line and the reason."""
+
+
+class SandboxError(TorlError):
+    """The host side of the sandbox is broken: no guest, a failed self-test, a dead pool."""
+
+
+class EngineError(TorlError):
+    """The inference engine died, refused a request, or did not take new weights."""
+
+
+class RewardError(TorlError):
+    """The grader is broken: its workers cannot be started or die again and again."""
+
+
+class LearnerError(TorlError):
+    """A learner rank died, raised, or did not answer in time; carries the rank's own traceback."""
+
+
+class CheckpointError(TorlError):
+    """A checkpoint that cannot be written or is damaged or incomplete."""

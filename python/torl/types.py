@@ -1,0 +1,185 @@
+"""The words of torl as types: what the parts hand to each other. No torch, no vLLM, no DeepSpeed.
+
+Axis suffix `_T`: the tokens of one trajectory's response, sampled and observed, without the prompt.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Int32Array: TypeAlias = npt.NDArray[np.int32]
+Float32Array: TypeAlias = npt.NDArray[np.float32]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+
+# --- problems ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A question with its reference answer."""
+
+    id: str
+    question: str
+    answer: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A problem in the template of a run, as the tokens the engine is given."""
+
+    problem: Problem
+    token_ids: tuple[int, ...]
+
+
+# --- the sandbox ------------------------------------------------------------------------------------------
+
+
+class OutcomeStatus(StrEnum):
+    """How one run of untrusted code ended. Every member is data for the model, never a host failure."""
+
+    OK = "ok"
+    ERROR = "error"  # an uncaught Python exception, `sys.exit` with a non-zero code included
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    OUTPUT_LIMIT = "output_limit"
+    CRASH = "crash"  # the guest trapped, or its worker died twice on this code
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run did. `stdout` and `stderr` keep what was written before a limit was hit."""
+
+    status: OutcomeStatus
+    stdout: str
+    stderr: str
+    exception_type: str | None  # "ZeroDivisionError"
+    exception_line: str | None  # the last line of the traceback: "ZeroDivisionError: division by zero"
+    traceback: str | None
+    cpu_seconds: float
+    wall_seconds: float
+    peak_memory_bytes: int
+
+    @property
+    def ok(self) -> bool:
+        return self.status is OutcomeStatus.OK
+
+
+# --- the engine -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParameters:
+    """How one turn is sampled. `temperature == 0` is greedy."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTokens:
+    """One piece of a turn's stream, in order.
+
+    `logprobs[i]` is the engine's own log-probability of `token_ids[i]` after temperature.
+    `finish_reason` is None until the last piece, then "stop" (end-of-sequence token, which is the last of
+    the ids) or "length" (`max_tokens` reached). `cached_tokens` is known on the first piece of a turn.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    policy_version: int
+    finish_reason: str | None = None
+    cached_tokens: int = 0
+
+
+# --- trajectories -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One execution inside a trajectory."""
+
+    code: str
+    outcome: Outcome
+    observation: str  # the text spliced in, fences included
+    start: int  # index in the response of the first observation token
+    stop: int  # one past the last
+    wait_seconds: float  # how long the episode waited for the outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One generation up to a stop: the sampled tokens [start, stop) of the response."""
+
+    start: int
+    stop: int
+    cached_tokens: int
+
+
+class FinishReason(StrEnum):
+    """Why an episode ended."""
+
+    STOP = "stop"  # the model sampled its end-of-sequence token
+    LENGTH = "length"  # the response reached its token limit
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """The record of one episode. The four `_T` arrays have one entry for each response token.
+
+    On observed tokens `loss_mask_T` is False, `rollout_logprobs_T` is 0 and `policy_versions_T` is -1.
+    """
+
+    prompt: Prompt
+    group: str  # equal for the trajectories that are compared with each other: "step/problem"
+    sample: int  # index in the group
+    token_ids_T: Int32Array
+    loss_mask_T: BoolArray
+    rollout_logprobs_T: Float32Array
+    policy_versions_T: Int32Array
+    turns: tuple[Turn, ...]
+    tool_calls: tuple[ToolCall, ...]
+    finish_reason: FinishReason
+    text: str  # the whole response, observations included
+    sampled_text: str  # sampled tokens only; observations are replaced by one newline
+    seconds: float
+
+    def __len__(self) -> int:
+        return len(self.token_ids_T)
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """What the grader says of one trajectory."""
+
+    reward: float
+    correct: bool
+    answer: str | None  # the last sampled \\boxed{...}, or None
+    failure: str | None = None  # "timeout" or "error": the grader could not decide; counts as not correct
+
+
+# --- learning ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSample:
+    """A trajectory as the learner sees it: tokens, mask, behaviour, advantage. Nothing about tools.
+
+    All arrays run over prompt + response; the mask is False on the prompt and on observations, and
+    `advantages` and `rollout_logprobs` are 0 there.
+    """
+
+    token_ids: Int32Array
+    loss_mask: BoolArray
+    rollout_logprobs: Float32Array
+    advantages: Float32Array
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
