@@ -1,0 +1,254 @@
+"""The configuration of a run: one tree of frozen, validated models, a docstring for every field.
+
+Sizes carry their unit in the name. Paths beginning with `torl:` name files inside the package.
+`torl.settings` reads the tree from TOML and the command line.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+PositiveInt = Annotated[int, Field(gt=0)]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Precision = Literal["float32", "bfloat16"]
+
+
+class Section(BaseModel):
+    """Base of every section: immutable, no unknown keys, field descriptions taken from the docstrings below it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class RunConfig(Section):
+    """What this run is called, where it writes, how long it goes on."""
+
+    directory: Path
+    """Directory that holds everything the run writes."""
+    seed: NonNegativeInt = 0
+    """Seed from which every other seed of the run is derived."""
+    steps: PositiveInt
+    """Number of optimizer steps."""
+    resume: bool = False
+    """Go on from the last checkpoint in `directory`; without it a directory that holds a run is refused."""
+
+
+class ModelConfig(Section):
+    """The policy to train."""
+
+    path: str
+    """Directory of a Hugging Face causal language model with its tokenizer."""
+    attention: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
+    """Attention implementation of the learner; rows are packed, so it must keep samples apart by position ids."""
+
+
+class DataConfig(Section):
+    """The problems."""
+
+    train: str
+    """Problem file to train on (.jsonl, .json or .parquet)."""
+    evaluation: dict[str, str] = {}
+    """Problem files to evaluate on, by the name they get in the metrics."""
+    template: Literal["torl", "none"] = "torl"
+    """Prompt template."""
+    max_prompt_tokens: PositiveInt = 400
+    """Problems whose prompt is longer are dropped and counted."""
+
+
+class RolloutConfig(Section):
+    """How episodes are played."""
+
+    prompts_per_step: PositiveInt = 128
+    """Prompts in one training step."""
+    samples_per_prompt: PositiveInt = 16
+    """Trajectories for each prompt: the size of a group."""
+    max_response_tokens: PositiveInt = 3072
+    """Limit on the tokens of a response, sampled and observed together."""
+    temperature: NonNegativeFloat = 1.0
+    """Sampling temperature; 0 is greedy."""
+    top_p: Share = 1.0
+    """Nucleus sampling mass; the trainer's log-probabilities are exact only at 1."""
+    max_tool_calls: NonNegativeInt = 1
+    """Tool calls an episode may make (C). After the last the marker is plain text; 0 trains without the tool."""
+    error_observation: Literal["last_line", "traceback", "tagged", "hidden"] = "last_line"
+    """What the model sees of an exception: its last line, the traceback, the last line in <error> tags, or nothing."""
+    max_observation_characters: PositiveInt = 256
+    """Longer observations keep their head and tail, half of this each, with "..." between."""
+    max_concurrent_episodes: PositiveInt = 1024
+    """Episodes in flight at once."""
+
+
+class EngineConfig(Section):
+    """The inference engine (vLLM)."""
+
+    dtype: Precision = "bfloat16"
+    """Precision of the engine's weights."""
+    tensor_parallel: PositiveInt = 1
+    """Devices that share one engine's weights."""
+    memory_share: Share = 0.85
+    """Share of a GPU's memory the engine may use. Not used on a CPU."""
+    cpu_cache_gib: PositiveInt = 1
+    """Size of the KV cache on a CPU, in GiB. Not used on a GPU."""
+    cpu_threads: PositiveInt | None = None
+    """Compute threads of the engine on a CPU; all cores of the machine when unset."""
+    max_sequences: PositiveInt = 1024
+    """Sequences the engine batches at once."""
+    enforce_eager: bool = False
+    """Do not compile or capture graphs: slower steps, a faster start. Always so on a CPU."""
+    sleep_while_learning: bool = False
+    """Free the engine's GPU memory while the learner trains (engine and learner share the GPUs)."""
+    verify_weights: bool = False
+    """Compare checksums of the weights on both sides of every transfer."""
+
+
+class SandboxConfig(Section):
+    """The interpreter that runs the model's code."""
+
+    workers: PositiveInt | None = None
+    """Worker processes; one for each core when unset."""
+    cpu_seconds: PositiveFloat = 10.0
+    """CPU time one run may use before it ends as a time-out."""
+    wall_seconds: PositiveFloat = 60.0
+    """Wall-clock deadline behind the CPU limit; its worker is killed and replaced."""
+    memory_mib: PositiveInt = 512
+    """Memory of one run, in MiB, the interpreter's own 81 MiB included."""
+    output_kib: PositiveInt = 1024
+    """Bytes of stdout and stderr together that one run may write, in KiB."""
+
+    @model_validator(mode="after")
+    def _deadlines_in_order(self) -> Self:
+        if self.wall_seconds < self.cpu_seconds:
+            raise ValueError("wall_seconds must not be shorter than cpu_seconds")
+        return self
+
+
+class RewardConfig(Section):
+    """The outcome reward."""
+
+    correct: float = 1.0
+    """Reward of a correct final answer."""
+    wrong: float = -1.0
+    """Reward of a wrong or missing final answer."""
+    timeout_seconds: PositiveFloat = 2.0
+    """Time the grader may spend on one pair of answers."""
+    workers: PositiveInt = 2
+    """Grader processes."""
+
+
+class AlgorithmConfig(Section):
+    """From rewards to the loss."""
+
+    estimator: Literal["grpo", "dr_grpo", "rloo"] = "grpo"
+    """Advantage estimator."""
+    clip_low: NonNegativeFloat = 0.2
+    """Lower clip range of the probability ratio: 1 - clip_low."""
+    clip_high: NonNegativeFloat = 0.2
+    """Upper clip range of the probability ratio: 1 + clip_high."""
+    dual_clip: Annotated[float, Field(gt=1)] | None = None
+    """Bound on the ratio for negative advantages (c of dual-clip PPO); off when unset."""
+    importance_cap: Annotated[float, Field(gt=0)] | None = None
+    """Cap of the truncated importance weight between trainer and engine (TIS); off when unset."""
+    drop_uniform_groups: bool = True
+    """Leave out groups whose rewards are all equal: their advantages are zero and only cost compute."""
+
+
+class LearnerConfig(Section):
+    """The DeepSpeed learner."""
+
+    ranks: PositiveInt = 1
+    """Learner processes: one for each GPU, any number on a CPU. Ignored under torchrun."""
+    cpu_threads: PositiveInt | None = None
+    """Compute threads of each rank; the cores divided by the ranks when unset."""
+    zero_stage: Literal[0, 1, 2, 3] = 2
+    """ZeRO stage: what the ranks share among them (optimizer, gradients, parameters)."""
+    dtype: Precision = "bfloat16"
+    """Precision of forward and backward."""
+    learning_rate: PositiveFloat = 1e-6
+    """Peak learning rate."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Learning rate after the warm-up: constant, or decayed to zero at the last step."""
+    warmup_steps: NonNegativeInt = 0
+    """Steps of linear warm-up."""
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    """AdamW's decay rates."""
+    weight_decay: NonNegativeFloat = 0.01
+    """AdamW's weight decay."""
+    gradient_clip: PositiveFloat = 1.0
+    """Largest global gradient norm."""
+    row_tokens: PositiveInt = 4096
+    """Tokens of one packed row, the unit of forward and backward; raised to the longest sample."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass: less memory, a third more compute."""
+    offload_optimizer: bool = False
+    """Keep the optimizer's state in CPU memory."""
+    offload_parameters: bool = False
+    """Keep the parameters in CPU memory (ZeRO-3 only)."""
+    timeout_seconds: PositiveFloat = 1800.0
+    """Longest wait for any answer of a rank before the run stops."""
+
+    @model_validator(mode="after")
+    def _offload_needs_stage_three(self) -> Self:
+        if self.offload_parameters and self.zero_stage != 3:
+            raise ValueError("offload_parameters needs zero_stage = 3")
+        return self
+
+
+class EvaluationConfig(Section):
+    """Measuring on the evaluation sets during the run."""
+
+    every_steps: NonNegativeInt = 4
+    """Evaluate after every this many steps, and before the first and after the last; 0 only before and after."""
+    max_problems: PositiveInt | None = None
+    """Use only the first problems of each set; all when unset."""
+    samples: PositiveInt = 1
+    """Trajectories for each problem at `temperature`."""
+    temperature: NonNegativeFloat = 0.0
+    """Sampling temperature; 0 is greedy, pass@1."""
+    max_tool_calls: NonNegativeInt | None = None
+    """Tool calls an episode may make; the rollout's when unset."""
+
+
+class CheckpointConfig(Section):
+    """What is kept on disk."""
+
+    every_steps: NonNegativeInt = 20
+    """Write a checkpoint after every this many steps, and after the last; 0 only after the last."""
+    keep: PositiveInt = 2
+    """Checkpoints kept; older ones are removed once a newer one is complete."""
+
+
+class ControlConfig(Section):
+    """Control experiments: each cuts one causal link on purpose, and a run with it must not learn to use the tool."""
+
+    shuffle_observations: bool = False
+    """Answer every tool call with the outcome of another episode's call."""
+    shuffle_rewards: bool = False
+    """Permute the rewards between the trajectories of a step."""
+
+
+class TrainConfig(Section):
+    """A whole training run."""
+
+    run: RunConfig
+    model: ModelConfig
+    data: DataConfig
+    rollout: RolloutConfig = RolloutConfig()
+    engine: EngineConfig = EngineConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    reward: RewardConfig = RewardConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    learner: LearnerConfig = LearnerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    control: ControlConfig = ControlConfig()
+
+    @model_validator(mode="after")
+    def _groups_carry_a_signal(self) -> Self:
+        if self.rollout.samples_per_prompt == 1 and self.algorithm.estimator == "rloo":
+            raise ValueError("algorithm.estimator = 'rloo' needs rollout.samples_per_prompt of at least 2")
+        if self.rollout.temperature == 0:
+            raise ValueError("rollout.temperature must be above 0 for training: greedy samples of a prompt are all equal")
+        return self
