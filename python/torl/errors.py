@@ -33,5 +33,9 @@ class LearnerError(TorlError):
     """A learner rank died, raised, or did not answer in time; carries the rank's own traceback."""
 
 
+class WeightTransferError(TorlError):
+    """New weights did not reach the engine: a peer is gone or silent, or a checksum differs."""
+
+
 class CheckpointError(TorlError):
     """A checkpoint that cannot be written or is damaged or incomplete."""
