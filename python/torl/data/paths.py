@@ -1,0 +1,34 @@
+"""Where a path of the configuration lies: on disk, or inside the package."""
+
+from importlib import resources
+from pathlib import Path
+
+from torl.errors import DataError
+
+PACKAGE_PREFIX = "torl:"
+
+
+def resolve_path(path: str | Path) -> Path:
+    """Return the existing file or directory that `path` names.
+
+    `torl:demo/problems/train.jsonl` names a file inside the installed package; anything else is a path of
+    the file system, relative to the working directory, with `~` for the home directory.
+
+    Raises:
+        DataError: nothing lies there, a package path leaves the package, or the package is a zip archive.
+    """
+    text = str(path)
+    if not text.startswith(PACKAGE_PREFIX):
+        located = Path(text).expanduser()
+    else:
+        package = resources.files("torl")
+        if not isinstance(package, Path):
+            raise DataError(f"{text}: files inside the package need torl to be installed unpacked, not as an archive")
+        inner = Path(text.removeprefix(PACKAGE_PREFIX))
+        if inner.is_absolute() or ".." in inner.parts:
+            raise DataError(f"{text}: a package path must stay inside the package")
+        located = package / inner
+    if not located.exists():
+        hint = "this installation of torl does not hold it" if text.startswith(PACKAGE_PREFIX) else "no such file"
+        raise DataError(f"{text}: {hint} ({located.absolute()})")
+    return located

@@ -1,0 +1,254 @@
+"""Problem files: JSON lines, JSON lists, and the parquet layout of verl and ToRL.
+
+A row of .jsonl and .json is an object with `problem` (or `question`) and `answer`, and usually an `id`; every
+other field becomes metadata. An answer is text, a whole or decimal number, or a list of those whose members
+are all wanted (OlympiadBench). A row of .parquet is `data_source, prompt[{role, content}],
+reward_model{ground_truth}, extra_info`; its question is the one user message: system messages are
+instructions of another template and are left out, and an instruction that ToRL or verl appended to the
+question is cut off, because torl's own template brings its own.
+
+A problem without a reference answer cannot be graded. Real sets hold a few (two of the 8,523 of MATH levels 3
+to 5, whose boxes were empty): up to one row in a hundred is left out with a warning, more is an error.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from torl.data.paths import resolve_path
+from torl.errors import DataError
+from torl.types import Problem
+
+Row: TypeAlias = tuple[str, Any]
+"""Where the row stands ("train.jsonl, line 3") and what stands there."""
+
+_LARGEST_UNANSWERED_SHARE = 0.01
+
+_logger = logging.getLogger(__name__)
+
+_QUESTION_FIELDS = ("problem", "question")
+
+_APPENDED_INSTRUCTIONS = (
+    "Please integrate natural language reasoning with programs to solve the problem above, "
+    "and put your final answer within \\boxed{}.",
+    "Let's think step by step and output the final answer within \\boxed{}.",
+    "Please reason step by step, and put your final answer within \\boxed{}.",
+)
+
+
+def load_problems(path: str | Path) -> list[Problem]:
+    """Read a problem file (.jsonl, .json or .parquet), in the order of the file.
+
+    A row without an id gets one from its place ("line-3"). In parquet files, where avg@k is laid out by
+    repeating rows, the copies of a row get the ids "x", "x#2", "x#3".
+
+    Args:
+        path: path on disk, or `torl:` and a path inside the package.
+
+    Raises:
+        DataError: the file is missing, empty, not of these formats, or a row is broken; names the file, the
+            line (row, for parquet and .json) and the reason. Also if more than one row in a hundred has an
+            empty answer.
+    """
+    located = resolve_path(path)
+    readers = {".jsonl": _read_json_lines, ".json": _read_json_list, ".parquet": _read_parquet}
+    reader = readers.get(located.suffix)
+    if reader is None:
+        raise DataError(f"{path}: problem files end in {', '.join(readers)}, not in {located.suffix!r}")
+    if not located.is_file():
+        raise DataError(f"{path}: is not a file")
+    problems: list[Problem] = []
+    places: dict[str, tuple[str, Problem]] = {}
+    copies: dict[str, int] = {}
+    unanswered: list[str] = []
+    for place, row in reader(located):
+        problem = _from_parquet_row(place, row) if located.suffix == ".parquet" else _from_json_row(place, row)
+        if problem.id in places:
+            first_place, first = places[problem.id]
+            same = (problem.question, problem.answer) == (first.question, first.answer)
+            if located.suffix != ".parquet" or not same:
+                raise DataError(f"{place}: the id {problem.id!r} was already used in {first_place}")
+            copies[problem.id] = copies.get(problem.id, 1) + 1
+            copy_id = f"{problem.id}#{copies[problem.id]}"
+            problem = Problem(copy_id, problem.question, problem.answer, problem.metadata)
+        places[problem.id] = (place, problem)
+        if problem.answer:
+            problems.append(problem)
+        else:
+            unanswered.append(place)
+    _judge_unanswered(path, unanswered, len(problems) + len(unanswered))
+    return problems
+
+
+def _judge_unanswered(path: str | Path, unanswered: list[str], rows: int) -> None:
+    if rows == 0:
+        raise DataError(f"{path}: holds no problems")
+    if len(unanswered) > _LARGEST_UNANSWERED_SHARE * rows:
+        raise DataError(f"{unanswered[0]}: the answer is empty ({len(unanswered)} of {rows} rows have an empty answer)")
+    if unanswered:
+        places = "; ".join(place.rsplit(", ", maxsplit=1)[1] for place in unanswered)
+        _logger.warning(
+            "%s: %d of %d problems have no answer and are left out: %s", path, len(unanswered), rows, places
+        )
+
+
+def _read_json_lines(path: Path) -> Iterator[Row]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            place = f"{path}, line {number}"
+            text = _decode(place, line.rstrip(b"\r\n"))
+            if number == 1:
+                text = text.removeprefix("\ufeff")
+            if not text.strip():
+                continue
+            yield place, _parse_json(place, text)
+
+
+def _read_json_list(path: Path) -> Iterator[Row]:
+    rows = _parse_json(str(path), _decode(str(path), path.read_bytes()).removeprefix("\ufeff"))
+    if not isinstance(rows, list):
+        raise DataError(f"{path}: must hold a list of problems, not {_describe(rows)}")
+    for number, row in enumerate(rows, start=1):
+        yield f"{path}, row {number}", row
+
+
+def _read_parquet(path: Path) -> Iterator[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a readable parquet file: {error}") from error
+
+
+def _decode(place: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{place}: not UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def _parse_json(place: str, text: str) -> Any:
+    # Numbers keep their spelling: an answer of 0.10 must not become 0.1, nor 1e400 infinity.
+    try:
+        return json.loads(text, parse_float=_SpelledNumber, parse_int=_SpelledNumber, parse_constant=_refuse_constant)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{place}: not valid JSON: {error}") from error
+    except _ConstantError as error:
+        raise DataError(f"{place}: not valid JSON: {error} is not a number of JSON") from error
+
+
+class _SpelledNumber(str):
+    """A JSON number as it was written."""
+
+
+class _ConstantError(Exception):
+    pass
+
+
+def _refuse_constant(name: str) -> Any:
+    raise _ConstantError(name)
+
+
+def _from_json_row(place: str, row: Any) -> Problem:
+    if not isinstance(row, dict):
+        raise DataError(f"{place}: a problem must be an object, not {_describe(row)}")
+    field = next((name for name in _QUESTION_FIELDS if name in row), None)
+    if field is None:
+        raise DataError(f"{place}: the field 'problem' (or 'question') is missing{_fields_there(row)}")
+    if "answer" not in row:
+        raise DataError(f"{place}: the field 'answer' is missing{_fields_there(row)}")
+    metadata = {name: _plain(value) for name, value in row.items() if name not in (field, "answer", "id")}
+    return Problem(
+        id=_identifier(place, row.get("id")),
+        question=_text(place, field, row[field]),
+        answer=_answer(place, "answer", row["answer"]),
+        metadata=metadata,
+    )
+
+
+def _from_parquet_row(place: str, row: Mapping[str, Any]) -> Problem:
+    for name in ("prompt", "reward_model"):
+        if row.get(name) is None:
+            raise DataError(f"{place}: the field {name!r} is missing{_fields_there(row)}")
+    reward_model = row["reward_model"]
+    if not isinstance(reward_model, dict) or reward_model.get("ground_truth") is None:
+        raise DataError(f"{place}: the field 'reward_model.ground_truth' is missing")
+    extra = row.get("extra_info")
+    if not isinstance(extra, dict):
+        extra = {}
+    identifier = next((extra[name] for name in ("id", "index") if extra.get(name) is not None), None)
+    metadata = {name: value for name, value in row.items() if name not in ("prompt", "reward_model")}
+    return Problem(
+        id=_identifier(place, identifier),
+        question=_question_of_messages(place, row["prompt"]),
+        answer=_answer(place, "reward_model.ground_truth", reward_model["ground_truth"]),
+        metadata=metadata,
+    )
+
+
+def _question_of_messages(place: str, prompt: Any) -> str:
+    if isinstance(prompt, str):
+        return _text(place, "prompt", prompt)
+    if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):
+        raise DataError(f"{place}: 'prompt' must be text or a list of messages, not {_describe(prompt)}")
+    conversation = [message for message in prompt if message.get("role") != "system"]
+    if [message.get("role") for message in conversation] != ["user"]:
+        roles = ", ".join(str(message.get("role")) for message in prompt)
+        raise DataError(f"{place}: 'prompt' must hold one user message besides system messages, not: {roles}")
+    question = _text(place, "prompt", conversation[0].get("content")).strip()
+    for instruction in _APPENDED_INSTRUCTIONS:
+        question = question.removesuffix(instruction).rstrip()
+    return _text(place, "prompt", question)
+
+
+def _identifier(place: str, value: Any) -> str:
+    if value is None:
+        return place.rsplit(", ", maxsplit=1)[1].replace(" ", "-")
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value):
+        raise DataError(f"{place}: 'id' must be text or a whole number, not {_describe(value)}")
+    return str(value)
+
+
+def _text(place: str, field: str, value: Any) -> str:
+    if not isinstance(value, str) or isinstance(value, _SpelledNumber):
+        raise DataError(f"{place}: {field!r} must be text, not {_describe(value)}")
+    if not value.strip():
+        raise DataError(f"{place}: {field!r} is empty")
+    return value
+
+
+def _answer(place: str, field: str, value: Any) -> str:
+    if isinstance(value, list):
+        if not value:
+            raise DataError(f"{place}: {field!r} is an empty list")
+        return ", ".join(filter(None, (_answer(place, field, member) for member in value)))
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise DataError(f"{place}: {field!r} must be text, a number or a list of them, not {_describe(value)}")
+    return str(value).strip()
+
+
+def _plain(value: Any) -> Any:
+    """Metadata with ordinary numbers in it again."""
+    if isinstance(value, _SpelledNumber):
+        return json.loads(value)
+    if isinstance(value, dict):
+        return {name: _plain(member) for name, member in value.items()}
+    return [_plain(member) for member in value] if isinstance(value, list) else value
+
+
+def _describe(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", bool: "true or false", type(None): "null", str: "text"}
+    return kinds.get(type(value), "a number")
+
+
+def _fields_there(row: Mapping[str, Any]) -> str:
+    return f"; the fields are: {', '.join(sorted(map(str, row)))}" if row else "; the object is empty"
