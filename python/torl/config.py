@@ -88,6 +88,8 @@ class EngineConfig(Section):
     """Precision of the engine's weights."""
     tensor_parallel: PositiveInt = 1
     """Devices that share one engine's weights."""
+    data_parallel: PositiveInt = 1
+    """Engines side by side, each with `tensor_parallel` devices of its own."""
     memory_share: Share = 0.85
     """Share of a GPU's memory the engine may use. Not used on a CPU."""
     cpu_cache_gib: PositiveInt = 1
@@ -182,10 +184,12 @@ class LearnerConfig(Section):
     """Tokens of one packed row, the unit of forward and backward; raised to the longest sample."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass: less memory, a third more compute."""
+    offload_while_sampling: bool = False
+    """Move weights and optimizer state to CPU memory while the engine samples (they share the GPUs)."""
     offload_optimizer: bool = False
-    """Keep the optimizer's state in CPU memory."""
+    """Keep the optimizer's state in CPU memory during the update as well (ZeRO-Offload)."""
     offload_parameters: bool = False
-    """Keep the parameters in CPU memory (ZeRO-3 only)."""
+    """Keep the parameters in CPU memory during the update as well (ZeRO-3 only)."""
     timeout_seconds: PositiveFloat = 1800.0
     """Longest wait for any answer of a rank before the run stops."""
 
@@ -197,18 +201,24 @@ class LearnerConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """Measuring on the evaluation sets during the run."""
+    """Measuring on the evaluation sets during the run, with the tool as in training."""
 
     every_steps: NonNegativeInt = 4
     """Evaluate after every this many steps, and before the first and after the last; 0 only before and after."""
     max_problems: PositiveInt | None = None
     """Use only the first problems of each set; all when unset."""
-    samples: PositiveInt = 1
-    """Trajectories for each problem at `temperature`."""
-    temperature: NonNegativeFloat = 0.0
-    """Sampling temperature; 0 is greedy, pass@1."""
-    max_tool_calls: NonNegativeInt | None = None
-    """Tool calls an episode may make; the rollout's when unset."""
+    greedy: bool = True
+    """Measure greedy accuracy (pass@1 at temperature 0)."""
+    samples: NonNegativeInt = 0
+    """Trajectories for each problem sampled at `temperature`, whose mean accuracy is measured as well; 0 for none."""
+    temperature: PositiveFloat = 1.0
+    """Temperature of these samples."""
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> Self:
+        if not self.greedy and self.samples == 0:
+            raise ValueError("greedy = false needs samples of at least 1")
+        return self
 
 
 class CheckpointConfig(Section):
@@ -250,5 +260,5 @@ class TrainConfig(Section):
         if self.rollout.samples_per_prompt == 1 and self.algorithm.estimator == "rloo":
             raise ValueError("algorithm.estimator = 'rloo' needs rollout.samples_per_prompt of at least 2")
         if self.rollout.temperature == 0:
-            raise ValueError("rollout.temperature must be above 0 for training: greedy samples of a prompt are all equal")
+            raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
         return self

@@ -54,7 +54,7 @@ def parse_command_line(config_class: type[Config], program: str, description: st
     return load_config(config_class, arguments.config, overrides)
 
 
-def load_config(config_class: type[Config], path: Path, overrides: Mapping[str, str] = {}) -> Config:
+def load_config(config_class: type[Config], path: Path, overrides: Mapping[str, str] | None = None) -> Config:
     """Read a TOML file, put `overrides` (dotted name to TOML value or plain text) on top, and validate the whole.
 
     Raises:
@@ -66,6 +66,7 @@ def load_config(config_class: type[Config], path: Path, overrides: Mapping[str, 
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    overrides = overrides or {}
     for name, text in overrides.items():
         *parents, leaf = name.split(".")
         table = tree
@@ -77,7 +78,8 @@ def load_config(config_class: type[Config], path: Path, overrides: Mapping[str, 
     try:
         return config_class.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(config_class, path, overrides, item) for item in error.errors())) from error
+        lines = [_explain(config_class, path, overrides, item) for item in error.errors()]
+        raise ConfigError("\n".join(lines)) from error
 
 
 def dump_config(config: BaseModel) -> str:

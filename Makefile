@@ -1,0 +1,53 @@
+# `make demo` and `make test` install all they need first; everything else is a step of theirs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
+TORCH := torch==2.13.0
+
+.PHONY: demo test test-slow lint format install guest clean
+.DEFAULT_GOAL := install
+
+demo: install guest
+	$(BIN)/python -m torl.demo
+
+test: install guest
+	cargo test --release --workspace
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+# Many seeds and the controls of the demo, soak tests: about an hour and a half on two cores.
+test-slow: install guest
+	$(BIN)/python -m pytest -m slow --timeout 7200
+
+lint: install
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest torl._core
+
+format:
+	cargo fmt --all
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The sandbox's interpreter, prepared once for a machine: about a minute.
+guest: install
+	$(BIN)/python -m torl.sandbox check
+
+install: $(VENV)/installed
+	$(BIN)/maturin develop --release --quiet
+
+$(VENV)/installed: requirements/cpu.txt requirements/dev.txt
+	@# A torch that satisfies the pin (a CPU build, say) is used where the system has one.
+	@if $(PYTHON) -c "import sys, torch; sys.exit(torch.__version__.split('+')[0] != '$(TORCH)'.split('==')[1])" 2>/dev/null; \
+	then $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
+	$(BIN)/python -m pip install --quiet uv==0.13.8
+	$(UV) "$(TORCH)"
+	$(UV) --no-deps -r requirements/cpu.txt -r requirements/dev.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) target runs
