@@ -1,3 +1,10 @@
 //! The native core of torl. The algorithms are plain Rust on slices; `python` holds every line of PyO3.
 
+pub mod advantage;
+pub mod error;
+pub mod packing;
+pub mod scanner;
+pub mod splice;
+pub mod vocabulary;
+
 mod python;

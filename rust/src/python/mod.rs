@@ -1,8 +1,30 @@
 //! `torl._core`: conversion, GIL release and error mapping; no logic of its own.
 
+mod kernels;
+mod scanner;
+mod splice;
+
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::error::InvalidInput;
+
+/// Every refusal of the core is a `ValueError` in Python.
+impl From<InvalidInput> for PyErr {
+    fn from(error: InvalidInput) -> Self {
+        PyValueError::new_err(error.0)
+    }
+}
+
 #[pymodule]
-fn _core(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<scanner::Vocabulary>()?;
+    module.add_class::<scanner::Scanner>()?;
+    module.add_class::<scanner::Scan>()?;
+    module.add_class::<scanner::CodeBlock>()?;
+    module.add_class::<scanner::Marker>()?;
+    module.add_class::<splice::TrajectoryBuilder>()?;
+    module.add_function(wrap_pyfunction!(kernels::pack, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::group_advantages, module)?)?;
     Ok(())
 }

@@ -1,0 +1,185 @@
+"""The native core: token scanning, trajectory splicing, packing, advantages, the sandbox.
+
+Every refusal of an input is a `ValueError`; an integer that does not fit its type is an `OverflowError`.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+# --- scanner ----------------------------------------------------------------------------------------------
+
+@final
+class Vocabulary:
+    """The bytes that each token id adds to the text; shared by all scanners made from it."""
+
+    def __new__(cls, token_bytes: Sequence[bytes]) -> Vocabulary:
+        """`token_bytes[i]` are the bytes of id i; empty for a special token. Ids beyond the list are empty too."""
+
+    def __len__(self) -> int: ...
+    def decode_bytes(self, token_ids: Sequence[int]) -> bytes:
+        """The bytes of a sequence of tokens."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of a sequence of tokens; invalid UTF-8 becomes U+FFFD, as in `bytes.decode(errors="replace")`."""
+
+@final
+class CodeBlock:
+    """A closed ```` ```python ```` block. Bytes and tokens are counted from the start of the turn."""
+
+    @property
+    def code(self) -> str:
+        """The text between the opening and the closing line; invalid UTF-8 becomes U+FFFD."""
+    @property
+    def start(self) -> int:
+        """Offset of the first byte of the code."""
+    @property
+    def stop(self) -> int:
+        """Offset one past the last byte of the code: where the closing line begins."""
+    @property
+    def token_index(self) -> int:
+        """The token that holds the third backtick of the closing line."""
+    @property
+    def overshoot(self) -> bytes:
+        """What that token holds after the backtick."""
+
+@final
+class Marker:
+    """The stop marker, complete. Bytes and tokens are counted from the start of the turn."""
+
+    @property
+    def start(self) -> int:
+        """Offset of the marker's first byte."""
+    @property
+    def stop(self) -> int:
+        """Offset one past the marker's last byte."""
+    @property
+    def token_index(self) -> int:
+        """The token that holds the marker's last byte: the last token of the turn."""
+    @property
+    def overshoot(self) -> bytes:
+        """What that token holds after the marker; it has been sampled, and it has not been scanned."""
+    @property
+    def inside_block(self) -> bool:
+        """Whether a block was still open: the marker stands in the middle of a line of code."""
+
+@final
+class Scan:
+    """What one `Scanner.feed` found."""
+
+    @property
+    def blocks(self) -> list[CodeBlock]:
+        """The blocks that were closed, in order, all before the marker."""
+    @property
+    def marker(self) -> Marker | None: ...
+    @property
+    def consumed(self) -> int:
+        """How many of the ids were read: all of them, or up to and including the marker's last token."""
+
+@final
+class Scanner:
+    """Finds code blocks and the stop marker in the tokens of one turn, exact to the byte.
+
+    What is found depends on the turn's bytes only, never on how they are cut into tokens or calls:
+
+    - A line that is ```` ```python ````, blanks (space, tab, carriage return), newline opens a block.
+    - A line that begins with ```` ``` ```` closes an open block at its third backtick, whatever follows: the marker
+      ```` ```output ```` closes a block that the model left open, and ```` ```python ```` closes one and opens another.
+    - The marker counts wherever it stands; in the middle of a line of code it closes nothing (`Marker.inside_block`).
+    """
+
+    def __new__(cls, vocabulary: Vocabulary, marker: bytes | None, at_line_start: bool = True) -> Scanner:
+        """A scanner at the start of a turn.
+
+        `marker`: what ends the turn, for example ``b"```output"``; None where nothing does (no tool calls left).
+        `at_line_start`: whether the text before the turn ends with a newline, or there is none.
+        Raises `ValueError` for an empty marker.
+        """
+
+    def feed(self, token_ids: Sequence[int]) -> Scan:
+        """Read tokens, up to and including the one that completes the marker.
+
+        Raises `ValueError` if the turn's marker has been found before: call `reset` first.
+        """
+
+    def reset(self, at_line_start: bool = True) -> None:
+        """Begin the next turn: half a marker and an open block are forgotten, all counts start at 0."""
+    @property
+    def position(self) -> int:
+        """Bytes read in this turn."""
+    @property
+    def tokens(self) -> int:
+        """Tokens read in this turn."""
+    @property
+    def block_is_open(self) -> bool:
+        """Whether a block has been opened and not yet closed."""
+    @property
+    def is_finished(self) -> bool:
+        """Whether the marker has been found in this turn."""
+
+# --- splice -----------------------------------------------------------------------------------------------
+
+@final
+class TrajectoryBuilder:
+    """The record of an episode while it is played. Its four response arrays always have equal lengths.
+
+    A call that raises changes nothing. The array properties are copies.
+    """
+
+    def __new__(cls, prompt_token_ids: Sequence[int]) -> TrajectoryBuilder: ...
+    def append_sampled(self, token_ids: Sequence[int], logprobs: Sequence[float], policy_version: int) -> None:
+        """Append sampled tokens; they continue the current turn or, after an observation, begin the next.
+
+        Raises `ValueError` if the lengths differ, a logprob is not finite, an id or the version is negative.
+        """
+
+    def append_observation(self, token_ids: Sequence[int]) -> tuple[int, int]:
+        """Append tokens that were not sampled, and end the turn. Returns their place [start, stop) in the response."""
+
+    def __len__(self) -> int:
+        """Tokens of the response."""
+
+    def context(self) -> list[int]:
+        """Prompt and response: the prompt of the next request."""
+    @property
+    def prompt_length(self) -> int: ...
+    @property
+    def sampled_length(self) -> int:
+        """Sampled tokens of the response: the sum of the loss mask."""
+    @property
+    def token_ids(self) -> npt.NDArray[np.int32]:
+        """The response, shape (T,)."""
+    @property
+    def loss_mask(self) -> npt.NDArray[np.bool_]:
+        """True on sampled tokens, shape (T,)."""
+    @property
+    def rollout_logprobs(self) -> npt.NDArray[np.float32]:
+        """The engine's logprob of each sampled token, 0 on observations, shape (T,)."""
+    @property
+    def policy_versions(self) -> npt.NDArray[np.int32]:
+        """The version that sampled each token, -1 on observations, shape (T,)."""
+    @property
+    def turns(self) -> list[tuple[int, int]]:
+        """For each turn the place [start, stop) of its sampled tokens in the response."""
+
+# --- kernels ----------------------------------------------------------------------------------------------
+
+def pack(lengths: Sequence[int], capacity: int, ranks: int) -> list[list[list[int]]]:
+    """Pack items of `lengths` tokens into rows of at most `capacity`: `result[rank][row]` lists item indices.
+
+    Every rank gets the same number of rows, as few as first-fit decreasing finds, with nearly equal tokens; rows
+    may be empty. Deterministic. Raises `ValueError` that names an item longer than `capacity`.
+    """
+
+def group_advantages(
+    estimator: str, rewards: npt.NDArray[np.float64], groups: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float32]:
+    """One advantage for each trajectory, shapes (N,). `groups[i]` names the group of trajectory i, in any order.
+
+    `estimator`: "grpo", "dr_grpo" or "rloo"; see `torl.algorithms.advantages`. Raises `ValueError` for an unknown
+    estimator, different lengths, or a reward that is not finite.
+    """
+
+# --- sandbox ----------------------------------------------------------------------------------------------
