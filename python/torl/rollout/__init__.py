@@ -1,0 +1,1 @@
+"""Playing problems: the engine protocol, vLLM behind it, and the episode loop."""

@@ -1,0 +1,177 @@
+"""One episode: a prompt is played to its end, sampled tokens and observations in one record."""
+
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torl._core import Scanner, TrajectoryBuilder, Vocabulary
+from torl.config import RolloutConfig
+from torl.rollout.engine import Engine
+from torl.rollout.formats import NO_CODE, Format
+from torl.rollout.seeds import derive_seed
+from torl.rollout.tokenizer import TextEncoder
+from torl.types import FinishReason, Outcome, Prompt, SamplingParameters, ToolCall, Trajectory, Turn
+
+
+class Interpreter(Protocol):
+    """What an episode needs of the sandbox: `torl.sandbox.SandboxPool` is one."""
+
+    async def run_async(self, code: str, *, seed: int) -> Outcome:
+        """Run code in a fresh interpreter. Raises `SandboxError` if the host is broken; nothing else."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSettings:
+    """The numbers of an episode that are not the format's."""
+
+    max_response_tokens: int  # sampled and observed together
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0  # of the run
+
+    @classmethod
+    def from_config(cls, config: RolloutConfig, seed: int, temperature: float | None = None) -> "EpisodeSettings":
+        """The settings of a run; an evaluation may have its own temperature."""
+        chosen = config.temperature if temperature is None else temperature
+        return cls(config.max_response_tokens, chosen, config.top_p, seed)
+
+
+@dataclass(slots=True)
+class EpisodeCounters:
+    """What happened in all episodes of a player, and is in no trajectory."""
+
+    dropped_tokens: int = 0  # sampled in the same piece after a marker: thrown away
+    calls_without_code: int = 0
+
+
+@dataclass(slots=True)
+class EpisodePlayer:
+    """Everything an episode needs besides its prompt. One player plays any number of episodes at once."""
+
+    engine: Engine
+    interpreter: Interpreter
+    vocabulary: Vocabulary
+    encoder: TextEncoder
+    format: Format
+    settings: EpisodeSettings
+    counters: EpisodeCounters = field(default_factory=EpisodeCounters)
+
+    async def play(self, prompt: Prompt, *, step: int | str, sample: int) -> Trajectory:
+        """Play one episode: sample, run what is asked for, put in what came out, sample on, until it ends.
+
+        `step` and `sample` name the episode: its group is "step/problem", and its seeds are made from them. The
+        trajectory holds what the engine sampled, token for token: nothing is decoded and encoded again.
+
+        Raises:
+            EngineError, SandboxError: the host is broken. What the model does wrong never raises.
+        """
+        return await _Episode(self, prompt, step, sample).play()
+
+
+class _Episode:
+    """The state of one episode while it is played."""
+
+    def __init__(self, player: EpisodePlayer, prompt: Prompt, step: int | str, sample: int) -> None:
+        self.player = player
+        self.prompt = prompt
+        self.step = step
+        self.sample = sample
+        self.builder = TrajectoryBuilder(prompt.token_ids)
+        self.cached_tokens: list[int] = []
+        self.tool_calls: list[ToolCall] = []
+        self.at_line_start = _ends_line(player.vocabulary, prompt.token_ids)
+
+    async def play(self) -> Trajectory:
+        start = time.perf_counter()
+        while True:
+            ended, call = await self._sample_turn()
+            if ended is None and self._remaining() > 0:
+                await self._call_tool(*call)
+            if ended is None and self._remaining() == 0:
+                ended = FinishReason.LENGTH
+            if ended is not None:
+                return self._trajectory(ended, time.perf_counter() - start)
+
+    async def _sample_turn(self) -> tuple[FinishReason | None, tuple[str | None, bytes]]:
+        """One generation. Returns why the episode ended, or None and the call: (code, overshoot of the marker)."""
+        player, calls = self.player, len(self.tool_calls)
+        marker = player.format.marker(calls)
+        scanner = Scanner(player.vocabulary, marker, self.at_line_start) if marker is not None else None
+        turn = len(self.cached_tokens)
+        sampling = SamplingParameters(
+            max_tokens=self._remaining(),
+            temperature=player.settings.temperature,
+            top_p=player.settings.top_p,
+            seed=derive_seed(player.settings.seed, self.step, self.prompt.problem.id, self.sample, turn),
+        )
+        request_id = f"{self.step}/{self.prompt.problem.id}/{self.sample}/{turn}"
+        blocks: list[str] = []
+        async with aclosing(player.engine.generate(self.builder.context(), sampling, request_id)) as pieces:
+            async for piece in pieces:
+                if len(self.cached_tokens) == turn:
+                    self.cached_tokens.append(piece.cached_tokens)
+                found = None
+                kept = len(piece.token_ids)
+                if scanner is not None:
+                    scan = scanner.feed(piece.token_ids)
+                    blocks += [block.code for block in scan.blocks]
+                    found, kept = scan.marker, scan.consumed
+                self.builder.append_sampled(piece.token_ids[:kept], piece.logprobs[:kept], piece.policy_version)
+                if found is not None:
+                    player.counters.dropped_tokens += len(piece.token_ids) - kept
+                    return None, (player.format.choose(blocks), found.overshoot)
+                if piece.finish_reason is not None:
+                    return FinishReason(piece.finish_reason), (None, b"")
+        raise RuntimeError("the engine's stream ended without a finish reason")
+
+    async def _call_tool(self, code: str | None, overshoot: bytes) -> None:
+        """Run the code of the turn that just ended and splice its observation, cut at the response limit."""
+        player = self.player
+        start = time.perf_counter()
+        if code is None:
+            player.counters.calls_without_code += 1
+            outcome = NO_CODE
+        else:
+            # One seed for all samples of a problem, so that equal snippets have equal outcomes.
+            seed = derive_seed(player.settings.seed, self.step, self.prompt.problem.id)
+            outcome = await player.interpreter.run_async(code, seed=seed)
+        wait_seconds = time.perf_counter() - start
+        observation = player.format.answer(outcome, overshoot)
+        token_ids = player.encoder.encode(observation)[: self._remaining()]
+        first, last = self.builder.append_observation(token_ids)
+        self.tool_calls.append(ToolCall(code or "", outcome, observation, first, last, wait_seconds))
+        self.at_line_start = observation.endswith("\n")
+
+    def _remaining(self) -> int:
+        return self.player.settings.max_response_tokens - len(self.builder)
+
+    def _trajectory(self, finish_reason: FinishReason, seconds: float) -> Trajectory:
+        builder, decode = self.builder, self.player.vocabulary.decode
+        token_ids = builder.token_ids
+        turns = [Turn(start, stop, cached) for (start, stop), cached in zip(builder.turns, self.cached_tokens, strict=True)]
+        return Trajectory(
+            prompt=self.prompt,
+            group=f"{self.step}/{self.prompt.problem.id}",
+            sample=self.sample,
+            token_ids_T=token_ids,
+            loss_mask_T=builder.loss_mask,
+            rollout_logprobs_T=builder.rollout_logprobs,
+            policy_versions_T=builder.policy_versions,
+            turns=tuple(turns),
+            tool_calls=tuple(self.tool_calls),
+            finish_reason=finish_reason,
+            text=decode(token_ids.tolist()),
+            sampled_text="\n".join(decode(token_ids[turn.start : turn.stop].tolist()) for turn in turns),
+            seconds=seconds,
+        )
+
+
+def _ends_line(vocabulary: Vocabulary, token_ids: Sequence[int]) -> bool:
+    """Whether the text of `token_ids` ends with a newline, or is empty."""
+    for token_id in reversed(token_ids):
+        if piece := vocabulary.decode_bytes([token_id]):
+            return piece.endswith(b"\n")
+    return True

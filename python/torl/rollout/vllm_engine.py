@@ -1,0 +1,369 @@
+"""vLLM's asynchronous engine behind the `Engine` protocol: CUDA and CPU by the same code.
+
+The engine runs in processes of its own (see `engine_process`); this one only sends requests and reads tokens.
+The only file that imports vLLM besides `vllm_worker`, which runs over there.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from torl.config import EngineConfig
+from torl.errors import EngineError
+from torl.rollout.engine_process import ProcessSetup, log_to_file
+from torl.types import SampledTokens, SamplingParameters
+
+if TYPE_CHECKING:
+    from torl.weight_transfer import Rendezvous
+
+_WORKER_EXTENSION = "torl.rollout.vllm_worker.WeightReceiver"
+_CPU_BLOCK_SIZE = 32  # the CPU kernels take multiples of 32; a small one keeps short second turns cached
+_CPU_BATCH_TOKENS = 4096
+_LOG_TAIL_BYTES = 4096
+_WATCH_SECONDS = 0.2
+# A launcher's variables describe the learner's process group; vLLM would take them for its own.
+_LAUNCHER_VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "GROUP_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+)
+_environment_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProcess:
+    """One process of a running engine; `started` tells it from a later process with the same id."""
+
+    pid: int
+    started: int
+
+
+class VllmEngine:
+    """One vLLM engine (tensor parallel over its devices) and the policy version it holds."""
+
+    def __init__(
+        self,
+        model: Path,
+        config: EngineConfig,
+        *,
+        max_model_tokens: int,
+        stop_token_ids: Sequence[int],
+        log_path: Path,
+        policy_version: int = 0,
+        seed: int = 0,
+    ) -> None:
+        """Describe the engine; `start` starts it.
+
+        Args:
+            model: directory with config.json and safetensors.
+            max_model_tokens: longest prompt plus response.
+            stop_token_ids: the end-of-sequence tokens (`torl.rollout.tokenizer.stop_token_ids`).
+            log_path: where the engine's processes write what they would print.
+            policy_version: version of the weights in `model`.
+        """
+        self._model = model
+        self._config = config
+        self._max_model_tokens = max_model_tokens
+        self._stop_token_ids = list(stop_token_ids)
+        self._log_path = log_path
+        self._log_start = 0
+        self._policy_version = policy_version
+        self._seed = seed
+        self._live = 0
+        self._llm: Any = None
+        self._processes: tuple[EngineProcess, ...] = ()
+        self._on_cpu = False
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the weights that sample now."""
+        return self._policy_version
+
+    @property
+    def live_requests(self) -> int:
+        """Requests whose stream is open."""
+        return self._live
+
+    @property
+    def processes(self) -> tuple[EngineProcess, ...]:
+        """The engine's processes: its core first, then its workers."""
+        return self._processes
+
+    async def start(self) -> None:
+        """Start the engine's processes and load the model (some 15-30 s on a CPU).
+
+        Raises:
+            EngineError: with the end of the engine's log; nothing is left running.
+        """
+        if self._llm is not None:
+            raise EngineError("the engine is already started")
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = self._log_path.stat().st_size if self._log_path.exists() else 0
+        # In a thread, because vLLM blocks until its processes are up. Cancelled while it blocks, the start still has
+        # to finish before it can be undone.
+        starting = asyncio.ensure_future(asyncio.to_thread(self._start))
+        try:
+            self._llm = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with contextlib.suppress(Exception):
+                self._llm = await starting
+            await self.close()
+            raise
+        except Exception as error:
+            raise EngineError(f"the engine did not start: {_first_line(error)}\n{self._log_tail()}") from error
+        try:
+            pids = await self._llm.collective_rpc("torl_process_id")
+            cores = [process.pid for process in self._llm.engine_core.resources.engine_manager.processes]
+            self._processes = tuple(_identify(pid) for pid in dict.fromkeys([*cores, *pids]))
+        except BaseException:
+            await self.close()
+            raise
+
+    def _start(self) -> Any:
+        """Build the AsyncLLM; leaves this process's environment as it was.
+
+        vLLM writes to `os.environ` for the processes it will start. What it wrote goes to them by the
+        `ProcessSetup`, and only to them.
+        """
+        with _private_environment() as changes:
+            from vllm.config.logging import LoggingConfig
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.platforms import current_platform
+            from vllm.v1.engine.async_llm import AsyncLLM
+
+            self._on_cpu = current_platform.is_cpu()
+            log_to_file(self._log_path)
+            arguments = AsyncEngineArgs(**self._arguments(), logging_config=LoggingConfig(configure_logging=False))
+            config = arguments.create_engine_config()
+            environment = {**changes(), **self._environment()}
+            config.additional_config = ProcessSetup(str(self._log_path.resolve()), environment)
+        # A fork of a process with threads and an event loop may deadlock, and nothing would be unpickled in it.
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
+        return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+
+    def _arguments(self) -> dict[str, Any]:
+        config = self._config
+        arguments: dict[str, Any] = {
+            "model": str(self._model),
+            "skip_tokenizer_init": True,  # ids in, ids out
+            "generation_config": "vllm",  # no sampling defaults from the model's directory
+            "dtype": config.dtype,
+            "seed": self._seed,
+            "max_model_len": self._max_model_tokens,
+            "max_num_seqs": config.max_sequences,
+            "tensor_parallel_size": config.tensor_parallel,
+            "enable_prefix_caching": True,
+            "logprobs_mode": "processed_logprobs",  # after temperature, as the trainer computes them
+            "max_logprobs": 1,
+            "enforce_eager": config.enforce_eager or self._on_cpu,
+            "worker_extension_cls": _WORKER_EXTENSION,
+        }
+        if self._on_cpu:
+            arguments |= {
+                "block_size": _CPU_BLOCK_SIZE,
+                "kv_cache_memory_bytes": config.cpu_cache_gib << 30,
+                # A seeded request whose prompt is cut in two ends the CPU worker ("CPU Generator does not use offset").
+                "enable_chunked_prefill": False,
+                "max_num_batched_tokens": max(_CPU_BATCH_TOKENS, self._max_model_tokens, config.max_sequences),
+            }
+        else:
+            arguments |= {
+                "gpu_memory_utilization": config.memory_share,
+                "enable_sleep_mode": config.sleep_while_learning,
+            }
+        return arguments
+
+    def _environment(self) -> dict[str, str | None]:
+        environment: dict[str, str | None] = dict.fromkeys(_LAUNCHER_VARIABLES)
+        environment |= {
+            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        if self._on_cpu:
+            # Eager: compiling small kernels for a CPU costs more than it saves. Unbound: learner and sandbox share it.
+            environment |= {"TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+            if self._config.cpu_threads is not None:
+                environment["OMP_NUM_THREADS"] = str(self._config.cpu_threads)
+        return environment
+
+    async def generate(
+        self, token_ids: Sequence[int], sampling: SamplingParameters, request_id: str
+    ) -> AsyncGenerator[SampledTokens, None]:
+        """See `Engine.generate`."""
+        from vllm.inputs.engine import tokens_input
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        llm = self._running()
+        version = self._policy_version
+        cached: int | None = None
+        stream = llm.generate(tokens_input(list(token_ids)), self._sampling(sampling), request_id)
+        self._live += 1
+        try:
+            async for output in stream:
+                piece = output.outputs[0]
+                if piece.finish_reason not in (None, "stop", "length"):
+                    raise EngineError(f"the engine ended request {request_id} with {piece.finish_reason!r}")
+                cached = output.num_cached_tokens or 0
+                yield SampledTokens(
+                    token_ids=tuple(piece.token_ids),
+                    logprobs=tuple(piece.logprobs.logprobs),
+                    policy_version=version,
+                    finish_reason=piece.finish_reason,
+                    cached_tokens=cached,
+                )
+        except EngineDeadError as error:
+            raise self._death() from error
+        except (EngineError, asyncio.CancelledError, GeneratorExit):
+            raise
+        except Exception as error:
+            if llm.errored:
+                raise self._death() from error
+            raise EngineError(f"the engine refused request {request_id}: {_first_line(error)}") from error
+        finally:
+            self._live -= 1
+            await stream.aclose()
+
+    def _sampling(self, sampling: SamplingParameters) -> Any:
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        return SamplingParams(
+            max_tokens=sampling.max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed,
+            stop_token_ids=self._stop_token_ids,
+            logprobs=0,  # the sampled token's own
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+            skip_clone=True,
+        )
+
+    async def receive_weights(self, rendezvous: "Rendezvous", policy_version: int) -> None:
+        """See `Engine.receive_weights`."""
+        llm = self._running()
+        if self._live:
+            raise EngineError(f"new weights while {self._live} requests are live")
+        try:
+            await llm.collective_rpc("torl_receive_weights", args=(rendezvous,))
+            if not await llm.reset_prefix_cache():
+                raise EngineError("the engine kept cached prefixes of the old policy")
+        except EngineError:
+            raise
+        except Exception as error:
+            if llm.errored:
+                raise self._death() from error
+            raise EngineError(f"the engine did not take version {policy_version}: {_first_line(error)}") from error
+        self._policy_version = policy_version
+
+    async def weight_checksums(self) -> dict[str, str]:
+        """SHA-256 of every parameter as the first worker holds it, by vLLM's name. For debugging; slow."""
+        digests: list[dict[str, str]] = await self._running().compute_weight_checksums()
+        return digests[0]
+
+    async def sleep(self) -> None:
+        """See `Engine.sleep`. Weights wait in CPU memory."""
+        if self._config.sleep_while_learning and not self._on_cpu:
+            await self._running().sleep(level=1)
+
+    async def wake(self) -> None:
+        """See `Engine.wake`."""
+        if self._config.sleep_while_learning and not self._on_cpu:
+            await self._running().wake_up()
+
+    def check(self) -> None:
+        """See `Engine.check`."""
+        self._running()
+
+    async def watch(self) -> NoReturn:
+        """See `Engine.watch`."""
+        while True:
+            self.check()
+            await asyncio.sleep(_WATCH_SECONDS)
+
+    async def close(self) -> None:
+        """See `Engine.close`."""
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            await asyncio.to_thread(llm.shutdown, 2.0)
+        # vLLM ends its processes; a worker whose core was killed may need another word.
+        for process in self._processes:
+            _kill(process)
+        self._processes = ()
+
+    def _running(self) -> Any:
+        if self._llm is None:
+            raise EngineError("the engine is not running: start it first")
+        if self._llm.errored:
+            raise self._death()
+        return self._llm
+
+    def _death(self) -> EngineError:
+        return EngineError(f"the engine died; the end of {self._log_path}:\n{self._log_tail()}")
+
+    def _log_tail(self) -> str:
+        try:
+            with self._log_path.open("rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(self._log_start, log.tell() - _LOG_TAIL_BYTES))
+                return log.read().decode(errors="replace").strip()
+        except OSError as error:
+            return f"(no log: {error.strerror})"
+
+
+@contextlib.contextmanager
+def _private_environment() -> Iterator[Any]:
+    """Put `os.environ` back at the end; yields a function that tells what has changed since the beginning."""
+    with _environment_lock:
+        before = dict(os.environ)
+
+        def changes() -> dict[str, str | None]:
+            names = before.keys() | os.environ.keys()
+            return {name: os.environ.get(name) for name in names if os.environ.get(name) != before.get(name)}
+
+        try:
+            yield changes
+        finally:
+            for name, value in changes().items():
+                if name in before:
+                    os.environ[name] = before[name]
+                elif value is not None:
+                    del os.environ[name]
+
+
+def _identify(pid: int) -> EngineProcess:
+    return EngineProcess(pid, _start_time(pid) or 0)
+
+
+def _kill(process: EngineProcess) -> None:
+    if _start_time(process.pid) == process.started:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def _start_time(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None if there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[19])
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__

@@ -1,0 +1,52 @@
+"""What torl adds to vLLM's worker: taking the learner's weights. Runs in the engine's processes only."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from torl.weight_transfer import Rendezvous, WeightChannel
+
+if TYPE_CHECKING:
+    import torch
+
+
+class WeightReceiver:
+    """Mixed into vLLM's worker class (`worker_extension_cls`); the methods are called by `collective_rpc`."""
+
+    if TYPE_CHECKING:
+        rank: int
+        device: torch.device
+        vllm_config: Any
+        model_runner: Any
+
+    def torl_process_id(self) -> int:
+        """This worker's process id."""
+        return os.getpid()
+
+    def torl_receive_weights(self, rendezvous: Rendezvous) -> None:
+        """Load the tensors a sender offers into the live model, under their names in the checkpoint.
+
+        The layerwise path is the one that works everywhere: it undoes and redoes what the platform does to
+        weights after loading (prepacking on a CPU, quantisation), in place, so that compiled graphs stay valid.
+
+        Raises:
+            WeightTransferError: the transfer broke; the model may hold weights of both versions.
+            ValueError: some of the model's parameters were not sent.
+        """
+        from vllm.config import set_current_vllm_config
+        from vllm.model_executor.model_loader.reload.layerwise import (
+            finalize_layerwise_reload,
+            initialize_layerwise_reload,
+        )
+
+        channel = WeightChannel(rendezvous, self.rank + 1, device=self.device)
+        try:
+            with set_current_vllm_config(self.vllm_config):
+                model = self.model_runner.get_model()
+                expected = {name for name, _ in model.named_parameters()}
+                initialize_layerwise_reload(model)
+                loaded = model.load_weights(channel.receive())
+                finalize_layerwise_reload(model, self.vllm_config.model_config)
+        finally:
+            channel.close()
+        if loaded is not None and (missing := expected - loaded):
+            raise ValueError(f"{len(missing)} parameters were not sent, the first is {min(missing)}")
