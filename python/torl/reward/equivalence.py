@@ -1,0 +1,55 @@
+"""Are two answers mathematically the same? math-verify's judgement, with nothing hidden.
+
+Runs inside grader processes only (`torl.reward.worker`): it may take forever or all memory on hostile input.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+from sympy import Basic, nan, zoo
+
+_UNITS_OFF = LatexExtractionConfig(boxed_match_priority=0)
+_AS_WRITTEN = replace(_UNITS_OFF, normalization_config=replace(_UNITS_OFF.normalization_config, units=False))
+
+
+class Undecided(Exception):
+    """math-verify failed on every comparison that might have been equal."""
+
+
+def equivalent(reference: str, answer: str) -> bool:
+    """Whether `answer` is the same mathematical object as `reference`, both in LaTeX or plain notation.
+
+    The comparison is not symmetric: the form of the reference decides (math-verify 0.9, `verify`).
+
+    Raises:
+        Undecided: no comparison succeeded and at least one raised.
+    """
+    error: Exception | None = None
+    for gold in _expressions(reference):
+        for target in _expressions(answer):
+            if isinstance(target, Basic) and target in (nan, zoo):
+                continue  # "1/0" is not a number, so it equals none; math-verify raises
+            try:
+                if verify(gold, target, timeout_seconds=None, raise_on_error=True):
+                    return True
+            except Exception as raised:
+                error = raised
+    if error is not None:
+        raise Undecided(f"{type(error).__name__}: {error}") from error
+    return False
+
+
+@lru_cache(maxsize=256)
+def _expressions(text: str) -> tuple[Any, ...]:
+    """Readings of `text`: a sympy expression if there is one, and the normalised text.
+
+    Units are taken off first ("5 cm"). That also takes the t of "\\sin^2 t" for tonnes and leaves no expression,
+    so such a text is read again as it stands.
+    """
+    boxed = f"\\boxed{{{text}}}"
+    readings = parse(boxed, (_UNITS_OFF, ExprExtractionConfig()), parsing_timeout=None)
+    if not any(isinstance(reading, Basic) for reading in readings):
+        readings = parse(boxed, (_AS_WRITTEN, ExprExtractionConfig()), parsing_timeout=None) or readings
+    return tuple(readings)

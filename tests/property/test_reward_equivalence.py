@@ -1,0 +1,94 @@
+"""The shortcuts of the grader never contradict math-verify, and what must hold of the comparison itself."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torl.reward.equivalence import Undecided, equivalent
+from torl.reward.grader import compare_exactly
+
+_ANSWERS = [
+    "5", "-3", "0", "3159", "\\frac{14}{3}", "\\left( 3, \\frac{\\pi}{2} \\right)", "p - q", "(-\\infty, 2]",
+    "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\text{Evelyn}", "2\\sqrt{3}", "6 - 5i", "x^2 + 7x + 10", "\\pi",
+    "1,3,9,11", "$(3,2),(-3,2),(3,-2),(-3,-2)$", "$f(x)=x$,$f(x)=2-x$", "17.5%", "90^\\circ", "11\\sqrt2",
+    "\\$32,\\!348", "a + b + c", "\\sin^2 t", "4210_5", "\\frac{3}{4} \\text{ cm}", "$M=2^{N-2}+1$", "$k \\geqslant 2$",
+]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(-(10**30) + 1, 10**30 - 1), st.integers(-(10**30) + 1, 10**30 - 1))
+def test_integers_are_judged_as_math_verify_judges_them(reference: int, answer: int) -> None:
+    for other in (answer, reference, reference + 1, -reference):
+        if abs(other) >= 10**30:
+            continue
+        verdict = compare_exactly(str(reference), str(other))
+        assert verdict is not None
+        assert verdict.correct == (reference == other) == equivalent(str(reference), str(other))
+
+
+@pytest.mark.parametrize("answer", _ANSWERS)
+def test_equal_text_is_equal_to_math_verify(answer: str) -> None:
+    verdict = compare_exactly(f" {answer}", f"{answer}\n")
+    assert verdict is not None
+    assert verdict.correct
+    assert equivalent(answer, answer)
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("\\frac{1}{2}", "0.5"),
+        ("\\frac{1}{2}", "1/2"),
+        ("5", "5.0"),
+        ("5", "x = 5"),
+        ("a + b + c", "c+b+a"),
+        ("\\sin^2 t", "\\sin^{2}(t)"),
+        ("2\\sqrt{3}", "\\sqrt{12}"),
+        ("1,3,9", "9, 3, 1"),
+        ("5", "5\\text{ cm}"),
+        ("17.5%", "17.5\\%"),
+        ("(x+1)^2", "x^2+2x+1"),
+    ],
+)
+def test_equal_in_another_form(reference: str, answer: str) -> None:
+    assert compare_exactly(reference, answer) is None
+    assert equivalent(reference, answer)
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("\\frac{1}{2}", "\\frac{1}{3}"),
+        ("a + b + c", "a + b"),
+        ("a + b + c", "a + x"),
+        ("\\sin^2 t", "\\sin^2 x"),
+        ("1,3,9", "1,3"),
+        ("5", "5 or 6"),
+        ("5", "\\frac{1}{0}"),
+        ("\\text{Evelyn}", "Carla"),
+        ("(1, 2)", "(2, 1)"),
+    ],
+)
+def test_not_equal(reference: str, answer: str) -> None:
+    assert not equivalent(reference, answer)
+
+
+def test_a_comparison_that_fails_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> bool:
+        raise TypeError("Invalid comparison")
+
+    monkeypatch.setattr("torl.reward.equivalence.verify", broken)
+    with pytest.raises(Undecided, match="TypeError: Invalid comparison"):
+        equivalent("\\frac{1}{2}", "\\frac{1}{3}")
+
+
+@pytest.mark.parametrize("pair", [("", "5"), ("5", ""), ("5", " "), ("5", "9" * 100_000)])
+def test_decided_without_a_process_as_wrong(pair: tuple[str, str]) -> None:
+    verdict = compare_exactly(*pair)
+    assert verdict is not None
+    assert not verdict.correct
+    assert verdict.failure is None
+
+
+def test_a_long_reference_may_have_a_long_answer() -> None:
+    assert compare_exactly("x + " * 1000 + "1", "1" + " + x" * 1000) is None
