@@ -134,6 +134,8 @@ class RewardConfig(Section):
     """Reward of a correct final answer."""
     wrong: float = -1.0
     """Reward of a wrong or missing final answer."""
+    failed_code: float = 0.0
+    """Added if the trajectory ran code and some of it failed (ToRL tried -0.5)."""
     timeout_seconds: PositiveFloat = 2.0
     """Time the grader may spend on one pair of answers."""
     workers: PositiveInt = 2

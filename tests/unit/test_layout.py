@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 
 # A part may import the parts of its own layer's left side only (and itself).
 LAYERS: list[set[str]] = [
-    {"types", "config", "errors", "settings", "weight_transfer"},
+    {"types", "config", "errors", "settings", "supervision", "weight_transfer"},
     {"_core"},
     {"sandbox", "reward", "data", "metrics", "algorithms"},
     {"rollout", "learner"},
@@ -20,7 +20,7 @@ LAYERS: list[set[str]] = [
     {"demo"},
 ]
 # Inside a layer only these may know each other.
-WITHIN_LAYER = {("settings", "errors"), ("config", "types"), ("weight_transfer", "errors"), ("metrics", "reward")}
+WITHIN_LAYER = {("settings", "errors"), ("supervision", "errors"), ("config", "types"), ("weight_transfer", "errors"), ("metrics", "reward")}
 # The libraries that only one place may import.
 OWNERS = {"vllm": {"rollout"}, "deepspeed": {"learner"}}
 
