@@ -1,0 +1,229 @@
+"""The rank processes seen from the controller: start them, talk to them, notice their death, end them. No torch.
+
+Used from one event loop. A rank is a child process on a socket pair, or, under torchrun, a process that exists
+already and has connected to the controller.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from torl.errors import LearnerError
+from torl.learner.setup import LearnerSetup, Reply, Request
+
+_EXIT_SECONDS = 30.0  # an orderly end of a rank takes less
+_KILL_SECONDS = 10.0
+_BLAME_SECONDS = 0.5  # when one rank fails others fail because of it: wait that long to find the first cause
+_LOG_TAIL_BYTES = 4000
+
+
+class RankProcess:
+    """One rank: its connection and, if the controller started it, its process and log file."""
+
+    def __init__(
+        self, rank: int, connection: Connection, process: subprocess.Popen[bytes] | None, log: Path | None
+    ) -> None:
+        self.rank = rank
+        self.connection = connection
+        self.process = process
+        self.log = log
+        self.replies: asyncio.Queue[Reply | None] = asyncio.Queue()  # None: the connection is closed
+        asyncio.get_running_loop().add_reader(connection.fileno(), self._receive)
+        self._listening = True
+
+    def _receive(self) -> None:
+        try:
+            self.replies.put_nowait(self.connection.recv())
+        except (EOFError, OSError):
+            self.stop_listening()
+            self.replies.put_nowait(None)
+
+    def stop_listening(self) -> None:
+        """Take the connection out of the event loop."""
+        if self._listening:
+            asyncio.get_running_loop().remove_reader(self.connection.fileno())
+            self._listening = False
+
+    def describe_death(self) -> str:
+        """How the process ended, and the end of its log."""
+        status = None
+        if self.process is not None:
+            try:
+                status = self.process.wait(timeout=_BLAME_SECONDS)
+            except subprocess.TimeoutExpired:
+                status = None
+        how = "closed its connection" if status is None else _describe_status(status)
+        where = f"; end of {self.log}:\n{_tail(self.log)}" if self.log is not None else ""
+        return f"learner rank {self.rank} {how}{where}"
+
+
+def start_rank(
+    rank: int, world_size: int, *, log_directory: Path, environment: Mapping[str, str], threads: int
+) -> RankProcess:
+    """Start `python -m torl.learner.worker` in a session of its own, so that Ctrl-C reaches only the controller.
+
+    Call it in the thread that lives as long as the controller: the rank is killed when that thread ends.
+    """
+    log_directory.mkdir(parents=True, exist_ok=True)
+    log = log_directory / f"learner_rank_{rank}.log"
+    ours, theirs = socket.socketpair()
+    with ours, theirs, log.open("ab") as output:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "torl.learner.worker"),
+                *("--rank", str(rank), "--world-size", str(world_size)),
+                *("--connection", str(theirs.fileno()), "--parent", str(os.getpid())),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+            env={**os.environ, **environment, "OMP_NUM_THREADS": str(threads)},
+        )
+        return RankProcess(rank, Connection(ours.detach()), process, log)
+
+
+class RankGroup:
+    """All ranks; the only thing that talks to them. After the first failure every call raises it again."""
+
+    def __init__(self, ranks: Sequence[RankProcess], timeout_seconds: float) -> None:
+        self.ranks = list(ranks)
+        self._timeout_seconds = timeout_seconds
+        self._failure: LearnerError | None = None
+        self._turn = asyncio.Lock()  # commands are collective: one at a time, on all ranks
+
+    async def call(self, command: str, arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Run `command` on every rank with its own arguments; the ranks' values in order.
+
+        Raises:
+            LearnerError: a rank died or raised, or did not answer in time. All ranks have been ended.
+            CheckpointError, DataError, WeightTransferError: raised by a rank; all ranks have been ended too.
+        """
+        return await self._exchange([Request(command, dict(argument)) for argument in arguments], command)
+
+    async def set_up(self, setup: LearnerSetup) -> None:
+        """Send every rank its setup and wait until all have loaded the model."""
+        await self._exchange([setup] * len(self.ranks), "start")
+
+    async def shut_down(self) -> None:
+        """End the ranks in good order if they still can be, by force if not.
+
+        Raises:
+            LearnerError: a rank that had not failed before did not exit with status 0.
+        """
+        if self._failure is None:
+            await self.call("shutdown", [{}] * len(self.ranks))
+            await asyncio.to_thread(self._await_exits)
+        statuses = {rank.rank: rank.process.poll() for rank in self.ranks if rank.process is not None}
+        await self.kill()
+        bad = {rank: status for rank, status in statuses.items() if status != 0}
+        if self._failure is None and bad:
+            rank, status = next(iter(bad.items()))
+            raise self._fail(LearnerError(f"learner rank {rank} {_describe_status(status)} after an orderly end"))
+
+    async def kill(self) -> None:
+        """End every rank that is still there, now."""
+        for rank in self.ranks:
+            rank.stop_listening()
+            rank.connection.close()
+            if rank.process is not None and rank.process.poll() is None:
+                rank.process.kill()
+        await asyncio.to_thread(self._reap)
+
+    async def _exchange(self, messages: Sequence[Any], command: str) -> list[Any]:
+        async with self._turn:
+            if self._failure is not None:
+                raise LearnerError("the learner has failed before") from self._failure
+            try:
+                async with asyncio.timeout(self._timeout_seconds):
+                    sends = [
+                        asyncio.to_thread(rank.connection.send, message)
+                        for rank, message in zip(self.ranks, messages, strict=True)
+                    ]
+                    # A rank that is gone cannot be written to; its closed connection tells so below.
+                    await asyncio.gather(*sends, return_exceptions=True)
+                    replies = await self._gather_replies()
+            except TimeoutError:
+                failure = self._fail(
+                    LearnerError(f"the learner did not finish {command!r} within {self._timeout_seconds:g} s")
+                )
+                await self.kill()
+                raise failure from None
+            except BaseException as error:
+                # Cancelled in the middle: the ranks cannot be brought back to a common state.
+                self._fail(error if isinstance(error, LearnerError) else LearnerError(f"{command!r} was interrupted"))
+                await self.kill()
+                raise
+            return [reply.value for reply in replies]
+
+    async def _gather_replies(self) -> list[Reply]:
+        waiting = {asyncio.ensure_future(rank.replies.get()): rank for rank in self.ranks}
+        answers: dict[int, Reply] = {}
+        try:
+            while waiting:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                failed = [future for future in done if future.result() is None or future.result().error]
+                if failed:
+                    await self._raise_cause(waiting)
+                for future in done:
+                    answers[waiting.pop(future).rank] = future.result()
+        finally:
+            for future in waiting:
+                future.cancel()
+        return [answers[rank.rank] for rank in self.ranks]
+
+    async def _raise_cause(self, waiting: Mapping["asyncio.Future[Reply | None]", RankProcess]) -> None:
+        """Of the failures that come together, raise the likeliest cause: a rank that died without a word first."""
+        deadline = time.monotonic() + _BLAME_SECONDS
+        while (left := deadline - time.monotonic()) > 0 and any(not future.done() for future in waiting):
+            await asyncio.wait(waiting, timeout=left)
+        silent = [rank for future, rank in waiting.items() if future.done() and future.result() is None]
+        if silent:
+            raise LearnerError(await asyncio.to_thread(silent[0].describe_death))
+        replies = [(rank, future.result()) for future, rank in waiting.items() if future.done()]
+        errors = [(rank, reply) for rank, reply in replies if reply is not None and reply.error]
+        # An error of the collectives is what the *other* ranks see.
+        errors.sort(key=lambda pair: pair[1].error in ("RuntimeError", "DistBackendError"))
+        for rank, reply in errors:
+            reply.raise_error(rank.rank, rank.log)
+
+    def _fail(self, error: LearnerError) -> LearnerError:
+        self._failure = self._failure or error
+        return error
+
+    def _await_exits(self) -> None:
+        deadline = time.monotonic() + _EXIT_SECONDS
+        for rank in self.ranks:
+            if rank.process is not None:
+                try:
+                    rank.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    continue
+
+    def _reap(self) -> None:
+        for rank in self.ranks:
+            if rank.process is not None:
+                rank.process.wait(timeout=_KILL_SECONDS)
+
+
+def _describe_status(status: int | None) -> str:
+    if status is None:
+        return "did not exit"
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"exited with status {status}"
+
+
+def _tail(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+        return file.read().decode(errors="replace")

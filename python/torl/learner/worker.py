@@ -1,0 +1,203 @@
+"""One rank of the learner: a process that owns a part of the DeepSpeed engine and does what the controller asks.
+
+    python -m torl.learner.worker --rank R --world-size N --connection FD --parent PID
+
+Standard output and error go wherever the controller directed them: a log file of this rank.
+"""
+
+import argparse
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from torl.errors import TorlError
+from torl.learner.batch import Row
+from torl.learner.engine import full_weights, learning_rate_at, start_engine
+from torl.learner.setup import LearnerSetup, Reply, Request
+from torl.learner.state import export_model, load_rank_state, save_rank_state
+from torl.learner.update import compute_logprobs, update_policy
+from torl.types import Float32Array
+from torl.weight_transfer import Rendezvous, TransferSummary, WeightChannel
+
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+class Rank:
+    """The commands of a rank; each is called on all ranks together. Methods' names are the controller's commands."""
+
+    def __init__(self, setup: LearnerSetup, rank: int, world_size: int) -> None:
+        """Join the process group and build the engine. Raises `DataError` if the model cannot be read."""
+        self.setup = setup
+        self.rank = rank
+        self.updates = 0  # optimizer steps taken: the position in the learning-rate schedule
+        self._channel: WeightChannel | None = None
+        torch.set_num_threads(setup.threads)
+        random.seed(setup.seed + rank)
+        np.random.seed(setup.seed + rank)
+        torch.manual_seed(setup.seed + rank)
+        _join_process_group(setup, rank, world_size)
+        self.engine = start_engine(setup.model, setup.learner)
+
+    def train_step(self, rows: tuple[Row, ...], sampled_tokens: int) -> dict[str, float]:
+        """Gradients of this rank's rows and one optimizer step of all ranks. Metrics are equal on all ranks."""
+        metrics = update_policy(
+            self.engine,
+            rows,
+            sampled_tokens=sampled_tokens,
+            temperature=self.setup.temperature,
+            algorithm=self.setup.algorithm,
+            learning_rate=learning_rate_at(self.updates, self.setup.total_steps, self.setup.learner),
+        )
+        self.updates += 1
+        return metrics
+
+    def logprobs(self, rows: tuple[Row, ...]) -> list[Float32Array]:
+        """Log-probabilities of the sampled tokens of this rank's rows under the current weights."""
+        return compute_logprobs(self.engine, rows, self.setup.temperature)
+
+    def open_channel(self, host: str, world_size: int, backend: str) -> Rendezvous | None:
+        """Rank 0 listens for engine workers on a free port of `host` and says where; the others do nothing."""
+        if self.rank != 0:
+            return None
+        self._close_channel()
+        self._channel = WeightChannel.listen(
+            host, world_size, backend, timeout_seconds=self.setup.learner.timeout_seconds
+        )
+        return self._channel.rendezvous
+
+    def send_weights(self, rendezvous: Rendezvous, checksum: bool) -> TransferSummary | None:
+        """Rank 0 sends the weights to whoever waits at `rendezvous`; the others help to gather them."""
+        if self.rank != 0:
+            for _ in full_weights(self.engine):
+                pass
+            return None
+        if self._channel is None or self._channel.rendezvous != rendezvous:
+            self._close_channel()
+            self._channel = WeightChannel(rendezvous, 0, timeout_seconds=self.setup.learner.timeout_seconds)
+        return self._channel.send(full_weights(self.engine), checksum=checksum)
+
+    def save_checkpoint(self, directory: Path) -> None:
+        """Write this rank's part of a checkpoint into an existing directory."""
+        save_rank_state(self.engine, directory, rank=self.rank, counters={"updates": self.updates})
+
+    def load_checkpoint(self, directory: Path) -> int:
+        """Put everything back as it was when `directory` was written; returns the updates made until then."""
+        self.updates = load_rank_state(self.engine, directory, rank=self.rank)["updates"]
+        return self.updates
+
+    def export(self, directory: Path) -> None:
+        """Rank 0 writes the model in Hugging Face's format; the others help to gather the weights."""
+        if self.rank != 0:
+            for _ in full_weights(self.engine):
+                pass
+            return
+        weights = {name: tensor.to("cpu", copy=True) for name, tensor in full_weights(self.engine)}
+        export_model(weights, Path(self.setup.model.path), directory)
+
+    def offload(self) -> None:
+        """Move weights and optimizer state to CPU memory, so that an engine on the same GPU has room."""
+        if self.engine.device.type != "cpu":
+            self.engine.offload_states()
+
+    def onload(self) -> None:
+        """Move them back; needed before any other command."""
+        if self.engine.device.type != "cpu":
+            self.engine.reload_states()
+
+    def close(self) -> None:
+        """Leave the process group. Nothing else may be called afterwards."""
+        self._close_channel()
+        self.engine.destroy()
+        # A rank that leaves while another still reads from it would end that one with an error.
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+    def _close_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+
+def serve(connection: Connection, rank: int, world_size: int) -> int:
+    """Answer the controller's requests until it says `shutdown` or goes away. Returns the exit status.
+
+    The first message is the `LearnerSetup`. An error ends the rank: the other ranks may be waiting for it in the
+    middle of a collective, and only the controller can end them.
+    """
+    try:
+        worker = Rank(connection.recv(), rank, world_size)
+        connection.send(Reply())
+        while True:
+            request: Request = connection.recv()
+            if request.command == "shutdown":
+                worker.close()
+                connection.send(Reply())
+                return 0
+            start = time.perf_counter()
+            value: Any = getattr(worker, request.command)(**request.arguments)
+            print(f"{request.command}: {time.perf_counter() - start:.3f} s", flush=True)
+            connection.send(Reply(value))
+    except (EOFError, ConnectionError):
+        print("the controller is gone", file=sys.stderr, flush=True)
+        return 1
+    except BaseException as error:
+        text = traceback.format_exc()
+        print(text, file=sys.stderr, flush=True)
+        message = str(error) if isinstance(error, TorlError) else f"{error}"
+        connection.send(Reply(error=type(error).__name__, message=message, traceback=text))
+        return 1
+
+
+def main() -> int:
+    """Entry point of a rank that the controller starts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--world-size", type=int, required=True)
+    parser.add_argument("--connection", type=int, required=True, help="file descriptor of a socket to the controller")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the controller")
+    arguments = parser.parse_args()
+    _die_with_parent(arguments.parent)
+    return serve(Connection(arguments.connection), arguments.rank, arguments.world_size)
+
+
+def _die_with_parent(parent: int) -> None:
+    """Be killed when the controller dies, however it dies; a compute kernel would not notice a closed socket."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != parent:  # it died before the line above
+        sys.exit(1)
+
+
+def _join_process_group(setup: LearnerSetup, rank: int, world_size: int) -> None:
+    from datetime import timedelta
+
+    import deepspeed
+
+    # A shared-memory all-reduce for inference that training never calls; building it takes half a minute and a compiler.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    deepspeed.init_distributed(
+        "nccl" if cuda else "gloo",
+        auto_mpi_discovery=False,
+        verbose=False,
+        timeout=timedelta(seconds=setup.learner.timeout_seconds),
+        init_method=setup.master,
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
