@@ -39,3 +39,7 @@ class WeightTransferError(TorlError):
 
 class CheckpointError(TorlError):
     """A checkpoint that cannot be written or is damaged or incomplete."""
+
+
+class RecordError(TorlError):
+    """A record of a run (metrics, trajectories, report) that cannot be written, or is damaged."""

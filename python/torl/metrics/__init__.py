@@ -1,0 +1,1 @@
+"""What is measured, how it is written down, and how it is shown."""

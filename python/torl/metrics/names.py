@@ -1,0 +1,124 @@
+"""The names of all metrics, in one place: what is measured, in which unit, and where it is defined.
+
+A row of `metrics.jsonl` maps these names to numbers. A ratio whose denominator is zero is left out of the row
+rather than invented. Evaluation rows carry the same names behind `evaluation/<set>/`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+# --- reward -----------------------------------------------------------------------------------------------
+
+REWARD_MEAN: Final = "reward/mean"
+ACCURACY: Final = "reward/accuracy"
+"""Share of responses whose final answer is correct."""
+SOLVED: Final = "reward/solved"
+"""Share of problems with at least one correct response: pass@k for groups of k."""
+ANSWERED: Final = "reward/answered"
+"""Share of responses with a complete boxed answer."""
+GRADER_TIMEOUTS: Final = "reward/grader_timeouts"
+"""Responses whose answer the grader could not compare in time."""
+GRADER_ERRORS: Final = "reward/grader_errors"
+"""Responses whose answer the grader failed on."""
+UNIFORM_GROUPS: Final = "reward/uniform_groups"
+"""Share of groups (of at least two) whose rewards are all equal: they carry no signal."""
+
+# --- tool: figure 5 of ToRL, and what ZeroTIR adds ----------------------------------------------------------
+
+CODE_RATIO: Final = "tool/code_ratio"
+"""Responses with at least one code block / responses."""
+PASS_RATIO: Final = "tool/pass_ratio"
+"""Runs that ended ok / runs."""
+PASS_RATIO_CORRECT: Final = "tool/pass_ratio_correct"
+"""The pass ratio within correct responses."""
+PASS_RATIO_INCORRECT: Final = "tool/pass_ratio_incorrect"
+"""The pass ratio within incorrect responses."""
+EXECUTED_RATIO: Final = "tool/executed_ratio"
+"""Code blocks that ran / code blocks written."""
+BEFORE_ANSWER_RATIO: Final = "tool/before_answer_ratio"
+"""Code blocks that begin before the final answer / code blocks written; where there is no answer, none does."""
+CODE_BLOCKS_PER_RESPONSE: Final = "tool/code_blocks_per_response"
+"""Code blocks / responses: what ZeroTIR calls its code ratio."""
+CALLS_PER_TRAJECTORY: Final = "tool/calls_per_trajectory"
+"""Tool calls / trajectories, those without code included."""
+CALLS_WITHOUT_CODE: Final = "tool/calls_without_code"
+"""Calls that asked for output where no closed block was there to run / tool calls."""
+WAIT_SHARE: Final = "tool/wait_share"
+"""Seconds that episodes waited for the interpreter / seconds they took."""
+
+_STATUS: Final = "tool/status/"
+_ERROR: Final = "tool/error/"
+
+
+def status_share(status: str) -> str:
+    """Runs that ended with this `OutcomeStatus` / runs."""
+    return _STATUS + status
+
+
+def error_share(exception_type: str) -> str:
+    """Runs that ended with this exception / runs."""
+    return _ERROR + exception_type
+
+
+# --- response ---------------------------------------------------------------------------------------------
+
+RESPONSE_TOKENS: Final = "response/tokens"
+"""Mean tokens of a response, sampled and observed."""
+SAMPLED_TOKENS: Final = "response/sampled_tokens"
+OBSERVED_TOKENS: Final = "response/observed_tokens"
+LONGEST_RESPONSE: Final = "response/longest"
+"""Tokens of the longest response."""
+TURNS: Final = "response/turns"
+TRUNCATED: Final = "response/truncated"
+"""Share of responses cut at the token limit."""
+EPISODE_SECONDS: Final = "response/seconds"
+"""Mean seconds of an episode."""
+
+# --- learner: the keys of its report, prefixed --------------------------------------------------------------
+
+LOSS: Final = "learner/loss"
+ENTROPY: Final = "learner/entropy"
+GRADIENT_NORM: Final = "learner/gradient_norm"
+LEARNING_RATE: Final = "learner/learning_rate"
+CLIP_FRACTION: Final = "learner/clip_fraction"
+LOGPROB_GAP_MEAN: Final = "learner/logprob_gap_mean"
+"""Mean |trainer's logprob - engine's| over the sampled tokens of a step."""
+LOGPROB_GAP_MAX: Final = "learner/logprob_gap_max"
+LOGPROB_GAP_KL: Final = "learner/logprob_gap_kl"
+
+# --- time, in seconds ---------------------------------------------------------------------------------------
+
+TIME_STEP: Final = "time/step"
+"""The whole step, from its first prompt to its new weights; without evaluation and checkpoint."""
+TIME_ROLLOUT: Final = "time/rollout"
+TIME_REWARD: Final = "time/reward"
+TIME_LEARN: Final = "time/learn"
+TIME_SYNC: Final = "time/sync"
+TIME_EVALUATION: Final = "time/evaluation"
+TIME_CHECKPOINT: Final = "time/checkpoint"
+
+# --- data -------------------------------------------------------------------------------------------------
+
+EPOCH: Final = "data/epoch"
+TRAINED_GROUPS: Final = "data/trained_groups"
+"""Groups whose trajectories entered the loss."""
+
+_EVALUATION: Final = "evaluation/"
+
+
+def learner(report: Mapping[str, float]) -> dict[str, float]:
+    """The learner's report under its names here: {"loss": x} becomes {"learner/loss": x}."""
+    return {f"learner/{name}": value for name, value in report.items()}
+
+
+def evaluation(set_name: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics of one evaluation set under their names in a row: `evaluation/<set>/<name>`."""
+    return {f"{_EVALUATION}{set_name}/{name}": value for name, value in metrics.items()}
+
+
+def split_evaluation(name: str) -> tuple[str, str] | None:
+    """(set, name) of an evaluation metric, None for all others."""
+    if not name.startswith(_EVALUATION):
+        return None
+    set_name, _, rest = name.removeprefix(_EVALUATION).partition("/")
+    return set_name, rest
