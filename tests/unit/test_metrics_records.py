@@ -26,7 +26,7 @@ from torl.metrics.records import (
     step_of_file,
     trajectory_file,
 )
-from torl.metrics.writers import MetricsWriter, truncate_records, write_trajectories
+from torl.metrics.writers import RunWriter, truncate_records, write_trajectories
 from torl.types import FinishReason, Grade, Outcome, OutcomeStatus, Problem, Prompt, ToolCall, Trajectory, Turn
 
 
@@ -137,9 +137,9 @@ def test_damaged_trajectories_are_named(tmp_path: Path, damage: object, words: s
 
 
 def test_metrics_read_back_with_time_and_without_infinities(tmp_path: Path) -> None:
-    with MetricsWriter(tmp_path) as writer:
-        writer.write(0, {"reward/mean": -0.5, "learner/loss": float("nan")})
-        writer.write(1, {"reward/mean": 0.25})
+    with RunWriter(tmp_path) as writer:
+        writer.write_metrics(0, {"reward/mean": -0.5, "learner/loss": float("nan")})
+        writer.write_metrics(1, {"reward/mean": 0.25})
         rows = read_metrics(tmp_path)  # while the file is open
     assert [row["step"] for row in rows] == [0, 1]
     assert [row["reward/mean"] for row in rows] == [-0.5, 0.25]
@@ -148,32 +148,32 @@ def test_metrics_read_back_with_time_and_without_infinities(tmp_path: Path) -> N
 
 
 def test_resuming_removes_what_will_be_written_again(tmp_path: Path) -> None:
-    with MetricsWriter(tmp_path, tensorboard=False) as writer:
+    with RunWriter(tmp_path, tensorboard=False) as writer:
         for step in range(5):
-            writer.write(step, {"reward/mean": float(step)})
+            writer.write_metrics(step, {"reward/mean": float(step)})
             write_trajectories(tmp_path, step, [make()], [Grade(1.0, True, "0.5")])
     write_trajectories(tmp_path, 4, [make()], [Grade(1.0, True, "0.5")], evaluation_set="a_b")
     (tmp_path / "metrics.jsonl").open("ab").write(b'{"step": 5, "rew')
     truncate_records(tmp_path, 3)
-    with MetricsWriter(tmp_path, resume_step=3, tensorboard=False) as writer:
-        writer.write(3, {"reward/mean": 33.0})
+    with RunWriter(tmp_path, resume_step=3, tensorboard=False) as writer:
+        writer.write_metrics(3, {"reward/mean": 33.0})
     assert [row["reward/mean"] for row in read_metrics(tmp_path)] == [0.0, 1.0, 2.0, 33.0]
     assert sorted(os.listdir(tmp_path / "trajectories")) == [f"step_{step:06d}.jsonl" for step in range(3)]
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
 
 
 def test_a_new_run_does_not_append_to_an_old_one(tmp_path: Path) -> None:
-    with MetricsWriter(tmp_path, tensorboard=False) as writer:
-        writer.write(0, {})
+    with RunWriter(tmp_path, tensorboard=False) as writer:
+        writer.write_metrics(0, {})
     with pytest.raises(RecordError, match="another run"):
-        MetricsWriter(tmp_path, tensorboard=False)
+        RunWriter(tmp_path, tensorboard=False)
 
 
 def test_a_damaged_row_is_named_and_nothing_is_truncated(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 0}\n{"step" 1}\n{"step": 2}\n')
     with pytest.raises(RecordError, match="line 2: damaged"):
-        MetricsWriter(tmp_path, resume_step=2)
+        RunWriter(tmp_path, resume_step=2)
     assert path.read_bytes().count(b"\n") == 3
 
 
@@ -181,10 +181,10 @@ def test_rows_survive_a_sigkill(tmp_path: Path) -> None:
     program = f"""
 import os, signal
 from pathlib import Path
-from torl.metrics.writers import MetricsWriter
-writer = MetricsWriter(Path({str(tmp_path)!r}))
+from torl.metrics.writers import RunWriter
+writer = RunWriter(Path({str(tmp_path)!r}))
 for step in range(100):
-    writer.write(step, {{"reward/mean": step / 2}})
+    writer.write_metrics(step, {{"reward/mean": step / 2}})
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", program]).returncode == -signal.SIGKILL
@@ -197,12 +197,12 @@ def test_a_full_disk_is_a_clear_error_and_loses_no_row(tmp_path: Path) -> None:
 import resource
 from pathlib import Path
 from torl.errors import RecordError
-from torl.metrics.writers import MetricsWriter
-writer = MetricsWriter(Path({str(tmp_path)!r}), tensorboard=False)
+from torl.metrics.writers import RunWriter
+writer = RunWriter(Path({str(tmp_path)!r}), tensorboard=False)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     for step in range(100):
-        writer.write(step, {{"reward/mean": step / 2}})
+        writer.write_metrics(step, {{"reward/mean": step / 2}})
 except RecordError as error:
     print(error)
 """
@@ -216,18 +216,18 @@ except RecordError as error:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_no_space_left_is_said_in_these_words(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    with pytest.raises(RecordError, match="No space left on device"), MetricsWriter(tmp_path, tensorboard=False) as w:
-        w.write(0, {"reward/mean": 1.0})
+    with pytest.raises(RecordError, match="No space left on device"), RunWriter(tmp_path, tensorboard=False) as w:
+        w.write_metrics(0, {"reward/mean": 1.0})
 
 
 def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    with MetricsWriter(tmp_path) as writer:
+    with RunWriter(tmp_path) as writer:
         for step in range(4):
-            writer.write(step, {"reward/mean": step / 2})
-    with MetricsWriter(tmp_path, resume_step=2) as writer:
-        writer.write(2, {"reward/mean": 7.0})
+            writer.write_metrics(step, {"reward/mean": step / 2})
+    with RunWriter(tmp_path, resume_step=2) as writer:
+        writer.write_metrics(2, {"reward/mean": 7.0})
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert events.Tags()["scalars"] == ["reward/mean"]

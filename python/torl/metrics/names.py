@@ -12,6 +12,8 @@ from typing import Final
 REWARD_MEAN: Final = "reward/mean"
 ACCURACY: Final = "reward/accuracy"
 """Share of responses whose final answer is correct."""
+GREEDY_ACCURACY: Final = "reward/greedy_accuracy"
+"""Accuracy of one greedy response for each problem (evaluations only)."""
 SOLVED: Final = "reward/solved"
 """Share of problems with at least one correct response: pass@k for groups of k."""
 ANSWERED: Final = "reward/answered"
