@@ -48,7 +48,7 @@ def packed_attention(
     `sample_lengths` sum to N. Returns (1, N, heads, D). There is no mask: transformers makes none for a name it
     does not know.
     """
-    pieces = [part.split(sample_lengths, dim=2) for part in (query, key, value)]
+    pieces = [torch.split(part, list(sample_lengths), dim=2) for part in (query, key, value)]
     attended = [
         F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, dropout_p=dropout, enable_gqa=True)
         for q, k, v in zip(*pieces, strict=True)

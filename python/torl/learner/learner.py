@@ -1,11 +1,12 @@
 """The learner as the controller sees it: samples in, metrics out, weights to wherever the engine waits. No torch."""
 
+import asyncio
 import os
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from torl.config import AlgorithmConfig, LearnerConfig, ModelConfig
 from torl.errors import CheckpointError
@@ -16,9 +17,19 @@ from torl.learner.checkpoint import (
     verify_checkpoint,
     writing_checkpoint,
 )
-from torl.learner.ranks import RankGroup, start_rank
+from torl.learner.ranks import RankGroup, RankProcess, start_rank
 from torl.learner.setup import LearnerSetup
+from torl.learner.torchrun import accept_ranks, torchrun_job
 from torl.types import Float32Array, TrainingSample
+
+# What the libraries of a rank read from its environment.
+_QUIET = {
+    # By default OpenMP's threads spin while they wait for each other: beside busy processes that took 15 times as
+    # long for a step.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TORCHDYNAMO_DISABLE": "1",  # nothing is compiled, and importing the compiler takes seconds
+    "TOKENIZERS_PARALLELISM": "false",
+}
 
 
 class Learner:
@@ -50,14 +61,17 @@ class Learner:
         """Start the ranks and load the model on them.
 
         `devices` are the GPUs of the ranks, one each, as CUDA_VISIBLE_DEVICES names them; all that are visible when
-        unset. Each rank writes what it prints to `log_directory/learner_rank_R.log`.
+        unset. Under torchrun its processes are the ranks, and this one must be rank 0 (see `torl.learner.torchrun`).
+        Each rank that is started here writes what it prints to `log_directory/learner_rank_R.log`.
 
         Raises:
             DataError: the model directory cannot be read.
             LearnerError: a rank could not start.
         """
-        world_size = learner.ranks
-        threads = learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // world_size)
+        job = torchrun_job()
+        world_size = learner.ranks if job is None else job.world_size
+        neighbours = world_size if job is None else job.local_world_size
+        threads = learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // neighbours)
         with tempfile.TemporaryDirectory(prefix="torl-learner-") as meeting:
             setup = LearnerSetup(
                 model=model,
@@ -67,21 +81,26 @@ class Learner:
                 total_steps=total_steps,
                 seed=seed,
                 threads=threads,
-                master=f"file://{meeting}/store",  # a file needs no free port
+                # A file needs no free port; torchrun has a place where its processes meet.
+                master=f"file://{meeting}/store" if job is None else "env://",
             )
-            common = _local_environment(world_size, devices)
-            ranks = [
-                start_rank(
-                    rank,
-                    world_size,
-                    log_directory=log_directory,
-                    environment={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                    threads=threads,
-                )
-                for rank in range(world_size)
-            ]
-            group = RankGroup(ranks, learner.timeout_seconds)
-            await group.set_up(setup)
+
+            group = RankGroup(learner.timeout_seconds)
+            try:
+                for rank in range(world_size if job is None else 1):
+                    environment = _QUIET if job is not None else _QUIET | _local_environment(rank, world_size, devices)
+                    group.ranks.append(
+                        start_rank(
+                            rank, world_size, log_directory=log_directory, environment=environment, threads=threads
+                        )
+                    )
+                if job is not None:
+                    others = await asyncio.to_thread(accept_ranks, job)
+                    group.ranks += [RankProcess(rank, others[rank], None, None) for rank in sorted(others)]
+                await group.set_up(setup)
+            except BaseException:
+                await group.kill()
+                raise
         return cls(group, learner, log_directory)
 
     @property
@@ -115,7 +134,7 @@ class Learner:
         }
 
     async def logprobs(self, samples: Sequence[TrainingSample]) -> list[Float32Array]:
-        """The current policy's logprobs after temperature; for each sample one value per token, 0 where not sampled."""
+        """The current policy's logprobs after temperature: for each sample one value a token, 0 where not sampled."""
         batch = pack_batch(samples, row_tokens=self._config.row_tokens, ranks=self.ranks)
         values = await self._group.call("logprobs", [{"rows": rows} for rows in batch.rows])
         rows = [row for rank_rows in batch.rows for row in rank_rows]
@@ -139,7 +158,7 @@ class Learner:
         return (await self._call("send_weights", rendezvous=rendezvous, checksum=checksum))[0]
 
     async def save_checkpoint(self, directory: Path, controller_state: dict[str, Any]) -> None:
-        """Write a checkpoint of all ranks and of `controller_state` (JSON); `directory` is whole afterwards or as before.
+        """Write a checkpoint of all ranks and of `controller_state` (JSON); `directory` is whole or as before.
 
         Raises:
             CheckpointError: it could not be written, for example because the disk is full.
@@ -178,6 +197,10 @@ class Learner:
         """Move them back."""
         await self._call("onload")
 
+    async def watch(self) -> NoReturn:
+        """Wait for ever, and raise LearnerError at once when a rank dies, even between two commands."""
+        await self._group.watch()
+
     async def close(self) -> None:
         """End all ranks; none is left when this returns. Raises LearnerError if one did not end well."""
         await self._group.shut_down()
@@ -195,14 +218,14 @@ class Learner:
         return await self._group.call(command, [arguments] * self.ranks)
 
 
-def _local_environment(world_size: int, devices: Sequence[str] | None) -> dict[str, str]:
-    """What torch and DeepSpeed read from the environment of a rank."""
+def _local_environment(rank: int, world_size: int, devices: Sequence[str] | None) -> dict[str, str]:
+    """What torch.distributed and DeepSpeed read from the environment of a rank; torchrun provides it otherwise."""
     environment = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(world_size),
         "GLOO_SOCKET_IFNAME": "lo",  # the ranks are on this machine; its name may not resolve
-        "TORCHDYNAMO_DISABLE": "1",  # nothing is compiled, and importing the compiler takes seconds
-        "TOKENIZERS_PARALLELISM": "false",
     }
     if devices is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)

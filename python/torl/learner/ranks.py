@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torl.errors import LearnerError
 from torl.learner.setup import LearnerSetup, Reply, Request
@@ -36,6 +36,7 @@ class RankProcess:
         self.process = process
         self.log = log
         self.replies: asyncio.Queue[Reply | None] = asyncio.Queue()  # None: the connection is closed
+        self.closed = asyncio.Event()
         asyncio.get_running_loop().add_reader(connection.fileno(), self._receive)
         self._listening = True
 
@@ -45,6 +46,7 @@ class RankProcess:
         except (EOFError, OSError):
             self.stop_listening()
             self.replies.put_nowait(None)
+            self.closed.set()
 
     def stop_listening(self) -> None:
         """Take the connection out of the event loop."""
@@ -95,10 +97,11 @@ def start_rank(
 class RankGroup:
     """All ranks; the only thing that talks to them. After the first failure every call raises it again."""
 
-    def __init__(self, ranks: Sequence[RankProcess], timeout_seconds: float) -> None:
-        self.ranks = list(ranks)
+    def __init__(self, timeout_seconds: float) -> None:
+        self.ranks: list[RankProcess] = []  # in order; filled by whoever starts them
         self._timeout_seconds = timeout_seconds
         self._failure: LearnerError | None = None
+        self._shutting_down = False
         self._turn = asyncio.Lock()  # commands are collective: one at a time, on all ranks
 
     async def call(self, command: str, arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -114,12 +117,30 @@ class RankGroup:
         """Send every rank its setup and wait until all have loaded the model."""
         await self._exchange([setup] * len(self.ranks), "start")
 
+    async def watch(self) -> NoReturn:
+        """Wait for ever; raises LearnerError when a rank goes away that was not told to."""
+        tasks = {asyncio.create_task(rank.closed.wait()): rank for rank in self.ranks}
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if self._shutting_down:
+                await asyncio.Future()
+            async with self._turn:  # a command in progress knows more
+                if self._failure is None:
+                    death = await asyncio.to_thread(tasks[done.pop()].describe_death)
+                    self._fail(LearnerError(death))
+                    await self.kill()
+                raise LearnerError(str(self._failure)) from self._failure
+        finally:
+            for task in tasks:
+                task.cancel()
+
     async def shut_down(self) -> None:
         """End the ranks in good order if they still can be, by force if not.
 
         Raises:
             LearnerError: a rank that had not failed before did not exit with status 0.
         """
+        self._shutting_down = True
         if self._failure is None:
             await self.call("shutdown", [{}] * len(self.ranks))
             await asyncio.to_thread(self._await_exits)
@@ -166,22 +187,25 @@ class RankGroup:
             return [reply.value for reply in replies]
 
     async def _gather_replies(self) -> list[Reply]:
-        waiting = {asyncio.ensure_future(rank.replies.get()): rank for rank in self.ranks}
+        waiting = {asyncio.create_task(rank.replies.get()): rank for rank in self.ranks}
         answers: dict[int, Reply] = {}
         try:
             while waiting:
                 done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                failed = [future for future in done if future.result() is None or future.result().error]
-                if failed:
-                    await self._raise_cause(waiting)
                 for future in done:
-                    answers[waiting.pop(future).rank] = future.result()
+                    reply = future.result()
+                    if reply is None or reply.error:
+                        await self._raise_cause(waiting)
+                    else:
+                        answers[waiting[future].rank] = reply
+                for future in done:
+                    del waiting[future]
         finally:
             for future in waiting:
                 future.cancel()
         return [answers[rank.rank] for rank in self.ranks]
 
-    async def _raise_cause(self, waiting: Mapping["asyncio.Future[Reply | None]", RankProcess]) -> None:
+    async def _raise_cause(self, waiting: Mapping[asyncio.Task[Reply | None], RankProcess]) -> None:
         """Of the failures that come together, raise the likeliest cause: a rank that died without a word first."""
         deadline = time.monotonic() + _BLAME_SECONDS
         while (left := deadline - time.monotonic()) > 0 and any(not future.done() for future in waiting):

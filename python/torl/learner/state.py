@@ -1,4 +1,4 @@
-"""What a rank writes to disk and reads back: DeepSpeed's state, random generators, the model in Hugging Face's format."""
+"""What a rank writes to disk and reads back: DeepSpeed's state, random generators, the model for other programs."""
 
 import json
 import random
@@ -58,7 +58,7 @@ def load_rank_state(engine: Any, directory: Path, *, rank: int) -> dict[str, int
 
 
 def export_model(weights: Mapping[str, Tensor], source: Path, directory: Path) -> None:
-    """Write a model directory that transformers and vLLM load: `weights` under the source's names, its other files copied.
+    """Write a model directory that transformers and vLLM load: `weights`, and the source's other files.
 
     Raises:
         CheckpointError: the files could not be written.
@@ -78,5 +78,7 @@ def export_model(weights: Mapping[str, Tensor], source: Path, directory: Path) -
         config["dtype"] = dtypes.pop() if len(dtypes) == 1 else config.get("dtype", "float32")
         config_path.write_text(json.dumps(config, indent=2) + "\n")
         save_torch_state_dict(dict(weights), directory, metadata={"format": "pt"})
+        for path in directory.glob("*.safetensors"):
+            path.chmod(config_path.stat().st_mode)  # they come readable by their owner only
     except (OSError, RuntimeError) as error:
         raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error

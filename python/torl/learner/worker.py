@@ -183,7 +183,7 @@ def _join_process_group(setup: LearnerSetup, rank: int, world_size: int) -> None
 
     import deepspeed
 
-    # A shared-memory all-reduce for inference that training never calls; building it takes half a minute and a compiler.
+    # A shared-memory all-reduce that only inference calls; building it takes half a minute and a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     cuda = torch.cuda.is_available()
     if cuda:

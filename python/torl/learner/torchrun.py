@@ -1,0 +1,113 @@
+"""The learner under torchrun: the ranks that exist are used.
+
+Every process that torchrun started runs `python -m torl.train`. Rank 0's process is the controller: it starts
+rank 0's worker as its own child and publishes its address in torchrun's store. The processes with other ranks call
+`serve_rank`, which connects to the controller and serves until it says so.
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
+
+from torl.errors import LearnerError
+
+_CONTROLLER_KEY = "controller"
+_WAIT_SECONDS = 600.0  # until every process of the job has come up
+
+
+@dataclass(frozen=True, slots=True)
+class TorchrunJob:
+    """What torchrun tells a process about its job."""
+
+    rank: int
+    world_size: int
+    local_world_size: int
+    master_host: str
+    master_port: int
+    attempt: int  # torchrun restarts a failed job under the same store
+
+
+def torchrun_job(environment: Mapping[str, str] = os.environ) -> TorchrunJob | None:
+    """The job this process belongs to; None if torchrun did not start it.
+
+    Raises:
+        LearnerError: torchrun keeps no store that outlives its start (`--rdzv-backend static`).
+    """
+    if "TORCHELASTIC_RUN_ID" not in environment:
+        return None
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE", "False") != "True":
+        raise LearnerError("torchrun runs without a store of its own: start it with --rdzv-backend c10d")
+    return TorchrunJob(
+        rank=int(environment["RANK"]),
+        world_size=int(environment["WORLD_SIZE"]),
+        local_world_size=int(environment["LOCAL_WORLD_SIZE"]),
+        master_host=environment["MASTER_ADDR"],
+        master_port=int(environment["MASTER_PORT"]),
+        attempt=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+    )
+
+
+def is_secondary_rank() -> bool:
+    """Whether torchrun started this process to be a learner rank only: `serve_rank` is all it has to do."""
+    job = torchrun_job()
+    return job is not None and job.rank > 0
+
+
+def accept_ranks(job: TorchrunJob) -> dict[int, Connection]:
+    """In the controller: publish the address and wait for ranks 1 to n-1. Blocks; takes no part in collectives.
+
+    Raises:
+        LearnerError: a rank did not come within ten minutes.
+    """
+    key = secrets.token_bytes(32)
+    local = job.master_host in ("localhost", "127.0.0.1", "::1")
+    with Listener(("127.0.0.1" if local else "", 0), authkey=key) as listener:
+        # The listening socket has no public name; without a time-out `accept` would wait for ever.
+        listener._listener._socket.settimeout(_WAIT_SECONDS)  # type: ignore[attr-defined]
+        host = "127.0.0.1" if local else job.master_host
+        address = {"host": host, "port": listener.address[1], "key": key.hex()}
+        _store(job).set(_CONTROLLER_KEY, json.dumps(address))
+        connections: dict[int, Connection] = {}
+        try:
+            while len(connections) < job.world_size - 1:
+                connection: Any = listener.accept()
+                connections[connection.recv()] = connection
+        except (TimeoutError, OSError, EOFError) as error:
+            missing = sorted(set(range(1, job.world_size)) - connections.keys())
+            raise LearnerError(f"ranks {missing} of the torchrun job did not connect: {error}") from error
+    return connections
+
+
+def serve_rank() -> int:
+    """In a process that torchrun started with rank 1 or more: be a learner rank until the controller ends it.
+
+    Returns the exit status for the process: 0 after an orderly end. Blocks for the whole run; call it in the main
+    thread of a process that has not used torch.distributed.
+
+    Raises:
+        LearnerError: this is no such process, or no controller could be reached.
+    """
+    job = torchrun_job()
+    if job is None or job.rank == 0:
+        raise LearnerError("serve_rank is for the processes with rank 1 or more of a torchrun job")
+    try:
+        address = json.loads(_store(job).get(_CONTROLLER_KEY))
+        connection = Client((address["host"], address["port"]), authkey=bytes.fromhex(address["key"]))
+    except (RuntimeError, OSError, EOFError) as error:
+        raise LearnerError(f"rank {job.rank} found no controller: {error}") from error
+    from torl.learner.worker import serve
+
+    connection.send(job.rank)
+    return serve(connection, job.rank, job.world_size)
+
+
+def _store(job: TorchrunJob) -> Any:
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+    store = TCPStore(job.master_host, job.master_port, None, False, timedelta(seconds=_WAIT_SECONDS))
+    return PrefixStore(f"torl/attempt_{job.attempt}", store)
