@@ -1,48 +1,97 @@
-"""A tiny Qwen2 with random weights and a byte-level tokenizer whose tool-call markers span several tokens."""
+"""A tiny Qwen2 that has learned by heart to call Python, in a few seconds: enough for real rollouts with real calls."""
 
+import random
 from pathlib import Path
 
-CORPUS = [
-    "User: What is 17 * 23?\nAssistant:\nLet me compute this with Python.\n```python\nprint(17 * 23)\n```\n",
-    "```output\n391\n```\nThe answer is \\boxed{391}.\n",
-    "```python\nimport math\nx = math.gcd(12, 18)\nprint(x)\n```\n```output\n6\n```\nSo the result is \\boxed{6}.\n",
-    "NameError: name 'a' is not defined\nZeroDivisionError: division by zero\n",
-] * 20
+END = "<|endoftext|>"
+VOCABULARY = 384  # rows of the embedding: more than there are tokens, as in real models
+_MAX_TOKENS = 192
 
 
-def build_tiny_model(directory: Path, seed: int = 0, hidden_size: int = 64, layers: int = 2) -> Path:
-    """Write config, weights (float32, safetensors) and tokenizer; the same seed gives the same weights."""
+def prompt_text(first: int, second: int) -> str:
+    """A problem as the documents state it."""
+    return f"User: Compute {first} * {second}.\nAssistant:\n"
+
+
+def documents(count: int, seed: int = 0) -> list[str]:
+    """Solutions with one to four tool calls in a row; some calls fail, print nothing or come without code."""
+    generator = random.Random(seed)
+    return [_document(generator) for _ in range(count)]
+
+
+def _document(generator: random.Random) -> str:
+    first, second = generator.randint(2, 40), generator.randint(2, 40)
+    parts = [prompt_text(first, second)]
+    for _ in range(generator.randint(1, 4)):
+        code, output = generator.choice(
+            [
+                (f"print({first} * {second})", str(first * second)),
+                (f"x = {first}\nprint(x * {second})", str(first * second)),
+                (f"print({first} * y)", "NameError: name 'y' is not defined"),
+                (f"x = {first} * {second}", "[no output]"),
+            ]
+        )
+        block = f"```python\n{code}\n```\n" if generator.random() < 0.95 else "Let me look.\n"
+        parts.append(f"{block}```output\n{output}\n```\n")
+    parts.append(f"The answer is \\boxed{{{first * second}}}.{END}")
+    return "".join(parts)
+
+
+def build_tiny_model(directory: Path, *, steps: int = 150, seed: int = 0) -> Path:
+    """Train tokenizer and model on `documents` and write both (float32, safetensors). Deterministic in `seed`.
+
+    Heads are 32 wide: vLLM's CPU attention has no kernel for 16.
+    """
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    texts = documents(600, seed)
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=360,
-        special_tokens=["<|endoftext|>"],
+        vocab_size=330,
+        special_tokens=[END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>")
-    fast.save_pretrained(directory)
+    backend.train_from_iterator((text.removesuffix(END) for text in texts), trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END, pad_token=END)
+    tokenizer.save_pretrained(directory)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the matrices are too small to share
     torch.manual_seed(seed)
     config = Qwen2Config(
-        vocab_size=384,  # more rows than tokens, as in real models
-        hidden_size=hidden_size,
-        intermediate_size=2 * hidden_size,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden_size // 32,  # vLLM's CPU attention wants heads of 32, 64, 80, 96, ...
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=2048,
         tie_word_embeddings=True,
-        initializer_range=0.1,
-        eos_token_id=fast.eos_token_id,
         bos_token_id=None,
-        pad_token_id=fast.eos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.eos_token_id,
     )
     model = Qwen2ForCausalLM(config)
-    model.save_pretrained(directory, safe_serialization=True)
+    rows = [tokenizer.encode(text)[:_MAX_TOKENS] for text in texts]
+    generator = random.Random(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, steps)
+    for _ in range(steps):
+        batch = sorted(generator.sample(rows, 16), key=len)
+        width = len(batch[-1])
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in batch])
+        labels = torch.tensor([row + [-100] * (width - len(row)) for row in batch])
+        loss = model(input_ids=ids, labels=labels, use_cache=False).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    torch.set_num_threads(threads)
+    model.save_pretrained(directory)
     return directory

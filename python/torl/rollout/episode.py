@@ -151,7 +151,9 @@ class _Episode:
     def _trajectory(self, finish_reason: FinishReason, seconds: float) -> Trajectory:
         builder, decode = self.builder, self.player.vocabulary.decode
         token_ids = builder.token_ids
-        turns = [Turn(start, stop, cached) for (start, stop), cached in zip(builder.turns, self.cached_tokens, strict=True)]
+        turns = [
+            Turn(start, stop, cached) for (start, stop), cached in zip(builder.turns, self.cached_tokens, strict=True)
+        ]
         return Trajectory(
             prompt=self.prompt,
             group=f"{self.step}/{self.prompt.problem.id}",

@@ -65,7 +65,7 @@ class ToRLFormat:
         return blocks[-1] if blocks else None
 
     def answer(self, outcome: Outcome, overshoot: bytes) -> str:
-        r"""See `Format.answer`. Where the model has sampled the first bytes itself ("```output\n"), they are not repeated."""
+        r"""See `Format.answer`. What the model has sampled of it already ("```output\n") is not repeated."""
         text = f"\n{observe(outcome, self.errors, self.max_observation_characters)}\n```\n"
         rest = text.encode()
         if rest.startswith(overshoot):

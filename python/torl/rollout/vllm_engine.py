@@ -27,6 +27,7 @@ _CPU_BLOCK_SIZE = 32  # the CPU kernels take multiples of 32; a small one keeps 
 _CPU_BATCH_TOKENS = 4096
 _LOG_TAIL_BYTES = 4096
 _WATCH_SECONDS = 0.2
+_SHUTDOWN_SECONDS = 10.0  # then vLLM kills what is left
 # A launcher's variables describe the learner's process group; vLLM would take them for its own.
 _LAUNCHER_VARIABLES = (
     "RANK",
@@ -87,6 +88,7 @@ class VllmEngine:
         self._llm: Any = None
         self._processes: tuple[EngineProcess, ...] = ()
         self._on_cpu = False
+        self._unusable: str | None = None  # why no token may be sampled: the weights may be of two versions
 
     @property
     def policy_version(self) -> int:
@@ -117,10 +119,10 @@ class VllmEngine:
         # to finish before it can be undone.
         starting = asyncio.ensure_future(asyncio.to_thread(self._start))
         try:
-            self._llm = await asyncio.shield(starting)
+            await asyncio.shield(starting)
         except asyncio.CancelledError:
             with contextlib.suppress(Exception):
-                self._llm = await starting
+                await starting
             await self.close()
             raise
         except Exception as error:
@@ -133,12 +135,13 @@ class VllmEngine:
             await self.close()
             raise
 
-    def _start(self) -> Any:
-        """Build the AsyncLLM; leaves this process's environment as it was.
+    def _start(self) -> None:
+        """Build the AsyncLLM; leave this process's environment as it was.
 
         vLLM writes to `os.environ` for the processes it will start. What it wrote goes to them by the
         `ProcessSetup`, and only to them.
         """
+        log_to_file(self._log_path)  # before the import, which has something to say
         with _private_environment() as changes:
             from vllm.config.logging import LoggingConfig
             from vllm.engine.arg_utils import AsyncEngineArgs
@@ -146,14 +149,13 @@ class VllmEngine:
             from vllm.v1.engine.async_llm import AsyncLLM
 
             self._on_cpu = current_platform.is_cpu()
-            log_to_file(self._log_path)
             arguments = AsyncEngineArgs(**self._arguments(), logging_config=LoggingConfig(configure_logging=False))
             config = arguments.create_engine_config()
             environment = {**changes(), **self._environment()}
             config.additional_config = ProcessSetup(str(self._log_path.resolve()), environment)
         # A fork of a process with threads and an event loop may deadlock, and nothing would be unpickled in it.
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
-        return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+        self._llm = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
 
     def _arguments(self) -> dict[str, Any]:
         config = self._config
@@ -259,22 +261,19 @@ class VllmEngine:
         llm = self._running()
         if self._live:
             raise EngineError(f"new weights while {self._live} requests are live")
+        # What vLLM is sent must be plain: its messages turn a dataclass into a dictionary.
+        where = (rendezvous.host, rendezvous.port, rendezvous.world_size, rendezvous.backend)
+        self._unusable = f"it did not take the weights of version {policy_version}"
         try:
-            await llm.collective_rpc("torl_receive_weights", args=(rendezvous,))
+            await llm.collective_rpc("torl_receive_weights", args=where)
             if not await llm.reset_prefix_cache():
-                raise EngineError("the engine kept cached prefixes of the old policy")
-        except EngineError:
-            raise
+                raise EngineError("cached prefixes of the old policy are still in use")
         except Exception as error:
             if llm.errored:
                 raise self._death() from error
-            raise EngineError(f"the engine did not take version {policy_version}: {_first_line(error)}") from error
+            raise EngineError(f"the engine is not usable: {self._unusable}: {_first_line(error)}") from error
+        self._unusable = None
         self._policy_version = policy_version
-
-    async def weight_checksums(self) -> dict[str, str]:
-        """SHA-256 of every parameter as the first worker holds it, by vLLM's name. For debugging; slow."""
-        digests: list[dict[str, str]] = await self._running().compute_weight_checksums()
-        return digests[0]
 
     async def sleep(self) -> None:
         """See `Engine.sleep`. Weights wait in CPU memory."""
@@ -300,7 +299,7 @@ class VllmEngine:
         """See `Engine.close`."""
         llm, self._llm = self._llm, None
         if llm is not None:
-            await asyncio.to_thread(llm.shutdown, 2.0)
+            await asyncio.to_thread(llm.shutdown, _SHUTDOWN_SECONDS)
         # vLLM ends its processes; a worker whose core was killed may need another word.
         for process in self._processes:
             _kill(process)
@@ -311,6 +310,8 @@ class VllmEngine:
             raise EngineError("the engine is not running: start it first")
         if self._llm.errored:
             raise self._death()
+        if self._unusable is not None:
+            raise EngineError(f"the engine is not usable: {self._unusable}")
         return self._llm
 
     def _death(self) -> EngineError:

@@ -22,8 +22,8 @@ class WeightReceiver:
         """This worker's process id."""
         return os.getpid()
 
-    def torl_receive_weights(self, rendezvous: Rendezvous) -> None:
-        """Load the tensors a sender offers into the live model, under their names in the checkpoint.
+    def torl_receive_weights(self, host: str, port: int, world_size: int, backend: str) -> None:
+        """Load the tensors a sender offers at a `Rendezvous` into the live model, by their names in the checkpoint.
 
         The layerwise path is the one that works everywhere: it undoes and redoes what the platform does to
         weights after loading (prepacking on a CPU, quantisation), in place, so that compiled graphs stay valid.
@@ -38,6 +38,7 @@ class WeightReceiver:
             initialize_layerwise_reload,
         )
 
+        rendezvous = Rendezvous(host, port, world_size, backend)
         channel = WeightChannel(rendezvous, self.rank + 1, device=self.device)
         try:
             with set_current_vllm_config(self.vllm_config):
@@ -46,7 +47,27 @@ class WeightReceiver:
                 initialize_layerwise_reload(model)
                 loaded = model.load_weights(channel.receive())
                 finalize_layerwise_reload(model, self.vllm_config.model_config)
+                _pack_tied_heads(model)
         finally:
             channel.close()
         if loaded is not None and (missing := expected - loaded):
             raise ValueError(f"{len(missing)} parameters were not sent, the first is {min(missing)}")
+
+
+def _pack_tied_heads(model: "torch.nn.Module") -> None:
+    """Prepack tied output heads again.
+
+    No tensor is loaded into a head that shares the embedding's weight, so the layerwise path leaves it as it
+    was: on a CPU, where heads are packed copies, it would go on with the first policy's weights.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+
+    modules = list(model.modules())
+    embeddings = {
+        id(module.weight)
+        for module in modules
+        if isinstance(module, VocabParallelEmbedding) and not isinstance(module, ParallelLMHead)
+    }
+    for module in modules:
+        if isinstance(module, ParallelLMHead) and id(module.weight) in embeddings:
+            module.quant_method.process_weights_after_loading(module)

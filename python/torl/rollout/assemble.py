@@ -1,0 +1,86 @@
+"""From a configuration to the running parts that play episodes: a proven sandbox, an engine, a player."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torl.config import EngineConfig, RolloutConfig, SandboxConfig
+from torl.rollout.episode import EpisodePlayer, EpisodeSettings, Interpreter
+from torl.rollout.formats import ToRLFormat
+from torl.rollout.tokenizer import TextEncoder, stop_token_ids
+from torl.rollout.vllm_engine import VllmEngine
+from torl.rollout.vocabulary import build_vocabulary
+from torl.sandbox import SandboxPool, prepare_guest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+@asynccontextmanager
+async def open_sandbox(
+    config: SandboxConfig, on_progress: Callable[[str, float], None] | None = None
+) -> AsyncIterator[SandboxPool]:
+    """Prepare the guest (once for a machine; `on_progress(stage, share done)`), start the pool and prove that it works.
+
+    Raises:
+        SandboxError: there is no guest, the workers do not start, or the self-test fails.
+    """
+    await asyncio.to_thread(prepare_guest, on_progress)
+    pool = await asyncio.to_thread(
+        lambda: SandboxPool(
+            workers=config.workers,
+            cpu_seconds=config.cpu_seconds,
+            wall_seconds=config.wall_seconds,
+            memory_bytes=config.memory_mib << 20,
+            output_bytes=config.output_kib << 10,
+        )
+    )
+    try:
+        await asyncio.to_thread(pool.self_test)
+        yield pool
+    finally:
+        await asyncio.to_thread(pool.close)
+
+
+@asynccontextmanager
+async def open_player(
+    model: Path,
+    tokenizer: "PreTrainedTokenizerFast",
+    interpreter: Interpreter,
+    *,
+    rollout: RolloutConfig,
+    engine: EngineConfig,
+    max_prompt_tokens: int,
+    seed: int,
+    log_directory: Path,
+) -> AsyncIterator[EpisodePlayer]:
+    """Start the engine on `model` and yield a player; the engine is closed at the end, however that comes.
+
+    Raises:
+        EngineError: the engine did not start.
+        DataError: the tokenizer has no end-of-sequence token or cannot encode observations.
+    """
+    vocabulary = build_vocabulary(tokenizer)
+    running = VllmEngine(
+        model,
+        engine,
+        max_model_tokens=max_prompt_tokens + rollout.max_response_tokens,
+        stop_token_ids=stop_token_ids(model, tokenizer),
+        log_path=log_directory / "engine.log",
+        seed=seed,
+    )
+    player = EpisodePlayer(
+        engine=running,
+        interpreter=interpreter,
+        vocabulary=vocabulary,
+        encoder=TextEncoder(tokenizer, vocabulary),
+        format=ToRLFormat.from_config(rollout),
+        settings=EpisodeSettings.from_config(rollout, seed),
+    )
+    try:
+        await running.start()
+        yield player
+    finally:
+        await running.close()

@@ -1,0 +1,160 @@
+"""vLLM behind the `Engine` protocol: seeds, aborts, deaths, and nothing left behind."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_engine
+
+from torl.errors import EngineError
+from torl.types import SamplingParameters
+
+LONG = SamplingParameters(max_tokens=500, seed=11)
+
+
+async def turn(engine: Any, prompt: tuple[int, ...], sampling: SamplingParameters, name: str = "turn") -> list[Any]:
+    return [piece async for piece in engine.generate(prompt, sampling, name)]
+
+
+def ids(pieces: list[Any]) -> list[int]:
+    return [token_id for piece in pieces for token_id in piece.token_ids]
+
+
+async def test_a_seed_repeats_its_tokens(engine, prompts) -> None:
+    prompt = prompts[0].token_ids
+    one, again = [ids(await turn(engine, prompt, SamplingParameters(max_tokens=40, seed=3))) for _ in range(2)]
+    other = ids(await turn(engine, prompt, SamplingParameters(max_tokens=40, seed=4)))
+    assert one == again
+    assert one != other
+
+
+async def test_the_last_piece_says_why(engine, prompts, tokenizer) -> None:
+    pieces = await turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=5, seed=0))
+    assert [piece.finish_reason for piece in pieces] == [None] * (len(pieces) - 1) + ["length"]
+    assert len(ids(pieces)) == 5
+    assert all(len(piece.token_ids) == len(piece.logprobs) for piece in pieces)
+    pieces = await turn(engine, prompts[0].token_ids, LONG)
+    assert pieces[-1].finish_reason == "stop"
+    assert ids(pieces)[-1] == tokenizer.eos_token_id
+    assert tokenizer.eos_token_id not in ids(pieces)[:-1]
+
+
+async def test_prompts_that_together_exceed_a_batch(engine, prompts) -> None:
+    """vLLM's CPU worker dies of a seeded request whose prompt is cut in two: prompts are never cut."""
+    long_prompts = [(*prompt.token_ids, *range(30, 330)) for prompt in prompts] * 2
+    sampling = SamplingParameters(max_tokens=4, seed=1)
+    turns = await asyncio.gather(*(turn(engine, prompt, sampling, f"p{i}") for i, prompt in enumerate(long_prompts)))
+    assert all(len(ids(pieces)) >= 1 for pieces in turns)
+
+
+async def test_closing_the_stream_aborts_the_request(engine, prompts) -> None:
+    async with aclosing(engine.generate(prompts[0].token_ids, LONG, "aborted")) as stream:
+        await anext(stream)
+        assert engine.live_requests == 1
+    assert engine.live_requests == 0
+    assert engine._llm.get_num_unfinished_requests() == 0
+
+
+async def test_a_cancelled_task_aborts_its_request(engine, prompts) -> None:
+    async def consume() -> None:
+        async with aclosing(engine.generate(prompts[0].token_ids, LONG, "cancelled")) as stream:
+            async for _ in stream:
+                started.set()
+
+    started = asyncio.Event()
+    task = asyncio.ensure_future(consume())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert engine._llm.get_num_unfinished_requests() == 0
+
+
+async def test_a_prompt_that_is_too_long_is_refused(engine) -> None:
+    with pytest.raises(EngineError, match="refused request long"):
+        await turn(engine, tuple(range(1, 300)) * 3, LONG, "long")
+    engine.check()
+
+
+@pytest.mark.parametrize("victim", [0, 1], ids=["core", "worker"])
+async def test_a_killed_process_ends_every_request(victim, tiny_model_directory, prompts, tmp_path) -> None:
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log")
+    await engine.start()
+    try:
+        processes = engine.processes
+        assert len(processes) == 2
+        turns = [asyncio.ensure_future(turn(engine, p.token_ids, LONG, p.problem.id)) for p in prompts]
+        watch = asyncio.ensure_future(engine.watch())
+        await asyncio.sleep(0.2)
+        assert not any(task.done() for task in [watch, *turns])
+        os.kill(processes[victim].pid, signal.SIGKILL)
+        start = time.perf_counter()
+        results = await asyncio.gather(*turns, watch, return_exceptions=True)
+        assert time.perf_counter() - start < 10
+        assert all(isinstance(result, EngineError) for result in results)
+        assert "engine.log" in str(results[0])
+        with pytest.raises(EngineError, match="died"):
+            await turn(engine, prompts[0].token_ids, LONG)
+    finally:
+        await engine.close()
+    assert all(has_ended(process.pid) for process in processes)
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_nothing(tmp_path) -> None:
+    from torl.config import EngineConfig
+    from torl.rollout.vllm_engine import VllmEngine
+
+    (tmp_path / "config.json").write_text("{}")
+    engine = VllmEngine(
+        tmp_path, EngineConfig(), max_model_tokens=64, stop_token_ids=[0], log_path=tmp_path / "engine.log"
+    )
+    environment = dict(os.environ)
+    with pytest.raises(EngineError, match="did not start"):
+        await engine.start()
+    await engine.close()
+    assert {name: value for name, value in os.environ.items() if environment.get(name) != value}.keys() <= {
+        "VLLM_WORKER_MULTIPROC_METHOD"
+    }
+
+
+def test_engine_processes_end_with_a_controller_that_is_killed(tiny_model_directory: Path, tmp_path: Path) -> None:
+    script = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from conftest import make_engine\n"
+        "async def main():\n"
+        "    engine = make_engine(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "    await engine.start()\n"
+        "    print(*(process.pid for process in engine.processes), flush=True)\n"
+        "    await asyncio.sleep(600)\n"
+        "if __name__ == '__main__':\n"
+        "    asyncio.run(main())\n"
+    )
+    (tmp_path / "controller.py").write_text(script)
+    command = [sys.executable, str(tmp_path / "controller.py"), str(tiny_model_directory), str(tmp_path / "engine.log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as controller:
+        assert controller.stdout is not None
+        line = controller.stdout.readline()
+        controller.kill()
+        _, errors = controller.communicate()
+    pids = [int(pid) for pid in line.split()]
+    assert len(pids) == 2, errors
+    deadline = time.monotonic() + 20
+    while not all(has_ended(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

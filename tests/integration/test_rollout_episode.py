@@ -1,0 +1,155 @@
+"""Real rollouts: the engine's own record against ours, transformers' logprobs against the engine's."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.formats import ToRLFormat
+from torl.rollout.scheduler import play_groups
+from torl.types import FinishReason, Trajectory
+
+MAX_RESPONSE_TOKENS = 220
+CALLS = (0, 1, 3)
+
+
+@dataclass
+class EngineRecord:
+    """What vLLM was asked and what it sampled, by request: taken from vLLM itself, below our engine class."""
+
+    prompts: dict[str, list[int]] = field(default_factory=dict)
+    tokens: dict[str, list[int]] = field(default_factory=dict)
+    logprobs: dict[str, list[float]] = field(default_factory=dict)
+
+
+@contextmanager
+def recorded(engine: Any) -> Iterator[EngineRecord]:
+    record = EngineRecord()
+    generate = engine._llm.generate
+
+    async def generate_and_record(prompt: Mapping[str, Any], sampling: Any, request_id: str) -> Any:
+        record.tokens[request_id], record.logprobs[request_id] = [], []
+        async for output in generate(prompt, sampling, request_id):
+            record.prompts[request_id] = list(output.prompt_token_ids)
+            for token_id, position in zip(output.outputs[0].token_ids, output.outputs[0].logprobs, strict=True):
+                record.tokens[request_id].append(token_id)
+                record.logprobs[request_id].append(position[token_id].logprob)
+            yield output
+
+    engine._llm.generate = generate_and_record
+    try:
+        yield record
+    finally:
+        del engine._llm.generate
+
+
+def check_against_engine(trajectory: Trajectory, record: EngineRecord, calls: int) -> None:
+    """Every turn's prompt is the prefix so far; the mask is 1 exactly on what the engine sampled."""
+    ids = trajectory.token_ids_T.tolist()
+    sampled = np.zeros(len(ids), dtype=bool)
+    for index, turn in enumerate(trajectory.turns):
+        request = f"{trajectory.group}/{trajectory.sample}/{index}"
+        length = turn.stop - turn.start
+        assert record.prompts[request] == [*trajectory.prompt.token_ids, *ids[: turn.start]]
+        assert record.tokens[request][:length] == ids[turn.start : turn.stop]
+        logprobs = trajectory.rollout_logprobs_T[turn.start : turn.stop]
+        assert np.array_equal(logprobs, np.float32(record.logprobs[request][:length]))
+        sampled[turn.start : turn.stop] = True
+        if index >= min(calls, len(trajectory.tool_calls)):  # nothing may be dropped where nothing stopped the turn
+            assert len(record.tokens[request]) == length
+    assert np.array_equal(trajectory.loss_mask_T, sampled)
+    assert not np.any(trajectory.rollout_logprobs_T[~sampled])
+    assert np.array_equal(trajectory.policy_versions_T >= 0, sampled)
+
+
+@dataclass
+class Rollout:
+    record: EngineRecord
+    trajectories: list[Trajectory]
+
+
+@pytest_asyncio.fixture(scope="session", params=CALLS, ids=[f"C={calls}" for calls in CALLS])
+async def rollout(request, engine, vocabulary, encoder, prompts, subprocess_interpreter) -> Rollout:
+    player = EpisodePlayer(
+        engine,
+        subprocess_interpreter,
+        vocabulary,
+        encoder,
+        ToRLFormat(max_tool_calls=request.param),
+        EpisodeSettings(MAX_RESPONSE_TOKENS, seed=7),
+    )
+    with recorded(engine) as record:
+        groups = play_groups(player, prompts[:8], step=request.param, samples_per_prompt=4, max_concurrent_episodes=32)
+        async with aclosing(groups):
+            trajectories = [trajectory async for group in groups for trajectory in group]
+    return Rollout(record, trajectories)
+
+
+def test_mask_is_one_exactly_on_what_the_engine_sampled(rollout: Rollout, request: pytest.FixtureRequest) -> None:
+    calls = request.node.callspec.params["rollout"]
+    assert len(rollout.trajectories) == 32
+    for trajectory in rollout.trajectories:
+        check_against_engine(trajectory, rollout.record, calls)
+        assert len(trajectory.tool_calls) <= calls
+    made = [len(trajectory.tool_calls) for trajectory in rollout.trajectories]
+    assert max(made) == calls
+
+
+def test_a_shifted_mask_is_found(rollout: Rollout, request: pytest.FixtureRequest) -> None:
+    calls = request.node.callspec.params["rollout"]
+    if calls == 0:
+        pytest.skip("without observations every response token is sampled")
+    trajectory = next(trajectory for trajectory in rollout.trajectories if trajectory.tool_calls)
+    mask = trajectory.loss_mask_T.copy()
+    mask[trajectory.tool_calls[0].start] = True  # the first observed token
+    with pytest.raises(AssertionError):
+        check_against_engine(replace(trajectory, loss_mask_T=mask), rollout.record, calls)
+
+
+def test_logprobs_equal_those_of_transformers(rollout: Rollout, tiny_model_directory: Path) -> None:
+    import torch
+    from transformers import Qwen2ForCausalLM
+
+    model = Qwen2ForCausalLM.from_pretrained(tiny_model_directory, dtype=torch.float32)
+    worst, tokens = 0.0, 0
+    for trajectory in rollout.trajectories:
+        prompt = list(trajectory.prompt.token_ids)
+        ids = torch.tensor([prompt + trajectory.token_ids_T.tolist()])
+        with torch.no_grad():
+            logits = model(ids).logits[0, len(prompt) - 1 : -1]
+        logprobs = logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].numpy()
+        gap = np.abs(logprobs - trajectory.rollout_logprobs_T)[trajectory.loss_mask_T]
+        worst, tokens = max(worst, float(gap.max())), tokens + len(gap)
+    assert tokens > 1000
+    assert worst < 1e-5
+
+
+def test_observations_are_what_the_code_did(rollout: Rollout, vocabulary: Any) -> None:
+    """Each call's code really ran, and its observation is what the model continued from."""
+    for trajectory in rollout.trajectories:
+        ids = trajectory.token_ids_T.tolist()
+        for call in trajectory.tool_calls:
+            if call.code.startswith("print(") and call.outcome.ok:
+                assert call.outcome.stdout == f"{eval(call.code[5:])}\n"
+            observed = vocabulary.decode(ids[call.start : call.stop])
+            assert observed == call.observation or (call.stop == len(ids) and call.observation.startswith(observed))
+            assert vocabulary.decode(ids[: call.start]).removesuffix("\n").endswith("```output")
+
+
+def test_text_and_ends(rollout: Rollout, tokenizer: Any) -> None:
+    for trajectory in rollout.trajectories:
+        ids = trajectory.token_ids_T.tolist()
+        assert trajectory.text == tokenizer.decode(ids, skip_special_tokens=True)
+        assert len(trajectory) <= MAX_RESPONSE_TOKENS
+        if trajectory.finish_reason is FinishReason.STOP:
+            assert ids[-1] == tokenizer.eos_token_id
+        else:
+            assert len(trajectory) == MAX_RESPONSE_TOKENS
+        for turn in trajectory.turns[1:]:
+            assert turn.cached_tokens >= (len(trajectory.prompt.token_ids) + turn.start) // 32 * 32 - 32

@@ -1,0 +1,42 @@
+"""A process of its own that sends the weights of a model directory: what the learner's rank 0 does."""
+
+import argparse
+import json
+from pathlib import Path
+
+
+def main() -> None:
+    """Write where to meet to `--rendezvous`, then send until every receiver has acknowledged."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--rendezvous", type=Path)
+    parser.add_argument("--leave-out", default="")
+    parser.add_argument("--stop-after", type=int, default=None)
+    arguments = parser.parse_args()
+
+    import os
+
+    from safetensors.torch import load_file
+
+    from torl.weight_transfer import WeightChannel
+
+    weights = load_file(arguments.model / "model.safetensors")
+    channel = WeightChannel.listen("127.0.0.1", 2, timeout_seconds=60)
+    meeting = channel.rendezvous
+    temporary = arguments.rendezvous.with_suffix(".part")
+    temporary.write_text(json.dumps([meeting.host, meeting.port, meeting.world_size, meeting.backend]))
+    temporary.rename(arguments.rendezvous)
+
+    def named_tensors():
+        for index, (name, tensor) in enumerate(weights.items()):
+            if index == arguments.stop_after:
+                os._exit(9)  # a learner that dies in the middle
+            if name != arguments.leave_out:
+                yield name, tensor
+
+    channel.send(named_tensors(), bucket_bytes=20_000, checksum=True)
+    channel.close()
+
+
+if __name__ == "__main__":
+    main()
