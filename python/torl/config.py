@@ -32,6 +32,8 @@ class RunConfig(Section):
     """Seed from which every other seed of the run is derived."""
     steps: PositiveInt
     """Number of optimizer steps."""
+    note: str = ""
+    """What a reader of the report should know of this run."""
     resume: bool = False
     """Go on from the last checkpoint in `directory`; without it a directory that holds a run is refused."""
 
@@ -56,6 +58,15 @@ class DataConfig(Section):
     """Prompt template."""
     max_prompt_tokens: PositiveInt = 400
     """Problems whose prompt is longer are dropped and counted."""
+
+
+class EvaluateDataConfig(BaseModel):
+    """Of the data section, what says how a problem becomes a prompt."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    template: Literal["torl", "none"] = "torl"
+    max_prompt_tokens: PositiveInt = 400
 
 
 class RolloutConfig(Section):
@@ -216,6 +227,10 @@ class EvaluationConfig(Section):
     temperature: PositiveFloat = 1.0
     """Temperature of these samples."""
 
+    def episodes(self, problems: int) -> int:
+        """Episodes that evaluating a set of so many problems takes."""
+        return min(problems, self.max_problems or problems) * (self.greedy + self.samples)
+
     @model_validator(mode="after")
     def _measures_something(self) -> Self:
         if not self.greedy and self.samples == 0:
@@ -264,3 +279,16 @@ class TrainConfig(Section):
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
         return self
+
+
+class EvaluateConfig(BaseModel):
+    """What `torl.evaluate` takes from a run's configuration; all other sections of it are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    data: EvaluateDataConfig = EvaluateDataConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    engine: EngineConfig = EngineConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    reward: RewardConfig = RewardConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()

@@ -42,7 +42,7 @@ def parse_command_line(config_class: type[Config], program: str, description: st
     for name, info in fields_of(config_class):
         section = name.split(".")[0]
         if section not in groups:
-            documentation = (config_class.model_fields[section].annotation.__doc__ or "").strip()  # type: ignore[union-attr]
+            documentation = (config_class.model_fields[section].annotation.__doc__ or "").strip()
             groups[section] = parser.add_argument_group(section, documentation)
         flag: dict[str, Any] = {"nargs": "?", "const": "true"} if info.annotation is bool else {}
         metavar = _type_name(info.annotation)

@@ -15,7 +15,7 @@ LAYERS: list[set[str]] = [
     {"_core"},
     {"sandbox", "reward", "data", "metrics", "algorithms"},
     {"rollout", "learner"},
-    {"evaluate"},
+    {"evaluate", "run_directory"},
     {"train"},
     {"demo"},
 ]

@@ -1,0 +1,53 @@
+"""Small models with real-size vocabularies, made on the spot: the tests download nothing."""
+
+import itertools
+import string
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+REAL_VOCABULARY = 151_643  # Qwen2.5's, and the size its embedding is padded to
+PADDED_VOCABULARY = 151_936
+END = "<|endoftext|>"
+
+
+def real_size_tokenizer() -> PreTrainedTokenizerFast:
+    """A byte-level BPE as large as Qwen2.5's: every byte, every pair of bytes, and triples of printable characters.
+
+    Many of its tokens are no valid UTF-8 by themselves, as in real vocabularies.
+    """
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pairs = list(itertools.product(alphabet, alphabet))
+    printable = [character for character in string.printable if character in alphabet]
+    triples = ((a + b, c) for a, b, c in itertools.product(printable, repeat=3))
+    merges = [*pairs, *itertools.islice(triples, REAL_VOCABULARY - len(alphabet) - len(pairs))]
+    vocabulary = {token: index for index, token in enumerate([*alphabet, *(a + b for a, b in merges)])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END)
+
+
+def write_real_size_model(directory: Path, seed: int = 0) -> Path:
+    """A randomly initialised two-layer Qwen2 in bf16 with that tokenizer, as `from_pretrained` wants it."""
+    tokenizer = real_size_tokenizer()
+    config = Qwen2Config(
+        vocab_size=PADDED_VOCABULARY,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.eos_token_id,
+        dtype="bfloat16",
+    )
+    torch.manual_seed(seed)
+    Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
