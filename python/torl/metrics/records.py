@@ -11,7 +11,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +27,7 @@ METRICS_FILE = "metrics.jsonl"
 TRAJECTORY_DIRECTORY = "trajectories"
 LONGEST_OUTPUT = 16384
 
-_STEP_OF_FILE = re.compile(r"(?:step|evaluation)_(\d{6,})(?:_.+)?\.jsonl")
+_STEP_OF_FILE = re.compile(r"(?:step_(\d{6,})|evaluation_(\d{6,})_(.+))\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,31 @@ def trajectory_file(run_directory: Path, step: int, evaluation_set: str | None =
 def step_of_file(path: Path) -> int | None:
     """The step in the name of a trajectory file; None for other files."""
     match = _STEP_OF_FILE.fullmatch(path.name)
-    return int(match.group(1)) if match else None
+    return int(match.group(1) or match.group(2)) if match else None
+
+
+def training_files(run_directory: Path) -> list[Path]:
+    """The trajectory files of training steps, in the order of the steps."""
+    return _by_step(path for path in _trajectory_files(run_directory) if path.name.startswith("step_"))
+
+
+def evaluation_files(run_directory: Path) -> dict[str, list[Path]]:
+    """The trajectory files of each evaluation set, in the order of the steps."""
+    sets: dict[str, list[Path]] = {}
+    for path in _trajectory_files(run_directory):
+        match = _STEP_OF_FILE.fullmatch(path.name)
+        if match and match.group(3):
+            sets.setdefault(match.group(3), []).append(path)
+    return {name: _by_step(paths) for name, paths in sorted(sets.items())}
+
+
+def _trajectory_files(run_directory: Path) -> list[Path]:
+    paths = (run_directory / TRAJECTORY_DIRECTORY).glob("*.jsonl")
+    return sorted(path for path in paths if step_of_file(path) is not None)
+
+
+def _by_step(paths: Iterable[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: step_of_file(path) or 0)
 
 
 def read_metrics(run_directory: Path) -> list[dict[str, Any]]:

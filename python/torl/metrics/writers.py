@@ -155,7 +155,7 @@ def write_trajectories(
     rows = zip(trajectories, grades, chosen, strict=True)
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with _replacing(path) as file:
+    with replacing(path) as file:
         for trajectory, grade, advantage in rows:
             file.write(encode_row(encode_trajectory(TrajectoryRecord(step, trajectory, grade, advantage))))
     return path
@@ -188,13 +188,13 @@ def truncate_metrics(run_directory: Path, step: int) -> None:
     if not all(isinstance(row.get("step"), int) for row in rows):
         raise RecordError(f"{path}: damaged: a row has no step")
     kept = [row for row in rows if row["step"] < step]
-    with _replacing(path) as file:
+    with replacing(path) as file:
         for row in kept:
             file.write(encode_row(row))
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Any]:
+def replacing(path: Path) -> Iterator[Any]:
     """A file to write; it takes the place of `path` when all is on the disk, and is removed if that fails."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,0 +1,185 @@
+"""The report of a run, made from small records whose numbers are known."""
+
+import dataclasses
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from torl.errors import RecordError
+from torl.metrics import names
+from torl.metrics.report import write_report
+from torl.metrics.report_charts import chart_sections, moving_mean
+from torl.metrics.report_examples import choose_examples, response_segments
+from torl.metrics.writers import RunWriter
+from torl.types import FinishReason, Grade, Outcome, OutcomeStatus, Problem, Prompt, ToolCall, Trajectory, Turn
+
+HOSTILE = '<script>alert("1")</script><img src=x onerror=alert(2)>'
+RIGHT, WRONG = Grade(1.0, True, "2"), Grade(-1.0, False, "3", "timeout")
+
+
+def make(problem: str, before: str, observation: str | None = None, after: str = "") -> Trajectory:
+    outcome = Outcome(OutcomeStatus.ERROR, "", "", "NameError", "NameError: x", "", 0.1, 0.1, 1)
+    calls = () if observation is None else (ToolCall("x\n", outcome, observation, 1, 2, 0.1),)
+    return Trajectory(
+        prompt=Prompt(Problem(problem, f"What is {problem}? {HOSTILE}", "2"), (1,)),
+        group=f"0/{problem}",
+        sample=0,
+        token_ids_T=np.zeros(1, np.int32),
+        loss_mask_T=np.ones(1, np.bool_),
+        rollout_logprobs_T=np.zeros(1, np.float32),
+        policy_versions_T=np.zeros(1, np.int32),
+        turns=(Turn(0, 1, 0),),
+        tool_calls=calls,
+        finish_reason=FinishReason.LENGTH,
+        text=before + (observation or "") + after,
+        sampled_text=before + ("" if observation is None else "\n") + after,
+        seconds=1.0,
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "config.toml").write_text('[model]\npath = "models/<b>tiny</b>"\n', encoding="utf-8")
+    with RunWriter(tmp_path, tensorboard=False) as writer:
+        for step, accuracy in ((0, 0.25), (2, 0.75)):
+            evaluated = {names.ACCURACY: accuracy, names.PASS_RATIO: accuracy / 2, names.TRUNCATED: accuracy}
+            writer.write_metrics(step, names.evaluation("held_out", evaluated))
+        writer.write_metrics(0, {names.ACCURACY: 0.3, names.ENTROPY: 0.7})
+        writer.write_metrics(1, {names.ACCURACY: 0.4, names.ENTROPY: 0.6})
+        for step, grade in ((0, WRONG), (2, RIGHT)):
+            trajectories = [
+                make("learned", f"{HOSTILE} ```python\nx\n```output", f"\n{HOSTILE}\n```\n", r"so \boxed{2}"),
+                make("failed", HOSTILE),
+            ]
+            writer.write_trajectories(step, trajectories, [grade, WRONG], evaluation_set="held_out")
+    return tmp_path
+
+
+class Page(HTMLParser):
+    """Collects tags with their attributes, and the text outside of scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.silent = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+        self.silent = tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.silent = False
+
+    def handle_data(self, data: str) -> None:
+        if not self.silent:
+            self.text += data
+
+
+def test_it_shows_the_numbers_of_the_first_and_the_last_evaluation(run: Path) -> None:
+    page = Page(write_report(run, "It shows X.\n\nIt does not show Y.").read_text(encoding="utf-8"))
+    text = re.sub(r"\s+", " ", page.text)
+    assert "Accuracy, sampled0.2500.750+0.500" in text
+    assert "Pass ratio0.1250.375+0.250" in text
+    assert "It shows X." in text
+    assert "It does not show Y." in text
+    assert 'path = "models/<b>tiny</b>"' in text
+    classes = [attributes.get("class") for _, attributes in page.tags]
+    assert classes.count("better") == 2  # accuracy and pass ratio rose
+    assert classes.count("worse") == 1  # so did the share of cut responses
+    assert "Tokens of a response" not in text  # never measured
+
+
+def test_what_a_model_wrote_stays_text(run: Path) -> None:
+    page = Page(write_report(run, HOSTILE).read_text(encoding="utf-8"))
+    assert page.text.count(HOSTILE) >= 6  # questions, responses, observations, statement
+    tags = [tag for tag, _ in page.tags]
+    assert "img" not in tags
+    assert "b" not in tags
+
+
+def test_nothing_is_loaded_from_anywhere(run: Path) -> None:
+    page = Page(write_report(run).read_text(encoding="utf-8"))
+    for tag, attributes in page.tags:
+        assert "src" not in attributes, tag
+        assert tag not in ("link", "iframe", "object", "embed", "base")
+    policy = next(a["content"] for t, a in page.tags if t == "meta" and a.get("http-equiv"))
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+
+
+def test_charts_hold_the_records(run: Path) -> None:
+    rows = [
+        {"step": 0, names.ACCURACY: 0.5, "evaluation/a/reward/accuracy": 0.25, "evaluation/b/reward/accuracy": None},
+        {"step": 3, names.ACCURACY: None, names.LOGPROB_GAP_MEAN: 0.0, "evaluation/a/reward/accuracy": 0.75},
+    ]
+    ((chart, html),) = chart_sections(rows)
+    assert chart.title == "Accuracy"
+    traces = json.loads(re.search(r"newPlot\(\s*\"chart-0\",\s*(\[.*?\]),\s*\{", html, re.DOTALL)[1])  # type: ignore[index]
+    assert [(trace["name"], trace["x"], trace["y"]) for trace in traces] == [
+        ("training, sampled", [0], [0.5]),
+        ("a", [0, 3], [0.25, 0.75]),
+    ]
+
+
+def test_a_run_without_records_is_an_error_and_a_young_run_is_not(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"metrics\.jsonl: cannot be read"):
+        write_report(tmp_path)
+    with RunWriter(tmp_path, tensorboard=False):
+        pass
+    with pytest.raises(RecordError, match=r"config\.toml: cannot be read"):
+        write_report(tmp_path)
+    (tmp_path / "config.toml").write_text("")
+    assert "0 training steps" in Page(write_report(tmp_path).read_text(encoding="utf-8")).text
+
+
+def test_examples_are_one_of_each_kind(run: Path) -> None:
+    examples = choose_examples(run)
+    assert [example.kind for example in examples] == ["learned", "failed"]
+    assert [(e.before.step, e.after.step) for e in examples] == [(0, 2), (0, 2)]
+
+
+def test_training_steps_give_the_examples_where_nothing_was_evaluated(tmp_path: Path) -> None:
+    with RunWriter(tmp_path, tensorboard=False) as writer:
+        for step, grade in ((0, RIGHT), (10, WRONG)):
+            writer.write_trajectories(step, [make("a", "x")], [grade])
+    assert [example.kind for example in choose_examples(tmp_path)] == ["lost"]
+
+
+def test_segments_of_a_response() -> None:
+    trajectory = make("a", "Try.\n```python\nx\n```output", "\nNameError: x\n```\n", "So \\boxed{1}, no \\boxed{2}.")
+    segments = response_segments(trajectory)
+    assert segments == [
+        ("sampled", "Try.\n"),
+        ("code", "```python\nx\n```output"),
+        ("observation", "\nNameError: x\n```\n"),
+        ("sampled", "So \\boxed{1}, no "),
+        ("answer", "\\boxed{2}"),
+        ("sampled", "."),
+    ]
+
+
+def test_a_long_response_is_cut_and_says_so() -> None:
+    segments = response_segments(make("a", "x" * 10_000))
+    assert segments == [("sampled", "x" * 6000), ("note", "\n[4000 more characters]")]
+
+
+def test_an_observation_without_text_or_cut_short_loses_nothing() -> None:
+    trajectory = make("a", "```python\nx\n```output", "\n1234567\n```\n")
+    cut = make("a", "```python\nx\n```output\n12", None)
+    segments = response_segments(
+        Trajectory(
+            **{name: getattr(cut, name) for name in Trajectory.__slots__} | {"tool_calls": trajectory.tool_calls}
+        )
+    )
+    assert "".join(text for _, text in segments) == cut.text
+
+
+def test_moving_mean() -> None:
+    assert moving_mean([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
+    assert moving_mean([], 5) == []
