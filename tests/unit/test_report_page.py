@@ -169,15 +169,10 @@ def test_a_long_response_is_cut_and_says_so() -> None:
     assert segments == [("sampled", "x" * 6000), ("note", "\n[4000 more characters]")]
 
 
-def test_an_observation_without_text_or_cut_short_loses_nothing() -> None:
-    trajectory = make("a", "```python\nx\n```output", "\n1234567\n```\n")
-    cut = make("a", "```python\nx\n```output\n12", None)
-    segments = response_segments(
-        Trajectory(
-            **{name: getattr(cut, name) for name in Trajectory.__slots__} | {"tool_calls": trajectory.tool_calls}
-        )
-    )
-    assert "".join(text for _, text in segments) == cut.text
+def test_an_observation_cut_at_the_response_limit_loses_nothing() -> None:
+    whole = make("a", "```python\nx\n```output", "\n1234567\n```\n")
+    cut = dataclasses.replace(whole, text="```python\nx\n```output\n12")
+    assert "".join(text for _, text in response_segments(cut)) == cut.text
 
 
 def test_moving_mean() -> None:

@@ -213,7 +213,8 @@ def _question_of_messages(place: str, prompt: Any) -> str:
 def _identifier(place: str, value: Any) -> str:
     if value is None:
         return place.rsplit(", ", maxsplit=1)[1].replace(" ", "-")
-    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value):
+    spelled_fraction = isinstance(value, _SpelledNumber) and not value.removeprefix("-").isdigit()
+    if isinstance(value, bool) or spelled_fraction or not isinstance(value, str | int) or not str(value):
         raise DataError(f"{place}: 'id' must be text or a whole number, not {_describe(value)}")
     return str(value)
 

@@ -1,0 +1,215 @@
+"""Problem files: every format read right, every broken line named with its reason."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from torl.data import load_problems, resolve_path
+from torl.errors import DataError
+from torl.types import Problem
+
+GOOD = {"id": "a", "problem": "1 + 1?", "answer": "2"}
+INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def write_parquet(path: Path, *rows: dict[str, Any]) -> Path:
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
+    return path
+
+
+def verl_row(question: str = "1 + 1?", answer: str | None = "2", **changes: Any) -> dict[str, Any]:
+    row = {
+        "data_source": "set",
+        "prompt": [{"role": "system", "content": "Reason."}, {"role": "user", "content": question}],
+        "reward_model": {"ground_truth": answer, "style": "rule"},
+        "extra_info": {"id": "a", "split": "test"},
+    }
+    return row | changes
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.jsonl", GOOD | {"level": 3, "tags": [1.5]}, "", {"id": 7, "question": "q", "answer": 3})
+    assert load_problems(path) == [
+        Problem("a", "1 + 1?", "2", {"level": 3, "tags": [1.5]}),
+        Problem("7", "q", "3", {}),
+    ]
+
+
+def test_a_byte_order_mark_and_a_missing_last_newline(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode() + b"\r\n" + json.dumps(GOOD | {"id": "b"}).encode())
+    assert [problem.id for problem in load_problems(path)] == ["a", "b"]
+
+
+def test_a_json_list_and_ids_from_places(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps([{"problem": "p", "answer": "1"}, {"problem": "q", "answer": "2"}], indent=1))
+    assert [problem.id for problem in load_problems(str(path))] == ["row-1", "row-2"]
+    lines = write(tmp_path / "p.jsonl", {"problem": "p", "answer": "1"})
+    assert load_problems(lines)[0].id == "line-1"
+
+
+@pytest.mark.parametrize(
+    ("written", "answer"),
+    [
+        ('"\\\\frac{1}{2}"', "\\frac{1}{2}"),
+        ("5", "5"),
+        ("0.10", "0.10"),
+        ("1e400", "1e400"),
+        ("-3", "-3"),
+        ('["2"]', "2"),
+        ('["1", 2.50]', "1, 2.50"),
+        ('" 2 "', "2"),
+    ],
+)
+def test_answers_keep_their_spelling(tmp_path: Path, written: str, answer: str) -> None:
+    path = write(tmp_path / "p.jsonl", f'{{"problem": "p", "answer": {written}}}')
+    assert load_problems(path)[0].answer == answer
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "not valid JSON"),
+        ("nonsense", "not valid JSON"),
+        ('{"id": "b", "problem": "p", "answer": NaN}', "NaN is not a number of JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ('"text"', "must be an object, not text"),
+        ("[1]", "must be an object, not a list"),
+        ("5", "must be an object, not a number"),
+        ("null", "must be an object, not null"),
+        ("{}", "'problem' (or 'question') is missing; the object is empty"),
+        ('{"promblem": "p", "answer": "1"}', "'problem' (or 'question') is missing; the fields are: answer, promblem"),
+        ('{"problem": "p", "solution": "1"}', "'answer' is missing; the fields are: problem, solution"),
+        ('{"problem": 5, "answer": "1"}', "'problem' must be text, not a number"),
+        ('{"problem": null, "answer": "1"}', "'problem' must be text, not null"),
+        ('{"problem": " ", "answer": "1"}', "'problem' is empty"),
+        ('{"problem": "p", "answer": null}', "'answer' must be text, a number or a list of them, not null"),
+        ('{"problem": "p", "answer": true}', "not true or false"),
+        ('{"problem": "p", "answer": {}}', "not an object"),
+        ('{"problem": "p", "answer": []}', "'answer' is an empty list"),
+        ('{"problem": "p", "answer": ""}', "the answer is empty (1 of 2 rows"),
+        ('{"id": "a", "problem": "p", "answer": "1"}', "the id 'a' was already used in "),
+        ('{"id": [], "problem": "p", "answer": "1"}', "'id' must be text or a whole number, not a list"),
+        ('{"id": 1.5, "problem": "p", "answer": "1"}', "'id' must be text or a whole number, not a number"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
+    path = write(tmp_path / "p.jsonl", GOOD, line)
+    with pytest.raises(DataError) as raised:
+        load_problems(path)
+    assert str(raised.value).startswith(f"{path}, line 2: ")
+    assert reason in str(raised.value)
+
+
+def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(json.dumps(GOOD).encode() + b'\n{"problem": "\xff"}\n')
+    with pytest.raises(DataError, match=r"line 2: not UTF-8: invalid start byte at byte 13"):
+        load_problems(path)
+
+
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_an_empty_file(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(content)
+    with pytest.raises(DataError, match="holds no problems"):
+        load_problems(path)
+
+
+def test_files_that_are_not_there_or_of_no_known_kind(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        load_problems(tmp_path / "missing.jsonl")
+    with pytest.raises(DataError, match=r"problem files end in \.jsonl, \.json, \.parquet, not in '\.csv'"):
+        load_problems(write(tmp_path / "p.csv", "a"))
+    (tmp_path / "d.jsonl").mkdir()
+    with pytest.raises(DataError, match="is not a file"):
+        load_problems(tmp_path / "d.jsonl")
+    (tmp_path / "o.json").write_text("{}")
+    with pytest.raises(DataError, match="must hold a list of problems, not an object"):
+        load_problems(tmp_path / "o.json")
+
+
+def test_few_problems_without_answer_are_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [GOOD | {"id": str(number)} for number in range(200)]
+    rows[7]["answer"] = " "
+    with caplog.at_level(logging.WARNING):
+        problems = load_problems(write(tmp_path / "p.jsonl", *rows))
+    assert [problem.id for problem in problems] == [str(number) for number in range(200) if number != 7]
+    assert "1 of 200 problems have no answer and are left out: line 8" in caplog.text
+    rows[8]["answer"] = rows[9]["answer"] = ""
+    with pytest.raises(DataError, match=r"line 8: the answer is empty \(3 of 200"):
+        load_problems(write(tmp_path / "p.jsonl", *rows))
+
+
+def test_parquet_of_verl(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "p.parquet", verl_row(), verl_row("q", extra_info={"id": "b", "split": "test"}))
+    first, second = load_problems(path)
+    assert (first.id, first.question, first.answer) == ("a", "1 + 1?", "2")
+    assert first.metadata == {"data_source": "set", "extra_info": {"id": "a", "split": "test"}}
+    assert second.id == "b"
+
+
+def test_repeated_rows_of_parquet_get_ids_of_their_own(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "p.parquet", verl_row(), verl_row(), verl_row())
+    assert [problem.id for problem in load_problems(path)] == ["a", "a#2", "a#3"]
+    with pytest.raises(DataError, match=r"row 2: the id 'a' was already used in .*row 1"):
+        load_problems(write_parquet(tmp_path / "q.parquet", verl_row(), verl_row("another question")))
+
+
+@pytest.mark.parametrize("question", [f"1 + 1? {INSTRUCTION}", f"1 + 1?\n\n{INSTRUCTION}\n", "1 + 1?"])
+def test_an_appended_instruction_is_cut_off(tmp_path: Path, question: str) -> None:
+    path = write_parquet(tmp_path / "p.parquet", verl_row(question))
+    assert load_problems(path)[0].question == "1 + 1?"
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (verl_row(prompt=None), "'prompt' is missing"),
+        ({"question": "q", "answer": "1"}, "'prompt' is missing; the fields are: answer, question"),
+        (verl_row(answer=None), "'reward_model.ground_truth' is missing"),
+        (verl_row(reward_model=None), "'reward_model' is missing"),
+        (
+            verl_row(prompt=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]),
+            "one user message",
+        ),
+        (verl_row(prompt=[{"role": "user", "content": "a"}] * 2), "not: user, user"),
+        (verl_row(prompt=[{"role": "user", "content": INSTRUCTION}]), "'prompt' is empty"),
+        (verl_row(prompt=[1]), "must be text or a list of messages"),
+    ],
+)
+def test_a_broken_parquet_row_is_named(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
+    path = write_parquet(tmp_path / "p.parquet", row)
+    with pytest.raises(DataError) as raised:
+        load_problems(path)
+    assert str(raised.value).startswith(f"{path}, row 1: ")
+    assert reason in str(raised.value)
+
+
+def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    path.write_bytes(b"PAR1 nonsense")
+    with pytest.raises(DataError, match="not a readable parquet file"):
+        load_problems(path)
+
+
+def test_package_paths() -> None:
+    assert resolve_path("torl:data/problems.py").name == "problems.py"
+    with pytest.raises(DataError, match="this installation of torl does not hold it"):
+        resolve_path("torl:demo/nothing.jsonl")
+    for outside in ("torl:../../README.md", "torl:/etc/passwd", "torl:data/../../secret"):
+        with pytest.raises(DataError, match="must stay inside the package"):
+            resolve_path(outside)
