@@ -6,17 +6,19 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow lint format install guest clean
+.PHONY: demo demo-table test test-slow lint format install guest clean
 .DEFAULT_GOAL := install
 
 demo: install guest
-	$(BIN)/python -m torl.demo
+	$(BIN)/python -m torl.train configs/demo.toml --run.directory runs/demo-$$(date +%Y%m%d-%H%M%S)
+
+demo-table: install guest
+	$(BIN)/python benchmarks/demo_table.py
 
 test: install guest
 	cargo test --release --workspace
 	$(BIN)/python -m pytest -m "not slow and not gpu"
 
-# Many seeds and the controls of the demo, soak tests: about an hour and a half on two cores.
 test-slow: install guest
 	$(BIN)/python -m pytest -m slow --timeout 7200
 

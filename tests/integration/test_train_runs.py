@@ -1,0 +1,179 @@
+"""Whole training runs through the command line, every part real: how they end, what they write, what they leave."""
+
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import torch
+from cli import ROOT, Command, running
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+DEMO = str(ROOT / "configs" / "demo.toml")
+SMALL = {
+    "run.steps": "2",
+    "rollout.prompts_per_step": "6",
+    "rollout.samples_per_prompt": "4",
+    "evaluation.max_problems": "8",
+    "evaluation.samples": "1",
+    "evaluation.every_steps": "0",
+    "checkpoint.every_steps": "1",
+}
+
+
+def train(directory: Path, **changes: str) -> AbstractContextManager[Command]:
+    """The demo, smaller; keywords are options with `__` for the dot."""
+    options = SMALL | {"run.directory": str(directory)}
+    options |= {name.replace("__", "."): value for name, value in changes.items()}
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    return running("torl.train", DEMO, *words, log=directory.with_suffix(".log"))
+
+
+def metric_rows(directory: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def steps_trained(directory: Path) -> list[float]:
+    return [row["step"] for row in metric_rows(directory) if "time/step" in row]
+
+
+def test_a_run_from_start_to_end(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with train(directory, learner__ranks="2", learner__zero_stage="2", engine__verify_weights="true") as command:
+        assert command.wait() == 0, command.output()
+        command.assert_nothing_left()
+        summary = command.last_json()
+    expected = {
+        f"{name}_{when}" for name in ("accuracy", "greedy_accuracy", "code_ratio") for when in ("before", "after")
+    }
+    assert expected <= summary.keys()
+    assert all(0 <= summary[name] <= 1 for name in expected)
+    assert summary["train_seconds"] > 0
+    assert Path(summary["report"]).read_text().startswith("<!doctype html>")
+    assert steps_trained(directory) == [0, 1]
+    rows = metric_rows(directory)
+    # fp32 on both sides: the trainer and the engine hold the same policy at every step.
+    gaps = [row["learner/logprob_gap_max"] for row in rows if "learner/logprob_gap_max" in row]
+    assert gaps
+    assert max(gaps) < 1e-5
+    records = [json.loads(line) for line in (directory / "trajectories" / "step_000001.jsonl").read_text().splitlines()]
+    assert len(records) == 24
+    versions = {version for record in records for version, _ in record["policy_versions"]}
+    assert versions <= {1, -1}
+    assert list((directory / "tensorboard").iterdir())
+    exported = directory / "model"
+    model = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32)
+    base = AutoModelForCausalLM.from_pretrained(ROOT / "python" / "torl" / "demo" / "base_model", dtype=torch.float32)
+    moved = [not torch.equal(a, b) for a, b in zip(model.parameters(), base.parameters(), strict=True)]
+    assert any(moved)
+    assert (
+        AutoTokenizer.from_pretrained(exported).eos_token
+        == AutoTokenizer.from_pretrained(ROOT / "python" / "torl" / "demo" / "base_model").eos_token
+    )
+
+
+def test_a_killed_run_resumes_where_it_was(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with train(directory, run__steps="4") as command:
+        command.wait_for(directory / "checkpoints" / "step_000002" / "manifest.json")
+        os.kill(command.process.pid, signal.SIGKILL)
+        command.wait()
+        command.assert_nothing_left(seconds=30)
+    killed_at = len(steps_trained(directory))
+    assert 2 <= killed_at <= 4
+    before = metric_rows(directory)
+    with train(directory, run__steps="4", run__resume="true") as command:
+        assert command.wait() == 0, command.output()
+        assert "resuming from" in command.output()
+    assert steps_trained(directory) == [0, 1, 2, 3]
+    assert metric_rows(directory)[:2] == before[:2]
+    manifests = sorted((directory / "checkpoints").glob("step_*/manifest.json"))
+    assert [path.parent.name for path in manifests] == ["step_000003", "step_000004"]
+
+
+def test_sigterm_stops_a_run_and_leaves_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with train(directory, run__steps="50") as command:
+        command.wait_for(directory / "metrics.jsonl", '"time/step"')
+        command.process.send_signal(signal.SIGTERM)
+        assert command.wait(60) == 128 + signal.SIGTERM
+        command.assert_nothing_left()
+        assert "stopped by SIGTERM" in command.output()
+        assert "Traceback" not in command.output()
+
+
+@pytest.mark.parametrize(
+    ("victim", "message"),
+    [("torl.learner.worker", "learner rank 0"), ("serve_sandbox", "sandbox"), ("engine", "engine")],
+)
+def test_a_dead_part_ends_the_run_with_its_name(tmp_path: Path, victim: str, message: str) -> None:
+    directory = tmp_path / "run"
+    with train(directory, run__steps="50") as command:
+        command.wait_for(directory / "metrics.jsonl", '"time/step"')
+        if victim == "serve_sandbox":
+            # One dead worker is replaced and its run repeated; a sandbox whose workers keep dying is broken.
+            killer = threading.Thread(target=_keep_killing, args=(command, victim), daemon=True)
+            killer.start()
+        elif victim == "engine":
+            os.kill(_engine_core(command), signal.SIGKILL)
+        else:
+            os.kill(command.processes(victim)[0], signal.SIGKILL)
+        assert command.wait(120) == 1
+        command.assert_nothing_left()
+        last = [line for line in command.output().splitlines() if line.startswith("error: ")]
+        assert len(last) == 1
+        assert message in last[0]
+
+
+def _keep_killing(command: Command, victim: str) -> None:
+    while command.process.poll() is None:
+        for pid in command.processes(victim):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.002)
+
+
+def _engine_core(command: Command) -> int:
+    """The engine's core renames itself."""
+    named = [pid for pid in command.processes() if b"VLLM" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return named[0] if named else command.processes("spawn_main")[0]
+
+
+def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"id": "1", "problem": "1 + 1?", "answer": "2"}\n{"id": "2", "problem": 3}\n')
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "config.toml").write_text("")
+    cases: list[tuple[Path, dict[str, str], str]] = [
+        (tmp_path / "a", {"model__path": "no/such/model"}, "no/such/model"),
+        (tmp_path / "b", {"data__train": str(broken)}, f"{broken}, line 2"),
+        (tmp_path / "c", {"data__train": "torl:demo/problems/absent.jsonl"}, "absent.jsonl"),
+        (tmp_path / "d", {"rollout__prompts_per_step": "1000000"}, "rollout.prompts_per_step is 1000000"),
+        (taken, {}, "holds a run"),
+    ]
+    for directory, changes, message in cases:
+        with train(directory, **changes) as command:
+            assert command.wait(60) == 1, command.output()
+            assert message in command.output()
+            assert "Traceback" not in command.output()
+
+
+def test_one_directory_is_written_by_one_process(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with train(directory) as first:
+        first.wait_for(directory / "config.toml")
+        with running(
+            "torl.train",
+            DEMO,
+            *("--run.directory", str(directory), "--run.resume"),
+            log=tmp_path / "second.log",
+        ) as second:
+            assert second.wait(60) == 1
+            assert "another process" in second.output()
