@@ -1,0 +1,29 @@
+"""A controller as a program of its own: `python learner_controller.py MODEL LOGS`. Also runs under torchrun.
+
+It trains one step, prints a line of JSON with the metrics and the ranks' processes, and waits for its standard input to
+end; then it closes the learner and exits.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from learner_fixtures import random_samples, start_learner
+
+from torl.learner.torchrun import is_secondary_rank, serve_rank
+
+
+async def control(model_directory: Path, logs: Path) -> None:
+    """One step on a fixed batch."""
+    async with await start_learner(model_directory, logs, ranks=2, zero_stage=2) as learner:
+        metrics = await learner.train_step(random_samples(5, seed=4))
+        ranks = [rank.process.pid for rank in learner._group.ranks if rank.process is not None]
+        print(json.dumps({"metrics": metrics, "processes": ranks}), flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    if is_secondary_rank():
+        sys.exit(serve_rank())
+    asyncio.run(control(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,140 @@
+"""A tiny random Qwen2 without tokenizer, samples for it, and the same optimizer steps in plain torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from torl.config import AlgorithmConfig, LearnerConfig, ModelConfig
+from torl.learner.learner import Learner
+from torl.types import Float32Array, TrainingSample
+
+VOCABULARY = 97
+TEMPERATURE = 0.7
+LEARNING_RATE = 1e-3
+GRADIENT_CLIP = 0.5  # the norms here are larger
+
+
+async def start_learner(model_directory: Path, logs: Path, **settings: Any) -> Learner:
+    """A learner with these tests' hyper-parameters, of ranks with one thread each."""
+    options: dict[str, Any] = {
+        "dtype": "float32",
+        "learning_rate": LEARNING_RATE,
+        "gradient_clip": GRADIENT_CLIP,
+        "cpu_threads": 1,
+        "timeout_seconds": 120,
+        **settings,
+    }
+    return await Learner.start(
+        model=ModelConfig(path=str(model_directory)),
+        learner=LearnerConfig(**options),
+        algorithm=AlgorithmConfig(),
+        temperature=TEMPERATURE,
+        total_steps=4,
+        seed=0,
+        log_directory=logs,
+    )
+
+
+def write_tiny_model(directory: Path, *, tied: bool = True, seed: int = 0) -> Path:
+    """Two layers, float32, weights large enough that logprobs differ between tokens."""
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        tie_word_embeddings=tied,
+        initializer_range=0.1,
+        attention_dropout=0.1,  # the learner must ignore it
+    )
+    Qwen2ForCausalLM(config).save_pretrained(directory)
+    return directory
+
+
+def random_samples(count: int, *, seed: int = 0, shortest: int = 4, longest: int = 40) -> list[TrainingSample]:
+    """Samples with a prompt, sampled and observed stretches, and advantages of either sign."""
+    generator = np.random.default_rng(seed)
+    samples = []
+    for _ in range(count):
+        length = int(generator.integers(shortest, longest + 1))
+        prompt = int(generator.integers(1, max(2, length // 3)))
+        mask = np.repeat(generator.random(length // 3 + 1) < 0.7, 3)[:length]
+        mask[:prompt] = False
+        mask[-1] = True
+        samples.append(
+            TrainingSample(
+                token_ids=generator.integers(0, VOCABULARY, length).astype(np.int32),
+                loss_mask=mask,
+                rollout_logprobs=np.where(mask, -4 * generator.random(length), 0).astype(np.float32),
+                advantages=np.where(mask, generator.normal(), 0).astype(np.float32),
+            )
+        )
+    return samples
+
+
+def plain_logprobs(model: torch.nn.Module, sample: TrainingSample, temperature: float) -> torch.Tensor:
+    """Log-probability of each token but the first, from a forward of this sample alone; shape (T - 1,)."""
+    ids = torch.from_numpy(sample.token_ids).long()[None]
+    logits = model(input_ids=ids).logits[0, :-1].float() / temperature
+    return torch.log_softmax(logits, dim=-1).gather(-1, ids[0, 1:, None]).squeeze(-1)
+
+
+def plain_steps(
+    directory: Path,
+    steps: Sequence[Sequence[TrainingSample]],
+    *,
+    temperature: float,
+    learning_rate: float,
+    gradient_clip: float,
+    clip: float = 0.2,
+    old_logprobs: Sequence[Float32Array] | None = None,
+) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
+    """The learner's optimizer steps done the plain way: one process, one sample at a time, torch's own AdamW.
+
+    Returns the final weights, and loss and gradient norm of each step.
+    """
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.999), weight_decay=0.01)
+    losses, norms = [], []
+    for samples in steps:
+        total = sum(int(sample.loss_mask.sum()) for sample in samples)
+        optimizer.zero_grad()
+        loss_sum = 0.0
+        for index, sample in enumerate(samples):
+            logprobs = plain_logprobs(model, sample, temperature)
+            old = logprobs.detach() if old_logprobs is None else torch.from_numpy(old_logprobs[index][1:])
+            ratio = (logprobs - old).exp()
+            advantages = torch.from_numpy(sample.advantages[1:])
+            surrogate = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+            loss = -(surrogate * torch.from_numpy(sample.loss_mask[1:])).sum() / total
+            loss.backward()
+            loss_sum += float(loss.detach())
+        losses.append(loss_sum)
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), gradient_clip)))
+        optimizer.step()
+    weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    return weights, losses, norms
+
+
+def read_weights(directory: Path) -> dict[str, torch.Tensor]:
+    """All tensors of an exported model."""
+    weights: dict[str, torch.Tensor] = {}
+    for path in sorted(directory.glob("*.safetensors")):
+        weights |= load_file(path)
+    return weights
+
+
+def relative_distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+    """|found - expected| / |expected| over all weights together, in float64."""
+    assert found.keys() == expected.keys()
+    difference = sum(float((found[name].double() - expected[name].double()).square().sum()) for name in expected)
+    size = sum(float(tensor.double().square().sum()) for tensor in expected.values())
+    return float((difference / size) ** 0.5)

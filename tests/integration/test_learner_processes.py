@@ -1,0 +1,204 @@
+"""The learner's processes: what they hand out is right, and none survives an error, a kill, or the controller."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from learner_fixtures import (
+    GRADIENT_CLIP,
+    LEARNING_RATE,
+    TEMPERATURE,
+    VOCABULARY,
+    plain_logprobs,
+    plain_steps,
+    random_samples,
+    read_weights,
+    relative_distance,
+    start_learner,
+    write_tiny_model,
+)
+from transformers import AutoModelForCausalLM
+
+from torl.errors import DataError, LearnerError
+from torl.learner.learner import Learner
+from torl.weight_transfer import WeightChannel
+
+CONTROLLER = Path(__file__).with_name("learner_controller.py")
+
+
+@pytest.fixture(scope="module")
+def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model whose input and output embeddings are two tensors."""
+    return write_tiny_model(tmp_path_factory.mktemp("learner-model"), tied=False)
+
+
+def processes(learner: Learner) -> list[subprocess.Popen[bytes]]:
+    """The ranks' processes."""
+    return [rank.process for rank in learner._group.ranks if rank.process is not None]
+
+
+def is_running(process: int) -> bool:
+    """Whether a process exists and has not ended; a zombie whose parent is gone has."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until_gone(pids: list[int], seconds: float = 10.0) -> list[int]:
+    """The processes that are still there after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_path: Path) -> None:
+    samples = random_samples(7, seed=5)
+    model = AutoModelForCausalLM.from_pretrained(model_directory, dtype=torch.float32).eval()
+    async with await start_learner(model_directory, tmp_path / "logs", zero_stage=3, ranks=2, row_tokens=50) as learner:
+        old = await learner.logprobs(samples)
+        for sample, found in zip(samples, old, strict=True):
+            expected = plain_logprobs(model, sample, TEMPERATURE).detach().numpy() * sample.loss_mask[1:]
+            np.testing.assert_allclose(found, [0, *expected], atol=1e-5)
+
+        # Two updates on the same samples: the second one's ratio is not 1 any more, and some of it is clipped.
+        await learner.train_step(samples, old)
+        second = await learner.train_step(samples, old)
+        expected_weights, losses, _ = plain_steps(
+            model_directory,
+            [samples, samples],
+            temperature=TEMPERATURE,
+            learning_rate=LEARNING_RATE,
+            gradient_clip=GRADIENT_CLIP,
+            old_logprobs=old,
+        )
+        assert second["loss"] == pytest.approx(losses[1], rel=1e-5)
+        assert second["approximate_kl"] > 0
+
+        rendezvous = await learner.open_channel(2)
+        channel = WeightChannel(rendezvous, 1, timeout_seconds=60)
+        received: dict[str, torch.Tensor] = {}
+        for _ in range(2):  # a channel lasts for many transfers
+            receiving = asyncio.to_thread(lambda: {name: tensor.clone() for name, tensor in channel.receive()})
+            summary, received = await asyncio.gather(learner.send_weights(rendezvous, checksum=True), receiving)
+        channel.close()
+        await learner.export(tmp_path / "exported")
+    assert [process.returncode for process in processes(learner)] == [0, 0]
+
+    exported = read_weights(tmp_path / "exported")
+    assert relative_distance(exported, expected_weights) < 1e-6
+    assert received.keys() == exported.keys()
+    assert all(torch.equal(received[name], exported[name]) for name in exported)
+    assert summary.tensors == len(exported)
+    assert summary.bytes == sum(tensor.nbytes for tensor in exported.values())
+
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "exported", dtype=torch.float32).eval()
+    assert again.config.attention_dropout == 0.1  # the model's own settings are kept
+    ids = torch.arange(20)[None] % VOCABULARY
+    model.load_state_dict(expected_weights)
+    with torch.no_grad():
+        torch.testing.assert_close(again(ids).logits, model(ids).logits, atol=1e-5, rtol=1e-5)
+
+
+async def test_a_loss_that_is_not_finite_ends_the_learner(model_directory: Path, tmp_path: Path) -> None:
+    samples = random_samples(3, seed=6)
+    samples[1] = replace(samples[1], advantages=np.where(samples[1].loss_mask, 3e38, 0).astype(np.float32))
+    async with await start_learner(model_directory, tmp_path / "logs") as learner:
+        with pytest.raises(LearnerError, match="not finite"):
+            await learner.train_step(samples)
+        assert not any(process.poll() is None for process in processes(learner))
+        with pytest.raises(LearnerError, match="failed before"):
+            await learner.logprobs(samples)
+
+
+async def test_a_missing_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no-such-model: no such directory"):
+        await start_learner(tmp_path / "no-such-model", tmp_path / "logs")
+
+
+async def test_a_killed_rank_is_noticed_at_once(model_directory: Path, tmp_path: Path) -> None:
+    learner = await start_learner(model_directory, tmp_path / "logs", ranks=2, zero_stage=2)
+    watch = asyncio.create_task(learner.watch())
+    await learner.train_step(random_samples(4, seed=7))
+    assert not watch.done()
+    start = time.monotonic()
+    processes(learner)[1].send_signal(signal.SIGKILL)
+    with pytest.raises(LearnerError, match="learner rank 1 was ended by SIGKILL"):
+        await asyncio.wait_for(watch, 10)
+    assert time.monotonic() - start < 5
+    assert not any(process.poll() is None for process in processes(learner))
+    await learner.close()  # nothing is left to fail
+
+
+async def test_a_rank_killed_in_the_middle_of_a_step(model_directory: Path, tmp_path: Path) -> None:
+    learner = await start_learner(model_directory, tmp_path / "logs", ranks=2, zero_stage=3)
+    many = random_samples(600, seed=8)
+    step = asyncio.create_task(learner.train_step(many))
+    await asyncio.sleep(0.5)
+    assert not step.done()
+    processes(learner)[0].send_signal(signal.SIGKILL)
+    with pytest.raises(LearnerError, match="learner rank 0 was ended by SIGKILL"):
+        await asyncio.wait_for(step, 10)
+    assert not any(process.poll() is None for process in processes(learner))
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, None], ids=["killed", "orderly"])
+def test_no_rank_survives_its_controller(
+    signal_number: signal.Signals | None, model_directory: Path, tmp_path: Path
+) -> None:
+    controller = subprocess.Popen(
+        [sys.executable, str(CONTROLLER), str(model_directory), str(tmp_path / "logs")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert controller.stdin is not None
+    assert controller.stdout is not None
+    with controller:
+        line = controller.stdout.readline()
+        assert line, "the controller ended early"
+        ranks: list[int] = json.loads(line)["processes"]
+        assert len(ranks) == 2
+        assert all(is_running(pid) for pid in ranks)
+        if signal_number is not None:
+            controller.send_signal(signal_number)
+        controller.stdin.close()
+        assert controller.wait(60) == (0 if signal_number is None else -signal_number)
+    assert wait_until_gone(ranks) == []
+
+
+def test_under_torchrun_its_processes_are_the_ranks(model_directory: Path, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+            *(str(CONTROLLER), str(model_directory), str(tmp_path / "logs")),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "TORCHDYNAMO_DISABLE": "1"},
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(next(line for line in ended.stdout.splitlines() if line.startswith('{"metrics"')))
+    assert len(found["processes"]) == 1  # rank 0's; rank 1 is torchrun's own
+    _, losses, norms = plain_steps(
+        model_directory,
+        [random_samples(5, seed=4)],
+        temperature=TEMPERATURE,
+        learning_rate=LEARNING_RATE,
+        gradient_clip=GRADIENT_CLIP,
+    )
+    assert found["metrics"]["loss"] == pytest.approx(losses[0], rel=1e-6, abs=1e-7)
+    assert found["metrics"]["gradient_norm"] == pytest.approx(norms[0], rel=2e-6)

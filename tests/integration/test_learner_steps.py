@@ -1,0 +1,107 @@
+"""The learner against plain torch: every ZeRO stage, one and two ranks, any row length; and bit-equal resume."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from learner_fixtures import (
+    GRADIENT_CLIP,
+    LEARNING_RATE,
+    TEMPERATURE,
+    plain_steps,
+    random_samples,
+    read_weights,
+    relative_distance,
+    start_learner,
+    write_tiny_model,
+)
+
+from torl.errors import CheckpointError
+from torl.learner.checkpoint import MANIFEST, checkpoint_path, latest_checkpoint
+
+STEPS = [random_samples(9, seed=1), random_samples(1, seed=2), random_samples(6, seed=3)]
+SECONDS = {"seconds": 0.0, "update_seconds": 0.0}  # what may differ between equal steps
+
+
+@pytest.fixture(scope="module")
+def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with tied embeddings."""
+    return write_tiny_model(tmp_path_factory.mktemp("learner-model"))
+
+
+# Rows of 41 tokens hold one or two samples; a batch of one sample leaves the second rank without any.
+@pytest.mark.parametrize(
+    ("zero_stage", "ranks", "row_tokens", "checkpointing"),
+    [
+        (0, 1, 41, False),
+        (1, 1, 4096, False),
+        (2, 1, 90, True),
+        (3, 1, 41, False),
+        (0, 2, 4096, True),
+        (1, 2, 41, False),
+        (2, 2, 41, False),
+        (3, 2, 90, True),
+    ],
+)
+async def test_steps_equal_plain_torch_and_resume_is_bit_equal(
+    zero_stage: int, ranks: int, row_tokens: int, checkpointing: bool, model_directory: Path, tmp_path: Path
+) -> None:
+    expected, losses, norms = plain_steps(
+        model_directory, STEPS, temperature=TEMPERATURE, learning_rate=LEARNING_RATE, gradient_clip=GRADIENT_CLIP
+    )
+    learner = await start_learner(
+        model_directory,
+        tmp_path / "logs",
+        zero_stage=zero_stage,
+        ranks=ranks,
+        row_tokens=row_tokens,
+        gradient_checkpointing=checkpointing,
+    )
+    checkpoint = checkpoint_path(tmp_path, 2)
+    async with learner:
+        metrics = [await learner.train_step(samples) for samples in STEPS[:2]]
+        await learner.save_checkpoint(checkpoint, {"position": [3, 4]})
+        metrics.append(await learner.train_step(STEPS[2]))
+        await learner.export(tmp_path / "straight")
+        assert latest_checkpoint(tmp_path) == checkpoint
+        assert await learner.load_checkpoint(checkpoint) == {"position": [3, 4]}
+        assert await learner.train_step(STEPS[2]) | SECONDS == metrics[2] | SECONDS
+        await learner.export(tmp_path / "resumed")
+
+    for found, loss, norm in zip(metrics, losses, norms, strict=True):
+        assert found["loss"] == pytest.approx(loss, rel=1e-6, abs=1e-7)
+        assert found["gradient_norm"] == pytest.approx(norm, rel=2e-6)
+    straight = read_weights(tmp_path / "straight")
+    assert relative_distance(straight, expected) < 1e-6
+    resumed = read_weights(tmp_path / "resumed")
+    assert all(torch.equal(straight[name], resumed[name]) for name in straight)
+
+
+@pytest.mark.parametrize(("zero_stage", "dtype"), [(1, "bfloat16"), (3, "float32")])
+async def test_new_processes_go_on_bit_equal_from_a_checkpoint(
+    zero_stage: int, dtype: str, model_directory: Path, tmp_path: Path
+) -> None:
+    settings = {"zero_stage": zero_stage, "dtype": dtype, "ranks": 2, "schedule": "cosine", "warmup_steps": 1}
+    checkpoint = checkpoint_path(tmp_path, 1)
+    async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:
+        await learner.train_step(STEPS[0])
+        await learner.save_checkpoint(checkpoint, {})
+        straight_metrics = await learner.train_step(STEPS[2])
+        await learner.export(tmp_path / "straight")
+
+    async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:
+        manifest = json.loads((checkpoint / MANIFEST).read_text())
+        changed = manifest | {"facts": manifest["facts"] | {"ranks": 3}}
+        (checkpoint / MANIFEST).write_text(json.dumps(changed))
+        with pytest.raises(CheckpointError, match="'ranks': 3"):
+            await learner.load_checkpoint(checkpoint)
+        (checkpoint / MANIFEST).write_text(json.dumps(manifest))
+
+        await learner.load_checkpoint(checkpoint)
+        metrics = await learner.train_step(STEPS[2])
+        await learner.export(tmp_path / "resumed")
+    assert metrics | SECONDS == straight_metrics | SECONDS
+    straight, resumed = read_weights(tmp_path / "straight"), read_weights(tmp_path / "resumed")
+    assert straight.keys() == resumed.keys()
+    assert all(torch.equal(straight[name], resumed[name]) for name in straight)
