@@ -3,8 +3,9 @@
 Every refusal of an input is a `ValueError`; an integer that does not fit its type is an `OverflowError`.
 """
 
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import NoReturn, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -183,3 +184,62 @@ def group_advantages(
     """
 
 # --- sandbox ----------------------------------------------------------------------------------------------
+
+_OutcomeFields: TypeAlias = tuple[str, str, str, str | None, str | None, str | None, float, float, int]
+
+@final
+class SandboxRun:
+    """A run that was submitted."""
+
+    def cancel(self) -> bool:
+        """Take the run out of the queue, or kill its worker. False when it was over already."""
+
+@final
+class SandboxWorkers:
+    """Worker processes with the guest loaded. `torl.sandbox.SandboxPool` is the face of this class."""
+
+    def __new__(cls, command: Sequence[str], cache: str | PathLike[str], workers: int) -> SandboxWorkers:
+        """Start `workers` processes by `command`, which must call `serve_sandbox`; wait until all have run code.
+
+        Raises `torl.errors.SandboxError` when the guest in `cache` is missing or damaged, or a worker does not start.
+        """
+
+    def submit(
+        self,
+        code: bytes,
+        *,
+        seed: int,
+        cpu_seconds: float,
+        wall_seconds: float,
+        memory_bytes: int,
+        output_bytes: int,
+        callback: Callable[[_OutcomeFields | None, Exception | None], object],
+    ) -> SandboxRun:
+        """Put a run at the end of the queue. `callback(outcome, error)` is called once, on another thread or here.
+
+        It gets the fields of an outcome in the order of `torl.types.Outcome`, or a `SandboxError`, or neither when
+        the run was cancelled.
+        """
+
+    def statistics(self) -> dict[str, int]:
+        """Counts by outcome, `cancelled`, `retried`, `workers_replaced`; `queued` and `running` now."""
+
+    def processes(self) -> list[int]:
+        """The process ids of the workers that are alive."""
+
+    def close(self) -> None:
+        """Kill the workers. Runs that are queued or running end in a `SandboxError`."""
+
+def prepare_sandbox(
+    command: Sequence[str],
+    artifacts: str | PathLike[str],
+    cache: str | PathLike[str],
+    progress: Callable[[str, float], object],
+) -> None:
+    """Prepare the guest in a child process, unless `cache` holds it. `progress(stage, fraction done)`.
+
+    Raises `torl.errors.SandboxError`, or whatever `progress` raises, which gives the preparation up.
+    """
+
+def serve_sandbox() -> NoReturn:
+    """Turn this process into a sandbox worker on the socket that is its standard input."""

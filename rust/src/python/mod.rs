@@ -1,6 +1,7 @@
 //! `torl._core`: conversion, GIL release and error mapping; no logic of its own.
 
 mod kernels;
+mod sandbox;
 mod scanner;
 mod splice;
 
@@ -24,6 +25,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scanner::CodeBlock>()?;
     module.add_class::<scanner::Marker>()?;
     module.add_class::<splice::TrajectoryBuilder>()?;
+    module.add_class::<sandbox::SandboxWorkers>()?;
+    module.add_class::<sandbox::SandboxRun>()?;
+    module.add_function(wrap_pyfunction!(sandbox::prepare_sandbox, module)?)?;
+    module.add_function(wrap_pyfunction!(sandbox::serve_sandbox, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::pack, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::group_advantages, module)?)?;
     Ok(())

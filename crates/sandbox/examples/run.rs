@@ -1,0 +1,61 @@
+//! Runs Python files in the sandbox: `run WORKER ARTIFACTS CACHE FILE...`; with a number first, that often, timed.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use torl_sandbox::{Limits, Pool, Request};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let [worker, artifacts, cache, files @ ..] = arguments.as_slice() else {
+        return Err("usage: run WORKER ARTIFACTS CACHE FILE...".into());
+    };
+    let command = vec![worker.clone()];
+    let prepared = torl_sandbox::prepare(
+        &command,
+        Path::new(artifacts),
+        Path::new(cache),
+        &mut |stage, fraction| {
+            eprintln!("{:3.0} % {stage}", fraction * 100.0);
+            true
+        },
+    )?;
+    let pool = Pool::new(command, prepared, 1)?;
+    for file in files {
+        let code = std::fs::read(file)?;
+        let mut times = Vec::new();
+        let mut last = None;
+        for _ in 0..200 {
+            let started = Instant::now();
+            let (sender, receiver) = mpsc::channel();
+            let request = Request {
+                code: code.clone(),
+                seed: 0,
+                limits: Limits::default(),
+            };
+            pool.submit(request, move |result| {
+                let _ = sender.send(result);
+            });
+            last = Some(receiver.recv()??);
+            times.push(started.elapsed());
+            if started.elapsed().as_secs() > 1 {
+                break;
+            }
+        }
+        times.sort();
+        let outcome = last.ok_or("no run")?;
+        println!(
+            "{}: {:?} p50 {:?} cpu {:?} memory {}\n--- stdout\n{}\n--- stderr\n{}",
+            file.display(),
+            outcome.status,
+            times[times.len() / 2],
+            outcome.cpu_time,
+            outcome.peak_memory_bytes,
+            String::from_utf8_lossy(&outcome.stdout),
+            String::from_utf8_lossy(&outcome.stderr),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! The worker process for embedders without an interpreter of their own to host it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if torl_sandbox::worker::main() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,33 @@
+//! What goes wrong on the host's side. What goes wrong inside a run is an [`crate::Outcome`], never this.
+
+use std::fmt;
+use std::path::Path;
+
+/// A broken host: no guest, a damaged cache that cannot be rebuilt, workers that do not start, a dead pool.
+#[derive(Debug, Clone)]
+pub struct SandboxError {
+    message: String,
+}
+
+pub type Result<T> = std::result::Result<T, SandboxError>;
+
+impl SandboxError {
+    pub fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+        }
+    }
+
+    /// An operation on a file that failed: what was tried, on which file, and the system's reason.
+    pub fn file(action: &str, path: &Path, error: &dyn fmt::Display) -> Self {
+        Self::new(format!("cannot {action} {}: {error}", path.display()))
+    }
+}
+
+impl fmt::Display for SandboxError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SandboxError {}

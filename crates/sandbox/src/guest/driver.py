@@ -1,0 +1,205 @@
+"""Runs one snippet inside the guest and reports how it ended. Imported once, before the snapshot is taken.
+
+Everything the driver needs after the snippet has run is bound here, because the snippet may have replaced it in
+`builtins` or in the modules. The report goes to the host as bytes:
+
+    kind (one byte), then for each of exception type, last line, traceback: length (4 bytes, little-endian), UTF-8
+
+A snippet that destroys its own interpreter so far that no report is written has ended in an error.
+"""
+
+import atexit
+import builtins
+import gc
+import io
+import linecache
+import os
+import random
+import sys
+import traceback
+import types
+
+import numpy
+
+FILE_NAME = "main.py"
+CODE_DESCRIPTOR = 1000
+REPORT_DESCRIPTOR = 1001
+OK, ERROR, MEMORY = b"\0", b"\1", b"\2"
+TEXT_LIMIT = 1 << 20
+HIDDEN_FRAMES = ("/usr/local/lib/", "<frozen ", "<torl ")
+
+_NO_TEXT = (0).to_bytes(4, "little")
+# Ready-made: writing it takes no memory.
+_BARE_MEMORY_REPORT = (
+    MEMORY
+    + b"".join(len(text).to_bytes(4, "little") + text for text in (b"MemoryError", b"MemoryError"))
+    + _NO_TEXT
+)
+
+_write = os.write
+_read = os.read
+_compile = builtins.compile
+_exec = builtins.exec
+_type = builtins.type
+_str = builtins.str
+_int = builtins.int
+_len = builtins.len
+_isinstance = builtins.isinstance
+_issubclass = builtins.issubclass
+_BaseException = builtins.BaseException
+_MemoryError = builtins.MemoryError
+_SystemExit = builtins.SystemExit
+_default_excepthook = sys.__excepthook__
+_run_exit_functions = atexit._run_exitfuncs
+_TracebackException = traceback.TracebackException
+_StackSummary = traceback.StackSummary
+_seed_random = random.seed
+_seed_numpy = numpy.random.seed
+
+
+def open_standard_streams():
+    """Unbuffered, as under `python -u`: what a run wrote before a limit ended it is never lost."""
+
+    def stream(descriptor, errors):
+        return io.TextIOWrapper(
+            io.FileIO(descriptor, "w", closefd=False),
+            encoding="utf-8",
+            errors=errors,
+            newline="\n",
+            write_through=True,
+        )
+
+    sys.stdout = sys.__stdout__ = stream(1, "strict")
+    sys.stderr = sys.__stderr__ = stream(2, "backslashreplace")
+
+
+def run():
+    """Runs the snippet the host holds ready, in a fresh `__main__`."""
+    try:
+        report = _run()
+    except _MemoryError:
+        report = _BARE_MEMORY_REPORT
+    except _BaseException:
+        report = ERROR
+    _write(REPORT_DESCRIPTOR, report)
+
+
+def rehearse(source):
+    """Does all a run does but the report, so that the snapshot has done it before."""
+    main = sys.modules["__main__"]
+    try:
+        return _run_source(source, 0)
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _run():
+    seed = _int.from_bytes(_read(CODE_DESCRIPTOR, 8), "little")
+    return _run_source(_read_code(), seed)
+
+
+def _run_source(source, seed):
+    _seed_random(seed)
+    _seed_numpy(seed & 0xFFFFFFFF)
+    main = types.ModuleType("__main__")
+    main.__builtins__ = builtins
+    main.__file__ = FILE_NAME
+    sys.modules["__main__"] = main
+    sys.argv = [FILE_NAME]
+    lines = source.decode("utf-8", "replace").splitlines(True)
+    linecache.cache[FILE_NAME] = (_len(source), None, lines, FILE_NAME)
+    # A snippet that builds cycles in a loop must not run out of memory for want of a collection.
+    gc.enable()
+    report = _guard(_execute, source, main)
+    _guard(_finish, main)
+    return report
+
+
+def _read_code():
+    pieces = []
+    while piece := _read(CODE_DESCRIPTOR, 1 << 20):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _execute(source, main):
+    _exec(_compile(source, FILE_NAME, "exec", dont_inherit=True), main.__dict__)
+
+
+def _finish(main):
+    """What CPython does when a script is over: exit functions, then the death of its globals."""
+    _run_exit_functions()
+    main.__dict__.clear()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+
+
+def _guard(function, *arguments):
+    """Calls `function` and turns whatever it raises into a report."""
+    try:
+        function(*arguments)
+    except _SystemExit as exit:
+        return _report_exit(exit.code)
+    except _BaseException as error:
+        return _report_exception(error)
+    return OK + _NO_TEXT * 3
+
+
+def _report_exit(code):
+    if code is None or (_isinstance(code, _int) and code == 0):
+        return OK + _NO_TEXT * 3
+    if not _isinstance(code, _int):
+        _print_error(_str(code) + "\n")
+    return ERROR + _text("SystemExit") + _text("SystemExit: " + _str(code)) + _NO_TEXT
+
+
+def _report_exception(error):
+    kind = _type(error)
+    report = MEMORY if _issubclass(kind, _MemoryError) else ERROR
+    try:
+        # The first frame is the driver's own.
+        described = _TracebackException(kind, error, error.__traceback__, compact=True)
+        _hide_frames(described)
+        text = "".join(described.format())
+    except _BaseException:
+        text = kind.__name__ + "\n"
+    if sys.excepthook is _default_excepthook:
+        _print_error(text)
+    else:
+        _call_excepthook(kind, error)
+    last_line = text.rstrip("\n").rpartition("\n")[2]
+    return report + _text(kind.__name__) + _text(last_line) + _text(text)
+
+
+def _hide_frames(described):
+    """Leaves the frames of the snippet, in chained exceptions too: the library's have no source to show."""
+    waiting = [described]
+    seen = set()
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.stack = _StackSummary.from_list(
+            [frame for frame in one.stack if not frame.filename.startswith(HIDDEN_FRAMES)]
+        )
+        waiting += [one.__cause__, one.__context__, *(one.exceptions or ())]
+
+
+def _call_excepthook(kind, error):
+    try:
+        sys.excepthook(kind, error, error.__traceback__)
+    except _BaseException as broken:
+        _print_error("Error in sys.excepthook: " + _type(broken).__name__ + "\n")
+
+
+def _print_error(text):
+    try:
+        sys.stderr.write(text)
+    except _BaseException:
+        pass
+
+
+def _text(text):
+    encoded = text.encode("utf-8", "replace")[:TEXT_LIMIT]
+    return _len(encoded).to_bytes(4, "little") + encoded

@@ -1,0 +1,157 @@
+//! The guest as published, taken apart: code for the compiler, and the bytes its memory starts with.
+//!
+//! The compiled module carries no data. A run maps an image of the warmed-up memory instead, so one compilation
+//! serves the warm-up and every run after it, and a change to the warm-up compiles nothing again.
+
+use wasm_encoder::{ExportKind, ExportSection, RawSection};
+use wasmparser::{
+    DataKind, ExternalKind, GlobalType, MemoryType, Operator, Parser, Payload, ValType,
+};
+
+use crate::error::{Result, SandboxError};
+
+/// The name under which the stack pointer is exported, so that its rest value can be checked.
+pub const STACK_POINTER_EXPORT: &str = "torl_stack_pointer";
+
+/// A guest split into what is compiled and what is written into its memory.
+pub struct SplitModule<'a> {
+    /// The module without data and without custom sections, its stack pointer exported.
+    pub code: Vec<u8>,
+    /// `(address, bytes)` of every active data segment, in order.
+    pub segments: Vec<(usize, &'a [u8])>,
+}
+
+fn damaged(reason: impl std::fmt::Display) -> SandboxError {
+    SandboxError::new(format!("the guest module cannot be used: {reason}"))
+}
+
+/// Splits `wasm`, checking what the memory image relies on.
+///
+/// A run starts from an image of the linear memory alone. That is the whole state of the guest only if it has one
+/// memory, one mutable global (the stack pointer, at rest between calls), no start function, no passive data that
+/// the code could still copy in or drop, and no instruction that changes a table. Anything else is refused.
+pub fn split(wasm: &[u8]) -> Result<SplitModule<'_>> {
+    let mut code = wasm_encoder::Module::new();
+    let mut segments = Vec::new();
+    let mut memories: Vec<MemoryType> = Vec::new();
+    let mut globals: Vec<GlobalType> = Vec::new();
+    let copy = |module: &mut wasm_encoder::Module, id: u8, range: std::ops::Range<usize>| {
+        module.section(&RawSection {
+            id,
+            data: &wasm[range],
+        });
+    };
+    // Functions are copied as one section; the parser still walks their bodies one by one.
+    for payload in Parser::new(0).parse_all(wasm) {
+        let payload = payload.map_err(damaged)?;
+        match &payload {
+            Payload::MemorySection(reader) => {
+                for memory in reader.clone() {
+                    memories.push(memory.map_err(damaged)?);
+                }
+            }
+            Payload::GlobalSection(reader) => {
+                for global in reader.clone() {
+                    globals.push(global.map_err(damaged)?.ty);
+                }
+            }
+            Payload::ImportSection(reader) => {
+                for import in reader.clone().into_imports() {
+                    let import = import.map_err(damaged)?;
+                    if !matches!(import.ty, wasmparser::TypeRef::Func(_)) {
+                        return Err(damaged(format!(
+                            "it imports {} {}, which is not a function",
+                            import.module, import.name
+                        )));
+                    }
+                }
+            }
+            Payload::StartSection { .. } => return Err(damaged("it has a start function")),
+            Payload::DataCountSection { .. } => {
+                return Err(damaged(
+                    "its code may use passive data (it has a data count section)",
+                ));
+            }
+            Payload::ExportSection(reader) => {
+                let mut exports = ExportSection::new();
+                for export in reader.clone() {
+                    let export = export.map_err(damaged)?;
+                    let kind = match export.kind {
+                        ExternalKind::Func => ExportKind::Func,
+                        ExternalKind::Memory => ExportKind::Memory,
+                        other => {
+                            return Err(damaged(format!("it exports {} ({other:?})", export.name)));
+                        }
+                    };
+                    exports.export(export.name, kind, export.index);
+                }
+                exports.export(STACK_POINTER_EXPORT, ExportKind::Global, 0);
+                code.section(&exports);
+                continue;
+            }
+            Payload::DataSection(reader) => {
+                for segment in reader.clone() {
+                    let segment = segment.map_err(damaged)?;
+                    match segment.kind {
+                        DataKind::Passive if segment.data.is_empty() => {}
+                        DataKind::Passive => return Err(damaged("it has passive data")),
+                        DataKind::Active {
+                            memory_index: 0,
+                            offset_expr,
+                        } => match offset_expr.get_operators_reader().read() {
+                            Ok(Operator::I32Const { value }) => {
+                                segments.push((value as u32 as usize, segment.data));
+                            }
+                            _ => return Err(damaged("a data segment has no constant address")),
+                        },
+                        DataKind::Active { .. } => {
+                            return Err(damaged("data for a second memory"));
+                        }
+                    }
+                }
+                continue;
+            }
+            Payload::CodeSectionEntry(body) => {
+                for operator in body.get_operators_reader().map_err(damaged)? {
+                    let operator = operator.map_err(damaged)?;
+                    if changes_more_than_memory(&operator) {
+                        return Err(damaged(format!("its code has {operator:?}")));
+                    }
+                }
+            }
+            Payload::CustomSection(_) => continue,
+            _ => {}
+        }
+        if let Some((id, range)) = payload.as_section() {
+            copy(&mut code, id, range);
+        }
+    }
+    if memories.len() != 1 || memories[0].memory64 || memories[0].shared {
+        return Err(damaged("it must have exactly one plain 32-bit memory"));
+    }
+    let mutable: Vec<usize> = (0..globals.len()).filter(|&i| globals[i].mutable).collect();
+    if mutable != [0] || globals[0].content_type != ValType::I32 {
+        return Err(damaged(
+            "it must have exactly one mutable global, number 0, the stack pointer",
+        ));
+    }
+    Ok(SplitModule {
+        code: code.finish(),
+        segments,
+    })
+}
+
+/// Whether an instruction changes state that an image of the linear memory does not hold.
+fn changes_more_than_memory(operator: &Operator<'_>) -> bool {
+    matches!(
+        operator,
+        Operator::TableSet { .. }
+            | Operator::TableGrow { .. }
+            | Operator::TableFill { .. }
+            | Operator::TableCopy { .. }
+            | Operator::TableInit { .. }
+            | Operator::ElemDrop { .. }
+            | Operator::MemoryInit { .. }
+            | Operator::DataDrop { .. }
+    )
+}

@@ -1,0 +1,84 @@
+//! How one run of untrusted code ended. Data for whoever asked, never an error of the host.
+
+use std::time::Duration;
+
+/// The end of a run, in the words of the Python side's `OutcomeStatus`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Status {
+    Ok = 0,
+    /// An uncaught exception, `sys.exit` with a non-zero code included.
+    Error = 1,
+    /// The limit on CPU time, or the wall-clock deadline behind it.
+    Timeout = 2,
+    /// `MemoryError` that nothing caught.
+    Memory = 3,
+    /// More bytes on stdout and stderr together than allowed.
+    OutputLimit = 4,
+    /// The guest trapped, or its worker died twice on this code.
+    Crash = 5,
+}
+
+impl Status {
+    pub const ALL: [Self; 6] = [
+        Self::Ok,
+        Self::Error,
+        Self::Timeout,
+        Self::Memory,
+        Self::OutputLimit,
+        Self::Crash,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Memory => "memory",
+            Self::OutputLimit => "output_limit",
+            Self::Crash => "crash",
+        }
+    }
+
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
+    }
+}
+
+/// The uncaught exception of a run, as CPython would describe it. All three are UTF-8 with `\u{fffd}` for the rest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exception {
+    /// "ZeroDivisionError"
+    pub type_name: String,
+    /// The last line of the traceback: "ZeroDivisionError: division by zero"
+    pub line: String,
+    pub traceback: String,
+}
+
+/// What one run did. `stdout` and `stderr` are raw bytes and keep what was written before a limit was hit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    pub status: Status,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub exception: Option<Exception>,
+    pub cpu_time: Duration,
+    pub wall_time: Duration,
+    /// The size of the guest's linear memory at the end, which never shrinks during a run.
+    pub peak_memory_bytes: u64,
+}
+
+impl Outcome {
+    /// An outcome the guest had no part in: its worker died, or was killed at the wall-clock deadline.
+    pub fn without_guest(status: Status, wall_time: Duration) -> Self {
+        Self {
+            status,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            exception: None,
+            cpu_time: Duration::ZERO,
+            wall_time,
+            peak_memory_bytes: 0,
+        }
+    }
+}
