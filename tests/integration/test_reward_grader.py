@@ -165,9 +165,9 @@ def test_processes_that_die_again_and_again_stop_the_run() -> None:
             thread = threading.Thread(target=assassin)
             thread.start()
             try:
+                bombs = [grader.compare("5", "9^{9^{9^9}}") for _ in range(10)]
                 with pytest.raises(RewardError, match=r"died in a row|did not start"):
-                    for _ in range(10):
-                        assert (await grader.compare("5", "9^{9^{9^9}}")).failure == "error"
+                    await asyncio.gather(*bombs)
                 with pytest.raises(RewardError):
                     await grader.compare("\\frac{1}{2}", "0.25")
             finally:
@@ -209,6 +209,23 @@ def test_closing_leaves_no_process_even_in_the_middle_of_a_bomb() -> None:
     pids = asyncio.run(main())
     assert time.monotonic() - started < 45
     assert not any(is_running(pid) for pid in pids)
+
+
+async def test_a_start_that_is_cancelled_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    spawn = torl.reward.process.GraderProcess.__init__
+
+    def recording(self: torl.reward.process.GraderProcess) -> None:
+        spawn(self)
+        started.append(self.pid)
+
+    monkeypatch.setattr(torl.reward.process.GraderProcess, "__init__", recording)
+    entering = asyncio.create_task(GraderPool(2, TIMEOUT_SECONDS).__aenter__())
+    await asyncio.to_thread(wait_until, lambda: len(started) == 2)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    assert not any(is_running(pid) for pid in started)
 
 
 @pytest.mark.parametrize("busy", [False, True])

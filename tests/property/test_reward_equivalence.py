@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torl.reward.equivalence import Undecided, equivalent
+from torl.reward.equivalence import UndecidedError, equivalent
 from torl.reward.grader import compare_exactly
 
 _ANSWERS = [
@@ -78,7 +78,7 @@ def test_a_comparison_that_fails_is_not_hidden(monkeypatch: pytest.MonkeyPatch) 
         raise TypeError("Invalid comparison")
 
     monkeypatch.setattr("torl.reward.equivalence.verify", broken)
-    with pytest.raises(Undecided, match="TypeError: Invalid comparison"):
+    with pytest.raises(UndecidedError, match="TypeError: Invalid comparison"):
         equivalent("\\frac{1}{2}", "\\frac{1}{3}")
 
 

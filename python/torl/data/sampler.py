@@ -11,8 +11,9 @@ from torl.types import Prompt
 class PromptSampler:
     """An endless stream over the prompts of a problem set: every epoch holds each once, in an order of its own.
 
-    The order of an epoch depends on (seed, epoch, problem ids) alone: prompts are sorted by a hash of the
-    three, so it is the same on every machine and under every version of Python and numpy.
+    The order of an epoch depends on (seed, epoch, problem ids): prompts are sorted by a hash of the three, so it
+    is the same on every machine and under every version of Python and numpy. What is taken at once never holds
+    a prompt twice: where it reaches into the next epoch, the prompts it holds already come right after it there.
     """
 
     def __init__(self, prompts: Sequence[Prompt], seed: int) -> None:
@@ -29,7 +30,10 @@ class PromptSampler:
         self._seed = seed
         self._epoch = 0
         self._position = 0
-        self._order = self._shuffled()
+        # The problems at the end of the last epoch that were taken together with the first `_shared` of this one.
+        self._deferred: tuple[str, ...] = ()
+        self._shared = 0
+        self._order = self._arranged()
 
     def __len__(self) -> int:
         """Prompts in one epoch."""
@@ -41,24 +45,33 @@ class PromptSampler:
         return self._epoch
 
     def take(self, count: int) -> list[Prompt]:
-        """The next `count` prompts; a new epoch begins where the old one ends, so none is left out."""
-        taken: list[Prompt] = []
-        while len(taken) < count:
-            if self._position == len(self._order):
-                self._epoch += 1
-                self._position = 0
-                self._order = self._shuffled()
-            piece = self._order[self._position : self._position + count - len(taken)]
-            self._position += len(piece)
-            taken.extend(piece)
+        """The next `count` prompts, no two alike; a new epoch begins where the old one ends, so none is left out.
+
+        Raises:
+            ValueError: there are not that many prompts.
+        """
+        if count > len(self):
+            raise ValueError(f"{count} prompts were asked for, there are {len(self)}")
+        taken = list(self._order[self._position : self._position + count])
+        self._position += len(taken)
+        missing = count - len(taken)
+        if missing:
+            self._epoch += 1
+            self._deferred = tuple(prompt.problem.id for prompt in taken)
+            self._shared = missing
+            self._order = self._arranged()
+            self._position = missing
+            taken += self._order[:missing]
         return taken
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, as plain JSON; `problems` is a fingerprint of the problem ids, in their order."""
+        """The position, as plain JSON; `problems` is a fingerprint of the problem ids."""
         return {
             "seed": self._seed,
             "epoch": self._epoch,
             "position": self._position,
+            "deferred": list(self._deferred),
+            "shared": self._shared,
             "problems": self._fingerprint(),
         }
 
@@ -72,21 +85,34 @@ class PromptSampler:
             raise CheckpointError("the checkpoint was written with other problems than data.train holds now")
         if state.get("seed") != self._seed:
             raise CheckpointError(f"the checkpoint was written with seed {state.get('seed')}, not {self._seed}")
-        epoch, position = state.get("epoch"), state.get("position")
-        if not isinstance(epoch, int) or not isinstance(position, int) or not 0 <= position <= len(self) or epoch < 0:
-            raise CheckpointError(f"the checkpoint's data position is damaged: epoch {epoch}, position {position}")
-        self._epoch, self._position = epoch, position
-        self._order = self._shuffled()
+        numbers = [state.get(name) for name in ("epoch", "position", "shared")]
+        deferred = state.get("deferred")
+        known = {prompt.problem.id for prompt in self._prompts}
+        if (
+            not all(isinstance(number, int) and number >= 0 for number in numbers)
+            or not isinstance(deferred, list)
+            or not known.issuperset(deferred)
+            or state["position"] > len(self)
+        ):
+            shown = {name: value for name, value in state.items() if name != "problems"}
+            raise CheckpointError(f"the checkpoint's data position is damaged: {shown}")
+        self._epoch, self._position, self._shared = state["epoch"], state["position"], state["shared"]
+        self._deferred = tuple(deferred)
+        self._order = self._arranged()
 
-    def _shuffled(self) -> tuple[Prompt, ...]:
+    def _arranged(self) -> tuple[Prompt, ...]:
         def key(prompt: Prompt) -> bytes:
             return hashlib.blake2b(f"{self._seed}/{self._epoch}/{prompt.problem.id}".encode(), digest_size=16).digest()
 
-        return tuple(sorted(self._prompts, key=key))
+        order = sorted(self._prompts, key=key)
+        deferred = set(self._deferred)
+        first = [prompt for prompt in order if prompt.problem.id not in deferred]
+        later = [prompt for prompt in order if prompt.problem.id in deferred]
+        return (*first[: self._shared], *later, *first[self._shared :])
 
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
-        for prompt in self._prompts:
-            digest.update(prompt.problem.id.encode())
+        for name in sorted(prompt.problem.id for prompt in self._prompts):
+            digest.update(name.encode())
             digest.update(b"\0")
         return digest.hexdigest()

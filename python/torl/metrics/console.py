@@ -53,8 +53,15 @@ class Wait:
         self._console._refresh(self)
 
     def __str__(self) -> str:
-        done = "" if self.total is None else f" {self.completed:g}/{self.total:g},"
+        done = f" {self.done}," if self.done else ""
         return f"{self.description}:{done} {time.monotonic() - self.started:.0f} s"
+
+    @property
+    def done(self) -> str:
+        """How much is done: "34/128", a percentage where the total is one, nothing where it is not known."""
+        if self.total is None:
+            return ""
+        return f"{self.completed:.0%}" if self.total <= 1 else f"{self.completed:.0f}/{self.total:.0f}"
 
 
 class Console:
@@ -112,7 +119,7 @@ class Console:
 
         Args:
             description: what is waited for: "compiling the sandbox guest".
-            total: how much there is to do, if that is known; then call `advance`.
+            total: how much there is to do, if that is known (1 for a share); then call `advance` or `update`.
         """
         wait = Wait(self, description, total)
         ended = threading.Event()
@@ -158,19 +165,20 @@ class Console:
                     rich.progress.SpinnerColumn(),
                     rich.progress.TextColumn("{task.description}"),
                     rich.progress.BarColumn(),
-                    rich.progress.MofNCompleteColumn(),
+                    rich.progress.TextColumn("{task.fields[done]}"),
                     rich.progress.TimeElapsedColumn(),
                     console=self._rich,
                     transient=True,
                 )
                 self._progress.start()
-            task = self._progress.add_task(escape(wait.description), total=wait.total, completed=int(wait.completed))
+            task = self._progress.add_task(escape(wait.description), total=wait.total, done=wait.done)
+            self._progress.update(task, completed=wait.completed)
             self._bars[wait] = task
 
     def _refresh(self, wait: Wait) -> None:
         with self._lock:
             if self._progress is not None and wait in self._bars:
-                self._progress.update(self._bars[wait], completed=wait.completed, total=wait.total)
+                self._progress.update(self._bars[wait], completed=wait.completed, total=wait.total, done=wait.done)
 
     def _hide(self, wait: Wait) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ _UNITS_OFF = LatexExtractionConfig(boxed_match_priority=0)
 _AS_WRITTEN = replace(_UNITS_OFF, normalization_config=replace(_UNITS_OFF.normalization_config, units=False))
 
 
-class Undecided(Exception):
+class UndecidedError(Exception):
     """math-verify failed on every comparison that might have been equal."""
 
 
@@ -24,7 +24,7 @@ def equivalent(reference: str, answer: str) -> bool:
     The comparison is not symmetric: the form of the reference decides (math-verify 0.9, `verify`).
 
     Raises:
-        Undecided: no comparison succeeded and at least one raised.
+        UndecidedError: no comparison succeeded and at least one raised.
     """
     error: Exception | None = None
     for gold in _expressions(reference):
@@ -37,7 +37,7 @@ def equivalent(reference: str, answer: str) -> bool:
             except Exception as raised:
                 error = raised
     if error is not None:
-        raise Undecided(f"{type(error).__name__}: {error}") from error
+        raise UndecidedError(f"{type(error).__name__}: {error}") from error
     return False
 
 

@@ -12,14 +12,14 @@ import queue
 import re
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
 from torl.errors import RewardError
 from torl.reward.answers import find_answer
-from torl.reward.process import GraderProcess, WorkerCrash, WorkerTimeout
+from torl.reward.process import GraderProcess, WorkerCrashError, WorkerTimeoutError
 from torl.types import Grade, Trajectory
 
 LONGEST_ANSWER = 2000
@@ -82,7 +82,7 @@ class GraderPool:
         self._idle: queue.SimpleQueue[GraderProcess] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._alive: set[GraderProcess] = set()
-        self._closing = False
+        self._closing = threading.Event()
         self._statistics = GraderStatistics()
         self._crashes_in_a_row = 0
         self._broken: RewardError | None = None
@@ -99,35 +99,39 @@ class GraderPool:
         Raises:
             RewardError: one of them did not.
         """
-        if self._executor is not None or self._closing:
+        if self._executor is not None or self._closing.is_set():
             raise RewardError("this grader pool was already started")
         # A process dies with the thread that started it (PR_SET_PDEATHSIG), so the pool's own threads start them.
         self._executor = ThreadPoolExecutor(self._workers, thread_name_prefix="grader")
-        starts = [self._executor.submit(self._start_process) for _ in range(self._workers)]
         try:
+            starts = [self._executor.submit(self._start_process) for _ in range(self._workers)]
             for start in starts:
                 self._idle.put(start.result())
         except RewardError:
             self.close()
             raise
+        except (CancelledError, RuntimeError) as error:  # closed by another thread
+            raise RewardError("the grader pool was closed while it started") from error
 
     def close(self) -> None:
         """End all processes; pairs still waiting are cancelled. May be called twice."""
-        self._closing = True
+        self._closing.set()
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
             with self._lock:
                 alive = list(self._alive)
-            for process in alive:
-                process.kill()
+            for process in alive:  # their threads may be waiting for them, and clean up after the last one
+                process.terminate()
             self._executor.shutdown(wait=True)
-            with self._lock:
-                alive = list(self._alive)
-            for process in alive:  # started while the first were killed
+            for process in alive:
                 process.kill()
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self.start)
+        try:
+            await asyncio.to_thread(self.start)
+        except asyncio.CancelledError:  # the thread goes on: end what it has started
+            self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -158,13 +162,13 @@ class GraderPool:
         """
         return list(await asyncio.gather(*(self.grade(trajectory) for trajectory in trajectories)))
 
-    async def compare(self, reference: str, answer: str) -> Verdict:
-        """Compare one answer with its reference.
+    async def compare(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
+        """Compare one answer with its reference; without `shortcuts` math-verify is asked about every pair.
 
         Raises:
             RewardError: see `grade`.
         """
-        verdict = compare_exactly(reference, answer)
+        verdict = compare_exactly(reference, answer) if shortcuts else None
         if verdict is None:
             verdict = await asyncio.wrap_future(self._submit(reference, answer))
         return verdict
@@ -172,7 +176,7 @@ class GraderPool:
     def _submit(self, reference: str, answer: str) -> Future[Verdict]:
         if self._broken is not None:
             raise self._broken
-        if self._executor is None or self._closing:
+        if self._executor is None or self._closing.is_set():
             raise RewardError("the grader pool is not running")
         return self._executor.submit(self._compare, reference, answer)
 
@@ -182,10 +186,10 @@ class GraderPool:
             process = self._idle_process()
             try:
                 reply = process.ask(reference, answer, self._cpu_seconds, self._wall_seconds)
-            except WorkerTimeout:
+            except WorkerTimeoutError:
                 self._replace(process)
                 return self._count(Verdict(correct=False, failure="timeout"))
-            except WorkerCrash as crash:
+            except WorkerCrashError as crash:
                 self._note_crash(crash)
                 self._replace(process)
                 if attempt == 2:
@@ -200,7 +204,7 @@ class GraderPool:
         while True:
             if self._broken is not None:
                 raise self._broken
-            if self._closing:
+            if self._closing.is_set():
                 raise RewardError("the grader pool was closed")
             with contextlib.suppress(queue.Empty):
                 return self._idle.get(timeout=1.0)
@@ -219,15 +223,18 @@ class GraderPool:
     def _start_process(self) -> GraderProcess:
         if self._broken is not None:
             raise self._broken
-        if self._closing:
+        if self._closing.is_set():
             raise RewardError("the grader pool was closed")
         try:
             process = GraderProcess()
+            with self._lock:
+                self._alive.add(process)
+            if self._closing.is_set():
+                process.terminate()
+            process.wait_until_ready()
         except RewardError as error:
             self._broken = error
             raise
-        with self._lock:
-            self._alive.add(process)
         return process
 
     def _replace(self, process: GraderProcess) -> None:
@@ -235,11 +242,11 @@ class GraderPool:
             self._alive.discard(process)
         self._idle.put(self._start_process())
 
-    def _note_crash(self, crash: WorkerCrash) -> None:
+    def _note_crash(self, crash: WorkerCrashError) -> None:
         """A pair may crash its process; processes that crash one after the other are a broken host."""
         with self._lock:
             self._crashes_in_a_row += 1
-            if self._crashes_in_a_row >= _CRASHES_IN_A_ROW and not self._closing:
+            if self._crashes_in_a_row >= _CRASHES_IN_A_ROW and not self._closing.is_set():
                 self._broken = RewardError(
                     f"{self._crashes_in_a_row} grader processes died in a row; the last: {crash}"
                 )

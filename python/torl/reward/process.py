@@ -18,26 +18,26 @@ _START_SECONDS = 120.0
 WORKER_COMMAND = (sys.executable, "-P", "-m", "torl.reward.worker")
 
 
-class WorkerTimeout(Exception):
+class WorkerTimeoutError(Exception):
     """The pair used up its time; the process is gone."""
 
 
-class WorkerCrash(Exception):
+class WorkerCrashError(Exception):
     """The process ended by itself or was killed by someone else."""
 
 
 class GraderProcess:
-    """One grader process, started and proven to work by the constructor.
+    """One grader process; it must prove that it works (`wait_until_ready`) before it is asked anything.
 
     The process is started with exec, never by a bare fork: the parent has threads and an engine in it. It ends
     when the thread that started it ends, so start it in a thread that lives as long as the pool.
     """
 
     def __init__(self) -> None:
-        """Start the process and wait for its self-test.
+        """Start the process.
 
         Raises:
-            RewardError: it could not be started, or failed its self-test; carries the end of its stderr.
+            RewardError: it could not be started.
         """
         ours, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
@@ -58,9 +58,16 @@ class GraderProcess:
             theirs.close()
         self._channel = ours
         self._buffer = b""
+
+    def wait_until_ready(self) -> None:
+        """Wait for the self-test.
+
+        Raises:
+            RewardError: the process ended or failed it; carries the end of its stderr.
+        """
         try:
             self._receive(_START_SECONDS)
-        except (WorkerTimeout, WorkerCrash) as error:
+        except (WorkerTimeoutError, WorkerCrashError, OSError, ValueError) as error:
             last_words = self._last_words()
             self.kill()
             raise RewardError(f"a grader process did not start: {error}\n{last_words}".rstrip()) from error
@@ -74,27 +81,31 @@ class GraderProcess:
         """Have one pair judged: {"correct": bool} or {"correct": False, "error": reason}.
 
         Raises:
-            WorkerTimeout: the pair used `cpu_seconds` of CPU time, or `wall_seconds` passed.
-            WorkerCrash: the process ended for any other reason.
+            WorkerTimeoutError: the pair used `cpu_seconds` of CPU time, or `wall_seconds` passed.
+            WorkerCrashError: the process ended for any other reason.
         """
         request = {"reference": reference, "answer": answer, "cpu_seconds": cpu_seconds}
         try:
             self._channel.settimeout(wall_seconds)
             self._channel.sendall(json.dumps(request).encode() + b"\n")
             reply: dict[str, Any] = json.loads(self._receive(wall_seconds))
-        except WorkerTimeout:
+        except WorkerTimeoutError:
             self.kill()
             raise
-        except (OSError, WorkerCrash) as error:
+        except (OSError, WorkerCrashError) as error:
             code = self._exit_code()
             self.kill()
             if code == -signal.SIGPROF:
-                raise WorkerTimeout("CPU time used up") from None
-            raise WorkerCrash(f"the process ended with code {code}") from error
+                raise WorkerTimeoutError("CPU time used up") from None
+            raise WorkerCrashError(f"the process ended with code {code}") from error
         return reply
 
+    def terminate(self) -> None:
+        """End the process at once, from any thread; whoever waits for its answer sees it crash."""
+        self._process.kill()
+
     def kill(self) -> None:
-        """End the process, if it still runs, and reap it. May be called from any thread, and twice."""
+        """End the process, reap it and close its channel. May be called twice, by the thread that uses it."""
         self._process.kill()
         self._process.wait()
         self._channel.close()
@@ -114,17 +125,19 @@ class GraderProcess:
         while b"\n" not in self._buffer:
             remaining = deadline - time.monotonic()
             if remaining <= 0 or not poller.poll(remaining * 1000):
-                raise WorkerTimeout(f"no answer within {seconds:g} s")
+                raise WorkerTimeoutError(f"no answer within {seconds:g} s")
             try:
                 piece = self._channel.recv(65536)
             except ConnectionResetError:
                 piece = b""
             if not piece:
-                raise WorkerCrash("the process ended")
+                raise WorkerCrashError("the process ended")
             self._buffer += piece
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
     def _last_words(self) -> str:
+        if self._errors.closed:
+            return ""
         self._errors.seek(0)
         return self._errors.read().decode("utf-8", errors="replace")[-2000:].strip()

@@ -66,13 +66,13 @@ def main() -> None:
 
 
 def _judge(reference: str, answer: str, cpu_seconds: float) -> dict[str, bool | str]:
-    from torl.reward.equivalence import Undecided, equivalent
+    from torl.reward.equivalence import UndecidedError, equivalent
 
     # The default action of SIGPROF ends the process even inside one long C call, which no exception could.
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
         return {"correct": equivalent(reference, answer)}
-    except Undecided as undecided:
+    except UndecidedError as undecided:
         return {"correct": False, "error": str(undecided)[:500]}
     except MemoryError:
         os._exit(1)  # what is left of the heap is not worth trusting
