@@ -1,0 +1,129 @@
+"""The scanner is exact to the byte: it equals a literal reading of the whole turn, however the bytes are cut."""
+
+from functools import cache
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from reference import ReferenceScan, scan_bytes, token_at
+from tokenizers_for_tests import byte_level_bpe, metaspace_bpe, metaspace_unigram
+from torl._core import CodeBlock, Marker, Scanner, Vocabulary
+from torl.rollout.vocabulary import token_bytes
+
+MARKER = b"```output"
+SOUP = [
+    "```python", "```output", "```", "``", "`", "python", "out", "put", "output", "\n", "\n\n", " ", "\t", "\r\n",
+    "print(1)", "x = '", "'", "```python\n", "```python \n", "\n```\n", "\n```", "````", "```py", "3", "é", "北", "🙂",
+]  # fmt: skip
+
+soup_text = st.lists(st.sampled_from(SOUP), max_size=40).map("".join)
+soup_bytes = st.lists(
+    st.one_of(st.sampled_from([piece.encode() for piece in SOUP]), st.binary(max_size=3)), max_size=40
+).map(b"".join)
+markers = st.sampled_from([MARKER, None, b"\n", b"```", b"aab", b"python\n", b"`\n`", b"```output\n```output"])
+cuts = st.lists(st.integers(1, 9), min_size=1, max_size=12)
+
+
+def cut(sequence, lengths):
+    """Pieces of the lengths given, over and over."""
+    pieces, start, turn = [], 0, 0
+    while start < len(sequence):
+        stop = start + lengths[turn % len(lengths)]
+        pieces.append(sequence[start:stop])
+        start, turn = stop, turn + 1
+    return pieces
+
+
+def found(blocks: list[CodeBlock], marker: Marker | None):
+    """Everything that was reported, as plain values."""
+    fields = [(block.code, block.start, block.stop, block.token_index, block.overshoot) for block in blocks]
+    if marker is None:
+        return fields, None
+    return fields, (marker.start, marker.stop, marker.token_index, marker.overshoot, marker.inside_block)
+
+
+def expected(scan: ReferenceScan, tokens: list[bytes]):
+    """The same values from the literal reading."""
+    fields = [
+        (block.code.decode(errors="replace"), block.start, block.stop, *token_at(tokens, block.end - 1))
+        for block in scan.blocks
+    ]
+    if scan.marker is None:
+        return fields, None
+    start, stop, inside_block = scan.marker
+    return fields, (start, stop, *token_at(tokens, stop - 1), inside_block)
+
+
+def feed_pieces(scanner: Scanner, pieces):
+    """Feed until the marker; what was found, and how many ids were read."""
+    blocks, consumed = [], 0
+    for piece in pieces:
+        scan = scanner.feed(piece)
+        blocks += scan.blocks
+        consumed += scan.consumed
+        if scan.marker is not None:
+            return found(blocks, scan.marker), consumed
+        assert scan.consumed == len(piece)
+    return found(blocks, None), consumed
+
+
+@settings(max_examples=1000)
+@given(soup_bytes, cuts, cuts, markers, st.booleans())
+@example(b"```python\nx\n```output", [4], [1], MARKER, True)
+@example(b"```python\nx = '```output", [7], [1], MARKER, True)
+@example(b"```python\n```python\n```", [3, 8], [2], MARKER, True)
+@example(b"`````output\n1", [2, 5], [1], MARKER, True)
+def test_any_cut_equals_a_literal_reading(text, token_lengths, piece_lengths, marker, at_line_start):
+    """Tokens that are arbitrary byte strings, some of them empty; calls that are arbitrary pieces."""
+    tokens = [token for piece in cut(text, token_lengths) for token in (piece, b"")]
+    scanner = Scanner(Vocabulary(tokens), marker, at_line_start)
+    result, consumed = feed_pieces(scanner, cut(range(len(tokens)), piece_lengths))
+    scan = scan_bytes(text, marker, at_line_start)
+    assert result == expected(scan, tokens)
+    assert consumed == (len(tokens) if result[1] is None else result[1][2] + 1)
+    assert scanner.tokens == consumed
+    assert scanner.is_finished == (scan.marker is not None)
+    assert scanner.position == (len(text) if scan.marker is None else scan.marker[1])
+
+
+@cache
+def families():
+    """Every family of tokenizers, with its bytes and its vocabulary."""
+    tokenizers = [byte_level_bpe(), byte_level_bpe(290), metaspace_bpe(), metaspace_unigram()]
+    tables = [token_bytes(tokenizer) for tokenizer in tokenizers]
+    return [(tokenizer, table, Vocabulary(table)) for tokenizer, table in zip(tokenizers, tables, strict=True)]
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 3), soup_text, cuts)
+def test_vocabularies_of_real_families(family, text, piece_lengths):
+    tokenizer, table, vocabulary = families()[family]
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    tokens = [table[index] for index in ids]
+    whole, consumed = feed_pieces(Scanner(vocabulary, MARKER), [ids])
+    assert (whole, consumed) == feed_pieces(Scanner(vocabulary, MARKER), cut(ids, piece_lengths))
+    assert whole == expected(scan_bytes(b"".join(tokens), MARKER), tokens)
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 3), st.lists(st.integers(0, 600), max_size=60), cuts)
+def test_ids_in_any_order(family, ids, piece_lengths):
+    """A model may sample anything: half characters, special tokens, rows of a padded embedding."""
+    _, table, vocabulary = families()[family]
+    tokens = [table[index] if index < len(table) else b"" for index in ids]
+    result, _ = feed_pieces(Scanner(vocabulary, b"e"), cut(ids, piece_lengths))
+    assert result == expected(scan_bytes(b"".join(tokens), b"e"), tokens)
+    assert vocabulary.decode_bytes(ids) == b"".join(tokens)
+    assert vocabulary.decode(ids) == b"".join(tokens).decode(errors="replace")
+
+
+@settings(max_examples=300)
+@given(soup_bytes, soup_bytes, cuts, st.booleans())
+def test_a_turn_knows_nothing_of_the_turn_before(first, second, token_lengths, at_line_start):
+    pieces = [cut(first, token_lengths), cut(second, token_lengths)]
+    vocabulary = Vocabulary([*pieces[0], *pieces[1]])
+    ids = [range(len(pieces[0])), range(len(pieces[0]), len(pieces[0]) + len(pieces[1]))]
+    used, fresh = Scanner(vocabulary, MARKER), Scanner(vocabulary, MARKER, at_line_start)
+    used.feed(ids[0])
+    used.reset(at_line_start)
+    assert feed_pieces(used, [ids[1]]) == feed_pieces(fresh, [ids[1]])
