@@ -93,7 +93,7 @@ def update_policy(
         engine.set_gradient_accumulation_boundary(index == len(rows) - 1)
         tensors = RowTensors(row, engine.device)
         logprobs, entropies = run_policy(engine, tensors, temperature)
-        loss, row_sums, row_gap = _row_loss(logprobs, entropies, tensors, sampled_tokens, algorithm)
+        loss, row_sums, row_gap = row_loss(logprobs, entropies, tensors, sampled_tokens, algorithm)
         engine.backward(loss * world_size, scale_wrt_gas=False)
         sums += row_sums
         largest_gap = torch.maximum(largest_gap, row_gap)
@@ -117,9 +117,10 @@ def update_policy(
     }
 
 
-def _row_loss(
+def row_loss(
     logprobs: Tensor, entropies: Tensor, row: RowTensors, sampled_tokens: int, algorithm: AlgorithmConfig
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """A row's part of the loss of the step, its part of the sums in `_SUMS`, and its largest logprob gap."""
     old_logprobs = logprobs.detach() if row.old_logprob_K is None else row.old_logprob_K
     weights = None
     if algorithm.importance_cap is not None:

@@ -1,0 +1,94 @@
+"""Rows by hand: what goes where, and what is refused."""
+
+import numpy as np
+import pytest
+
+from torl.learner.batch import pack_batch, scatter_to_samples
+from torl.types import TrainingSample
+
+
+def sample(tokens: list[int], mask: list[int], advantage: float = 1.0) -> TrainingSample:
+    loss_mask = np.array(mask, dtype=np.bool_)
+    return TrainingSample(
+        token_ids=np.array(tokens, dtype=np.int32),
+        loss_mask=loss_mask,
+        rollout_logprobs=np.where(loss_mask, -np.array(tokens) / 100, 0).astype(np.float32),
+        advantages=np.where(loss_mask, advantage, 0).astype(np.float32),
+    )
+
+
+def test_a_row_of_two_samples() -> None:
+    first = sample([10, 11, 12, 13, 14], [0, 0, 1, 0, 1], advantage=2.0)
+    second = sample([20, 21, 22], [0, 1, 1], advantage=-1.0)
+    batch = pack_batch([first, second], row_tokens=8, ranks=1)
+    (row,) = batch.rows_of(0)
+    assert row.samples == (0, 1)
+    assert row.sample_lengths == (5, 3)
+    assert row.token_ids_N.tolist() == [10, 11, 12, 13, 14, 20, 21, 22]
+    assert row.position_ids_N.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+    assert row.target_K.tolist() == [12, 14, 21, 22]
+    assert row.predictor_K.tolist() == [1, 3, 5, 6]
+    assert row.sample_K.tolist() == [0, 0, 1, 1]
+    assert row.offset_K.tolist() == [2, 4, 1, 2]
+    assert row.advantage_K.tolist() == [2.0, 2.0, -1.0, -1.0]
+    assert row.rollout_logprob_K.tolist() == pytest.approx([-0.12, -0.14, -0.21, -0.22])
+    assert row.old_logprob_K is None
+    assert (batch.sampled_tokens, batch.tokens, batch.samples) == (4, 8, 2)
+
+
+def test_old_logprobs_follow_their_tokens() -> None:
+    first = sample([10, 11, 12], [0, 1, 1])
+    batch = pack_batch([first], row_tokens=3, ranks=1, old_logprobs=[np.array([0, -1, -2], dtype=np.float32)])
+    assert batch.rows_of(0)[0].old_logprob_K is not None
+    assert batch.rows_of(0)[0].old_logprob_K.tolist() == [-1, -2]
+
+
+def test_a_rank_without_samples_gets_rows_without_loss() -> None:
+    batch = pack_batch([sample([1, 2, 3], [0, 1, 1])], row_tokens=8, ranks=3)
+    assert [len(batch.rows_of(rank)) for rank in range(3)] == [1, 1, 1]
+    idle = [row for rank in range(3) for row in batch.rows_of(rank) if not row.samples]
+    assert len(idle) == 2
+    assert all(len(row.target_K) == 0 and len(row) > 0 and sum(row.sample_lengths) == len(row) for row in idle)
+    assert batch.sampled_tokens == 2
+
+
+def test_a_sample_longer_than_a_row_gets_a_longer_row() -> None:
+    batch = pack_batch([sample([1] * 9, [0] + [1] * 8)], row_tokens=4, ranks=1)
+    assert [len(row) for row in batch.rows_of(0)] == [9]
+
+
+def test_scattered_values_come_back_to_their_tokens() -> None:
+    samples = [sample([10, 11, 12, 13], [0, 1, 0, 1]), sample([20, 21], [0, 1])]
+    rows = pack_batch(samples, row_tokens=8, ranks=1).rows_of(0)
+    found = scatter_to_samples(samples, rows, [row.target_K.astype(np.float32) for row in rows])
+    assert [values.tolist() for values in found] == [[0, 11, 0, 13], [0, 21]]
+
+
+def with_changes(**changes: list[float]) -> TrainingSample:
+    """A sample that is right except for the given arrays."""
+    good = sample([1, 2, 3], [0, 1, 1])
+    arrays = {name: np.array(value, dtype=getattr(good, name).dtype) for name, value in changes.items()}
+    values = {name: arrays.get(name, getattr(good, name)) for name in TrainingSample.__dataclass_fields__}
+    return TrainingSample(**values)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (with_changes(loss_mask=[0, 1]), "sample 1: loss_mask has 2 entries for 3 tokens"),
+        (with_changes(advantages=[0.0]), "sample 1: advantages has 1 entries for 3 tokens"),
+        (with_changes(advantages=[0, float("nan"), 1]), "sample 1: advantages holds a value that is not finite"),
+        (with_changes(rollout_logprobs=[0, float("-inf"), 1]), "sample 1: rollout_logprobs holds a value"),
+        (with_changes(loss_mask=[1, 1, 1]), "sample 1: the first token is marked as sampled"),
+    ],
+)
+def test_what_is_refused(bad: TrainingSample, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pack_batch([sample([1, 2], [0, 1]), bad], row_tokens=8, ranks=1)
+
+
+def test_nothing_to_learn_from_is_refused() -> None:
+    with pytest.raises(ValueError, match="no sampled token"):
+        pack_batch([sample([1, 2], [0, 0])], row_tokens=8, ranks=1)
+    with pytest.raises(ValueError, match="no sampled token"):
+        pack_batch([], row_tokens=8, ranks=1)

@@ -1,0 +1,221 @@
+"""The policy without DeepSpeed: packing leaks nothing, chunks change nothing, and only sampled tokens teach."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Gemma2Config, MistralConfig, Qwen2Config
+
+from torl.config import AlgorithmConfig, LearnerConfig
+from torl.learner.attention import PACKED_SDPA, attention_implementation, packed_attention
+from torl.learner.batch import Row, pack_batch
+from torl.learner.engine import learning_rate_at
+from torl.learner.policy import Policy
+from torl.learner.update import RowTensors, row_loss, run_policy
+from torl.types import TrainingSample
+
+VOCABULARY = 61
+
+
+def tiny_config(**changes: Any) -> Qwen2Config:
+    settings = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "initializer_range": 0.2,
+        **changes,
+    }
+    return Qwen2Config(**settings)
+
+
+def tiny_policy(attention: str, **changes: Any) -> Policy:
+    torch.manual_seed(0)
+    config = tiny_config()
+    implementation = attention_implementation(attention, config)
+    return Policy(AutoModelForCausalLM.from_config(config, attn_implementation=implementation).eval(), **changes)
+
+
+def tiny_samples(count: int, seed: int = 0) -> list[TrainingSample]:
+    generator = np.random.default_rng(seed)
+    samples = []
+    for _ in range(count):
+        length = int(generator.integers(2, 20))
+        mask = generator.random(length) < 0.6
+        mask[0], mask[-1] = False, True
+        samples.append(
+            TrainingSample(
+                generator.integers(0, VOCABULARY, length).astype(np.int32),
+                mask,
+                np.where(mask, -generator.random(length), 0).astype(np.float32),
+                np.where(mask, generator.normal(), 0).astype(np.float32),
+            )
+        )
+    return samples
+
+
+def only_row(samples: list[TrainingSample]) -> Row:
+    (row,) = pack_batch(samples, row_tokens=4096, ranks=1).rows_of(0)
+    return row
+
+
+def logprobs_and_entropies(policy: Policy, row: Row, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    return run_policy(policy, RowTensors(row, torch.device("cpu")), temperature)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_packing_leaks_nothing(attention: str) -> None:
+    policy, plain = tiny_policy(attention), tiny_policy("eager").causal_lm
+    samples = tiny_samples(8)
+    packed = only_row(samples)
+    logprobs, entropies = logprobs_and_entropies(policy, packed, 0.6)
+    for index, sample in enumerate(samples):
+        ids = torch.from_numpy(sample.token_ids).long()[None]
+        logits = plain(ids).logits[0, :-1].double() / 0.6
+        distribution = torch.log_softmax(logits, -1)
+        mask = torch.from_numpy(sample.loss_mask[1:])
+        alone = distribution.gather(-1, ids[0, 1:, None]).squeeze(-1)[mask]
+        entropy = -(distribution.exp() * distribution).sum(-1)[mask]
+        here = torch.from_numpy(packed.sample_K == index)
+        torch.testing.assert_close(logprobs[here].double(), alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(entropies[here].double(), entropy, atol=1e-5, rtol=0)
+
+
+def test_other_samples_in_the_row_change_nothing() -> None:
+    """Bit-equal, because attention runs on each sample's own piece."""
+    policy = tiny_policy("sdpa")
+    first, second, third = tiny_samples(3, seed=4)
+    changed = TrainingSample(
+        (first.token_ids + 1) % VOCABULARY, first.loss_mask, first.rollout_logprobs, first.advantages
+    )
+    rows = [only_row([other, second, third]) for other in (first, changed)]
+    assert rows[0].samples == rows[1].samples
+    kept = torch.from_numpy(rows[0].sample_K != 0)
+    before, after = (logprobs_and_entropies(policy, row)[0] for row in rows)
+    torch.testing.assert_close(before[kept], after[kept], atol=1e-6, rtol=0)
+    assert not torch.allclose(before[~kept], after[~kept], atol=1e-2)
+
+
+def test_chunks_change_nothing() -> None:
+    row = only_row(tiny_samples(6))
+    gradients = []
+    for chunk_logits in (1, 3 * VOCABULARY, 1 << 20):
+        policy = tiny_policy("sdpa", chunk_logits=chunk_logits)
+        logprobs, entropies = logprobs_and_entropies(policy, row, 0.9)
+        (logprobs * torch.from_numpy(row.advantage_K)).sum().backward()
+        gradients.append((logprobs, entropies, policy.causal_lm.lm_head.weight.grad))
+    for found in gradients[:2]:
+        for value, expected in zip(found, gradients[2], strict=True):
+            assert value is not None
+            torch.testing.assert_close(value, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_only_sampled_tokens_teach() -> None:
+    """The gradient equals that of the loss written out over sampled tokens; values under the mask do not matter."""
+    policy = tiny_policy("sdpa")
+    clean = tiny_samples(4, seed=2)
+    dirty = [
+        TrainingSample(
+            sample.token_ids,
+            sample.loss_mask,
+            np.where(sample.loss_mask, sample.rollout_logprobs, -7).astype(np.float32),
+            np.where(sample.loss_mask, sample.advantages, 1e6).astype(np.float32),
+        )
+        for sample in clean
+    ]
+    sampled_tokens = sum(int(sample.loss_mask.sum()) for sample in clean)
+    gradients = []
+    for samples in (clean, dirty):
+        policy.zero_grad()
+        row = RowTensors(only_row(samples), torch.device("cpu"))
+        logprobs, entropies = run_policy(policy, row, 1.0)
+        loss, _, _ = row_loss(logprobs, entropies, row, sampled_tokens, AlgorithmConfig())
+        loss.backward()
+        gradients.append([parameter.grad.clone() for parameter in policy.parameters() if parameter.grad is not None])
+    plain = tiny_policy("eager").causal_lm
+    for sample in clean:
+        ids = torch.from_numpy(sample.token_ids).long()[None]
+        logprobs = torch.log_softmax(plain(ids).logits[0, :-1], -1).gather(-1, ids[0, 1:, None]).squeeze(-1)
+        weights = torch.from_numpy(np.where(sample.loss_mask, sample.advantages, 0)[1:])
+        (-(logprobs * weights).sum() / sampled_tokens).backward()  # the gradient of the ratio at 1
+    expected = [parameter.grad for parameter in plain.parameters() if parameter.grad is not None]
+    for clean_gradient, dirty_gradient, written_out in zip(*gradients, expected, strict=True):
+        assert torch.equal(clean_gradient, dirty_gradient)
+        torch.testing.assert_close(clean_gradient, written_out, atol=1e-6, rtol=1e-4)
+
+
+def test_a_row_without_samples_has_a_backward_and_no_gradient() -> None:
+    policy = tiny_policy("sdpa")
+    idle = next(
+        row for rows in pack_batch(tiny_samples(1), row_tokens=64, ranks=2).rows for row in rows if not row.samples
+    )
+    row = RowTensors(idle, torch.device("cpu"))
+    logprobs, entropies = run_policy(policy, row, 1.0)
+    loss, sums, gap = row_loss(logprobs, entropies, row, 10, AlgorithmConfig(importance_cap=2.0))
+    loss.backward()
+    assert not sums.any()
+    assert gap == 0
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in policy.parameters())
+
+
+def test_old_and_rollout_logprobs_enter_as_defined() -> None:
+    """One token by hand: ratio e^0.1, clipped at 1.05; importance weight e^0.4 capped at 1.2."""
+    token = TrainingSample(
+        np.array([3, 5], dtype=np.int32),
+        np.array([False, True]),
+        np.array([0, -1.0], dtype=np.float32),
+        np.array([0, 2.0], dtype=np.float32),
+    )
+    packed = pack_batch([token], row_tokens=8, ranks=1, old_logprobs=[np.array([0, -0.6], dtype=np.float32)])
+    row = RowTensors(packed.rows_of(0)[0], torch.device("cpu"))
+    algorithm = AlgorithmConfig(clip_low=0.05, clip_high=0.05, importance_cap=1.2)
+    loss, sums, gap = row_loss(torch.tensor([-0.5]), torch.tensor([0.25]), row, 4, algorithm)
+    assert float(loss) == pytest.approx(-1.05 * 2.0 * 1.2 / 4, rel=1e-6)
+    assert sums[1:4].tolist() == pytest.approx([0.25, 1.0, 0.0])  # entropy, clipped, dual clipped
+    assert float(gap) == pytest.approx(0.4, rel=1e-6)
+
+
+def test_models_that_need_more_than_plain_causal_attention_keep_their_masks() -> None:
+    assert attention_implementation("sdpa", tiny_config()) == PACKED_SDPA
+    assert attention_implementation("flash_attention_2", tiny_config()) == "flash_attention_2"
+    windowed = tiny_config(use_sliding_window=True, sliding_window=8, max_window_layers=1)
+    assert attention_implementation("sdpa", windowed) == "sdpa"
+    assert attention_implementation("sdpa", MistralConfig(sliding_window=16)) == "sdpa"
+    assert attention_implementation("sdpa", MistralConfig(sliding_window=None)) == PACKED_SDPA
+
+
+@pytest.mark.parametrize("setting", ["sliding_window", "softcap", "s_aux"])
+def test_attention_that_is_more_than_causal_is_refused(setting: str) -> None:
+    part = torch.zeros(1, 2, 3, 4)
+    with pytest.raises(ValueError, match=setting):
+        packed_attention(torch.nn.Identity(), part, part, part, None, sample_lengths=(3,), **{setting: 8})
+
+
+def test_a_head_that_is_more_than_a_product_is_refused() -> None:
+    config = Gemma2Config(
+        vocab_size=32,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+    )
+    with pytest.raises(ValueError, match="final_logit_softcapping"):
+        Policy(AutoModelForCausalLM.from_config(config))
+
+
+def test_learning_rate_schedules() -> None:
+    def rates(total: int = 10, **settings: Any) -> list[float]:
+        config = LearnerConfig(learning_rate=1.0, **settings)
+        return [learning_rate_at(step, total, config) for step in range(total)]
+
+    assert rates() == [1.0] * 10
+    assert rates(4, warmup_steps=3) == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    assert rates(4, schedule="linear") == pytest.approx([1.0, 0.75, 0.5, 0.25])
+    assert rates(6, schedule="linear", warmup_steps=2) == pytest.approx([1 / 3, 2 / 3, 1.0, 0.75, 0.5, 0.25])
+    assert rates(4, schedule="cosine") == pytest.approx([1.0, 0.8535534, 0.5, 0.1464466])
+    assert learning_rate_at(99, 10, LearnerConfig(schedule="linear")) == 0
