@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -151,5 +152,6 @@ def test_text_and_ends(rollout: Rollout, tokenizer: Any) -> None:
             assert ids[-1] == tokenizer.eos_token_id
         else:
             assert len(trajectory) == MAX_RESPONSE_TOKENS
-        for turn in trajectory.turns[1:]:
-            assert turn.cached_tokens >= (len(trajectory.prompt.token_ids) + turn.start) // 32 * 32 - 32
+        for before, turn in pairwise(trajectory.turns):
+            computed = len(trajectory.prompt.token_ids) + before.stop - 1  # the last token was sampled, not read
+            assert turn.cached_tokens >= computed // 32 * 32

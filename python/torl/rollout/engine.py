@@ -26,13 +26,14 @@ class Engine(Protocol):
         ...
 
     def generate(
-        self, token_ids: Sequence[int], sampling: SamplingParameters, request_id: str
+        self, token_ids: Sequence[int], sampling: SamplingParameters, request_id: str, *, streamed: bool = True
     ) -> AsyncGenerator[SampledTokens, None]:
         """Sample one turn after the prefix `token_ids`.
 
         The pieces together are what the engine sampled, in order; the last one has a `finish_reason`. Closing
         the generator early (`aclose`, or cancelling the task that iterates) aborts the request; tokens that
-        the engine ran ahead meanwhile are lost.
+        the engine ran ahead meanwhile are lost. A caller that will not close early and reads the turn only when it is
+        whole says `streamed=False`: one piece costs less than many.
         """
         ...
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from torl._core import Scanner, TrajectoryBuilder, Vocabulary
 from torl.config import RolloutConfig
@@ -12,15 +12,10 @@ from torl.rollout.engine import Engine
 from torl.rollout.formats import NO_CODE, Format
 from torl.rollout.seeds import derive_seed
 from torl.rollout.tokenizer import TextEncoder
-from torl.types import FinishReason, Outcome, Prompt, SamplingParameters, ToolCall, Trajectory, Turn
+from torl.types import FinishReason, Prompt, SamplingParameters, ToolCall, Trajectory, Turn
 
-
-class Interpreter(Protocol):
-    """What an episode needs of the sandbox: `torl.sandbox.SandboxPool` is one."""
-
-    async def run_async(self, code: str, *, seed: int) -> Outcome:
-        """Run code in a fresh interpreter. Raises `SandboxError` if the host is broken; nothing else."""
-        ...
+if TYPE_CHECKING:
+    from torl.sandbox import Interpreter
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +47,7 @@ class EpisodePlayer:
     """Everything an episode needs besides its prompt. One player plays any number of episodes at once."""
 
     engine: Engine
-    interpreter: Interpreter
+    interpreter: "Interpreter"
     vocabulary: Vocabulary
     encoder: TextEncoder
     format: Format
@@ -109,7 +104,8 @@ class _Episode:
         )
         request_id = f"{self.step}/{self.prompt.problem.id}/{self.sample}/{turn}"
         blocks: list[str] = []
-        async with aclosing(player.engine.generate(self.builder.context(), sampling, request_id)) as pieces:
+        stream = player.engine.generate(self.builder.context(), sampling, request_id, streamed=scanner is not None)
+        async with aclosing(stream) as pieces:
             async for piece in pieces:
                 if len(self.cached_tokens) == turn:
                     self.cached_tokens.append(piece.cached_tokens)

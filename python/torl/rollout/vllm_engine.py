@@ -128,8 +128,9 @@ class VllmEngine:
         except Exception as error:
             raise EngineError(f"the engine did not start: {_first_line(error)}\n{self._log_tail()}") from error
         try:
-            pids = await self._llm.collective_rpc("torl_process_id")
-            cores = [process.pid for process in self._llm.engine_core.resources.engine_manager.processes]
+            llm = self._running()
+            pids = await llm.collective_rpc("torl_process_id")
+            cores = [process.pid for process in llm.engine_core.resources.engine_manager.processes]
             self._processes = tuple(_identify(pid) for pid in dict.fromkeys([*cores, *pids]))
         except BaseException:
             await self.close()
@@ -204,7 +205,7 @@ class VllmEngine:
         return environment
 
     async def generate(
-        self, token_ids: Sequence[int], sampling: SamplingParameters, request_id: str
+        self, token_ids: Sequence[int], sampling: SamplingParameters, request_id: str, *, streamed: bool = True
     ) -> AsyncGenerator[SampledTokens, None]:
         """See `Engine.generate`."""
         from vllm.inputs.engine import tokens_input
@@ -212,21 +213,19 @@ class VllmEngine:
 
         llm = self._running()
         version = self._policy_version
-        cached: int | None = None
-        stream = llm.generate(tokens_input(list(token_ids)), self._sampling(sampling), request_id)
+        stream = llm.generate(tokens_input(list(token_ids)), self._sampling(sampling, streamed), request_id)
         self._live += 1
         try:
             async for output in stream:
                 piece = output.outputs[0]
                 if piece.finish_reason not in (None, "stop", "length"):
                     raise EngineError(f"the engine ended request {request_id} with {piece.finish_reason!r}")
-                cached = output.num_cached_tokens or 0
                 yield SampledTokens(
                     token_ids=tuple(piece.token_ids),
                     logprobs=tuple(piece.logprobs.logprobs),
                     policy_version=version,
                     finish_reason=piece.finish_reason,
-                    cached_tokens=cached,
+                    cached_tokens=output.num_cached_tokens or 0,
                 )
         except EngineDeadError as error:
             raise self._death() from error
@@ -240,7 +239,7 @@ class VllmEngine:
             self._live -= 1
             await stream.aclose()
 
-    def _sampling(self, sampling: SamplingParameters) -> Any:
+    def _sampling(self, sampling: SamplingParameters, streamed: bool) -> Any:
         from vllm.sampling_params import RequestOutputKind, SamplingParams
 
         return SamplingParams(
@@ -252,7 +251,7 @@ class VllmEngine:
             logprobs=0,  # the sampled token's own
             flat_logprobs=True,
             detokenize=False,
-            output_kind=RequestOutputKind.DELTA,
+            output_kind=RequestOutputKind.DELTA if streamed else RequestOutputKind.FINAL_ONLY,
             skip_clone=True,
         )
 

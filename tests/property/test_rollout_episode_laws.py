@@ -1,0 +1,132 @@
+"""Laws of splicing: whatever the engine emits, in whatever pieces, the record is what was emitted and observed."""
+
+import asyncio
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scripted_engine import ScriptedEngine, ScriptedInterpreter
+from tokenizers_for_tests import byte_level_bpe
+from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.formats import ToRLFormat
+from torl.rollout.tokenizer import TextEncoder
+from torl.rollout.vocabulary import build_vocabulary
+from torl.types import FinishReason, Problem, Prompt, Trajectory
+
+TOKENIZER = byte_level_bpe()
+VOCABULARY = build_vocabulary(TOKENIZER)
+ENCODER = TextEncoder(TOKENIZER, VOCABULARY)
+STOP = TOKENIZER.eos_token_id
+MARKER = b"```output"
+FRAGMENTS = [
+    "```python\n",
+    "print(1)",
+    "\n",
+    "```",
+    "```\n",
+    "```output",
+    "```output\n",
+    "`",
+    "``",
+    "output",
+    "x é 🙂 ",
+    "1",
+]
+
+fragments = st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join)
+# Tokens as the tokenizer cuts them, or any tokens at all: bytes of half characters, ends in the middle.
+turns = st.one_of(
+    fragments.map(ENCODER.encode),
+    st.lists(
+        st.one_of(st.integers(0, len(VOCABULARY) + 3), st.sampled_from(ENCODER.encode("```output\n"))), max_size=30
+    ),
+)
+
+
+def play(engine: ScriptedEngine, interpreter: ScriptedInterpreter, calls: int, limit: int) -> Trajectory:
+    prompt = Prompt(Problem("p", "q", "a"), tuple(ENCODER.encode("What is 1?\n")))
+    player = EpisodePlayer(
+        engine, interpreter, VOCABULARY, ENCODER, ToRLFormat(calls), EpisodeSettings(limit, temperature=0.7, seed=5)
+    )
+    return asyncio.run(player.play(prompt, step=2, sample=3))
+
+
+@given(
+    script=st.lists(turns, min_size=5, max_size=5),
+    pieces=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    output=st.text(max_size=20),
+    calls=st.integers(0, 4),
+    limit=st.integers(1, 80),
+)
+def test_the_record_is_what_was_emitted_and_observed(
+    script: list[list[int]], pieces: list[int], output: str, calls: int, limit: int
+) -> None:
+    def turn_of(request_id: str) -> int:
+        return int(request_id.rsplit("/", 1)[1])
+
+    engine = ScriptedEngine(
+        lambda request: script[turn_of(request)], STOP, lambda _: pieces, lambda request: 10 + turn_of(request)
+    )
+    interpreter = ScriptedInterpreter(lambda _: output)
+    trajectory = play(engine, interpreter, calls, limit)
+    ids = trajectory.token_ids_T.tolist()
+    requests = list(engine.requests.values())
+    assert engine.open == interpreter.running == 0
+    assert len(trajectory) <= limit
+    assert len(trajectory.tool_calls) <= calls
+    assert len(requests) == len(trajectory.turns)
+    assert len({request.sampling.seed for request in requests}) == len(requests)
+
+    mask = np.zeros(len(ids), dtype=bool)
+    for index, (turn, request) in enumerate(zip(trajectory.turns, requests, strict=True)):
+        length = turn.stop - turn.start
+        assert request.token_ids == [*trajectory.prompt.token_ids, *ids[: turn.start]]
+        assert request.sampling.max_tokens == limit - turn.start
+        assert request.emitted[:length] == ids[turn.start : turn.stop]
+        assert trajectory.rollout_logprobs_T[turn.start : turn.stop].tolist() == request.logprobs[:length]
+        assert set(trajectory.policy_versions_T[turn.start : turn.stop].tolist()) <= {10 + index}
+        mask[turn.start : turn.stop] = True
+        text = VOCABULARY.decode_bytes(ids[turn.start : turn.stop])
+        if index < calls and MARKER in text:
+            # The turn ends with the token that completes the first marker.
+            assert MARKER not in VOCABULARY.decode_bytes(ids[turn.start : turn.stop - 1])
+            assert index < len(trajectory.tool_calls) or len(trajectory) == limit
+        else:
+            assert request.emitted == ids[turn.start : turn.stop]
+            assert index == len(requests) - 1
+    assert np.array_equal(trajectory.loss_mask_T, mask)
+    assert not trajectory.rollout_logprobs_T[~mask].any()
+    assert (trajectory.policy_versions_T[~mask] == -1).all()
+
+    assert interpreter.codes == [call.code for call in trajectory.tool_calls if call.outcome.exception_type != "NoCode"]
+    for call in trajectory.tool_calls:
+        observed = ids[call.start : call.stop]
+        assert observed == ENCODER.encode(call.observation)[: len(observed)]
+        assert len(observed) == len(ENCODER.encode(call.observation)) or call.stop == limit
+    if trajectory.finish_reason is FinishReason.STOP:
+        assert ids[-1] == STOP
+    else:
+        assert len(ids) == limit
+    spans = sorted([(t.start, t.stop) for t in trajectory.turns] + [(c.start, c.stop) for c in trajectory.tool_calls])
+    assert spans[0][0] == 0
+    assert spans[-1][1] == len(ids)
+    assert all(left[1] == right[0] for left, right in pairwise(spans))
+    assert trajectory.text == VOCABULARY.decode(ids)
+
+
+@given(script=st.lists(turns, min_size=4, max_size=4), pieces=st.lists(st.integers(1, 7), min_size=1, max_size=5))
+def test_pieces_do_not_matter(script: list[list[int]], pieces: list[int]) -> None:
+    def record(lengths: list[int]) -> Trajectory:
+        engine = ScriptedEngine(lambda request: script[int(request.rsplit("/", 1)[1])], STOP, lambda _: lengths)
+        return play(engine, ScriptedInterpreter(), 3, 90)
+
+    one, other = record([1]), record(pieces)
+    for name in ("token_ids_T", "loss_mask_T", "rollout_logprobs_T", "policy_versions_T"):
+        assert np.array_equal(getattr(one, name), getattr(other, name))
+    assert [(c.code, c.observation, c.start, c.stop) for c in one.tool_calls] == [
+        (c.code, c.observation, c.start, c.stop) for c in other.tool_calls
+    ]
+    assert [(turn.start, turn.stop) for turn in one.turns] == [(turn.start, turn.stop) for turn in other.turns]
+    assert (one.text, one.sampled_text, one.finish_reason) == (other.text, other.sampled_text, other.finish_reason)

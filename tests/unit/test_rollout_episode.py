@@ -1,0 +1,141 @@
+"""Single episodes with an engine that says what it is told."""
+
+import asyncio
+
+import pytest
+
+from scripted_engine import ScriptedEngine, ScriptedInterpreter
+from tokenizers_for_tests import END, byte_level_bpe
+from torl.errors import SandboxError
+from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.formats import ToRLFormat
+from torl.rollout.tokenizer import TextEncoder
+from torl.rollout.vocabulary import build_vocabulary
+from torl.types import FinishReason, Problem, Prompt, Trajectory
+
+TOKENIZER = byte_level_bpe()
+VOCABULARY = build_vocabulary(TOKENIZER)
+ENCODER = TextEncoder(TOKENIZER, VOCABULARY)
+CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
+
+
+def play(
+    *turns: str, calls: int = 1, limit: int = 200, piece: int = 1, stdout: str = "42\n"
+) -> tuple[Trajectory, EpisodePlayer]:
+    engine = ScriptedEngine(
+        lambda request: ENCODER.encode(turns[int(request.rsplit("/", 1)[1])]),
+        TOKENIZER.eos_token_id,
+        lambda _: (piece,),
+    )
+    player = EpisodePlayer(
+        engine, ScriptedInterpreter(lambda _: stdout), VOCABULARY, ENCODER, ToRLFormat(calls), EpisodeSettings(limit)
+    )
+    prompt = Prompt(Problem("seven", "", ""), tuple(ENCODER.encode("Question\n")))
+    return asyncio.run(player.play(prompt, step=0, sample=0)), player
+
+
+def test_one_call() -> None:
+    trajectory, _ = play(CALL, "So \\boxed{42}.")
+    assert trajectory.text == f"{CALL}\n42\n```\nSo \\boxed{{42}}."
+    assert trajectory.sampled_text == f"{CALL}\nSo \\boxed{{42}}."
+    (call,) = trajectory.tool_calls
+    assert call.code == "print(6*7)\n"
+    assert call.outcome.stdout == "42\n"
+    assert trajectory.finish_reason is FinishReason.STOP
+    assert trajectory.group == "0/seven"
+
+
+def test_after_the_last_call_the_marker_is_text() -> None:
+    trajectory, player = play(CALL, f"Again.\n{CALL}\n7\n```\nDone.")
+    assert len(trajectory.tool_calls) == 1
+    assert trajectory.text.endswith("```output\n7\n```\nDone.")
+    assert player.counters.dropped_tokens == 0
+    trajectory, _ = play(f"{CALL}\n7\n```\n", calls=0)
+    assert not trajectory.tool_calls
+    assert trajectory.loss_mask_T.all()
+
+
+def test_tokens_after_the_marker_are_dropped_and_counted() -> None:
+    invented = f"{CALL}\n43\n```\nSo 43."
+    whole, player = play(invented, "So 42.", piece=1000)
+    assert whole.text == f"{CALL}\n42\n```\nSo 42."
+    assert player.counters.dropped_tokens == len(ENCODER.encode(invented)) + 1 - whole.turns[0].stop > 0
+
+
+def test_a_marker_without_code_is_a_call() -> None:
+    trajectory, player = play("Hm.\n```output", "```output", "Done.", calls=2)
+    assert [call.code for call in trajectory.tool_calls] == ["", ""]
+    assert all("NoCode" in call.observation for call in trajectory.tool_calls)
+    assert player.counters.calls_without_code == 2
+    assert player.interpreter.codes == []
+
+
+def test_a_block_of_an_earlier_turn_does_not_run_again() -> None:
+    trajectory, player = play(CALL, "And again?\n```output", "Done.", calls=2)
+    assert player.interpreter.codes == ["print(6*7)\n"]
+    assert trajectory.tool_calls[1].outcome.exception_type == "NoCode"
+
+
+def test_the_last_of_several_blocks_runs() -> None:
+    _, player = play(f"```python\nx = 1\n```\n{CALL}", "Done.")
+    assert player.interpreter.codes == ["print(6*7)\n"]
+
+
+def test_an_observation_is_cut_at_the_limit() -> None:
+    first = len(ENCODER.encode(CALL))
+    trajectory, _ = play(CALL, "never", limit=first + 3, stdout="123456789\n")
+    (call,) = trajectory.tool_calls
+    assert (call.start, call.stop) == (first, first + 3)
+    assert trajectory.finish_reason is FinishReason.LENGTH
+    assert len(trajectory.turns) == 1
+    assert not trajectory.loss_mask_T[first:].any()
+
+
+def test_a_marker_at_the_limit_runs_nothing() -> None:
+    trajectory, player = play(CALL, "never", limit=len(ENCODER.encode(CALL)))
+    assert player.interpreter.codes == []
+    assert not trajectory.tool_calls
+    assert trajectory.finish_reason is FinishReason.LENGTH
+
+
+def test_an_observation_that_ends_exactly_at_the_limit() -> None:
+    first = len(ENCODER.encode(CALL))
+    trajectory, _ = play(CALL, "never", limit=first + len(ENCODER.encode("\n42\n```\n")))
+    assert trajectory.text == f"{CALL}\n42\n```\n"
+    assert trajectory.finish_reason is FinishReason.LENGTH
+    assert len(trajectory.turns) == 1
+
+
+def test_code_that_prints_the_end_of_text_does_not_end_the_episode() -> None:
+    trajectory, _ = play(CALL, "Done.", stdout=f"{END}\n")
+    assert trajectory.text == f"{CALL}\n{END}\n```\nDone."
+    assert trajectory.token_ids_T.tolist().count(TOKENIZER.eos_token_id) == 1
+
+
+def test_a_broken_sandbox_ends_the_episode() -> None:
+    engine = ScriptedEngine(lambda _: ENCODER.encode(CALL), TOKENIZER.eos_token_id)
+    interpreter = ScriptedInterpreter(fail_with=SandboxError("no guest"))
+    player = EpisodePlayer(engine, interpreter, VOCABULARY, ENCODER, ToRLFormat(1), EpisodeSettings(100))
+    with pytest.raises(SandboxError, match="no guest"):
+        asyncio.run(player.play(Prompt(Problem("p", "", ""), (1, 2)), step=0, sample=0))
+    assert engine.open == 0
+
+
+def test_seeds_name_the_turn_and_snippets_of_a_problem_share_theirs() -> None:
+    async def play_all(seed: int) -> tuple[set[int], set[int]]:
+        engine = ScriptedEngine(
+            lambda request: ENCODER.encode(CALL if request.endswith("/0") else "x"), TOKENIZER.eos_token_id
+        )
+        interpreter = ScriptedInterpreter()
+        player = EpisodePlayer(engine, interpreter, VOCABULARY, ENCODER, ToRLFormat(1), EpisodeSettings(100, seed=seed))
+        for step in (0, 1):
+            for sample in (0, 1):
+                await player.play(Prompt(Problem("p", "", ""), (1, 2)), step=step, sample=sample)
+        return {request.sampling.seed or 0 for request in engine.requests.values()}, set(interpreter.seeds)
+
+    turns, runs = asyncio.run(play_all(0))
+    assert len(turns) == 8
+    assert len(runs) == 2  # one for each step
+    other_turns, other_runs = asyncio.run(play_all(1))
+    assert not turns & other_turns
+    assert not runs & other_runs

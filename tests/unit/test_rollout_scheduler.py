@@ -1,0 +1,147 @@
+"""Many episodes at once: refill, groups, errors, cancellation."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from scripted_engine import ScriptedEngine, ScriptedInterpreter
+from tokenizers_for_tests import byte_level_bpe
+from torl.errors import EngineError, SandboxError
+from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.formats import ToRLFormat
+from torl.rollout.scheduler import play_groups
+from torl.rollout.tokenizer import TextEncoder
+from torl.rollout.vocabulary import build_vocabulary
+from torl.types import Problem, Prompt
+
+TOKENIZER = byte_level_bpe()
+VOCABULARY = build_vocabulary(TOKENIZER)
+ENCODER = TextEncoder(TOKENIZER, VOCABULARY)
+CALL = ENCODER.encode("\n```python\nprint(1)\n```\n```output")
+PLAIN = ENCODER.encode("The answer is \\boxed{1}.")
+PROMPTS = [Prompt(Problem(f"p{index}", "", ""), (5, 6, 7)) for index in range(6)]
+
+
+def make_player(engine: ScriptedEngine, interpreter: ScriptedInterpreter | None = None) -> EpisodePlayer:
+    settings = EpisodeSettings(max_response_tokens=200)
+    return EpisodePlayer(engine, interpreter or ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), settings)
+
+
+def calls_first(request_id: str) -> list[int]:
+    return CALL if request_id.endswith("/0") else PLAIN
+
+
+async def test_every_episode_once_and_groups_whole() -> None:
+    # Problems differ in length, so that they end out of order.
+    engine = ScriptedEngine(lambda request: PLAIN * (7 - int(request.split("/")[1][1:])), TOKENIZER.eos_token_id)
+    episodes = []
+    groups = play_groups(
+        make_player(engine),
+        PROMPTS,
+        step=3,
+        samples_per_prompt=4,
+        max_concurrent_episodes=24,
+        on_episode=episodes.append,
+    )
+    async with aclosing(groups):
+        finished = [group async for group in groups]
+    assert sorted(group[0].group for group in finished) == [f"3/p{index}" for index in range(6)]
+    assert [group[0].group for group in finished] != [f"3/p{index}" for index in range(6)]
+    for group in finished:
+        assert [trajectory.sample for trajectory in group] == [0, 1, 2, 3]
+        assert len({trajectory.group for trajectory in group}) == 1
+    assert len(episodes) == 24
+
+
+async def test_never_more_than_allowed_in_flight() -> None:
+    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id)
+    groups = play_groups(make_player(engine), PROMPTS, step=0, samples_per_prompt=4, max_concurrent_episodes=5)
+    async with aclosing(groups):
+        assert len([group async for group in groups]) == 6
+    assert engine.most_open == 5
+
+
+async def test_episodes_go_on_while_the_consumer_is_busy() -> None:
+    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id)
+    groups = play_groups(make_player(engine), PROMPTS, step=0, samples_per_prompt=2, max_concurrent_episodes=2)
+    async with aclosing(groups):
+        await anext(groups)
+        await asyncio.sleep(0.2)
+        assert len(engine.requests) == 24  # all of them have been played
+        assert engine.open == 0
+
+
+async def test_a_slow_call_holds_up_nobody_else() -> None:
+    engine = ScriptedEngine(lambda request: CALL if request == "0/p0/0/0" else PLAIN, TOKENIZER.eos_token_id)
+    interpreter = ScriptedInterpreter(delay=0.5)
+    groups = play_groups(
+        make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=1, max_concurrent_episodes=6
+    )
+    async with aclosing(groups):
+        order = [group[0].group async for group in groups]
+    assert order[-1] == "0/p0"
+
+
+@pytest.mark.parametrize("where", ["engine", "sandbox"])
+async def test_the_first_host_error_cancels_the_rest(where: str) -> None:
+    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id, fail_on="0/p2/1/1" if where == "engine" else None)
+    interpreter = ScriptedInterpreter(delay=0.01, fail_with=SandboxError("dead") if where == "sandbox" else None)
+    groups = play_groups(
+        make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=3, max_concurrent_episodes=18
+    )
+
+    async def consume() -> None:
+        async with aclosing(groups):
+            async for _ in groups:
+                pass
+
+    before = asyncio.all_tasks()
+    with pytest.raises(EngineError if where == "engine" else SandboxError):
+        await consume()
+    assert asyncio.all_tasks() == before
+    assert engine.open == interpreter.running == 0
+
+
+async def test_closing_early_leaves_nothing_running() -> None:
+    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id)
+    interpreter = ScriptedInterpreter(delay=30)
+    interpreter_of_first = ScriptedInterpreter()
+    player = make_player(engine, interpreter_of_first)
+    groups = play_groups(player, PROMPTS, step=0, samples_per_prompt=1, max_concurrent_episodes=4)
+    before = asyncio.all_tasks()
+    await anext(groups)
+    player.interpreter = interpreter
+    await asyncio.sleep(0.02)
+    await groups.aclose()
+    assert asyncio.all_tasks() == before
+    assert engine.open == interpreter.running == 0
+
+
+async def test_cancelling_the_consumer_leaves_nothing_running() -> None:
+    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id)
+    interpreter = ScriptedInterpreter(delay=30)
+
+    async def consume() -> None:
+        groups = play_groups(
+            make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=2, max_concurrent_episodes=12
+        )
+        async with aclosing(groups):
+            async for _ in groups:
+                pass
+
+    before = asyncio.all_tasks()
+    task = asyncio.ensure_future(consume())
+    await asyncio.sleep(0.1)
+    assert interpreter.running == 12
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.all_tasks() == before
+    assert engine.open == interpreter.running == 0
+
+
+async def test_numbers_that_make_no_sense() -> None:
+    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id)
+    with pytest.raises(ValueError, match="at least 1"):
+        await anext(play_groups(make_player(engine), PROMPTS, step=0, samples_per_prompt=0, max_concurrent_episodes=1))
