@@ -84,7 +84,7 @@ class Page(HTMLParser):
 def test_it_shows_the_numbers_of_the_first_and_the_last_evaluation(run: Path) -> None:
     page = Page(write_report(run, "It shows X.\n\nIt does not show Y.").read_text(encoding="utf-8"))
     text = re.sub(r"\s+", " ", page.text)
-    assert "Accuracy, sampled0.2500.750+0.500" in text
+    assert "Accuracy0.2500.750+0.500" in text
     assert "Pass ratio0.1250.375+0.250" in text
     assert "It shows X." in text
     assert "It does not show Y." in text
@@ -122,7 +122,7 @@ def test_charts_hold_the_records(run: Path) -> None:
     assert chart.title == "Accuracy"
     traces = json.loads(re.search(r"newPlot\(\s*\"chart-0\",\s*(\[.*?\]),\s*\{", html, re.DOTALL)[1])  # type: ignore[index]
     assert [(trace["name"], trace["x"], trace["y"]) for trace in traces] == [
-        ("training, sampled", [0], [0.5]),
+        ("training", [0], [0.5]),
         ("a", [0, 3], [0.25, 0.75]),
     ]
 

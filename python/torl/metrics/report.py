@@ -19,8 +19,8 @@ REPORT_FILE: Final = "report.html"
 
 # Label, metric, format, and whether more is better (None where neither is).
 _TABLE: Final = (
-    ("Accuracy, sampled", names.ACCURACY, "{:.3f}", True),
-    ("Accuracy, greedy", names.GREEDY_ACCURACY, "{:.3f}", True),
+    ("Accuracy", names.ACCURACY, "{:.3f}", True),
+    ("Accuracy of greedy responses", names.GREEDY_ACCURACY, "{:.3f}", True),
     ("Code ratio", names.CODE_RATIO, "{:.3f}", None),
     ("Pass ratio", names.PASS_RATIO, "{:.3f}", True),
     ("Pass ratio in correct responses", names.PASS_RATIO_CORRECT, "{:.3f}", None),

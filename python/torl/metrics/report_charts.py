@@ -30,7 +30,7 @@ CHARTS: Final = (
     Chart(
         "Accuracy",
         "Share of responses whose final answer is correct.",
-        {"training, sampled": names.ACCURACY},
+        {"training": names.ACCURACY},
         {"": names.ACCURACY, ", greedy": names.GREEDY_ACCURACY},
         share=True,
     ),
