@@ -150,22 +150,23 @@ class WeightChannel:
         start = time.perf_counter()
         tensors = total = 0
         bucket = _Bucket(bucket_bytes, self.device)
+        digest = checksum_of if checksum else lambda _: None
         try:
             for name, tensor in named_tensors:
                 tensor = tensor.detach()
                 tensors += 1
                 total += tensor.nbytes
                 if not bucket.fits(tensor) and bucket.entries:
-                    self._send_bucket(bucket.entries, bucket.payload(), checksum)
+                    self._send_bucket(bucket.entries, bucket.payload(), digest(bucket.payload()))
                     bucket.clear()
                 if bucket.fits(tensor):
                     bucket.add(name, tensor)
                 else:
                     alone = tensor.to(self.device).contiguous().reshape(-1).view(torch.uint8)
-                    self._send_bucket([_entry(name, tensor, 0)], alone, checksum)
+                    self._send_bucket([_entry(name, tensor, 0)], alone, digest(alone))
             if bucket.entries:
-                self._send_bucket(bucket.entries, bucket.payload(), checksum)
-            self._send_bucket([], torch.empty(0, dtype=torch.uint8), False)
+                self._send_bucket(bucket.entries, bucket.payload(), digest(bucket.payload()))
+            self._send_bucket([], torch.empty(0, dtype=torch.uint8), None)
             wrong = self._agree(wrong=False)
         except RuntimeError as error:
             raise self._failure("sending", error) from error
@@ -224,8 +225,7 @@ class WeightChannel:
             if group is not None:
                 group.abort() if group.name() == "nccl" else group.shutdown()
 
-    def _send_bucket(self, entries: list[dict[str, Any]], payload: torch.Tensor, checksum: bool) -> None:
-        digest = checksum_of(payload) if checksum else None
+    def _send_bucket(self, entries: list[dict[str, Any]], payload: torch.Tensor, digest: int | None) -> None:
         text = json.dumps({"entries": entries, "bytes": payload.numel(), "checksum": digest}).encode()
         _wait(self._control.broadcast(torch.tensor([len(text)], dtype=torch.int64), SENDER))
         _wait(self._control.broadcast(torch.frombuffer(bytearray(text), dtype=torch.uint8), SENDER))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -175,6 +176,53 @@ def test_no_rank_survives_its_controller(
         controller.stdin.close()
         assert controller.wait(60) == (0 if signal_number is None else -signal_number)
     assert wait_until_gone(ranks) == []
+
+
+FULL_DISK = """
+import asyncio, sys
+from pathlib import Path
+from learner_fixtures import random_samples, start_learner
+from torl.errors import CheckpointError
+from torl.learner.checkpoint import checkpoint_path, latest_checkpoint
+
+async def control(model, run):
+    learner = await start_learner(model, run.parent / "logs", zero_stage=2)
+    await learner.save_checkpoint(checkpoint_path(run, 0), {})
+    await learner.train_step(random_samples(3))
+    try:
+        await learner.save_checkpoint(checkpoint_path(run, 1), {})
+    except CheckpointError as error:
+        print(error)
+    await learner.close()
+    assert latest_checkpoint(run) == checkpoint_path(run, 0)
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_000000"]
+
+asyncio.run(control(Path(sys.argv[1]), Path(sys.argv[2])))
+"""
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_checkpoint(model_directory: Path, tmp_path: Path) -> None:
+    """On a file system that has room for one checkpoint without optimizer state, mounted in a namespace of its own."""
+    run = tmp_path / "run"
+    run.mkdir()
+    namespace = ["unshare", "--map-root-user", "--mount"]
+    mount = f"mount -t tmpfs -o size=700k none {run} && exec "
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*namespace, "sh", "-c", mount + "true"], check=False).returncode
+    ):
+        pytest.skip("this machine does not let its users mount a file system in a namespace")
+    program = [sys.executable, "-c", FULL_DISK, str(model_directory), str(run)]
+    ended = subprocess.run(
+        [*namespace, "sh", "-c", mount + '"$@"', "sh", *program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=CONTROLLER.parent,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "could not write its part of checkpoint" in ended.stdout
+    assert "the disk is full" in ended.stdout
 
 
 def test_under_torchrun_its_processes_are_the_ranks(model_directory: Path, tmp_path: Path) -> None:

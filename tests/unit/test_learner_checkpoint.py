@@ -1,0 +1,173 @@
+"""Checkpoint directories: complete or absent, whatever is done to them."""
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from torl.errors import CheckpointError
+from torl.learner.checkpoint import (
+    MANIFEST,
+    checkpoint_path,
+    latest_checkpoint,
+    prune_checkpoints,
+    read_controller_state,
+    verify_checkpoint,
+    writing_checkpoint,
+)
+
+FACTS = {"ranks": 2}
+
+
+def write(run: Path, step: int, content: bytes = b"weights") -> Path:
+    directory = checkpoint_path(run, step)
+    with writing_checkpoint(directory, {"step": step}, FACTS) as partial:
+        (partial / "learner").mkdir()
+        (partial / "learner" / "state.bin").write_bytes(content)
+    return directory
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_what_is_written_comes_back(tmp_path: Path) -> None:
+    directory = write(tmp_path, 20)
+    assert directory == tmp_path / "checkpoints" / "step_000020"
+    assert verify_checkpoint(directory) == FACTS
+    assert read_controller_state(directory) == {"step": 20}
+    assert (directory / "learner" / "state.bin").read_bytes() == b"weights"
+    assert names(tmp_path / "checkpoints") == ["step_000020"]
+
+
+def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+    directory = write(tmp_path, 20, b"first")
+
+    def fail_in_the_middle() -> None:
+        with writing_checkpoint(directory, {}, FACTS) as partial:
+            (partial / "state.bin").write_bytes(b"second")
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail_in_the_middle()
+    assert names(tmp_path / "checkpoints") == ["step_000020"]
+    assert (directory / "learner" / "state.bin").read_bytes() == b"first"
+    assert verify_checkpoint(directory) == FACTS
+
+
+def test_a_checkpoint_is_replaced_whole(tmp_path: Path) -> None:
+    write(tmp_path, 20, b"first")
+    directory = write(tmp_path, 20, b"second")
+    assert (directory / "learner" / "state.bin").read_bytes() == b"second"
+    assert verify_checkpoint(directory) == FACTS
+
+
+def test_a_crash_leaves_a_partial_directory_that_counts_as_nothing(tmp_path: Path) -> None:
+    program = f"""
+        import os
+        from pathlib import Path
+        from torl.learner.checkpoint import checkpoint_path, writing_checkpoint
+        with writing_checkpoint(checkpoint_path(Path({str(tmp_path)!r}), 20), {{}}, {{}}) as partial:
+            (partial / "state.bin").write_bytes(b"x")
+            os.kill(os.getpid(), 9)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
+    (leftover,) = names(tmp_path / "checkpoints")
+    assert leftover.startswith(".partial-step_000020")
+    assert latest_checkpoint(tmp_path) is None
+    directory = write(tmp_path, 20)
+    assert latest_checkpoint(tmp_path) == directory
+    assert names(tmp_path / "checkpoints") == ["step_000020"]
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda directory: (directory / "learner" / "state.bin").unlink(), r"learner/state\.bin is missing"),
+        (lambda directory: os.truncate(directory / "learner" / "state.bin", 3), "has 3 bytes, not 7"),
+        (lambda directory: flip_a_byte(directory / "learner" / "state.bin"), r"content of learner/state\.bin"),
+        (lambda directory: flip_a_byte(directory / "controller.json"), r"controller\.json"),
+        (lambda directory: (directory / MANIFEST).unlink(), "manifest.json cannot be read"),
+        (lambda directory: os.truncate(directory / MANIFEST, 20), "manifest.json cannot be read"),
+        (lambda directory: (directory / MANIFEST).write_text("[]"), "manifest.json cannot be read"),
+        (lambda directory: (directory / MANIFEST).write_text('{"format": 99}'), "has format 99"),
+    ],
+)
+def test_damage_is_found_and_passed_over(
+    damage: "object", message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    older, newer = write(tmp_path, 9), write(tmp_path, 10)
+    assert latest_checkpoint(tmp_path) == newer
+    assert callable(damage)
+    damage(newer)
+    with pytest.raises(CheckpointError, match=message):
+        verify_checkpoint(newer)
+    with caplog.at_level(logging.WARNING):
+        assert latest_checkpoint(tmp_path) == older
+    assert "damaged checkpoint" in caplog.text
+    assert str(newer) in caplog.text
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in (5, 999_999, 1_000_000, 20):  # names of different length: the number counts
+        write(tmp_path, step)
+    removed = prune_checkpoints(tmp_path, keep=2)
+    assert [path.name for path in removed] == ["step_000005", "step_000020"]
+    assert names(tmp_path / "checkpoints") == ["step_1000000", "step_999999"]
+    assert latest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step_1000000"
+    with pytest.raises(ValueError, match="keep is 0"):
+        prune_checkpoints(tmp_path, keep=0)
+
+
+def test_no_checkpoint_at_all(tmp_path: Path) -> None:
+    assert latest_checkpoint(tmp_path) is None
+    assert prune_checkpoints(tmp_path, keep=1) == []
+
+
+FULL_DISK = """
+    import sys
+    from pathlib import Path
+    from torl.errors import CheckpointError
+    from torl.learner.checkpoint import checkpoint_path, latest_checkpoint, writing_checkpoint
+    run = Path(sys.argv[1])
+    def write(step, size):
+        with writing_checkpoint(checkpoint_path(run, step), {}, {}) as partial:
+            (partial / "state.bin").write_bytes(bytes(size))
+    write(1, 100_000)
+    try:
+        write(2, 2_000_000)
+    except CheckpointError as error:
+        print(error)
+    assert latest_checkpoint(run) == checkpoint_path(run, 1)
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_000001"]
+"""
+
+
+def test_a_full_disk_is_named_and_the_previous_checkpoint_kept(tmp_path: Path) -> None:
+    """On a file system of one megabyte, mounted in a namespace of its own."""
+    namespace = ["unshare", "--map-root-user", "--mount"]
+    mount = f"mount -t tmpfs -o size=1m none {tmp_path} && exec "
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*namespace, "sh", "-c", mount + "true"], check=False).returncode
+    ):
+        pytest.skip("this machine does not let its users mount a file system in a namespace")
+    ended = subprocess.run(
+        [*namespace, "sh", "-c", mount + '"$@"', "sh", sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "step_000002 could not be written: the disk is full; the previous checkpoint is kept" in ended.stdout
