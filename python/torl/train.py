@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from torl.metrics.console import Console, Wait
     from torl.metrics.writers import RunWriter
     from torl.reward.grader import GraderPool
-    from torl.rollout.episode import EpisodePlayer, Interpreter
-    from torl.sandbox import SandboxPool
+    from torl.rollout.episode import EpisodePlayer
+    from torl.sandbox import Interpreter, SandboxPool
 
 # Fewer calls than this say nothing about whether the tool works; above, half of them crashing is no accident.
 _CALLS_TO_JUDGE = 16

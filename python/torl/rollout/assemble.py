@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torl.config import EngineConfig, RolloutConfig, SandboxConfig
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings, Interpreter
+from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.formats import ToRLFormat
 from torl.rollout.tokenizer import TextEncoder, stop_token_ids
 from torl.rollout.vllm_engine import VllmEngine
 from torl.rollout.vocabulary import build_vocabulary
-from torl.sandbox import SandboxPool, prepare_guest
+from torl.sandbox import Interpreter, SandboxPool, prepare_guest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

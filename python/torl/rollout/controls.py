@@ -3,7 +3,7 @@
 from collections import deque
 from random import Random
 
-from torl.rollout.episode import Interpreter
+from torl.sandbox import Interpreter
 from torl.types import Outcome
 
 _REMEMBERED = 256

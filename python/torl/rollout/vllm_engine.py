@@ -198,8 +198,13 @@ class VllmEngine:
             "HF_HUB_OFFLINE": "1",
         }
         if self._on_cpu:
-            # Eager: compiling small kernels for a CPU costs more than it saves. Unbound: learner and sandbox share it.
-            environment |= {"TORCHDYNAMO_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+            # Eager: compiling small kernels for a CPU costs more than it saves. Unbound and without busy waiting:
+            # learner and sandbox share the cores.
+            environment |= {
+                "TORCHDYNAMO_DISABLE": "1",
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                "OMP_WAIT_POLICY": "PASSIVE",
+            }
             if self._config.cpu_threads is not None:
                 environment["OMP_NUM_THREADS"] = str(self._config.cpu_threads)
         return environment
@@ -215,11 +220,13 @@ class VllmEngine:
         version = self._policy_version
         stream = llm.generate(tokens_input(list(token_ids)), self._sampling(sampling, streamed), request_id)
         self._live += 1
+        finished = False
         try:
             async for output in stream:
                 piece = output.outputs[0]
                 if piece.finish_reason not in (None, "stop", "length"):
                     raise EngineError(f"the engine ended request {request_id} with {piece.finish_reason!r}")
+                finished = piece.finish_reason is not None
                 yield SampledTokens(
                     token_ids=tuple(piece.token_ids),
                     logprobs=tuple(piece.logprobs.logprobs),
@@ -238,6 +245,8 @@ class VllmEngine:
         finally:
             self._live -= 1
             await stream.aclose()
+            if not finished and not llm.errored:
+                await llm.abort(request_id)  # vLLM forgets to when it is cancelled while it takes the request
 
     def _sampling(self, sampling: SamplingParameters, streamed: bool) -> Any:
         from vllm.sampling_params import RequestOutputKind, SamplingParams
@@ -262,16 +271,17 @@ class VllmEngine:
             raise EngineError(f"new weights while {self._live} requests are live")
         # What vLLM is sent must be plain: its messages turn a dataclass into a dictionary.
         where = (rendezvous.host, rendezvous.port, rendezvous.world_size, rendezvous.backend)
-        self._unusable = f"it did not take the weights of version {policy_version}"
         try:
             await llm.collective_rpc("torl_receive_weights", args=where)
             if not await llm.reset_prefix_cache():
                 raise EngineError("cached prefixes of the old policy are still in use")
-        except Exception as error:
+        except BaseException as error:  # cancelled in the middle it holds weights of two versions as well
+            self._unusable = f"it did not take the weights of version {policy_version}"
+            if not isinstance(error, Exception):
+                raise
             if llm.errored:
                 raise self._death() from error
             raise EngineError(f"the engine is not usable: {self._unusable}: {_first_line(error)}") from error
-        self._unusable = None
         self._policy_version = policy_version
 
     async def sleep(self) -> None:
