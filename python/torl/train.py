@@ -228,7 +228,9 @@ class Run:
                         on_episode=partial(_advance, wait),
                     )
                 metrics |= names.evaluation(name, found.metrics)
-                self.writer.write_trajectories(step, found.trajectories, found.grades, evaluation_set=name)
+                await asyncio.to_thread(
+                    self.writer.write_trajectories, step, found.trajectories, found.grades, evaluation_set=name
+                )
                 self.console.evaluation(step, name, found.metrics)
         self.writer.write_metrics(step, metrics)
 

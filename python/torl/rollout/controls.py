@@ -22,7 +22,7 @@ class ShuffledInterpreter:
         self._random = Random(seed)
         self._outcomes: deque[tuple[int, Outcome]] = deque(maxlen=_REMEMBERED)
 
-    async def run_async(self, code: str, *, seed: int) -> Outcome:
+    async def run_async(self, code: str, *, seed: int = 0) -> Outcome:
         """See `Interpreter.run_async`; all runs for one problem have one seed, which tells problems apart here."""
         outcome = await self._interpreter.run_async(code, seed=seed)
         others = [other for other_seed, other in self._outcomes if other_seed != seed]
