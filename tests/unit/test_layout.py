@@ -20,7 +20,13 @@ LAYERS: list[set[str]] = [
     {"demo"},
 ]
 # Inside a layer only these may know each other.
-WITHIN_LAYER = {("settings", "errors"), ("supervision", "errors"), ("config", "types"), ("weight_transfer", "errors"), ("metrics", "reward")}
+WITHIN_LAYER = {
+    ("settings", "errors"),
+    ("supervision", "errors"),
+    ("config", "types"),
+    ("weight_transfer", "errors"),
+    ("metrics", "reward"),
+}
 # The libraries that only one place may import.
 OWNERS = {"vllm": {"rollout"}, "deepspeed": {"learner"}}
 

@@ -1,5 +1,4 @@
 """Advantages that compare the trajectories of one prompt with each other. Axis `_N`: the trajectories of a step."""
-# ruff: noqa: N803, N806 - axis suffixes are upper case
 
 from collections.abc import Hashable, Sequence
 from typing import Literal, TypeAlias, get_args

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from torl.algorithms.advantages import spread_over_tokens
-from torl.types import Float32Array, Trajectory, TrainingSample
+from torl.types import Float32Array, TrainingSample, Trajectory
 
 
 def training_samples(trajectories: Sequence[Trajectory], advantages_N: Float32Array) -> list[TrainingSample]:
