@@ -1,6 +1,6 @@
 """The demo's table: with the tool, without it, and two controls that must not learn, for several seeds.
 
-    python benchmarks/demo_table.py [--seeds 0 1 2] [--output runs/demo_table]
+    python benchmarks/demo_table.py [--seeds 0 1 2] [--jobs 1] [--output runs/demo_table]
 
 Each row is one `python -m torl.train configs/demo.toml`; runs that are already there are not repeated. Prints the
 table in Markdown and, on the last line, everything as JSON.
@@ -11,7 +11,10 @@ import json
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 EVALUATION_SETS = {
@@ -20,52 +23,72 @@ EVALUATION_SETS = {
     "three_step": "torl:demo/problems/three_step.jsonl",
 }
 VARIANTS = {
-    "tool (C = 1)": [],
-    "no tool (C = 0)": ["--rollout.max_tool_calls", "0"],
-    "control: observations shuffled": ["--control.shuffle_observations"],
-    "control: rewards shuffled": ["--control.shuffle_rewards"],
+    "tool": ("with the tool, C = 1", []),
+    "no_tool": ("without it, C = 0", ["--rollout.max_tool_calls", "0"]),
+    "shuffled_observations": ("control: observations shuffled", ["--control.shuffle_observations"]),
+    "shuffled_rewards": ("control: rewards shuffled", ["--control.shuffle_rewards"]),
 }
 MEASURES = ("accuracy", "greedy_accuracy", "code_ratio", "pass_ratio")
+Summary = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once, with one thread each where more than one")
     parser.add_argument("--output", type=Path, default=Path("runs/demo_table"))
-    arguments = parser.parse_args()
-    results: dict[str, list[dict[str, object]]] = {}
-    for seed in arguments.seeds:  # all variants of a seed first: a table that is cut short is still whole
-        for variant, options in VARIANTS.items():
-            directory = arguments.output / f"{variant.translate(str.maketrans(' ', '_', '():='))}_seed{seed}"
-            results.setdefault(variant, []).append(run(directory, seed, options))
+    options = parser.parse_args()
+    runs = list(product(options.seeds, VARIANTS))  # all variants of a seed first: a table cut short is still whole
+    with ThreadPoolExecutor(options.jobs) as pool:
+        summaries = pool.map(lambda run: train(options.output, *run, one_thread=options.jobs > 1), runs)
+        results: dict[str, list[Summary]] = {variant: [] for variant in VARIANTS}
+        for (_, variant), summary in zip(runs, summaries, strict=True):
+            results[variant].append(summary)
     for name in EVALUATION_SETS:
-        print(f"\n{name}: base → trained, mean over {len(arguments.seeds)} seeds [lowest, highest]\n")
+        print(f"\n{name}: base → trained, mean over {len(options.seeds)} seeds [lowest, highest]\n")
         print(f"| run | {' | '.join(measure.replace('_', ' ') for measure in MEASURES)} |")
         print("|---" * (len(MEASURES) + 1) + "|")
-        for variant, summaries in results.items():
-            print(f"| {variant} | {' | '.join(cell(summaries, name, measure) for measure in MEASURES)} |")
-    print()
+        for variant, found in results.items():
+            print(f"| {VARIANTS[variant][0]} | {' | '.join(cell(found, name, measure) for measure in MEASURES)} |")
+    seconds = [summary["train_seconds"] for found in results.values() for summary in found]
+    print(f"\ntraining and evaluation took {min(seconds):.0f} to {max(seconds):.0f} s a run\n")
     print(json.dumps(results))
 
 
-def run(directory: Path, seed: int, options: list[str]) -> dict[str, object]:
+def train(output: Path, seed: int, variant: str, *, one_thread: bool) -> Summary:
     """Train once, or read what an earlier call trained."""
+    directory = output / f"{variant}_seed_{seed}"
     summary = directory / "summary.json"
     if not summary.exists():
-        evaluation = [word for name, path in EVALUATION_SETS.items() for word in (f"--data.evaluation.{name}", path)]
         command = [sys.executable, "-m", "torl.train", str(ROOT / "configs" / "demo.toml")]
-        command += ["--run.directory", str(directory), "--run.seed", str(seed), *evaluation, *options]
-        command += ["--evaluation.every_steps", "0"]
+        command += ["--run.directory", str(directory), "--run.seed", str(seed), "--evaluation.every_steps", "0"]
+        for name, path in EVALUATION_SETS.items():
+            command += [f"--data.evaluation.{name}", path]
+        if one_thread:
+            command += ["--engine.cpu_threads", "1", "--learner.cpu_threads", "1"]
+        command += VARIANTS[variant][1]
         print(" ".join(command[1:]), file=sys.stderr, flush=True)
         subprocess.run(command, check=True, stdout=sys.stderr)
-    loaded: dict[str, object] = json.loads(summary.read_text())
+    loaded: Summary = json.loads(summary.read_text())
     return loaded
 
 
-def cell(summaries: list[dict[str, object]], name: str, measure: str) -> str:
-    before, after = ([float(s["evaluation"][name][f"{measure}_{when}"]) for s in summaries] for when in ("before", "after"))  # type: ignore[index]
-    spread = f"[{min(after):.2f}, {max(after):.2f}]"
-    return f"{statistics.mean(before):.2f} → **{statistics.mean(after):.2f}** {spread}"
+def cell(summaries: list[Summary], name: str, measure: str) -> str:
+    """The means before and after; a ratio that no seed defines (a pass ratio without runs) is a dash."""
+    values = {
+        when: [
+            summary["evaluation"][name][f"{measure}_{when}"]
+            for summary in summaries
+            if summary["evaluation"][name][f"{measure}_{when}"] is not None
+        ]
+        for when in ("before", "after")
+    }
+    if not values["before"] or not values["after"]:
+        return "-"
+    after = values["after"]
+    return (
+        f"{statistics.mean(values['before']):.2f} → {statistics.mean(after):.2f} [{min(after):.2f}, {max(after):.2f}]"
+    )
 
 
 if __name__ == "__main__":
