@@ -83,6 +83,20 @@ async def test_a_prompt_that_is_too_long_is_refused(engine) -> None:
     engine.check()
 
 
+async def test_control_c_in_a_terminal_does_not_reach_the_engine(engine) -> None:
+    """A terminal signals its whole foreground process group; the controller ends its engine itself."""
+    assert all(os.getpgid(process.pid) != os.getpgrp() for process in engine.processes)
+
+
+async def test_the_engine_gets_the_cores_it_is_given_and_no_launcher_variables(engine) -> None:
+    """Neither of which this process has been given itself."""
+    worker = environment_of(engine.processes[1].pid)
+    assert worker["OMP_NUM_THREADS"] == "1"
+    assert "MASTER_PORT" not in worker
+    assert worker["TORCHDYNAMO_DISABLE"] == "1"
+    assert "TORCHDYNAMO_DISABLE" not in os.environ
+
+
 @pytest.mark.parametrize("victim", [0, 1], ids=["core", "worker"])
 async def test_a_killed_process_ends_every_request(victim, tiny_model_directory, prompts, tmp_path) -> None:
     engine = make_engine(tiny_model_directory, tmp_path / "engine.log")
@@ -151,6 +165,11 @@ def test_engine_processes_end_with_a_controller_that_is_killed(tiny_model_direct
     while not all(has_ended(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    text = Path(f"/proc/{pid}/environ").read_text()
+    return dict(line.split("=", 1) for line in text.rstrip("\0").split("\0"))
 
 
 def has_ended(pid: int) -> bool:

@@ -43,6 +43,7 @@ def _set_up(parent: int, log_path: str, environment: Mapping[str, str | None]) -
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    os.setpgrp()  # Ctrl-C in a terminal is for the controller, which ends its engine in order
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
