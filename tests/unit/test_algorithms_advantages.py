@@ -1,5 +1,6 @@
 """Group advantages worked out by hand."""
 
+import itertools
 import math
 
 import numpy as np
@@ -39,6 +40,14 @@ def test_groups_that_carry_a_signal() -> None:
     carries = carries_signal([1.0, 0.0, 1.0, 0.0, 1.0], ["a", "b", "a", "b", "c"])
     assert carries.tolist() == [False, False, False, False, True]
     assert carries_signal(REWARDS, GROUPS).all()
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "dr_grpo", "rloo"])
+def test_sums_that_cancel_do_not_depend_on_the_order(estimator) -> None:
+    rewards = np.array([1e16, 1.0, -1e16, 3.0])  # added up from left to right: 3 or 4 or 0, by their order
+    first = group_advantages(estimator, rewards, [0] * 4)
+    for order in itertools.permutations(range(4)):
+        assert group_advantages(estimator, rewards[list(order)], [0] * 4).tobytes() == first[list(order)].tobytes()
 
 
 def test_no_trajectories() -> None:
