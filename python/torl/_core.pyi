@@ -5,6 +5,7 @@ Every refusal of an input is a `ValueError`; an integer that does not fit its ty
 
 from collections.abc import Callable, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import NoReturn, TypeAlias, final
 
 import numpy as np
@@ -240,6 +241,9 @@ def prepare_sandbox(
 
     Raises `torl.errors.SandboxError`, or whatever `progress` raises, which gives the preparation up.
     """
+
+def sandbox_files(cache: str | PathLike[str]) -> list[Path]:
+    """Where this build keeps the parts of its guest in `cache`: module, memory image, standard library."""
 
 def serve_sandbox() -> NoReturn:
     """Turn this process into a sandbox worker on the socket that is its standard input."""

@@ -51,6 +51,11 @@ impl Cache {
         self.entry("image", &guest::image_key())
     }
 
+    /// Where this build keeps the parts of its guest, prepared or not: module, memory image, standard library.
+    pub fn files(&self) -> [PathBuf; 3] {
+        [self.module().path, self.image().path, self.archive().path]
+    }
+
     /// The prepared guest, if all of it is there and undamaged. Reads every byte (about 0.1 s).
     pub fn open(&self) -> Option<Prepared> {
         let stack_pointer = self.image().verify()?;
@@ -232,4 +237,49 @@ fn compile(code: &[u8], progress: &mut Progress<'_>) -> Result<Vec<u8>> {
             .map_err(|_| SandboxError::new("the compiler panicked on the guest"))?
             .map_err(|error| SandboxError::new(format!("the guest does not compile: {error:#}")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str) -> Entry {
+        let directory =
+            std::env::temp_dir().join(format!("torl-cache-{}-{name}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        Entry {
+            path: directory.join("file"),
+        }
+    }
+
+    #[test]
+    fn a_whole_file_gives_its_number_back() {
+        let entry = entry("whole");
+        assert_eq!(entry.verify(), None);
+        entry.write(b"content", 7).unwrap();
+        assert_eq!(entry.verify(), Some(7));
+        entry.write(b"", 8).unwrap();
+        assert_eq!(entry.verify(), Some(8));
+        fs::remove_dir_all(entry.path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn every_single_change_of_file_or_check_is_noticed() {
+        let entry = entry("changed");
+        entry.write(b"content", 7).unwrap();
+        for path in [entry.path.clone(), entry.check_path()] {
+            let whole = fs::read(&path).unwrap();
+            for index in 0..whole.len() {
+                let mut changed = whole.clone();
+                changed[index] ^= 1;
+                fs::write(&path, &changed).unwrap();
+                assert_ne!(entry.verify(), Some(7), "{} {index}", path.display());
+                fs::write(&path, &whole[..index]).unwrap();
+                assert_ne!(entry.verify(), Some(7), "{} {index}", path.display());
+            }
+            fs::write(&path, &whole).unwrap();
+            assert_eq!(entry.verify(), Some(7));
+        }
+        fs::remove_dir_all(entry.path.parent().unwrap()).unwrap();
+    }
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -48,6 +49,8 @@ impl Child {
             .args(arguments)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
+            // The terminal's Ctrl-C is for the parent, which ends its workers itself.
+            .process_group(0)
             .spawn()
             .map_err(cannot)?;
         Ok(Self { process, stream })

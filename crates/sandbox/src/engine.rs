@@ -17,9 +17,11 @@ use crate::outcome::{Outcome, Status};
 
 const WASM_PAGE: u64 = 64 << 10;
 
-/// Native stack a guest may use. The thread that runs it needs several times as much.
-const GUEST_STACK: usize = 16 << 20;
-pub const RUNNER_STACK: usize = 64 << 20;
+/// Native stack a guest may use. The interpreter's own guard against recursion counts its stack in linear memory and
+/// must strike first: some of its functions use thirty times as much here as there.
+const GUEST_STACK: usize = 128 << 20;
+/// Stack of the thread that runs the guest. Only what is used takes memory.
+pub const RUNNER_STACK: usize = GUEST_STACK + (8 << 20);
 
 fn broken(action: &str, error: impl std::fmt::Display) -> SandboxError {
     SandboxError::new(format!("the sandbox's engine cannot {action}: {error}"))
@@ -139,6 +141,18 @@ impl Runner {
             map_image(memory.data_ptr(&store), file, layout.bytes)?;
         }
         store.data_mut().memory = Some(memory);
+        if let Some((_, layout)) = &self.image {
+            let stack_pointer = stack_pointer(&instance, &mut store)?;
+            if stack_pointer != layout.stack_pointer {
+                return Err(broken(
+                    "use the memory image",
+                    format!(
+                        "its stack pointer is {}, the module's {stack_pointer}",
+                        layout.stack_pointer
+                    ),
+                ));
+            }
+        }
         // Only now: the image itself may be larger than the limit of the run, which then may not grow at all.
         store.limiter(|state| state);
         Ok(Guest { store, instance })
@@ -194,14 +208,18 @@ impl Guest {
         Ok(move |store: &mut Store<HostState>| turn.call(store, (address, length)))
     }
 
-    /// The stack pointer, which between calls is where it was at the start.
     pub fn stack_pointer(&mut self) -> Result<u32> {
-        self.instance
-            .get_global(&mut self.store, STACK_POINTER_EXPORT)
-            .and_then(|global| global.get(&mut self.store).i32())
-            .map(|value| value as u32)
-            .ok_or_else(|| broken("use the guest", "it exports no stack pointer"))
+        stack_pointer(&self.instance, &mut self.store)
     }
+}
+
+/// The stack pointer, which between calls is where it was at the start.
+fn stack_pointer(instance: &Instance, store: &mut Store<HostState>) -> Result<u32> {
+    instance
+        .get_global(&mut *store, STACK_POINTER_EXPORT)
+        .and_then(|global| global.get(&mut *store).i32())
+        .map(|value| value as u32)
+        .ok_or_else(|| broken("use the guest", "it exports no stack pointer"))
 }
 
 /// Maps the image over the start of the guest's memory, copy-on-write.

@@ -76,9 +76,16 @@ pub fn archive_key() -> String {
     key(&[ARCHIVE_SHA256])
 }
 
-/// Names the memory image, which depends on what made it and on all that ran meanwhile.
+/// Names the memory image by all that had a part in making it.
 pub fn image_key() -> String {
-    key(&[&module_key(), &archive_key(), WARM_UP, driver::SOURCE])
+    let recursion = RECURSION_STACK.to_string();
+    key(&[
+        &module_key(),
+        &archive_key(),
+        WARM_UP,
+        driver::SOURCE,
+        &recursion,
+    ])
 }
 
 fn key(parts: &[&str]) -> String {
@@ -172,12 +179,44 @@ pub fn warm_up(
             "the guest's stack pointer moved during the warm-up, from {at_rest} to {stack_pointer}"
         )));
     }
-    let memory = memory.data(&guest.store).to_vec();
+    let mut memory = memory.data(&guest.store).to_vec();
+    allow_deep_recursion(&mut memory, stack_pointer)?;
     let layout = ImageLayout {
         bytes: memory.len() as u64,
         stack_pointer,
     };
     Ok((memory, layout))
+}
+
+/// How far C code of the interpreter may recurse, in bytes of the guest's stack in linear memory.
+const RECURSION_STACK: u32 = 3 << 20;
+
+/// Moves the interpreter's guard against C recursion.
+///
+/// CPython keeps three addresses for it in a row: the top of the stack, a soft limit (`RecursionError` below it) and a
+/// hard one. The guest was built for hosts with small stacks, with limits 112 and 120 KiB below the top, at which a
+/// recursive function under `lru_cache` ends at depth 201; natively it reaches thousands. The stack itself has 16 MiB.
+fn allow_deep_recursion(memory: &mut [u8], stack_top: u32) -> Result<()> {
+    let limits = |soft: u32, hard: u32| -> Vec<u8> {
+        [stack_top, stack_top - soft, stack_top - hard]
+            .into_iter()
+            .flat_map(u32::to_le_bytes)
+            .collect()
+    };
+    let old = limits(112 << 10, 120 << 10);
+    let found: Vec<usize> = (0..=memory.len() - old.len())
+        .step_by(4)
+        .filter(|&start| memory[start..].starts_with(&old))
+        .collect();
+    let [start] = found[..] else {
+        return Err(SandboxError::new(format!(
+            "the guest's recursion limits were found {} times in its memory, not once",
+            found.len()
+        )));
+    };
+    let new = limits(RECURSION_STACK, RECURSION_STACK + (8 << 10));
+    memory[start..start + new.len()].copy_from_slice(&new);
+    Ok(())
 }
 
 /// Python that makes a module from its source, importable from then on.

@@ -155,3 +155,154 @@ fn changes_more_than_memory(operator: &Operator<'_>) -> bool {
             | Operator::DataDrop { .. }
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wasm_encoder::{
+        CodeSection, ConstExpr, DataSection, Function, FunctionSection, GlobalSection,
+        MemorySection, TypeSection,
+    };
+
+    /// A guest in small: one memory, the stack pointer, a function, data at 16 and at 40.
+    fn guest(change: impl FnOnce(&mut Parts)) -> Vec<u8> {
+        let mut parts = Parts::default();
+        parts.types.ty().function([], []);
+        parts.functions.function(0);
+        parts.memory(false);
+        parts.global(true);
+        parts.exports.export("memory", ExportKind::Memory, 0);
+        parts.body.instructions().nop();
+        parts.data.active(0, &ConstExpr::i32_const(16), *b"abc");
+        parts.data.active(0, &ConstExpr::i32_const(40), *b"de");
+        parts.data.passive([]);
+        change(&mut parts);
+        parts.body.instructions().end();
+        let mut code = CodeSection::new();
+        code.function(&parts.body);
+        let mut module = wasm_encoder::Module::new();
+        module
+            .section(&parts.types)
+            .section(&parts.functions)
+            .section(&parts.memories)
+            .section(&parts.globals)
+            .section(&parts.exports)
+            .section(&code)
+            .section(&parts.data);
+        module.finish()
+    }
+
+    struct Parts {
+        types: TypeSection,
+        functions: FunctionSection,
+        memories: MemorySection,
+        globals: GlobalSection,
+        exports: ExportSection,
+        body: Function,
+        data: DataSection,
+    }
+
+    impl Default for Parts {
+        fn default() -> Self {
+            Self {
+                types: TypeSection::default(),
+                functions: FunctionSection::default(),
+                memories: MemorySection::default(),
+                globals: GlobalSection::default(),
+                exports: ExportSection::default(),
+                body: Function::new([]),
+                data: DataSection::default(),
+            }
+        }
+    }
+
+    impl Parts {
+        fn memory(&mut self, memory64: bool) {
+            self.memories.memory(wasm_encoder::MemoryType {
+                minimum: 1,
+                maximum: None,
+                memory64,
+                shared: false,
+                page_size_log2: None,
+            });
+        }
+
+        fn global(&mut self, mutable: bool) {
+            let global = wasm_encoder::GlobalType {
+                val_type: wasm_encoder::ValType::I32,
+                mutable,
+                shared: false,
+            };
+            self.globals.global(global, &ConstExpr::i32_const(65536));
+        }
+    }
+
+    #[test]
+    fn data_is_taken_out_and_the_stack_pointer_exported() {
+        let wasm = guest(|_| {});
+        let split = split(&wasm).unwrap();
+        assert_eq!(split.segments, [(16, &b"abc"[..]), (40, &b"de"[..])]);
+        let mut exports = Vec::new();
+        for payload in Parser::new(0).parse_all(&split.code) {
+            match payload.unwrap() {
+                Payload::DataSection(_) => panic!("data is left"),
+                Payload::ExportSection(reader) => {
+                    exports = reader
+                        .into_iter()
+                        .map(|export| export.unwrap().name)
+                        .collect();
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(exports, ["memory", STACK_POINTER_EXPORT]);
+        wasmparser::validate(&split.code).unwrap();
+    }
+
+    #[test]
+    fn state_that_an_image_of_the_memory_would_miss_is_refused() {
+        type Change = fn(&mut Parts);
+        let changes: [(Change, &str); 6] = [
+            (|parts| parts.global(true), "one mutable global"),
+            (|parts| parts.memory(false), "one plain 32-bit memory"),
+            (
+                |parts| {
+                    parts.data.passive(*b"x");
+                },
+                "passive data",
+            ),
+            (
+                |parts| {
+                    parts.data.active(1, &ConstExpr::i32_const(0), *b"x");
+                },
+                "a second memory",
+            ),
+            (
+                |parts| {
+                    parts
+                        .body
+                        .instructions()
+                        .i32_const(0)
+                        .i32_const(0)
+                        .i32_const(0)
+                        .memory_init(0, 2);
+                },
+                "MemoryInit",
+            ),
+            (
+                |parts| {
+                    parts.body.instructions().data_drop(2);
+                },
+                "DataDrop",
+            ),
+        ];
+        for (change, reason) in changes {
+            let wasm = guest(change);
+            let error = split(&wasm).err().expect(reason).to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        let unshared = guest(|parts| parts.global(false));
+        assert!(split(&unshared).is_ok());
+        assert!(split(b"\0asm").is_err());
+    }
+}

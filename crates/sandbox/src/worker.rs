@@ -33,7 +33,6 @@ fn confine() {
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
         let none = libc::rlimit {
             rlim_cur: 0,
@@ -41,9 +40,6 @@ fn confine() {
         };
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
     }
-    // The terminal's Ctrl-C is for the parent, which ends its workers itself.
-    // SAFETY: ignoring a signal has no precondition.
-    unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
 }
 
 fn serve(stream: &UnixStream) -> std::io::Result<()> {

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from torl import _core
 from torl.errors import SandboxError
 from torl.sandbox import Outcome, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
 
@@ -87,7 +88,7 @@ def check() -> int:
             "scipy.__version__, sympy.__version__)"
         )
     python, numpy, scipy, sympy = probe.stdout.split()
-    size = sum(file.stat().st_size for file in directory.iterdir())
+    size = sum(file.stat().st_size for file in _core.sandbox_files(directory))
     print(f"the sandbox works: torl {version('torl')}, Python {python}, numpy {numpy}, scipy {scipy}, sympy {sympy}")
     print(f"prepared guest: {directory} ({size >> 20} MiB)")
     return 0

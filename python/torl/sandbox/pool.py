@@ -112,9 +112,11 @@ class SandboxPool:
                 future.cancel()
 
         def deliver(outcome: Outcome | None, error: Exception | None) -> None:
-            # A loop that was closed meanwhile waits for nothing.
-            if not loop.is_closed():
+            try:
                 loop.call_soon_threadsafe(settle, outcome, error)
+            except RuntimeError:
+                if not loop.is_closed():  # a closed one waits for nothing
+                    raise
 
         run = self._submit(code, seed, deliver)
         try:

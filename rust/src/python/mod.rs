@@ -28,6 +28,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sandbox::SandboxWorkers>()?;
     module.add_class::<sandbox::SandboxRun>()?;
     module.add_function(wrap_pyfunction!(sandbox::prepare_sandbox, module)?)?;
+    module.add_function(wrap_pyfunction!(sandbox::sandbox_files, module)?)?;
     module.add_function(wrap_pyfunction!(sandbox::serve_sandbox, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::pack, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::group_advantages, module)?)?;

@@ -210,6 +210,12 @@ pub fn prepare_sandbox(
     }
 }
 
+/// Where this build keeps the parts of its guest in `cache`: module, memory image, standard library.
+#[pyfunction]
+pub fn sandbox_files(cache: PathBuf) -> [PathBuf; 3] {
+    Cache::new(cache).files()
+}
+
 /// Turns this process into a sandbox worker. Never returns.
 #[pyfunction]
 pub fn serve_sandbox(py: Python<'_>) {

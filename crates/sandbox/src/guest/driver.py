@@ -57,6 +57,22 @@ _seed_random = random.seed
 _seed_numpy = numpy.random.seed
 
 
+class _SysForTracebacks(types.ModuleType):
+    """`sys` as it would be in an ordinary interpreter: `site` is not imported here, and a missing module would be
+    reported with advice about that.
+    """
+
+    flags = types.SimpleNamespace(no_site=0)
+
+    def __getattr__(self, name):
+        return getattr(sys, name)
+
+
+traceback.sys = _SysForTracebacks("sys")
+# Looks for extension modules of other builds in directories, of which there are none, and raises when it finds none.
+traceback._find_incompatible_extension_module = lambda name: None
+
+
 def open_standard_streams():
     """Unbuffered, as under `python -u`: what a run wrote before a limit ended it is never lost."""
 

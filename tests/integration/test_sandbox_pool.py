@@ -1,0 +1,315 @@
+"""The pool: many callers at once, workers that die, runs taken back, ends of every kind."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, wait
+from random import Random
+
+import pytest
+
+from torl.errors import SandboxError
+from torl.sandbox import Interpreter, OutcomeStatus, SandboxPool
+
+
+@pytest.fixture
+def pool() -> Iterator[SandboxPool]:
+    with SandboxPool(2, cpu_seconds=30) as pool:
+        yield pool
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Waits for `condition`, and fails if it never holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def descendants_of_this_process() -> set[int]:
+    """The children of this process, zombies too."""
+    with open(f"/proc/self/task/{os.getpid()}/children", encoding="utf-8") as file:
+        return {int(pid) for pid in file.read().split()}
+
+
+def test_it_is_an_interpreter(pool: SandboxPool) -> None:
+    assert isinstance(pool, Interpreter)
+
+
+def test_self_test_passes(pool: SandboxPool) -> None:
+    pool.self_test()
+
+
+def test_a_batch_keeps_its_order(pool: SandboxPool) -> None:
+    outcomes = pool.run_batch([f"print({i} * {i})" for i in range(200)])
+    assert [outcome.stdout for outcome in outcomes] == [f"{i * i}\n" for i in range(200)]
+    assert pool.stats() == {
+        "ok": 200, "error": 0, "timeout": 0, "memory": 0, "output_limit": 0, "crash": 0,
+        "cancelled": 0, "retried": 0, "workers_replaced": 0, "queued": 0, "running": 0,
+    }  # fmt: skip
+
+
+async def test_a_thousand_runs_at_once(pool: SandboxPool) -> None:
+    outcomes = await asyncio.gather(*(pool.run_async(f"print({i})\n{i} / ({i} % 2)") for i in range(1000)))
+    assert [outcome.stdout for outcome in outcomes] == [f"{i}\n" for i in range(1000)]
+    assert [outcome.ok for outcome in outcomes] == [i % 2 == 1 for i in range(1000)]
+    assert (pool.stats()["ok"], pool.stats()["error"]) == (500, 500)
+
+
+async def test_a_slow_run_does_not_hold_the_others(pool: SandboxPool) -> None:
+    slow = asyncio.create_task(pool.run_async("while True: pass"))
+    quick = await asyncio.gather(*(pool.run_async("print(1)") for _ in range(50)))
+    assert all(outcome.ok for outcome in quick)
+    assert not slow.done()
+    slow.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await slow
+    assert pool.stats()["cancelled"] == 1
+
+
+async def test_a_cancelled_run_frees_its_worker() -> None:
+    with SandboxPool(1, cpu_seconds=60) as pool:
+        running = asyncio.create_task(pool.run_async("while True: pass"))
+        queued = asyncio.create_task(pool.run_async("print('never')"))
+        await asyncio.to_thread(until, lambda: pool.stats()["running"] == 1 and pool.stats()["queued"] == 1)
+        queued.cancel()
+        running.cancel()
+        assert [type(r) for r in await asyncio.gather(running, queued, return_exceptions=True)] == [
+            asyncio.CancelledError,
+            asyncio.CancelledError,
+        ]
+        assert (await pool.run_async("print(2)")).stdout == "2\n"
+        assert pool.stats()["cancelled"] == 2
+        assert pool.stats()["ok"] == 1
+
+
+def test_a_future_can_be_cancelled(pool: SandboxPool) -> None:
+    future = pool.submit("while True: pass")
+    until(lambda: pool.stats()["running"] == 1)
+    assert future.cancel()
+    with pytest.raises(CancelledError):
+        future.result()
+    assert pool.run("print(1)").ok
+
+
+def test_a_worker_killed_in_a_run_is_replaced_and_the_run_retried() -> None:
+    with SandboxPool(1, cpu_seconds=30) as pool:
+        [worker] = pool.processes()
+        future = pool.submit("x = 0\nfor i in range(2 * 10**6): x += i\nprint(x)")
+        until(lambda: pool.stats()["running"] == 1)
+        time.sleep(0.05)
+        os.kill(worker, signal.SIGKILL)
+        assert future.result().stdout == f"{2 * 10**6 * (2 * 10**6 - 1) // 2}\n"
+        assert (pool.stats()["retried"], pool.stats()["workers_replaced"]) == (1, 1)
+        assert worker not in pool.processes()
+        assert not alive(worker)
+
+
+def test_a_run_that_loses_its_worker_twice_is_a_crash() -> None:
+    with SandboxPool(1, cpu_seconds=30) as pool:
+        future = pool.submit("while True: pass")
+        for count in (1, 2):
+            until(lambda: pool.stats()["running"] == 1 and len(pool.processes()) == 1)
+            os.kill(pool.processes()[0], signal.SIGKILL)
+            until(lambda count=count: pool.stats()["workers_replaced"] == count)
+        assert future.result().status is OutcomeStatus.CRASH
+        assert pool.run("print(1)").ok
+
+
+def test_a_worker_killed_while_idle_costs_no_run(pool: SandboxPool) -> None:
+    for pid in pool.processes():
+        os.kill(pid, signal.SIGKILL)
+    outcomes = pool.run_batch(["print(1)"] * 20)
+    assert all(outcome.ok for outcome in outcomes)
+    assert pool.stats()["crash"] == 0
+    assert len(pool.processes()) == 2
+
+
+def test_a_stopped_worker_is_killed_at_the_deadline() -> None:
+    with SandboxPool(1, cpu_seconds=0.5, wall_seconds=0.5) as pool:
+        [worker] = pool.processes()
+        os.kill(worker, signal.SIGSTOP)
+        assert pool.run("print(1)").status is OutcomeStatus.TIMEOUT
+        assert not alive(worker)
+        assert pool.run("print(1)").ok
+
+
+def test_closing_ends_queued_and_running_runs() -> None:
+    pool = SandboxPool(1, cpu_seconds=60)
+    workers = pool.processes()
+    futures = [pool.submit("while True: pass") for _ in range(10)]
+    until(lambda: pool.stats()["running"] == 1)
+    pool.close()
+    wait(futures, timeout=10)
+    for future in futures:
+        assert isinstance(future.exception(timeout=0), SandboxError)
+    with pytest.raises(SandboxError, match="closed"):
+        pool.run("print(1)")
+    assert not any(alive(pid) for pid in workers)
+    pool.close()
+
+
+def test_a_forgotten_pool_leaves_no_process() -> None:
+    before = descendants_of_this_process()
+    pool = SandboxPool(1)
+    future = pool.submit("while True: pass")
+    workers = pool.processes()
+    del pool
+    gc.collect()
+    assert isinstance(future.exception(timeout=10), SandboxError)
+    assert not any(alive(pid) for pid in workers)
+    assert descendants_of_this_process() <= before
+
+
+def test_a_callback_may_use_the_pool(pool: SandboxPool) -> None:
+    inner = []
+    outer = pool.submit("print(1)")
+    outer.add_done_callback(lambda _: inner.append(pool.submit("print(2)")))
+    outer.result()
+    until(lambda: bool(inner))
+    assert inner[0].result().stdout == "2\n"
+
+
+def test_two_pools_at_once(pool: SandboxPool) -> None:
+    with SandboxPool(1) as other:
+        futures = [p.submit(f"print({i})") for i in range(50) for p in (pool, other)]
+        assert all(future.result().ok for future in futures)
+        assert not set(pool.processes()) & set(other.processes())
+    assert pool.run("print(1)").ok
+
+
+PARENT = """
+import os, sys, threading
+from torl.sandbox import SandboxPool
+pool = SandboxPool(2, cpu_seconds=600, wall_seconds=600)
+print(*pool.processes(), flush=True)
+future = pool.submit("while True: pass")
+{ending}
+"""
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "os.kill(os.getpid(), 9)",
+        "os._exit(0)",
+        "sys.exit(0)",
+        "raise KeyboardInterrupt",
+        "pool.close()",
+        "os.kill(os.getpid(), 15)",
+    ],
+)
+def test_no_worker_outlives_its_parent(ending: str) -> None:
+    parent = subprocess.run(
+        [sys.executable, "-c", PARENT.format(ending=ending)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    workers = [int(pid) for pid in parent.stdout.split()]
+    assert len(workers) == 2
+    until(lambda: not any(alive(pid) for pid in workers))
+
+
+FORK = """
+import os
+from torl.errors import SandboxError
+from torl.sandbox import SandboxPool
+pool = SandboxPool(1)
+child = os.fork()
+if child == 0:
+    try:
+        pool.run("print(1)")
+    except SandboxError as error:
+        pool.close()
+        os._exit(7 if "forked" in str(error) else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert pool.run("print(1)").ok
+"""
+
+
+def test_a_fork_has_no_pool_and_does_not_harm_its_parents() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=60)
+
+
+def test_workers_hold_no_file_of_the_parents() -> None:
+    secret = os.open("/dev/zero", os.O_RDONLY)
+    os.set_inheritable(secret, True)
+    try:
+        with SandboxPool(1) as other:
+            [worker] = other.processes()
+            held = [os.readlink(f"/proc/{worker}/fd/{fd}") for fd in os.listdir(f"/proc/{worker}/fd")]
+    finally:
+        os.close(secret)
+    assert "/dev/zero" not in held
+    assert len(held) < 12
+
+
+def test_descriptors_and_processes_do_not_pile_up() -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    with SandboxPool(1):
+        pass
+    before, children = count(), descendants_of_this_process()
+    for _ in range(5):
+        with SandboxPool(1) as pool:
+            os.kill(pool.processes()[0], signal.SIGKILL)
+            assert pool.run("print(1)").ok
+    assert count() <= before
+    assert descendants_of_this_process() <= children
+
+
+def test_results_delivered_while_many_wait_come_once(pool: SandboxPool) -> None:
+    calls: list[int] = []
+    futures = [pool.submit("print(1)") for _ in range(300)]
+    for index, future in enumerate(futures):
+        future.add_done_callback(lambda _, index=index: calls.append(index))
+    wait(futures, timeout=60)
+    assert sorted(calls) == list(range(300))
+
+
+@pytest.mark.slow
+def test_workers_killed_at_random_lose_no_run() -> None:
+    random = Random(0)
+    with SandboxPool(2, cpu_seconds=30) as pool:
+        for _ in range(300):
+            futures = [pool.submit(f"print(sum(range({i} * 1000)))") for i in range(40)]
+            time.sleep(random.random() * 0.05)
+            for pid in random.sample(pool.processes(), k=min(1, len(pool.processes()))):
+                os.kill(pid, signal.SIGKILL)
+            outcomes = [future.result() for future in futures]
+            assert sum(outcome.status is OutcomeStatus.CRASH for outcome in outcomes) == 0
+            assert [o.stdout for o in outcomes] == [f"{sum(range(i * 1000))}\n" for i in range(40)]
+        assert len(pool.processes()) == 2
+
+
+@pytest.mark.slow
+def test_memory_stays_flat() -> None:
+    def resident(pid: int | str) -> int:
+        with open(f"/proc/{pid}/statm", encoding="utf-8") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    codes = ["print(1)", "1 / 0", "import sympy\nprint(sympy.factorint(360))", "x = bytes(10**7)", "print('x' * 10**5)"]
+    with SandboxPool(2) as pool:
+        pool.run_batch(codes * 200)
+        workers = pool.processes()
+        before = [resident(pid) for pid in ["self", *workers]]
+        for _ in range(20):
+            pool.run_batch(codes * 400)
+        after = [resident(pid) for pid in ["self", *workers]]
+        assert pool.processes() == workers
+    assert all(b - a < 8 << 20 for a, b in zip(before, after, strict=True)), (before, after)

@@ -1,0 +1,46 @@
+"""The sandbox against CPython: code and outputs of whole transcripts that another system recorded."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torl.sandbox import Outcome, SandboxPool
+
+TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "tora_gsm8k_transcripts.jsonl"
+BLOCK = re.compile(r"```python\n(.*?)\n```\n```output\n(.*?)\n?```", re.DOTALL)
+
+pytestmark = pytest.mark.skipif(not TRANSCRIPTS.is_file(), reason=f"{TRANSCRIPTS} is not there")
+
+
+def blocks() -> Iterator[tuple[str, str, str]]:
+    """Identifier, code and recorded output of every block."""
+    for line in TRANSCRIPTS.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        for index, (code, output) in enumerate(BLOCK.findall(record["transcript"])):
+            yield f"{record['id']}/{index}", code, output
+
+
+def observed(outcome: Outcome) -> str:
+    """What the recording system showed of a run: what was printed, or else the last line of the error."""
+    if outcome.ok:
+        return outcome.stdout.strip()
+    return (outcome.stdout + (outcome.exception_line or outcome.status)).strip()
+
+
+def test_recorded_outputs_are_reproduced() -> None:
+    recorded = list(blocks())
+    assert len(recorded) == 1318  # one transcript ends with its code
+    with SandboxPool(cpu_seconds=10) as pool:
+        outcomes = pool.run_batch([code for _, code, _ in recorded])
+    different = [
+        (name, output, observed(outcome))
+        for (name, _, output), outcome in zip(recorded, outcomes, strict=True)
+        if observed(outcome) != output.strip()
+    ]
+    equal = 1 - len(different) / len(recorded)
+    report = "\n".join(f"{name}: recorded {output!r}, now {now!r}" for name, output, now in different)
+    print(f"{equal:.2%} of {len(recorded)} equal\n{report}")
+    assert equal >= 0.99, report
