@@ -76,14 +76,14 @@ async def engine(tiny_model_directory: Path, tmp_path_factory: pytest.TempPathFa
     await started.close()
 
 
-def make_engine(model: Path, log_path: Path) -> "VllmEngine":
+def make_engine(model: Path, log_path: Path, tensor_parallel: int = 1) -> "VllmEngine":
     """An engine with the tests' settings, not yet started."""
     from torl.rollout.tokenizer import load_tokenizer, stop_token_ids
     from torl.rollout.vllm_engine import VllmEngine
 
     return VllmEngine(
         model,
-        EngineConfig(dtype="float32", max_sequences=256, cpu_threads=1),
+        EngineConfig(dtype="float32", max_sequences=256, cpu_threads=1, tensor_parallel=tensor_parallel),
         max_model_tokens=MAX_MODEL_TOKENS,
         stop_token_ids=stop_token_ids(model, load_tokenizer(model)),
         log_path=log_path,

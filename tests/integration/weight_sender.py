@@ -12,6 +12,7 @@ def main() -> None:
     parser.add_argument("--rendezvous", type=Path)
     parser.add_argument("--leave-out", default="")
     parser.add_argument("--stop-after", type=int, default=None)
+    parser.add_argument("--receivers", type=int, default=1)
     arguments = parser.parse_args()
 
     import os
@@ -21,7 +22,7 @@ def main() -> None:
     from torl.weight_transfer import WeightChannel
 
     weights = load_file(arguments.model / "model.safetensors")
-    channel = WeightChannel.listen("127.0.0.1", 2, timeout_seconds=60)
+    channel = WeightChannel.listen("127.0.0.1", 1 + arguments.receivers, timeout_seconds=60)
     meeting = channel.rendezvous
     temporary = arguments.rendezvous.with_suffix(".part")
     temporary.write_text(json.dumps([meeting.host, meeting.port, meeting.world_size, meeting.backend]))

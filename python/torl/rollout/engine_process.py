@@ -9,6 +9,7 @@ unpickled: before the process runs anything else, and nowhere but there. No torc
 import logging
 import os
 import select
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ def _set_up(parent: int, log_path: str, environment: Mapping[str, str | None]) -
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    _tell_torch(environment)
     os.setpgrp()  # Ctrl-C in a terminal is for the controller, which ends its engine in order
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
@@ -50,6 +52,14 @@ def _set_up(parent: int, log_path: str, environment: Mapping[str, str | None]) -
     os.close(log)
     log_to_file(log_path)
     threading.Thread(target=_end_with, args=(parent,), name="torl-parent-watch", daemon=True).start()
+
+
+def _tell_torch(environment: Mapping[str, str | None]) -> None:
+    """Torch reads its variables when it is imported, and vLLM's core process has imported it by now."""
+    if (torch := sys.modules.get("torch")) is not None and (threads := environment.get("OMP_NUM_THREADS")) is not None:
+        torch.set_num_threads(int(threads))
+    if (settings := sys.modules.get("torch._dynamo.config")) is not None and "TORCHDYNAMO_DISABLE" in environment:
+        settings.disable = environment["TORCHDYNAMO_DISABLE"] == "1"  # type: ignore[attr-defined]
 
 
 def _end_with(parent: int) -> None:

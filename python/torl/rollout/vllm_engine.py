@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from torl.weight_transfer import Rendezvous
 
 _WORKER_EXTENSION = "torl.rollout.vllm_worker.WeightReceiver"
+# On a CPU vLLM would put a lone worker into a process of its own (only to bind its threads, which is not done here) and
+# then spin in the core while that works: a third of the start, and up to half of the CPU time of a token.
+_IN_CORE_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 _CPU_BLOCK_SIZE = 32  # the CPU kernels take multiples of 32; a small one keeps short second turns cached
 _CPU_BATCH_TOKENS = 4096
 _LOG_TAIL_BYTES = 4096
@@ -102,7 +105,7 @@ class VllmEngine:
 
     @property
     def processes(self) -> tuple[EngineProcess, ...]:
-        """The engine's processes: its core first, then its workers."""
+        """The engine's processes: its core first, then its workers if they are processes of their own."""
         return self._processes
 
     async def start(self) -> None:
@@ -129,7 +132,7 @@ class VllmEngine:
             raise EngineError(f"the engine did not start: {_first_line(error)}\n{self._log_tail()}") from error
         try:
             llm = self._running()
-            pids = await llm.collective_rpc("torl_process_id")
+            pids = [worker["pid"] for worker in await self.describe_workers()]
             cores = [process.pid for process in llm.engine_core.resources.engine_manager.processes]
             self._processes = tuple(_identify(pid) for pid in dict.fromkeys([*cores, *pids]))
         except BaseException:
@@ -183,6 +186,8 @@ class VllmEngine:
                 "enable_chunked_prefill": False,
                 "max_num_batched_tokens": max(_CPU_BATCH_TOKENS, self._max_model_tokens, config.max_sequences),
             }
+            if config.tensor_parallel == 1:
+                arguments["distributed_executor_backend"] = _IN_CORE_EXECUTOR
         else:
             arguments |= {
                 "gpu_memory_utilization": config.memory_share,
@@ -283,6 +288,11 @@ class VllmEngine:
                 raise self._death() from error
             raise EngineError(f"the engine is not usable: {self._unusable}: {_first_line(error)}") from error
         self._policy_version = policy_version
+
+    async def describe_workers(self) -> list[dict[str, Any]]:
+        """What each worker is: "pid", "threads" (compute threads), "compiles" (whether torch.compile is on)."""
+        workers: list[dict[str, Any]] = await self._running().collective_rpc("torl_describe")
+        return workers
 
     async def sleep(self) -> None:
         """See `Engine.sleep`. Weights wait in CPU memory."""

@@ -18,9 +18,15 @@ class WeightReceiver:
         vllm_config: Any
         model_runner: Any
 
-    def torl_process_id(self) -> int:
-        """This worker's process id."""
-        return os.getpid()
+    def torl_describe(self) -> dict[str, Any]:
+        """See `VllmEngine.describe_workers`."""
+        import torch
+
+        return {
+            "pid": os.getpid(),
+            "threads": torch.get_num_threads(),
+            "compiles": not torch._dynamo.config.disable,
+        }
 
     def torl_receive_weights(self, host: str, port: int, world_size: int, backend: str) -> None:
         """Load the tensors a sender offers at a `Rendezvous` into the live model, by their names in the checkpoint.
