@@ -1,0 +1,74 @@
+"""`python -m torl.sandbox`: what it prints and how it exits."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def sandbox(*arguments: str, stdin: str = "", cache: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ) if cache is None else dict(os.environ, XDG_CACHE_HOME=str(cache))
+    return subprocess.run(
+        [sys.executable, "-m", "torl.sandbox", *arguments],
+        input=stdin, capture_output=True, text=True, timeout=120, check=False, env=environment,
+    )  # fmt: skip
+
+
+def test_a_file_is_run(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text("import sys\nprint('out')\nprint('err', file=sys.stderr)\n")
+    done = sandbox("run", str(file))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "out\n", "err\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "stdout", "last_line"),
+    [
+        ("print('a')\n1 / 0", "a\n", "ZeroDivisionError: division by zero"),
+        ("print('b')\nwhile True: pass", "b\n", "sandbox: timeout"),
+    ],
+)
+def test_a_run_that_fails_exits_with_one(code: str, stdout: str, last_line: str) -> None:
+    done = sandbox("run", "--cpu-seconds", "0.2", "-", stdin=code)
+    assert (done.returncode, done.stdout) == (1, stdout)
+    assert done.stderr.splitlines()[-1].startswith(last_line)
+
+
+def test_seed_is_passed_on() -> None:
+    code = "import random\nprint(random.random())"
+    first, second, third = (sandbox("run", "--seed", seed, "-", stdin=code).stdout for seed in ("1", "2", "1"))
+    assert first == third != second
+
+
+def test_a_missing_file_is_named() -> None:
+    done = sandbox("run", "/nonexistent.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "/nonexistent.py" in done.stderr
+
+
+def test_check_says_what_is_where() -> None:
+    done = sandbox("check")
+    assert done.returncode == 0, done.stderr
+    assert "the sandbox works: " in done.stdout
+    assert "sympy 1.14" in done.stdout
+
+
+def test_clean_removes_the_prepared_guest(tmp_path: Path) -> None:
+    kept = tmp_path / "torl" / "other"
+    kept.mkdir(parents=True)
+    directory = tmp_path / "torl" / "sandbox"
+    directory.mkdir()
+    (directory / "x.module").write_bytes(b"x")
+    done = sandbox("clean", cache=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"removed {directory}\n")
+    assert not directory.exists()
+    assert kept.exists()
+    assert sandbox("clean", cache=tmp_path).returncode == 0
+
+
+def test_a_cache_that_cannot_be_written_is_an_error() -> None:
+    done = sandbox("check", cache=Path("/proc"))
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: cannot make the cache directory /proc/torl/sandbox")
