@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use wasmtime::{Collector, Config, Engine, Instance, InstancePre, Linker, Module, OptLevel, Store};
 
+use crate::calls;
 use crate::driver;
 use crate::error::{Result, SandboxError};
 use crate::files::Archive;
-use crate::host::{self, HostState, Stop};
+use crate::host::{HostState, Stop};
 use crate::limits::{Limits, MEMORY_RESERVATION, Watchdog, thread_cpu_time};
 use crate::module::STACK_POINTER_EXPORT;
 use crate::outcome::{Outcome, Status};
@@ -95,7 +96,7 @@ impl Runner {
         let compiled = unsafe { Module::deserialize_file(&engine, module) }
             .map_err(|error| broken(&format!("load {}", module.display()), error))?;
         let mut linker = Linker::new(&engine);
-        host::link(&mut linker, &compiled).map_err(|error| broken("link the guest", error))?;
+        calls::link(&mut linker, &compiled).map_err(|error| broken("link the guest", error))?;
         let instance = linker
             .instantiate_pre(&compiled)
             .map_err(|error| broken("link the guest", error))?;

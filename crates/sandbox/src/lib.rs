@@ -5,6 +5,7 @@
 //! is data; what the host does wrong is a [`SandboxError`].
 
 mod cache;
+mod calls;
 mod child;
 mod driver;
 mod engine;

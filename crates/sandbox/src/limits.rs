@@ -74,7 +74,7 @@ pub struct Watchdog {
 }
 
 /// The part of the watchdog that host calls see.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Gate {
     shared: Arc<Shared>,
 }
