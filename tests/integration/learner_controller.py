@@ -25,5 +25,5 @@ async def control(model_directory: Path, logs: Path) -> None:
 
 if __name__ == "__main__":
     if is_secondary_rank():
-        sys.exit(serve_rank())
+        serve_rank()
     asyncio.run(control(Path(sys.argv[1]), Path(sys.argv[2])))

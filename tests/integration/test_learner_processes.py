@@ -142,8 +142,9 @@ async def test_a_killed_rank_is_noticed_at_once(model_directory: Path, tmp_path:
 
 
 async def test_a_rank_killed_in_the_middle_of_a_step(model_directory: Path, tmp_path: Path) -> None:
-    learner = await start_learner(model_directory, tmp_path / "logs", ranks=2, zero_stage=3)
-    many = random_samples(600, seed=8)
+    # Hundreds of rows for each rank, each with its collectives: a step of many seconds.
+    learner = await start_learner(model_directory, tmp_path / "logs", ranks=2, zero_stage=3, row_tokens=41)
+    many = random_samples(2000, seed=8)
     step = asyncio.create_task(learner.train_step(many))
     await asyncio.sleep(0.5)
     assert not step.done()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Client, Connection, Listener
-from typing import Any
+from typing import Any, NoReturn
 
 from torl.errors import LearnerError
 
@@ -83,11 +83,11 @@ def accept_ranks(job: TorchrunJob) -> dict[int, Connection]:
     return connections
 
 
-def serve_rank() -> int:
+def serve_rank() -> NoReturn:
     """In a process that torchrun started with rank 1 or more: be a learner rank until the controller ends it.
 
-    Returns the exit status for the process: 0 after an orderly end. Blocks for the whole run; call it in the main
-    thread of a process that has not used torch.distributed.
+    Does not return: the process exits with status 0 after an orderly end and 1 after any other (see
+    `torl.learner.worker.exit_rank`). Call it in the main thread of a process that has not used torch.distributed.
 
     Raises:
         LearnerError: this is no such process, or no controller could be reached.
@@ -100,10 +100,10 @@ def serve_rank() -> int:
         connection = Client((address["host"], address["port"]), authkey=bytes.fromhex(address["key"]))
     except (RuntimeError, OSError, EOFError) as error:
         raise LearnerError(f"rank {job.rank} found no controller: {error}") from error
-    from torl.learner.worker import serve
+    from torl.learner.worker import exit_rank, serve
 
     connection.send(job.rank)
-    return serve(connection, job.rank, job.world_size)
+    exit_rank(serve(connection, job.rank, job.world_size))
 
 
 def _store(job: TorchrunJob) -> Any:

@@ -15,7 +15,7 @@ import time
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -116,11 +116,13 @@ class Rank:
 
     def close(self) -> None:
         """Leave the process group. Nothing else may be called afterwards."""
+        import deepspeed
+
         self._close_channel()
         self.engine.destroy()
         # A rank that leaves while another still reads from it would end that one with an error.
         torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
+        deepspeed.comm.destroy_process_group()  # torch's own leaves DeepSpeed's references to the groups
 
     def _close_channel(self) -> None:
         if self._channel is not None:
@@ -158,7 +160,20 @@ def serve(connection: Connection, rank: int, world_size: int) -> int:
         return 1
 
 
-def main() -> int:
+def exit_rank(status: int) -> NoReturn:
+    """End this process without finalizing the interpreter.
+
+    DeepSpeed keeps references to the process groups (under ZeRO-3 in cycles that are never collected), and as long
+    as one is held gloo's threads run on, whatever has been destroyed. A thread of theirs that lets go of a tensor while
+    the interpreter is being finalized is unwound through C++ frames that do not allow it, and the process aborts:
+    "terminate called without an active exception". What a rank has to leave behind has been left by now.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def main() -> NoReturn:
     """Entry point of a rank that the controller starts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rank", type=int, required=True)
@@ -167,7 +182,7 @@ def main() -> int:
     parser.add_argument("--parent", type=int, required=True, help="process id of the controller")
     arguments = parser.parse_args()
     _die_with_parent(arguments.parent)
-    return serve(Connection(arguments.connection), arguments.rank, arguments.world_size)
+    exit_rank(serve(Connection(arguments.connection), arguments.rank, arguments.world_size))
 
 
 def _die_with_parent(parent: int) -> None:
@@ -200,4 +215,4 @@ def _join_process_group(setup: LearnerSetup, rank: int, world_size: int) -> None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
