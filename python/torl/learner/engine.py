@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torl.config import LearnerConfig, ModelConfig
-from torl.errors import DataError
+from torl.errors import DataError, LearnerError
 from torl.learner.attention import attention_implementation
 from torl.learner.policy import Policy
 
@@ -85,16 +85,19 @@ def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
 
 
 def start_engine(model: ModelConfig, config: LearnerConfig) -> Any:
-    """A DeepSpeed engine that trains the model with torch's AdamW. The process group must exist."""
+    """A DeepSpeed engine that trains the model with AdamW. The process group must exist.
+
+    Raises:
+        DataError: the model cannot be read.
+        LearnerError: DeepSpeed cannot do what `config` asks for.
+    """
     import deepspeed
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     # DeepSpeed 0.19 calls collectives by the names that torch 2.13 has deprecated.
     warnings.filterwarnings("ignore", category=FutureWarning, message=r"`torch\.distributed\..* is deprecated")
     policy = Policy(load_causal_lm(model, config))
-    optimizer = torch.optim.AdamW(
-        policy.parameters(), lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay
-    )
+    optimizer = _adamw(policy, config)
     engine, _, _, _ = deepspeed.initialize(
         model=policy,
         optimizer=optimizer,
@@ -102,6 +105,24 @@ def start_engine(model: ModelConfig, config: LearnerConfig) -> Any:
         dist_init_required=False,
     )
     return engine
+
+
+def _adamw(policy: Policy, config: LearnerConfig) -> torch.optim.Optimizer:
+    """torch's AdamW, but where DeepSpeed can move only the state of its own (which is compiled on first use)."""
+    settings: dict[str, Any] = {
+        "lr": config.learning_rate,
+        "betas": config.betas,
+        "weight_decay": config.weight_decay,
+    }
+    moves = config.offload_while_sampling and torch.cuda.is_available()
+    if moves and config.zero_stage < 2:
+        raise LearnerError("learner.offload_while_sampling needs learner.zero_stage of 2 or 3")
+    if moves and config.zero_stage == 3:
+        from deepspeed.ops.adam import FusedAdam
+
+        fused: torch.optim.Optimizer = FusedAdam(policy.parameters(), adam_w_mode=True, **settings)
+        return fused
+    return torch.optim.AdamW(policy.parameters(), **settings)
 
 
 def learning_rate_at(step: int, total_steps: int, config: LearnerConfig) -> float:
