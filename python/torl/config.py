@@ -127,7 +127,7 @@ class SandboxConfig(Section):
     wall_seconds: PositiveFloat = 60.0
     """Wall-clock deadline behind the CPU limit; its worker is killed and replaced."""
     memory_mib: PositiveInt = 512
-    """Memory of one run, in MiB, the interpreter's own 81 MiB included."""
+    """Memory of one run, in MiB, the interpreter's own 117 MiB included."""
     output_kib: PositiveInt = 1024
     """Bytes of stdout and stderr together that one run may write, in KiB."""
 

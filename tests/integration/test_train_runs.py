@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from cli import ROOT, Command, running
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 DEMO = str(ROOT / "configs" / "demo.toml")
 SMALL = {

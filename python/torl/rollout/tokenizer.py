@@ -16,16 +16,20 @@ _ANCHOR = "\n"
 
 
 def load_tokenizer(model: Path) -> "PreTrainedTokenizerFast":
-    """The fast tokenizer of a model directory; never asks the network.
+    """The fast tokenizer of a model directory, as its `tokenizer.json` describes it; never asks the network.
+
+    `AutoTokenizer` is asked only where there is no such file: for some model types, Qwen2 among them, it takes the
+    vocabulary from the file and puts the splitting rules of that type's published models in place of the file's own.
 
     Raises `DataError` if there is none that can be read.
     """
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     if not model.is_dir():
         raise DataError(f"{model}: no such model directory")
     try:
-        tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(model, local_files_only=True)
+        loader = PreTrainedTokenizerFast if (model / "tokenizer.json").is_file() else AutoTokenizer
+        tokenizer: PreTrainedTokenizerFast = loader.from_pretrained(model, local_files_only=True)
     except Exception as error:
         raise DataError(f"{model}: its tokenizer cannot be read: {str(error).strip().splitlines()[0]}") from error
     return tokenizer

@@ -29,6 +29,7 @@ import sys
 import time
 import typing
 
+import _torl_driver
 import numpy
 import scipy
 import scipy.integrate
@@ -42,8 +43,6 @@ import sympy.geometry
 import sympy.ntheory
 import sympy.solvers
 import sympy.stats
-
-import _torl_driver
 
 SNIPPETS = [
     """
