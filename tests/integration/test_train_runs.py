@@ -13,6 +13,9 @@ import torch
 from cli import ROOT, Command, running
 from transformers import AutoModelForCausalLM
 
+from torl.rollout.tokenizer import load_tokenizer
+
+BASE_MODEL = ROOT / "python" / "torl" / "demo" / "base_model"
 DEMO = str(ROOT / "configs" / "demo.toml")
 SMALL = {
     "run.steps": "2",
@@ -67,13 +70,11 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     assert list((directory / "tensorboard").iterdir())
     exported = directory / "model"
     model = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32)
-    base = AutoModelForCausalLM.from_pretrained(ROOT / "python" / "torl" / "demo" / "base_model", dtype=torch.float32)
+    base = AutoModelForCausalLM.from_pretrained(BASE_MODEL, dtype=torch.float32)
     moved = [not torch.equal(a, b) for a, b in zip(model.parameters(), base.parameters(), strict=True)]
     assert any(moved)
-    assert (
-        AutoTokenizer.from_pretrained(exported).eos_token
-        == AutoTokenizer.from_pretrained(ROOT / "python" / "torl" / "demo" / "base_model").eos_token
-    )
+    text = "Find 12345 squared.\n```python\n"
+    assert load_tokenizer(exported).encode(text) == load_tokenizer(BASE_MODEL).encode(text)
 
 
 def test_a_killed_run_resumes_where_it_was(tmp_path: Path) -> None:

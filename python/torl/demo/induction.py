@@ -5,10 +5,12 @@ before it grows the two heads that copy (Olsson et al. 2022, "In-context learnin
 with them it learns the rest in minutes. Everything stays trainable.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
-from torl.demo.model import Attention, DemoModel
+from torl.demo.model import Attention, DemoModel, Layer
 
 # Rotations by the fastest frequencies tell one position from the next, those by the slow ones hardly turn content.
 FAST_FREQUENCIES, FIRST_SLOW_FREQUENCY = 6, 8
@@ -30,12 +32,11 @@ def install_induction_heads(model: DemoModel, generator: torch.Generator) -> Non
     scale = model.model.embed_tokens.weight.std()
     read, write = (orthonormal_rows(head, width, generator) for _ in range(2))
 
-    first: Attention = model.model.layers[0].self_attn
+    first, second = (cast(Layer, layer).self_attn for layer in list(model.model.layers)[:2])
     _attend_to_previous_position(first, model.shape.rope_base, head)
     first.v_proj.weight[:head] = read
     first.o_proj.weight[:, :head] = write.T * WRITE_SCALE * scale
 
-    second: Attention = model.model.layers[1].self_attn
     slow = _onto_slow_frequencies(head)
     group = model.shape.heads // model.shape.key_value_heads
     for key_head in range(model.shape.key_value_heads):

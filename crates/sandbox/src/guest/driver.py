@@ -31,7 +31,9 @@ HIDDEN_FRAMES = ("/usr/local/lib/", "<frozen ", "<torl ")
 _NO_TEXT = (0).to_bytes(4, "little")
 # Ready-made: writing it takes no memory.
 _BARE_MEMORY_REPORT = (
-    MEMORY + b"".join(len(text).to_bytes(4, "little") + text for text in (b"MemoryError", b"MemoryError")) + _NO_TEXT
+    MEMORY
+    + b"".join(len(text).to_bytes(4, "little") + text for text in (b"MemoryError", b"MemoryError"))
+    + _NO_TEXT
 )
 
 _write = os.write

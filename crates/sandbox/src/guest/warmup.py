@@ -29,7 +29,6 @@ import sys
 import time
 import typing
 
-import _torl_driver
 import numpy
 import scipy
 import scipy.integrate
@@ -43,6 +42,8 @@ import sympy.geometry
 import sympy.ntheory
 import sympy.solvers
 import sympy.stats
+
+import _torl_driver
 
 SNIPPETS = [
     """
