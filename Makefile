@@ -40,7 +40,7 @@ guest: install
 	$(BIN)/python -m torl.sandbox check
 
 install: $(VENV)/installed
-	$(BIN)/maturin develop --release --quiet
+	$(BIN)/maturin develop --release --uv --quiet
 
 $(VENV)/installed: requirements/cpu.txt requirements/dev.txt
 	@# A torch that satisfies the pin (a CPU build, say) is used where the system has one.

@@ -207,9 +207,11 @@ class LearnerConfig(Section):
     """Longest wait for any answer of a rank before the run stops."""
 
     @model_validator(mode="after")
-    def _offload_needs_stage_three(self) -> Self:
+    def _offload_fits_stage(self) -> Self:
         if self.offload_parameters and self.zero_stage != 3:
             raise ValueError("offload_parameters needs zero_stage = 3")
+        if self.offload_while_sampling and self.zero_stage < 2:
+            raise ValueError("offload_while_sampling needs zero_stage = 2 or 3")
         return self
 
 

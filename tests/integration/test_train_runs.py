@@ -46,7 +46,9 @@ def steps_trained(directory: Path) -> list[float]:
 
 def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    with train(directory, learner__ranks="2", learner__zero_stage="2", engine__verify_weights="true") as command:
+    changes = {"learner__ranks": "2", "learner__zero_stage": "2"}
+    changes |= {"engine__data_parallel": "2", "engine__verify_weights": "true"}
+    with train(directory, **changes) as command:
         assert command.wait() == 0, command.output()
         command.assert_nothing_left()
         summary = command.last_json()

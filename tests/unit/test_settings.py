@@ -74,6 +74,10 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[rollout]\ntemperature = 0", "greedy samples"),
         ("[learner]\nschedule = 'konstant'", "learner.schedule"),
         ("[learner]\noffload_parameters = true", "offload_parameters needs zero_stage = 3"),
+        (
+            "[learner]\nzero_stage = 1\noffload_while_sampling = true",
+            "offload_while_sampling needs zero_stage = 2 or 3",
+        ),
         ("[sandbox]\nwall_seconds = 1", "wall_seconds must not be shorter"),
         ("rollout = 3", "rollout"),
         ("[rollout", "not valid TOML"),

@@ -59,7 +59,7 @@ def end_of_text_id(tokenizer: Tokenizer) -> int:
 
 
 def save_tokenizer(tokenizer: Tokenizer, directory: Path) -> None:
-    """Write the two files from which `transformers.AutoTokenizer` loads it without a network."""
+    """Write the two files from which `transformers.PreTrainedTokenizerFast` loads it, without a network."""
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(directory / "tokenizer.json"))
     configuration = {

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torl.config import LearnerConfig, ModelConfig
-from torl.errors import DataError, LearnerError
+from torl.errors import DataError
 from torl.learner.attention import attention_implementation
 from torl.learner.policy import Policy
 
@@ -89,7 +89,6 @@ def start_engine(model: ModelConfig, config: LearnerConfig) -> Any:
 
     Raises:
         DataError: the model cannot be read.
-        LearnerError: DeepSpeed cannot do what `config` asks for.
     """
     import deepspeed
 
@@ -115,8 +114,6 @@ def _adamw(policy: Policy, config: LearnerConfig) -> torch.optim.Optimizer:
         "weight_decay": config.weight_decay,
     }
     moves = config.offload_while_sampling and torch.cuda.is_available()
-    if moves and config.zero_stage < 2:
-        raise LearnerError("learner.offload_while_sampling needs learner.zero_stage of 2 or 3")
     if moves and config.zero_stage == 3:
         from deepspeed.ops.adam import FusedAdam
 

@@ -172,6 +172,7 @@ class VllmEngine:
             "max_model_len": self._max_model_tokens,
             "max_num_seqs": config.max_sequences,
             "tensor_parallel_size": config.tensor_parallel,
+            "data_parallel_size": config.data_parallel,
             "enable_prefix_caching": True,
             "logprobs_mode": "processed_logprobs",  # after temperature, as the trainer computes them
             "max_logprobs": 1,

@@ -45,7 +45,10 @@ class WeightReceiver:
         )
 
         rendezvous = Rendezvous(host, port, world_size, backend)
-        channel = WeightChannel(rendezvous, self.rank + 1, device=self.device)
+        parallel = self.vllm_config.parallel_config
+        # Engines side by side each count their workers from 0; rank 0 of the channel is the sender.
+        rank = 1 + parallel.data_parallel_index * parallel.world_size + self.rank
+        channel = WeightChannel(rendezvous, rank, device=self.device)
         try:
             with set_current_vllm_config(self.vllm_config):
                 model = self.model_runner.get_model()
