@@ -67,7 +67,8 @@ def transformers_logprobs(model: Path, prompt: tuple[int, ...], ids: list[int]) 
     from transformers import Qwen2ForCausalLM
 
     with torch.no_grad():
-        logits = Qwen2ForCausalLM.from_pretrained(model, dtype=torch.float32)(torch.tensor([[*prompt, *ids]])).logits
+        # In double precision, so that the rounding that is left is the engine's own.
+        logits = Qwen2ForCausalLM.from_pretrained(model, dtype=torch.float64)(torch.tensor([[*prompt, *ids]])).logits
     chosen = torch.tensor(ids)[:, None]
     return logits[0, len(prompt) - 1 : -1].log_softmax(-1).gather(1, chosen)[:, 0].numpy()
 
