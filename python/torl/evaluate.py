@@ -187,7 +187,7 @@ async def _evaluate_model(model_path: str, problems: str, config: EvaluateConfig
                 ),
                 player.engine.watch(),
             )
-        console.evaluation(0, name, evaluation.metrics)
+        console.evaluation(None, name, evaluation.metrics)
         if output is not None:
             write_trajectories(output, 0, evaluation.trajectories, evaluation.grades, evaluation_set=name)
     print(json.dumps(evaluation.metrics), flush=True)

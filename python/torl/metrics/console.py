@@ -101,8 +101,8 @@ class Console:
             cells = "  ".join(f"{_cell(metrics.get(name), form):>8}" for _, name, form in _COLUMNS)
             self._rich.print(f"{f'{step}/{steps}':>{width}}  {cells}")
 
-    def evaluation(self, step: int, set_name: str, metrics: Mapping[str, float]) -> None:
-        """Print the line of an evaluation; `metrics` carry their plain names."""
+    def evaluation(self, step: int | None, set_name: str, metrics: Mapping[str, float]) -> None:
+        """Print the line of an evaluation, of no run's step where `step` is None; `metrics` carry their plain names."""
         shown = [
             ("accuracy", names.ACCURACY),
             ("greedy", names.GREEDY_ACCURACY),
@@ -111,7 +111,8 @@ class Console:
         ]
         cells = ", ".join(f"{title} {_cell(metrics[name], '{:.3f}')}" for title, name in shown if name in metrics)
         with self._lock:
-            self._rich.print(f"[cyan]{escape(f'evaluation of {set_name} at step {step}: {cells}')}[/cyan]")
+            when = "" if step is None else f" at step {step}"
+            self._rich.print(f"[cyan]{escape(f'evaluation of {set_name}{when}: {cells}')}[/cyan]")
 
     @contextmanager
     def wait(self, description: str, total: float | None = None) -> Iterator[Wait]:
