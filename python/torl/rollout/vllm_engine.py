@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -321,8 +322,7 @@ class VllmEngine:
         if llm is not None:
             await asyncio.to_thread(llm.shutdown, _SHUTDOWN_SECONDS)
         # vLLM ends its processes; a worker whose core was killed may need another word.
-        for process in self._processes:
-            _kill(process)
+        await asyncio.to_thread(_end, self._processes)
         self._processes = ()
 
     def _running(self) -> Any:
@@ -368,22 +368,33 @@ def _private_environment() -> Iterator[Any]:
 
 
 def _identify(pid: int) -> EngineProcess:
-    return EngineProcess(pid, _start_time(pid) or 0)
+    status = _status(pid)
+    return EngineProcess(pid, 0 if status is None else int(status[19]))
 
 
-def _kill(process: EngineProcess) -> None:
-    if _start_time(process.pid) == process.started:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
+def _end(processes: Sequence[EngineProcess]) -> None:
+    """Kill what is left, and wait until it is gone: a process that holds much memory takes a moment to die."""
+    for process in processes:
+        if _is_alive(process):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + _SHUTDOWN_SECONDS
+    while any(map(_is_alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
-def _start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if there is none."""
+def _is_alive(process: EngineProcess) -> bool:
+    """Whether it runs; one that is dead and not yet reaped does not, and a later one with its id is another."""
+    status = _status(process.pid)
+    return status is not None and status[0] != "Z" and int(status[19]) == process.started
+
+
+def _status(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat from the state on; the twentieth is when the process started. None if it is gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return int(fields[19])
 
 
 def _first_line(error: BaseException) -> str:
