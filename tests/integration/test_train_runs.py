@@ -61,10 +61,12 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     assert Path(summary["report"]).read_text().startswith("<!doctype html>")
     assert steps_trained(directory) == [0, 1]
     rows = metric_rows(directory)
-    # fp32 on both sides: the trainer and the engine hold the same policy at every step.
-    gaps = [row["learner/logprob_gap_max"] for row in rows if "learner/logprob_gap_max" in row]
-    assert gaps
-    assert max(gaps) < 1e-5
+    # fp32 on both sides: trainer and engine hold the same policy at every step. Rounding alone reaches 1e-5 to 7e-5 on
+    # single tokens of this model, whose logits are large; weights that are one step old differ by far more.
+    trained = [row for row in rows if "learner/logprob_gap_max" in row]
+    assert trained
+    assert max(row["learner/logprob_gap_mean"] for row in trained) < 2e-6
+    assert max(row["learner/logprob_gap_max"] for row in trained) < 1e-4
     records = [json.loads(line) for line in (directory / "trajectories" / "step_000001.jsonl").read_text().splitlines()]
     assert len(records) == 24
     versions = {version for record in records for version, _ in record["policy_versions"]}
