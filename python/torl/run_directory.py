@@ -8,11 +8,10 @@ from typing import Any
 
 from torl.config import TrainConfig
 from torl.errors import ConfigError, RecordError
+from torl.metrics.records import CONFIG_FILE, REPORT_FILE
 from torl.settings import dump_config
 
-CONFIG_FILE = "config.toml"
 SUMMARY_FILE = "summary.json"
-REPORT_FILE = "report.html"
 
 
 def open_run_directory(config: TrainConfig) -> Path:

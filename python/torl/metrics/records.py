@@ -23,7 +23,9 @@ import numpy.typing as npt
 from torl.errors import RecordError
 from torl.types import FinishReason, Grade, Outcome, OutcomeStatus, Problem, Prompt, ToolCall, Trajectory, Turn
 
+CONFIG_FILE = "config.toml"
 METRICS_FILE = "metrics.jsonl"
+REPORT_FILE = "report.html"
 TRAJECTORY_DIRECTORY = "trajectories"
 LONGEST_OUTPUT = 16384
 

@@ -9,13 +9,11 @@ from typing import Any, Final
 
 from torl.errors import RecordError
 from torl.metrics import names
-from torl.metrics.records import read_metrics
+from torl.metrics.records import CONFIG_FILE, REPORT_FILE, read_metrics
 from torl.metrics.report_charts import Row, chart_sections, values_of
 from torl.metrics.report_examples import choose_examples, examples_html
 from torl.metrics.report_style import SCRIPT, STYLE
 from torl.metrics.writers import replacing
-
-REPORT_FILE: Final = "report.html"
 
 # Label, metric, format, and whether more is better (None where neither is).
 _TABLE: Final = (
@@ -86,7 +84,7 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
 
 
 def _read_config(run_directory: Path) -> str:
-    path = run_directory / "config.toml"
+    path = run_directory / CONFIG_FILE
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
