@@ -77,14 +77,14 @@ def test_a_prepared_guest_is_used_as_it_is(cache: Path) -> None:
 def test_a_damaged_file_is_never_used(cache: Path, suffix: str, damage: Callable[[bytearray], object]) -> None:
     edit(only(cache, suffix), damage)
     with pytest.raises(SandboxError, match="no prepared guest"):
-        _core.SandboxWorkers(worker_command(), cache, 1)
+        _core.SandboxWorkers(worker_command(), cache, 1, True, 0, 0)
 
 
 @pytest.mark.parametrize("damage", [flip_a_bit, cut, empty])
 def test_a_damaged_check_is_never_believed(cache: Path, damage: Callable[[bytearray], object]) -> None:
     edit(only(cache, ".module.check"), damage)
     with pytest.raises(SandboxError, match="no prepared guest"):
-        _core.SandboxWorkers(worker_command(), cache, 1)
+        _core.SandboxWorkers(worker_command(), cache, 1, True, 0, 0)
 
 
 def test_a_damaged_image_is_rebuilt(cache: Path) -> None:

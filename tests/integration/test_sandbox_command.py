@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-def sandbox(*arguments: str, stdin: str = "", cache: Path | None = None) -> subprocess.CompletedProcess[str]:
+def sandbox(*arguments: str | Path, stdin: str = "", cache: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ) if cache is None else dict(os.environ, XDG_CACHE_HOME=str(cache))
     return subprocess.run(
         [sys.executable, "-m", "torl.sandbox", *arguments],
@@ -42,10 +42,49 @@ def test_seed_is_passed_on() -> None:
     assert first == third != second
 
 
-def test_a_missing_file_is_named() -> None:
-    done = sandbox("run", "/nonexistent.py")
+@pytest.mark.parametrize("arguments", [["/nonexistent.py"], ["-", "--input", "/nonexistent.csv"]])
+def test_a_missing_file_is_named(arguments: list[str]) -> None:
+    done = sandbox("run", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "/nonexistent.py" in done.stderr
+    assert "/nonexistent." in done.stderr
+
+
+def test_standard_input_is_passed_on(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("print(sum(int(input()) for _ in range(2)))\ninput()\n")
+    done = sandbox("run", program, stdin="20\n22\n")
+    assert (done.returncode, done.stdout) == (1, "42\n")
+    assert done.stderr.endswith("EOFError: EOF when reading a line\n")
+    assert sandbox("run", "-", stdin="print(repr(open(0).read()))").stdout == "''\n"
+
+
+def test_files_go_in_and_come_out(tmp_path: Path) -> None:
+    (tmp_path / "data" / "sub").mkdir(parents=True)
+    (tmp_path / "data" / "sub" / "numbers.csv").write_text("1,2\n3,4\n")
+    (tmp_path / "one.txt").write_bytes(b"\xff")
+    program = (
+        "import csv, os\n"
+        "rows = [[int(x) for x in row] for row in csv.reader(open('data/sub/numbers.csv'))]\n"
+        "os.makedirs('out/deep')\n"
+        "open('out/deep/sum.txt', 'w').write(str(sum(map(sum, rows))))\n"
+        "open('one.txt', 'ab').write(b'!')\n"
+        "open('/tmp/scratch', 'w').write('x')\n"
+    )
+    output = tmp_path / "results" / "here"
+    inputs = ["--input", tmp_path / "data", "--input", tmp_path / "one.txt"]
+    done = sandbox("run", "-", *inputs, "--output", output, stdin=program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    found = {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    assert found == {"out/deep/sum.txt": b"10", "one.txt": b"\xff!"}
+    assert (tmp_path / "one.txt").read_bytes() == b"\xff"
+    assert not (tmp_path / "out").exists()
+
+
+def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = sandbox("run", "-", "--output", tmp_path / "file", stdin="open('x', 'w')")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: cannot write what the run left: ")
 
 
 def test_check_says_what_is_where() -> None:
@@ -53,6 +92,7 @@ def test_check_says_what_is_where() -> None:
     assert done.returncode == 0, done.stderr
     assert "the sandbox works: " in done.stdout
     assert "sympy 1.14" in done.stdout
+    assert "around each worker: seccomp, " in done.stdout
 
 
 def test_clean_removes_the_prepared_guest(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sandboxes import GUESTS
 from torl.sandbox import Outcome, OutcomeStatus, SandboxPool
 
 ENDED = {OutcomeStatus.OK, OutcomeStatus.ERROR}
@@ -13,9 +14,10 @@ OUT_OF_MEMORY = {OutcomeStatus.MEMORY, OutcomeStatus.TIMEOUT}
 ANY = set(OutcomeStatus)
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(1, cpu_seconds=0.3, wall_seconds=20, memory_bytes=256 << 20, output_bytes=1 << 20) as pool:
+@pytest.fixture(scope="module", params=GUESTS)
+def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+    limits = {"cpu_seconds": 0.3, "wall_seconds": 20, "memory_bytes": 256 << 20, "output_bytes": 1 << 20}
+    with SandboxPool(1, **limits, **request.param) as pool:
         yield pool
         assert pool.stats()["workers_replaced"] == 0
 
@@ -48,6 +50,13 @@ ENDLESS = {
     "clock": "import time\nwhile time.time() > 0: pass",
     "randomness": "import os\nwhile True: os.urandom(10**6)",
     "reading the library": "while True: open('/usr/local/lib/python315.zip', 'rb').read(10**6)",
+    "writing a file": "x = bytes(10**7)\nwhile True: open('x', 'wb').write(x)",
+    "growing a file": "f = open('x', 'wb')\nwhile True:\n    f.truncate(60 << 20)\n    f.truncate(0)",
+    "many files": "i = 0\nwhile True:\n    i += 1\n    try: open(str(i), 'w')\n    except OSError: pass",
+    "listing many files": "import os\nfor i in range(2000): open(str(i), 'w').close()\nwhile True: os.listdir()",
+    "renaming a deep tree": "import os\nos.makedirs('d' + '/d' * 100)\nwhile True:\n    os.rename('d', 'e')\n    os.rename('e', 'd')",
+    "long paths": "import os\nwhile True: os.path.exists('../work/' * 500)",
+    "renaming while listing": "import os\nopen('a', 'w')\nwhile True:\n    for e in os.scandir(): os.rename(e.name, e.name[:9] + 'x')",
     "writing nothing": "import os\nwhile True: os.write(1, b'')",
     "destructor": "class A:\n    def __del__(self):\n        while True: pass\na = A()\ndel a",
     "destructor at exit": "class A:\n    def __del__(self):\n        while True: pass\na = A()",
@@ -134,15 +143,41 @@ REFUSED = {
     "proc": "open('/proc/self/environ')",
     "dot dot": "open('/usr/local/lib/../../../etc/passwd')",
     "relative": "open('../../../../etc/passwd')",
-    "new file": "open('x.txt', 'w')",
-    "temporary file": "import tempfile\ntempfile.TemporaryFile()",
+    "upwards from the run's directory": "import os\nos.chdir('/work/..')\nopen('../etc/passwd')",
+    "home": "import os\nos.listdir(os.path.expanduser('~'))",
+    "the parent's directory": "import os\nos.listdir('/root')",
+    "shared memory": "open('/dev/shm/x', 'w')",
+    "a device": "open('/dev/mem', 'rb')",
+    "the descriptors' directory": "open('/dev/fd/1000')",
+    "a path with a NUL": "open('/etc/passwd\\0x')",
+    "bytes path": "open(b'/etc/passwd', 'rb')",
+    "path below a file": "open('x', 'w')\nopen('x/../../etc/passwd')",
+    "open directory, upwards": "import os\nos.open('../etc/passwd', 0, dir_fd=3)",
+    "open directory, absolute": "import os\nos.open('/etc/passwd', 0, dir_fd=4)",
+    "directory in the library": "import os\nos.mkdir('/usr/local/lib/x')",
+    "file in the library": "open('/usr/local/lib/x', 'w')",
+    "file beside the library": "open('/usr/x', 'w')",
+    "file among the devices": "open('/dev/x', 'w')",
+    "renaming the library's directory": "import os\nos.rename('/usr', '/work/usr')",
+    "renaming over the library": "import os\nopen('x', 'w')\nos.replace('x', '/usr/local/lib/python315.zip')",
+    "cutting the library": "import os\nos.truncate('/usr/local/lib/python315.zip', 0)",
+    "times of the library": "import os\nos.utime('/usr/local/lib/python315.zip')",
+    "removing the library's directory": "import shutil\nshutil.rmtree('/usr')",
+    "removing the root": "import os\nos.rmdir('/')",
+    "a disk's worth of bytes": "with open('x', 'wb') as f:\n    while True: f.write(bytes(10**7))",
+    "a hole of a disk's size": "import os\nopen('x', 'w')\nos.truncate('x', 1 << 40)",
+    "a write far out": "import os\nos.pwrite(os.open('x', os.O_CREAT | os.O_RDWR), b'x', 1 << 62)",
+    "a million files": "for i in range(10**6): open(str(i), 'w').close()",
+    "a million descriptors": "x = [open('x', 'w') for i in range(10**6)]",
+    "a deep tree": "import os\nfor i in range(1000):\n    os.mkdir('d')\n    os.chdir('d')",
+    "a long name": "open('x' * 256, 'w')",
     "write to the library": "open('/usr/local/lib/python315.zip', 'r+b')",
     "append to the library": "open('/usr/local/lib/python315.zip', 'ab')",
-    "listing": "import os\nos.listdir('/')",
-    "directory": "import os\nos.mkdir('/tmp/x')",
     "removal": "import os\nos.remove('/usr/local/lib/python315.zip')",
-    "renaming": "import os\nos.rename('/usr/local/lib/python315.zip', 'x')",
+    "renaming the library": "import os\nos.rename('/usr/local/lib/python315.zip', 'x')",
     "symbolic link": "import os\nos.symlink('/etc/passwd', 'x')",
+    "hard link": "import os\nos.link('/usr/local/lib/python315.zip', 'x')",
+    "archive with a path upwards": "import tarfile, io\nt = tarfile.open('t', 'w')\nt.addfile(tarfile.TarInfo('../../../../etc/x'), io.BytesIO())\nt.close()\ntarfile.open('t').extractall()\nopen('/etc/passwd')",
     "system": "import os\nos.system('id') and 1/0",
     "popen": "import os\nos.popen('id')",
     "subprocess": "import subprocess\nsubprocess.run(['id'])",
@@ -162,6 +197,7 @@ REFUSED = {
     "alarm": "import signal\nsignal.alarm(1)",
     "descriptor 3": "import os\nos.read(3, 10)",
     "descriptors": "import os\nfor fd in range(5, 1000): os.write(fd, b'x')",
+    "closing the file system": "import os\nos.close(4)",
     "closing the code": "import os\nos.close(1000)",
     "user": "import pwd\npwd.getpwuid(0)",
 }

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from sandboxes import GUESTS
 from torl.sandbox import OutcomeStatus, SandboxPool
 
-INTERPRETER_BYTES = 160 << 20
+INTERPRETER_BYTES = 192 << 20
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(1, cpu_seconds=0.5, wall_seconds=30, memory_bytes=320 << 20) as pool:
+@pytest.fixture(scope="module", params=GUESTS)
+def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+    with SandboxPool(1, cpu_seconds=0.5, wall_seconds=30, memory_bytes=320 << 20, **request.param) as pool:
         yield pool
 
 
@@ -221,7 +222,7 @@ RANDOM = (
 
 
 def test_equal_seeds_give_equal_outcomes() -> None:
-    with SandboxPool(2) as pool:
+    with SandboxPool(2, shared_bytes=0) as pool:
         outcomes = [outcome.stdout for outcome in pool.run_batch([RANDOM] * 6, seed=7)]
         other = pool.run(RANDOM, seed=8).stdout
     assert len(set(outcomes)) == 1

@@ -4,9 +4,11 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sandboxes import GUESTS
 from torl.sandbox import Outcome, SandboxPool
 
 TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "tora_gsm8k_transcripts.jsonl"
@@ -30,10 +32,11 @@ def observed(outcome: Outcome) -> str:
     return (outcome.stdout + (outcome.exception_line or outcome.status)).strip()
 
 
-def test_recorded_outputs_are_reproduced() -> None:
+@pytest.mark.parametrize("guest", GUESTS)
+def test_recorded_outputs_are_reproduced(guest: dict[str, Any]) -> None:
     recorded = list(blocks())
     assert len(recorded) == 1318  # one transcript ends with its code
-    with SandboxPool(cpu_seconds=10) as pool:
+    with SandboxPool(cpu_seconds=10, **guest) as pool:
         outcomes = pool.run_batch([code for _, code, _ in recorded])
     different = [
         (name, output, observed(outcome))

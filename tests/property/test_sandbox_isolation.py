@@ -6,9 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sandboxes import FRESH, GUESTS
 from torl.sandbox import OutcomeStatus, SandboxPool
 
-OUTPUT_BYTES = 1 << 17
+OUTPUT_BYTES = 1 << 18
 DETERMINISTIC = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 # Things that stay, in an interpreter that is used again. Each leaves a trace that an observer below would see.
@@ -22,6 +23,10 @@ MUTATIONS = [
     "import sys; sys.stdout.write('x')",
     "import os; os.environ['LEAK'] = '1'",
     "import os; fd = os.open('/usr/local/lib/python315.zip', os.O_RDONLY)",
+    "open('leak.txt', 'w').write('leak')",
+    "import os; os.makedirs('/tmp/leak/leak'); os.chdir('/tmp/leak'); os.utime('/', (1, 1))",
+    "import os; os.rename('/work', '/elsewhere'); kept = [open('/leak', 'wb', 0).write(bytes(10**6))]",
+    "import sys; sys.stdin.read(3)",
     "import random; random.seed(99)",
     "import random; random.random()",
     "import numpy; numpy.random.seed(99); numpy.set_printoptions(precision=2)",
@@ -54,6 +59,8 @@ OBSERVATIONS = [
     "print(sorted(vars()), sorted(vars(__builtins__))[-5:], len([1, 2]))",
     "import sys; print(sorted(sys.modules), sys.path, sys.getrecursionlimit(), len(vars(sys)))",
     "import os; print(dict(os.environ)); print(os.open('/usr/local/lib/python315.zip', os.O_RDONLY))",
+    "import os; print(os.getcwd(), [*os.walk('/work'), *os.walk('/tmp')], os.listdir('/'), os.stat('/'))",
+    "import sys; print(sys.stdin.read())",
     "import random, numpy; print(random.random(), numpy.random.rand(), numpy.array([1 / 3]), numpy.geterr())",
     "import decimal, math; print(decimal.Decimal(1) / 3, math.pi)",
     "import sympy; print(sorted(vars(sympy.Symbol)), sympy.Symbol('x') * 2)",
@@ -68,16 +75,17 @@ def programs(statements: list[str]) -> st.SearchStrategy[str]:
     return st.lists(st.sampled_from(statements), min_size=1, max_size=4).map("\n".join)
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(1, cpu_seconds=0.2, memory_bytes=256 << 20, output_bytes=OUTPUT_BYTES) as pool:
+@pytest.fixture(scope="module", params=GUESTS)
+def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+    limits = {"cpu_seconds": 0.2, "memory_bytes": 256 << 20, "output_bytes": OUTPUT_BYTES}
+    with SandboxPool(1, **limits, **request.param) as pool:
         yield pool
 
 
 @pytest.fixture(scope="module")
 def untouched() -> Iterator[SandboxPool]:
-    """A pool whose worker has run nothing but the observers."""
-    with SandboxPool(1, cpu_seconds=5, memory_bytes=256 << 20, output_bytes=OUTPUT_BYTES) as pool:
+    """A pool whose guests have run nothing else."""
+    with SandboxPool(1, cpu_seconds=5, memory_bytes=256 << 20, output_bytes=OUTPUT_BYTES, **FRESH) as pool:
         yield pool
 
 
@@ -86,10 +94,10 @@ def untouched() -> Iterator[SandboxPool]:
 def test_the_second_run_is_independent_of_the_first(
     pool: SandboxPool, untouched: SandboxPool, first: str, second: str, seed: int
 ) -> None:
-    expected = untouched.run(second, seed=seed)
+    expected = untouched.run(second, seed=seed, stdin="input")
     assert expected.ok, expected
-    pool.run(first, seed=seed)
-    seen = pool.run(second, seed=seed)
+    pool.run(first, seed=seed, stdin="another", files={"input/x": "y"})
+    seen = pool.run(second, seed=seed, stdin="input")
     if seen.status is not OutcomeStatus.TIMEOUT:  # the one outcome a busy machine may change
         assert (seen.status, seen.stdout, seen.stderr) == (expected.status, expected.stdout, expected.stderr)
         assert seen.peak_memory_bytes == expected.peak_memory_bytes

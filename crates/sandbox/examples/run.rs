@@ -2,10 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::mpsc;
 use std::time::Instant;
 
-use torl_sandbox::{Limits, Pool, Request};
+use torl_sandbox::{Pool, Request, Reuse, Settings};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -22,23 +21,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             true
         },
     )?;
-    let pool = Pool::new(command, prepared, 1)?;
+    let settings = Settings {
+        workers: 1,
+        reuse: Reuse::default(),
+        shared_bytes: 0,
+    };
+    let pool = Pool::new(command, prepared, settings)?;
     for file in files {
         let code = std::fs::read(file)?;
         let mut times = Vec::new();
         let mut last = None;
         for _ in 0..200 {
             let started = Instant::now();
-            let (sender, receiver) = mpsc::channel();
             let request = Request {
                 code: code.clone(),
-                seed: 0,
-                limits: Limits::default(),
+                ..Request::default()
             };
-            pool.submit(request, move |result| {
-                let _ = sender.send(result);
-            });
-            last = Some(receiver.recv()??);
+            last = Some(pool.run(request, || false)?);
             times.push(started.elapsed());
             if started.elapsed().as_secs() > 1 {
                 break;

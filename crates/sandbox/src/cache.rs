@@ -8,7 +8,7 @@ use std::io::{BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::engine::{self, ImageLayout};
 use crate::error::{Result, SandboxError};
@@ -61,6 +61,9 @@ impl Cache {
         let stack_pointer = self.image().verify()?;
         self.module().verify()?;
         self.archive().verify()?;
+        for entry in [self.image(), self.module(), self.archive()] {
+            entry.note_use();
+        }
         let image = self.image().path;
         let layout = ImageLayout {
             bytes: fs::metadata(&image).ok()?.len(),
@@ -110,28 +113,52 @@ impl Cache {
         })
     }
 
-    /// Removes files that a killed builder left half written.
+    /// Removes files that a killed builder left half written, and guests of other versions that nobody uses any more.
+    /// What cannot be removed takes space and harms nothing else.
     fn remove_leftovers(&self) {
         let Ok(entries) = fs::read_dir(&self.root) else {
             return;
         };
-        for entry in entries.flatten() {
-            if entry.file_name().to_string_lossy().contains(PARTIAL) {
-                // One that cannot be removed takes space and harms nothing else.
-                let _ = fs::remove_file(entry.path());
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.to_string_lossy();
+            if name.contains(PARTIAL) {
+                let _ = fs::remove_file(&path);
+            } else if let Some(kept) = name.strip_suffix(CHECK)
+                && is_older(&path, UNUSED)
+            {
+                let _ = fs::remove_file(&path);
+                let _ = fs::remove_file(kept);
             }
         }
     }
 }
 
+/// A guest that was not opened for so long is another version's that is gone.
+const UNUSED: Duration = Duration::from_secs(60 * 24 * 3600);
+
+fn is_older(path: &Path, age: Duration) -> bool {
+    fs::metadata(path)
+        .and_then(|metadata| metadata.modified())
+        .is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed > age))
+}
+
 /// Marks files that are being written.
 const PARTIAL: &str = ".partial-";
+/// Ends the name of a check.
+const CHECK: &str = ".check";
 
 impl Entry {
     fn check_path(&self) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
-        name.push(".check");
+        name.push(CHECK);
         name.into()
+    }
+
+    /// Sets the time of the check to now, where the cache may be written to.
+    fn note_use(&self) {
+        if let Ok(check) = OpenOptions::new().append(true).open(self.check_path()) {
+            let _ = check.set_modified(SystemTime::now());
+        }
     }
 
     /// The number kept with the file, if the file is whole.
@@ -261,6 +288,35 @@ mod tests {
         entry.write(b"", 8).unwrap();
         assert_eq!(entry.verify(), Some(8));
         fs::remove_dir_all(entry.path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn what_nobody_uses_any_more_is_removed_and_the_rest_is_not() {
+        let used = entry("unused");
+        let root = used.path.parent().unwrap();
+        let [old, half] = ["old", "half.partial-1"].map(|name| Entry {
+            path: root.join(name),
+        });
+        for entry in [&used, &old] {
+            entry.write(b"content", 1).unwrap();
+            let check = OpenOptions::new()
+                .append(true)
+                .open(entry.check_path())
+                .unwrap();
+            check.set_modified(SystemTime::now() - 2 * UNUSED).unwrap();
+        }
+        fs::write(&half.path, b"x").unwrap();
+        fs::write(root.join("lock"), b"").unwrap();
+        used.note_use();
+        Cache::new(root).remove_leftovers();
+        assert_eq!((used.verify(), old.verify()), (Some(1), None));
+        let mut left: Vec<_> = fs::read_dir(root)
+            .unwrap()
+            .map(|file| file.unwrap().file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["file", "file.check", "lock"]);
+        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A worker process as its parent sees it.
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -10,9 +10,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::cache::{Cache, Progress};
+use crate::confine::Confinement;
+use crate::engine::{Reuse, Reusing};
 use crate::error::{Result, SandboxError};
 use crate::guest::Prepared;
-use crate::protocol::{Order, Reply, read_frame, write_frame};
+use crate::protocol::{Order, Reply, take_frame, write_frame};
 
 /// How long a worker may take to load the guest on a machine that is very busy.
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -21,6 +23,10 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 pub struct Child {
     process: std::process::Child,
     stream: UnixStream,
+    /// What was received of a frame that is not complete.
+    received: Vec<u8>,
+    /// It has given its last reply.
+    ended: bool,
 }
 
 /// What came of waiting for a reply.
@@ -53,16 +59,26 @@ impl Child {
             .process_group(0)
             .spawn()
             .map_err(cannot)?;
-        Ok(Self { process, stream })
+        Ok(Self {
+            process,
+            stream,
+            received: Vec::new(),
+            ended: false,
+        })
     }
 
-    /// Starts a worker that has the guest loaded.
-    pub fn serving(command: &[OsString], prepared: &Prepared) -> Result<Self> {
+    /// Starts a worker that has the guest loaded; says how its runs get fresh state, and which walls are around it.
+    pub fn serving(
+        command: &[OsString],
+        prepared: &Prepared,
+        reuse: Reuse,
+    ) -> Result<(Self, Reusing, Confinement)> {
         let mut child = Self::spawn(command)?;
         let deadline = Instant::now() + START_DEADLINE;
-        child.send(&Order::Serve(prepared.clone()), deadline);
+        let prepared = prepared.clone();
+        child.send(&Order::Serve { prepared, reuse }.encode(), deadline);
         match child.receive(Some(deadline)) {
-            Received::Reply(Reply::Ready) => Ok(child),
+            Received::Reply(Reply::Ready(reusing, walls)) => Ok((child, reusing, walls)),
             Received::Reply(Reply::Failed(message)) => Err(SandboxError::new(message)),
             Received::Reply(_) => Err(SandboxError::new("a sandbox worker spoke out of turn")),
             Received::TimedOut => Err(SandboxError::new(format!(
@@ -80,33 +96,95 @@ impl Child {
     /// Whether an idle worker still holds its end of the socket. Does not reap a process that ended: its number stays
     /// taken, so that nobody signals a stranger.
     pub fn alive(&self) -> bool {
-        let mut poll = libc::pollfd {
-            fd: self.stream.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid entry.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
+        !self.ended && self.poll(libc::POLLIN, Some(Duration::ZERO)) == Ok(false)
     }
 
-    /// Sends an order. A worker that cannot take it is found out by the `receive` that follows.
-    pub fn send(&mut self, order: &Order, deadline: Instant) {
-        let mut stream = Deadlined {
-            stream: &self.stream,
-            deadline: Some(deadline),
+    /// Whether there is something to receive within `patience`: an answer, or that the worker is gone.
+    pub fn answers_within(&self, patience: Duration) -> bool {
+        self.poll(libc::POLLIN, Some(patience)) == Ok(true)
+    }
+
+    /// Waits until the socket is ready for `events` or closed; `false` when the time is over before.
+    fn poll(&self, events: i16, time: Option<Duration>) -> std::result::Result<bool, ()> {
+        let mut entry = libc::pollfd {
+            fd: self.stream.as_raw_fd(),
+            events,
+            revents: 0,
         };
-        let _ = write_frame(&mut stream, &order.encode());
+        let time = time.map(|time| libc::timespec {
+            tv_sec: time.as_secs() as libc::time_t,
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: one valid entry, and a time that outlives the call.
+        match unsafe { libc::ppoll(&raw mut entry, 1, pointer, std::ptr::null()) } {
+            0 => Ok(false),
+            1 => Ok(true),
+            // A signal, whose handler has run: for the caller it is as if nothing had happened yet.
+            _ => Err(()),
+        }
+    }
+
+    /// Sends an encoded order. A worker that cannot take it is found out by the `receive` that follows.
+    pub fn send(&mut self, order: &[u8], deadline: Instant) {
+        let mut frame = Vec::with_capacity(4 + order.len());
+        if write_frame(&mut frame, order).is_err() {
+            return;
+        }
+        let mut rest = &frame[..];
+        while !rest.is_empty() {
+            // SAFETY: the pointer and the length are those of `rest`.
+            let sent = unsafe {
+                libc::send(
+                    self.stream.as_raw_fd(),
+                    rest.as_ptr().cast(),
+                    rest.len(),
+                    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+                )
+            };
+            if sent >= 0 {
+                rest = &rest[sent as usize..];
+            } else if io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
+                || !self.wait(libc::POLLOUT, Some(deadline))
+            {
+                return;
+            }
+        }
     }
 
     pub fn receive(&mut self, deadline: Option<Instant>) -> Received {
-        let mut stream = Deadlined {
-            stream: &self.stream,
-            deadline,
-        };
-        match read_frame(&mut stream).and_then(|body| Reply::decode(&body)) {
-            Ok(reply) => Received::Reply(reply),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Received::TimedOut,
-            Err(_) => Received::Gone,
+        loop {
+            match take_frame(&mut self.received) {
+                Ok(Some(body)) => {
+                    let Ok(reply) = Reply::decode(&body) else {
+                        return Received::Gone;
+                    };
+                    self.ended = matches!(reply, Reply::Last(_));
+                    return Received::Reply(reply);
+                }
+                Ok(None) => {}
+                Err(_) => return Received::Gone,
+            }
+            if !self.wait(libc::POLLIN, deadline) {
+                return Received::TimedOut;
+            }
+            match read_some(&self.stream, &mut self.received) {
+                Ok(0) => return Received::Gone,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Received::Gone,
+            }
+        }
+    }
+
+    /// Waits until the socket is ready for `events` or closed; `false` when the deadline passes first.
+    fn wait(&self, events: i16, deadline: Option<Instant>) -> bool {
+        loop {
+            let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match self.poll(events, time) {
+                Ok(ready) => return ready,
+                Err(()) => continue,
+            }
         }
     }
 
@@ -128,49 +206,14 @@ impl Drop for Child {
     }
 }
 
-/// A socket on which reading and writing end at a deadline with `TimedOut`, however slowly bytes trickle.
-struct Deadlined<'a> {
-    stream: &'a UnixStream,
-    deadline: Option<Instant>,
-}
-
-impl Deadlined<'_> {
-    fn remaining(&self) -> io::Result<Option<Duration>> {
-        match self.deadline {
-            None => Ok(None),
-            Some(deadline) => deadline
-                .checked_duration_since(Instant::now())
-                .filter(|remaining| !remaining.is_zero())
-                .map(Some)
-                .ok_or_else(|| io::ErrorKind::TimedOut.into()),
-        }
-    }
-}
-
-fn timed_out(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock {
-        io::ErrorKind::TimedOut.into()
-    } else {
-        error
-    }
-}
-
-impl Read for Deadlined<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.remaining()?)?;
-        self.stream.read(buffer).map_err(timed_out)
-    }
-}
-
-impl Write for Deadlined<'_> {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.remaining()?)?;
-        self.stream.write(buffer).map_err(timed_out)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
+/// Appends what the socket holds ready.
+fn read_some(mut stream: &UnixStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    const PIECE: usize = 64 << 10;
+    let start = buffer.len();
+    buffer.resize(start + PIECE, 0);
+    let count = stream.read(&mut buffer[start..]);
+    buffer.truncate(start + *count.as_ref().unwrap_or(&0));
+    count
 }
 
 /// The prepared guest of `cache`, built by a child process from the files in `artifacts` if it is not there yet.
@@ -194,7 +237,7 @@ pub fn prepare(
         artifacts: artifacts.to_path_buf(),
         cache: cache.to_path_buf(),
     };
-    child.send(&order, Instant::now() + START_DEADLINE);
+    child.send(&order.encode(), Instant::now() + START_DEADLINE);
     loop {
         match child.receive(None) {
             Received::Reply(Reply::Progress { stage, fraction }) => {
@@ -204,9 +247,9 @@ pub fn prepare(
                     ));
                 }
             }
-            Received::Reply(Reply::Ready) => break,
+            Received::Reply(Reply::Prepared) => break,
             Received::Reply(Reply::Failed(message)) => return Err(SandboxError::new(message)),
-            Received::Reply(Reply::Done(_)) => {
+            Received::Reply(Reply::Done(_) | Reply::Last(_) | Reply::Ready(..)) => {
                 return Err(SandboxError::new("a sandbox worker spoke out of turn"));
             }
             Received::TimedOut | Received::Gone => {

@@ -1,20 +1,27 @@
-//! The compiler's settings, and one run: a fresh instance over a private copy of the memory image.
+//! The compiler's settings, and one run: a guest whose memory is a private copy of the image, new or put back to it.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wasmtime::{Collector, Config, Engine, Instance, InstancePre, Linker, Module, OptLevel, Store};
+use wasmtime::{
+    Collector, Config, Engine, Instance, InstancePre, Linker, Memory, Module, OptLevel, Store,
+    TypedFunc,
+};
 
 use crate::calls;
 use crate::driver;
 use crate::error::{Result, SandboxError};
 use crate::files::Archive;
 use crate::host::{HostState, Stop};
-use crate::limits::{Limits, MEMORY_RESERVATION, Watchdog, thread_cpu_time};
+use crate::limits::{MEMORY_RESERVATION, Watchdog, thread_cpu_time};
 use crate::module::STACK_POINTER_EXPORT;
-use crate::outcome::{Outcome, Status};
+use crate::outcome::{Exception, Outcome, Status};
+use crate::request::Request;
+use crate::reset::{Image, Tracked, Tracker};
+use crate::session::SessionState;
 
 const WASM_PAGE: u64 = 64 << 10;
 
@@ -63,27 +70,67 @@ pub struct ImageLayout {
     pub stack_pointer: u32,
 }
 
-/// One run to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
-    pub code: Vec<u8>,
-    pub seed: u64,
-    pub limits: Limits,
-}
-
 /// Runs code on the thread that made it.
 pub struct Runner {
     engine: Engine,
     instance: InstancePre<HostState>,
-    image: Option<(File, ImageLayout)>,
+    image: Option<LoadedImage>,
     archive: Archive,
     watchdog: Watchdog,
+    kept: Option<Kept>,
+}
+
+/// The memory image every guest starts from.
+struct LoadedImage {
+    file: File,
+    layout: ImageLayout,
+    /// For comparison.
+    image: Image,
+}
+
+/// Whether a guest is kept and put back to the image after each run, where the system allows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reuse {
+    pub enabled: bool,
+    /// After so many runs the whole memory is compared with the image, as a check of the check (0: never).
+    pub verify_every: u64,
+}
+
+impl Default for Reuse {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            verify_every: 20_000,
+        }
+    }
+}
+
+/// Whether a guest is kept, or why not: every run has a new one then.
+pub type Reusing = std::result::Result<(), String>;
+
+/// The guest that is kept from one run to the next.
+struct Kept {
+    tracker: Tracker,
+    guest: Option<(Guest, Tracked)>,
+    /// Whether the guest has run since it was last equal to the image.
+    used: bool,
+    verification: Verification,
+}
+
+/// Compares the whole memory with the image after every so many runs.
+struct Verification {
+    /// 0: never.
+    every: u64,
+    runs: u64,
 }
 
 /// An instance and the store it lives in.
 pub struct Guest {
     pub store: Store<HostState>,
-    pub instance: Instance,
+    pub memory: Memory,
+    instance: Instance,
+    allocate: TypedFunc<i32, i32>,
+    turn: TypedFunc<(i32, i32), i32>,
 }
 
 impl Runner {
@@ -102,9 +149,14 @@ impl Runner {
             .map_err(|error| broken("link the guest", error))?;
         let image = image
             .map(|(path, layout)| {
-                File::open(path)
-                    .map(|file| (file, layout))
-                    .map_err(|error| SandboxError::file("open", path, &error))
+                let file =
+                    File::open(path).map_err(|error| SandboxError::file("open", path, &error))?;
+                let image = Image::map(&file, layout.bytes as usize)?;
+                Ok(LoadedImage {
+                    file,
+                    layout,
+                    image,
+                })
             })
             .transpose()?;
         Ok(Self {
@@ -113,20 +165,38 @@ impl Runner {
             image,
             archive: Archive::open(archive)?,
             watchdog,
+            kept: None,
         })
+    }
+
+    /// What is told of a run that cannot be ended from outside, right before this process ends.
+    pub fn set_last_resort(&mut self, report: impl Fn(Outcome) + Send + 'static) {
+        self.watchdog.set_last_resort(report);
+    }
+
+    /// From now on keeps a guest from run to run and puts its memory back to the image, if the system allows it.
+    pub fn keep_guest(&mut self, verify_every: u64) -> Reusing {
+        let tracker = Tracker::open().map_err(|error| error.to_string())?;
+        self.kept = Some(Kept {
+            tracker,
+            guest: None,
+            used: false,
+            verification: Verification {
+                every: verify_every,
+                runs: 0,
+            },
+        });
+        Ok(())
+    }
+
+    /// The host's side of a run that is about to start.
+    fn host_state(&self, request: &Request) -> Result<HostState> {
+        HostState::new(self.watchdog.gate(), self.archive.clone(), request)
     }
 
     /// A new guest, its memory a private copy-on-write mapping of the image.
     pub fn instantiate(&self, request: &Request) -> Result<Guest> {
-        let state = HostState::new(
-            self.watchdog.gate(),
-            self.archive.clone(),
-            driver::input(request.seed, &request.code),
-            request.seed,
-            request.limits.memory_bytes,
-            request.limits.output_bytes,
-        );
-        let mut store = Store::new(&self.engine, state);
+        let mut store = Store::new(&self.engine, self.host_state(request)?);
         let instance = self
             .instance
             .instantiate(&mut store)
@@ -134,7 +204,7 @@ impl Runner {
         let memory = instance
             .get_memory(&mut store, "memory")
             .ok_or_else(|| broken("use the guest", "it exports no memory"))?;
-        if let Some((file, layout)) = &self.image {
+        if let Some(LoadedImage { file, layout, .. }) = &self.image {
             let missing = layout.bytes.saturating_sub(memory.data_size(&store) as u64);
             memory
                 .grow(&mut store, missing / WASM_PAGE)
@@ -142,43 +212,211 @@ impl Runner {
             map_image(memory.data_ptr(&store), file, layout.bytes)?;
         }
         store.data_mut().memory = Some(memory);
-        if let Some((_, layout)) = &self.image {
-            let stack_pointer = stack_pointer(&instance, &mut store)?;
-            if stack_pointer != layout.stack_pointer {
-                return Err(broken(
-                    "use the memory image",
-                    format!(
-                        "its stack pointer is {}, the module's {stack_pointer}",
-                        layout.stack_pointer
-                    ),
-                ));
-            }
-        }
         // Only now: the image itself may be larger than the limit of the run, which then may not grow at all.
         store.limiter(|state| state);
-        Ok(Guest { store, instance })
+        let unusable = |error| broken("use the guest", error);
+        let allocate = instance
+            .get_typed_func(&mut store, "host_alloc")
+            .map_err(unusable)?;
+        let turn = instance
+            .get_typed_func(&mut store, "turn")
+            .map_err(unusable)?;
+        let mut guest = Guest {
+            store,
+            memory,
+            instance,
+            allocate,
+            turn,
+        };
+        self.check_stack_pointer(&mut guest)?;
+        Ok(guest)
+    }
+
+    /// Gives a guest that has run a new host's side, and nothing else.
+    pub fn renew(&self, guest: &mut Guest, request: &Request) -> Result<()> {
+        *guest.store.data_mut() = self.host_state(request)?;
+        guest.store.data_mut().memory = Some(guest.memory);
+        Ok(())
+    }
+
+    /// Writes all of a new guest's memory, which is grown to its size.
+    pub fn fill(&self, guest: &mut Guest, memory: &[u8]) -> Result<()> {
+        let missing = memory
+            .len()
+            .saturating_sub(guest.memory.data_size(&guest.store)) as u64;
+        guest
+            .memory
+            .grow(&mut guest.store, missing / WASM_PAGE)
+            .and_then(|_| Ok(guest.memory.write(&mut guest.store, 0, memory)?))
+            .map_err(|error| broken("fill the guest's memory", error))
+    }
+
+    /// A guest equal to the image: the one that is kept, or a new one.
+    fn guest(&mut self, request: &Request) -> Result<(Guest, Option<Tracked>)> {
+        self.restore()?;
+        if let Some((mut guest, tracked)) = self.kept.as_mut().and_then(|kept| kept.guest.take()) {
+            self.renew(&mut guest, request)?;
+            return Ok((guest, Some(tracked)));
+        }
+        let guest = self.instantiate(request)?;
+        let base = guest.memory.data_ptr(&guest.store);
+        let tracked = match (&self.kept, &self.image) {
+            (Some(kept), Some(image)) => Some(Tracked::start(&kept.tracker, base, &image.image)?),
+            _ => None,
+        };
+        Ok((guest, tracked))
     }
 
     /// Runs `request` from start to end. An error means that the host is broken, never that the code is.
-    pub fn run(&self, request: &Request) -> Result<Outcome> {
+    pub fn run(&mut self, request: &Request) -> Result<Outcome> {
         let started = Instant::now();
         let cpu_started = thread_cpu_time();
-        let mut guest = self.instantiate(request)?;
+        let (mut guest, mut tracked) = self.guest(request)?;
+        if let Some(session) = &request.session
+            && let Err(exception) = resume(&mut guest, session, request)?
+        {
+            self.keep(guest, tracked);
+            let mut outcome = Outcome::without_guest(Status::Error, started.elapsed());
+            outcome.stderr = exception.traceback.clone().into_bytes();
+            outcome.exception = Some(exception);
+            return Ok(outcome);
+        }
         let call = guest.prepare(driver::RUN)?;
-        let memory = guest.store.data().memory.expect("set by instantiate");
-        let armament = self
-            .watchdog
-            .arm(&request.limits, memory.data_ptr(&guest.store));
+        let armament = self.watchdog.arm(
+            &request.limits,
+            guest.memory.data_ptr(&guest.store),
+            guest.memory.data_size(&guest.store) as u64,
+            Arc::clone(&guest.store.data().output),
+        );
         let result = call(&mut guest.store);
-        let expired = armament.expired();
-        drop(armament);
-        let peak_memory_bytes = memory.data_size(&guest.store) as u64;
-        let state = guest.store.into_data();
-        let mut outcome = conclude(result, state, expired);
-        outcome.peak_memory_bytes = peak_memory_bytes;
+        let expired = armament.end();
+        let ended_well = result.is_ok() && !expired;
+        let mut outcome = conclude(result, guest.store.data_mut(), expired);
+        outcome.peak_memory_bytes = guest.memory.data_size(&guest.store) as u64;
         outcome.cpu_time = thread_cpu_time().saturating_sub(cpu_started);
+        if ended_well {
+            if request.session.is_some() {
+                outcome.session = Some(self.state_after(&mut guest, tracked.as_mut())?.into());
+            }
+            self.keep(guest, tracked);
+        }
         outcome.wall_time = started.elapsed();
         Ok(outcome)
+    }
+
+    /// Keeps a guest for the next run. One that trapped must not come here: its state outside of the linear memory is
+    /// unknown.
+    fn keep(&mut self, guest: Guest, tracked: Option<Tracked>) {
+        let size = guest.memory.data_size(&guest.store) as u64;
+        if let (Some(tracked), Some(kept), Some(image)) = (tracked, &mut self.kept, &self.image)
+            // A memory that grew does not shrink.
+            && size == image.layout.bytes
+        {
+            kept.guest = Some((guest, tracked));
+            kept.used = true;
+        }
+    }
+
+    /// What the next run of a session goes on from.
+    fn state_after(
+        &self,
+        guest: &mut Guest,
+        tracked: Option<&mut Tracked>,
+    ) -> Result<SessionState> {
+        let image = self
+            .image
+            .as_ref()
+            .map(|image| image.image.bytes())
+            .ok_or_else(|| broken("keep a session", "there is no memory image"))?;
+        let written = match (tracked, &self.kept) {
+            (Some(tracked), Some(kept)) => tracked.written(&kept.tracker, image.len())?,
+            // Nobody kept count: compare all of it.
+            _ => std::iter::once(0..image.len()).collect(),
+        };
+        let (memory, host) = guest.memory.data_and_store_mut(&mut guest.store);
+        Ok(SessionState::capture(memory, image, &written, host.save()))
+    }
+
+    /// Puts the kept guest back to the image, if it has run. Takes its time where nobody waits for it: call it when the
+    /// outcome has been delivered.
+    ///
+    /// # Errors
+    /// Something of a run could be left in the guest: this process must not run another.
+    pub fn restore(&mut self) -> Result<()> {
+        let Some(kept) = self.kept.as_mut().filter(|kept| kept.used) else {
+            return Ok(());
+        };
+        kept.used = false;
+        let (Some((mut guest, mut tracked)), Some(image)) = (kept.guest.take(), &self.image) else {
+            return Ok(());
+        };
+        let memory = guest.memory.data_mut(&mut guest.store);
+        tracked.restore(&kept.tracker, memory, image.image.bytes())?;
+        if kept.verification.is_due() && memory != image.image.bytes() {
+            return Err(broken(
+                "trust the kept guest",
+                "its memory differs from the image after it was put back",
+            ));
+        }
+        self.check_stack_pointer(&mut guest)?;
+        if let Some(kept) = &mut self.kept {
+            kept.guest = Some((guest, tracked));
+        }
+        Ok(())
+    }
+
+    /// Between calls the stack pointer is where it was when the image was made.
+    fn check_stack_pointer(&self, guest: &mut Guest) -> Result<()> {
+        let Some(LoadedImage { layout, .. }) = &self.image else {
+            return Ok(());
+        };
+        let found = guest.stack_pointer()?;
+        if found == layout.stack_pointer {
+            return Ok(());
+        }
+        let expected = layout.stack_pointer;
+        Err(broken(
+            "trust the guest",
+            format!("its stack pointer is {found}, not {expected}"),
+        ))
+    }
+}
+
+/// Takes a guest that is equal to the image to where a session was. The inner error is the session's own doing: there is
+/// no place any more for the files of the request.
+fn resume(
+    guest: &mut Guest,
+    session: &SessionState,
+    request: &Request,
+) -> Result<std::result::Result<(), Exception>> {
+    if !session.is_begun() {
+        return Ok(Ok(()));
+    }
+    let missing = session
+        .memory_bytes
+        .saturating_sub(guest.memory.data_size(&guest.store) as u64);
+    guest
+        .memory
+        .grow(&mut guest.store, missing / WASM_PAGE)
+        .map_err(|error| broken("go on with a session", error))?;
+    let (memory, host) = guest.memory.data_and_store_mut(&mut guest.store);
+    session.apply(memory)?;
+    host.load(&session.host, request)?;
+    Ok(host.put_files(request).map_err(|path| {
+        let line =
+            format!("OSError: the file {path:?} cannot be put into the directory of the session");
+        Exception {
+            type_name: "OSError".into(),
+            traceback: format!("{line}\n"),
+            line,
+        }
+    }))
+}
+
+impl Verification {
+    fn is_due(&mut self) -> bool {
+        self.runs += 1;
+        self.every != 0 && self.runs.is_multiple_of(self.every)
     }
 }
 
@@ -189,38 +427,27 @@ impl Guest {
         &mut self,
         source: &str,
     ) -> Result<impl FnOnce(&mut Store<HostState>) -> wasmtime::Result<i32> + use<>> {
-        let store = &mut self.store;
-        let unusable = |error| broken("call the guest", error);
-        let allocate = self
-            .instance
-            .get_typed_func::<i32, i32>(&mut *store, "host_alloc")
-            .map_err(unusable)?;
-        let turn = self
-            .instance
-            .get_typed_func::<(i32, i32), i32>(&mut *store, "turn")
-            .map_err(unusable)?;
         let length = i32::try_from(source.len())
             .map_err(|_| broken("call the guest", "the source is too long"))?;
-        let address = allocate.call(&mut *store, length).map_err(unusable)?;
-        let memory = store.data().memory.expect("set by instantiate");
-        memory
-            .write(&mut *store, address as u32 as usize, source.as_bytes())
+        let address = self
+            .allocate
+            .call(&mut self.store, length)
+            .map_err(|error| broken("call the guest", error))?;
+        self.memory
+            .write(&mut self.store, address as u32 as usize, source.as_bytes())
             .map_err(|error| broken("write to the guest", error))?;
+        let turn = self.turn.clone();
         Ok(move |store: &mut Store<HostState>| turn.call(store, (address, length)))
     }
 
+    /// The stack pointer, which between calls is where it was at the start.
     pub fn stack_pointer(&mut self) -> Result<u32> {
-        stack_pointer(&self.instance, &mut self.store)
+        self.instance
+            .get_global(&mut self.store, STACK_POINTER_EXPORT)
+            .and_then(|global| global.get(&mut self.store).i32())
+            .map(|value| value as u32)
+            .ok_or_else(|| broken("use the guest", "it exports no stack pointer"))
     }
-}
-
-/// The stack pointer, which between calls is where it was at the start.
-fn stack_pointer(instance: &Instance, store: &mut Store<HostState>) -> Result<u32> {
-    instance
-        .get_global(&mut *store, STACK_POINTER_EXPORT)
-        .and_then(|global| global.get(&mut *store).i32())
-        .map(|value| value as u32)
-        .ok_or_else(|| broken("use the guest", "it exports no stack pointer"))
 }
 
 /// Maps the image over the start of the guest's memory, copy-on-write.
@@ -248,9 +475,11 @@ fn map_image(base: *mut u8, file: &File, bytes: u64) -> Result<()> {
 }
 
 /// Reads from what a run left behind how it ended.
-fn conclude(result: wasmtime::Result<i32>, state: HostState, expired: bool) -> Outcome {
+fn conclude(result: wasmtime::Result<i32>, state: &mut HostState, expired: bool) -> Outcome {
     let exception = driver::exception(&state.report);
     let status = match &result {
+        // It came to its end as its time did: its memory may be out of reach.
+        Ok(_) if expired => Status::Timeout,
         Ok(_) => driver::status(&state.report),
         Err(error) => match error.downcast_ref::<Stop>() {
             Some(Stop::Expired) => Status::Timeout,
@@ -259,14 +488,20 @@ fn conclude(result: wasmtime::Result<i32>, state: HostState, expired: bool) -> O
             Some(Stop::Exit(_)) => Status::Error,
             // The fault by which the watchdog ends a run is the only trap of a run whose time is over.
             None if expired => Status::Timeout,
+            // The interpreter is not proof against a refusal everywhere: it aborts, or follows a null pointer.
+            None if state.memory_refused => Status::Memory,
             None => Status::Crash,
         },
     };
+    let mut output = state.output();
     Outcome {
         status,
-        stdout: state.stdout,
-        stderr: state.stderr,
+        value: driver::value(&state.report),
+        files: state.changed_files(),
+        stdout: std::mem::take(&mut output.stdout),
+        stderr: std::mem::take(&mut output.stderr),
         exception,
+        session: None,
         cpu_time: Duration::ZERO,
         wall_time: Duration::ZERO,
         peak_memory_bytes: 0,

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::driver;
-use crate::engine::{ImageLayout, Request, Runner};
+use crate::engine::{Guest, ImageLayout, Runner};
 use crate::error::{Result, SandboxError};
 use crate::limits::Limits;
 use crate::module::SplitModule;
+use crate::request::Request;
 
 const MODULE_FILE: &str = "python-snapshot.wasm";
 const MODULE_SHA256: &str = "879bdb628a1a799dc3a6d1a645fee0f88944bf4cdf5e1628e0e1d2b4b33d28d3";
@@ -19,9 +20,10 @@ const ARCHIVE_FILE: &str = "python-stdlib.zip";
 const ARCHIVE_SHA256: &str = "a7b8f7cbd4799ac8c81223cbc47f8cea503adac934a04826778b66e5a5e9b847";
 
 const WARM_UP: &str = include_str!("guest/warmup.py");
+const CONDITIONING: &str = include_str!("guest/conditioning.py");
 
 /// Bump when anything about the prepared form changes that the other parts of the key do not show.
-const FORMAT: &str = "1";
+const FORMAT: &str = "2";
 
 /// The files of the guest as published.
 pub struct Artifacts {
@@ -83,6 +85,7 @@ pub fn image_key() -> String {
         &module_key(),
         &archive_key(),
         WARM_UP,
+        CONDITIONING,
         driver::SOURCE,
         &recursion,
     ])
@@ -147,45 +150,109 @@ pub fn warm_up(
     split: &SplitModule<'_>,
 ) -> Result<(Vec<u8>, ImageLayout)> {
     let runner = Runner::new(compiled, None, archive)?;
-    let limits = Limits {
-        memory_bytes: 4 << 30,
-        output_bytes: 16 << 20,
-        ..Limits::default()
-    };
-    let request = Request {
-        code: Vec::new(),
-        seed: 0,
-        limits,
-    };
-    let mut guest = runner.instantiate(&request)?;
-    let memory = guest.store.data().memory.expect("set by instantiate");
+    let mut guest = runner.instantiate(&rehearsal(b""))?;
     for (address, bytes) in &split.segments {
-        memory
+        guest
+            .memory
             .write(&mut guest.store, *address, bytes)
             .map_err(|error| {
                 SandboxError::new(format!("the guest's data does not fit: {error}"))
             })?;
     }
-    let at_rest = guest.stack_pointer()?;
+    let stack_pointer = guest.stack_pointer()?;
     evaluate(&mut guest, &install("_torl_driver", driver::SOURCE))?;
+    evaluate(&mut guest, "import _torl_driver; _torl_driver.set_up()")?;
+    evaluate(&mut guest, &install("_torl_warmup", WARM_UP))?;
+    evaluate(&mut guest, &install("_torl_conditioning", CONDITIONING))?;
+    let mut memory = at_rest(&mut guest, stack_pointer)?;
     evaluate(
         &mut guest,
-        "import _torl_driver; _torl_driver.open_standard_streams()",
+        "import _torl_conditioning; _torl_conditioning.report_lasting_objects()",
     )?;
-    evaluate(&mut guest, &install("_torl_warmup", WARM_UP))?;
-    let stack_pointer = guest.stack_pointer()?;
-    if stack_pointer != at_rest {
-        return Err(SandboxError::new(format!(
-            "the guest's stack pointer moved during the warm-up, from {at_rest} to {stack_pointer}"
-        )));
+    make_immortal(&mut memory, &guest.store.data().report)?;
+    // The search for the objects has left its traces in that guest: go on with another.
+    drop(guest);
+    let mut guest = runner.instantiate(&rehearsal(b""))?;
+    runner.fill(&mut guest, &memory)?;
+    evaluate(
+        &mut guest,
+        "import _torl_conditioning; _torl_conditioning.replace_next_run()",
+    )?;
+    evaluate(&mut guest, TURNS_ARE_RUNS)?;
+    evaluate(&mut guest, driver::RUN)?;
+    for _ in 0..REHEARSALS {
+        runner.renew(&mut guest, &rehearsal(b"print(1 + 1)\n"))?;
+        evaluate(&mut guest, driver::RUN)?;
     }
-    let mut memory = memory.data(&guest.store).to_vec();
+    let mut memory = at_rest(&mut guest, stack_pointer)?;
     allow_deep_recursion(&mut memory, stack_pointer)?;
     let layout = ImageLayout {
         bytes: memory.len() as u64,
         stack_pointer,
     };
     Ok((memory, layout))
+}
+
+/// The guest's own way to run the text of a turn parses and compiles it, which takes longer than a short run: from now
+/// on a turn runs the driver, whatever its text.
+const TURNS_ARE_RUNS: &str = "
+import _reactor, _torl_driver
+_reactor._run_turn = lambda text, name: _torl_driver.run()
+";
+
+/// Runs after the conditioning, in which memory takes the shape that the next run finds.
+const REHEARSALS: usize = 3;
+
+fn rehearsal(code: &[u8]) -> Request {
+    Request {
+        code: code.to_vec(),
+        limits: Limits {
+            memory_bytes: 4 << 30,
+            output_bytes: 16 << 20,
+            ..Limits::default()
+        },
+        ..Request::default()
+    }
+}
+
+/// A copy of the guest's memory between two calls.
+fn at_rest(guest: &mut Guest, expected: u32) -> Result<Vec<u8>> {
+    let stack_pointer = guest.stack_pointer()?;
+    if stack_pointer != expected {
+        return Err(SandboxError::new(format!(
+            "the guest's stack pointer moved during the warm-up, from {expected} to {stack_pointer}"
+        )));
+    }
+    Ok(guest.memory.data(&guest.store).to_vec())
+}
+
+/// The reference count at which the interpreter leaves an object alone for ever, on 32 bits.
+const IMMORTAL: u32 = 5 << 28;
+/// More references than this no object of the warmed-up guest has.
+const MOST_REFERENCES: u32 = 1 << 24;
+
+/// Gives the objects at `addresses` (four bytes each) reference counts that are never changed again.
+///
+/// A few of them were made by the search itself and are not in `memory`, where their places are free. A free block starts
+/// with a pointer or zero, which no reference count is: pointers are larger, because the stack lies below all else.
+fn make_immortal(memory: &mut [u8], addresses: &[u8]) -> Result<()> {
+    let mut strangers = 0;
+    for address in addresses.chunks_exact(4) {
+        let address = u32::from_le_bytes(address.try_into().expect("four bytes")) as usize;
+        let count = memory.get_mut(address..address + 4).unwrap_or_default();
+        match <[u8; 4]>::try_from(&*count).map(u32::from_le_bytes) {
+            Ok(1..=MOST_REFERENCES) => count.copy_from_slice(&IMMORTAL.to_le_bytes()),
+            Ok(IMMORTAL..) => {}
+            _ => strangers += 1,
+        }
+    }
+    let objects = addresses.len() / 4;
+    if objects < 100_000 || strangers > 200 {
+        return Err(SandboxError::new(format!(
+            "the search for the guest's objects named {objects}, of which {strangers} do not exist"
+        )));
+    }
+    Ok(())
 }
 
 /// How far C code of the interpreter may recurse, in bytes of the guest's stack in linear memory.
@@ -246,13 +313,13 @@ fn python_literal(text: &str) -> String {
     literal
 }
 
-fn evaluate(guest: &mut crate::engine::Guest, source: &str) -> Result<()> {
+fn evaluate(guest: &mut Guest, source: &str) -> Result<()> {
     let result = guest.prepare(source)?(&mut guest.store);
     match result {
         Ok(0) => Ok(()),
         other => Err(SandboxError::new(format!(
             "the guest's warm-up failed ({other:?}): {}",
-            String::from_utf8_lossy(&guest.store.data().stderr)
+            String::from_utf8_lossy(&guest.store.data().output().stderr)
         ))),
     }
 }

@@ -1,14 +1,21 @@
 //! What the host keeps for a run, and how a call reaches the guest's memory. With `calls` beside it this is the whole
 //! surface between untrusted code and the host.
 //!
-//! There is a virtual clock, a seeded random stream, standard input that is at its end, standard output and error
-//! that are kept up to a limit, one read-only file (the standard library), and nothing else: every other call of
-//! WASI answers `ENOSYS`.
+//! There is a virtual clock, a seeded random stream, standard input with the text of the request, standard output and
+//! error that are kept up to a limit, a file system in memory, and nothing else: every other call of WASI answers
+//! `ENOSYS`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wasmtime::{Caller, Memory, ResourceLimiter};
 
-use crate::files::{Archive, Files};
+use crate::driver;
+use crate::errno::{self, Checked};
+use crate::error::{Result as HostResult, SandboxError};
+use crate::files::{Archive, FileSystem, Target, Tree};
 use crate::limits::Gate;
+use crate::request::Request;
+use crate::wire::{Reader, Writer};
 
 /// Files the driver uses besides the standard three: the run's code to read, its report to write.
 pub const CODE_DESCRIPTOR: i32 = 1000;
@@ -23,18 +30,11 @@ pub const MONOTONIC_START: u64 = 1_000_000_000_000;
 /// How far each reading moves the clock, so that code waiting for time to pass comes to its end.
 pub const CLOCK_TICK: u64 = 1_000;
 
-/// `errno` values of `wasi_snapshot_preview1`.
-pub mod errno {
-    pub const SUCCESS: i32 = 0;
-    pub const BADF: i32 = 8;
-    pub const FAULT: i32 = 21;
-    pub const INVAL: i32 = 28;
-    pub const ISDIR: i32 = 31;
-    pub const NOENT: i32 = 44;
-    pub const NOSYS: i32 = 52;
-    pub const ROFS: i32 = 69;
-    pub const SPIPE: i32 = 70;
-}
+/// Far beyond any date the guest can show, and far from overflow: waiting moves the clock no further.
+pub const LATEST: u64 = 1 << 62;
+
+/// How many bytes a host call moves before it looks whether the run's time is over.
+pub const PIECE: usize = 1 << 20;
 
 /// Why a host call ended the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,48 +55,150 @@ impl std::fmt::Display for Stop {
 
 impl std::error::Error for Stop {}
 
+/// What a run has written.
+#[derive(Debug, Default)]
+pub struct Output {
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+impl Output {
+    pub fn len(&self) -> usize {
+        self.stdout.len() + self.stderr.len()
+    }
+}
+
 /// All the host keeps for one run, and drops after it.
 pub struct HostState {
     pub memory: Option<Memory>,
-    pub stdout: Vec<u8>,
-    pub stderr: Vec<u8>,
+    /// Shared with the watchdog, which may have to answer for the run.
+    pub output: Arc<Mutex<Output>>,
     pub report: Vec<u8>,
     /// Whether the guest asked for more memory than its limit.
     pub memory_refused: bool,
     gate: Gate,
-    pub files: Files,
-    code: Vec<u8>,
-    code_read: usize,
+    pub files: FileSystem,
+    /// The files as they were before the run, if the outcome shall hold what changed.
+    files_before: Option<Tree>,
+    stdin: Unread,
+    code: Unread,
     pub clock: u64,
     random: u64,
     memory_limit: usize,
     output_limit: usize,
 }
 
+/// Bytes to be read once, from the start to the end.
+struct Unread {
+    bytes: Vec<u8>,
+    position: usize,
+}
+
+impl Unread {
+    fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, position: 0 }
+    }
+
+    fn read(&mut self, target: &mut [u8]) -> usize {
+        let rest = &self.bytes[self.position..];
+        let count = rest.len().min(target.len());
+        target[..count].copy_from_slice(&rest[..count]);
+        self.position += count;
+        count
+    }
+}
+
 impl HostState {
-    pub fn new(
-        gate: Gate,
-        archive: Archive,
-        code: Vec<u8>,
-        seed: u64,
-        memory_limit: u64,
-        output_limit: u64,
-    ) -> Self {
-        Self {
+    /// The state before a run.
+    ///
+    /// # Errors
+    /// When the request's files cannot be put in place, which [`Request::check`] finds out.
+    pub fn new(gate: Gate, archive: Archive, request: &Request) -> HostResult<Self> {
+        let limits = &request.limits;
+        let mut files = FileSystem::new(archive, limits.files_bytes, CLOCK_START);
+        put_files(&mut files, request, CLOCK_START)
+            .map_err(|path| SandboxError::new(format!("cannot put the file {path:?} in place")))?;
+        Ok(Self {
             memory: None,
-            stdout: Vec::new(),
-            stderr: Vec::new(),
+            output: Arc::default(),
             report: Vec::new(),
             memory_refused: false,
             gate,
-            files: Files::new(archive),
-            code,
-            code_read: 0,
+            files_before: request.return_files.then(|| files.tree().clone()),
+            files,
+            stdin: Unread::new(request.stdin.clone()),
+            code: Unread::new(driver::input(request)),
             clock: 0,
-            random: seed,
-            memory_limit: usize::try_from(memory_limit).unwrap_or(usize::MAX),
-            output_limit: usize::try_from(output_limit).unwrap_or(usize::MAX),
+            random: request.seed,
+            memory_limit: usize::try_from(limits.memory_bytes).unwrap_or(usize::MAX),
+            output_limit: usize::try_from(limits.output_bytes).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// Every file that the run made or changed, if the outcome shall hold them.
+    pub fn changed_files(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let before = self.files_before.as_ref();
+        before.map_or_else(Vec::new, |before| {
+            self.files.tree().files_changed_since(before)
+        })
+    }
+
+    /// Ends a call that takes long when the run's time is over.
+    pub fn check_time(&self) -> Result<(), Stop> {
+        if self.gate.is_expired() {
+            Err(Stop::Expired)
+        } else {
+            Ok(())
         }
+    }
+
+    /// What a session carries on of this: the clock, the random stream and the files.
+    pub fn save(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.number(self.clock).number(self.random);
+        self.files.encode(&mut writer);
+        writer.0
+    }
+
+    /// Takes what was saved after the last run of a session to the start of this one.
+    pub fn load(&mut self, saved: &[u8], request: &Request) -> HostResult<()> {
+        let read = || {
+            let mut reader = Reader(saved);
+            let (clock, random) = (reader.number()?, reader.number()?);
+            let archive = self.files.archive().clone();
+            let files = FileSystem::decode(&mut reader, archive, request.limits.files_bytes)?;
+            reader.end((clock, random, files))
+        };
+        let damaged = |error: &dyn std::fmt::Display| {
+            SandboxError::new(format!(
+                "the state of a sandbox session is damaged: {error}"
+            ))
+        };
+        let (clock, random, files) = read().map_err(|error| damaged(&error))?;
+        // Readings after the longest wait moved it further; and whoever sent this has run untrusted code.
+        (self.clock, self.random, self.files) = (clock.min(LATEST), random, files);
+        Ok(())
+    }
+
+    /// Puts the files of the request where the session has its own.
+    ///
+    /// # Errors
+    /// The path of the first that cannot be.
+    pub fn put_files(&mut self, request: &Request) -> Result<(), String> {
+        put_files(&mut self.files, request, CLOCK_START + self.clock)?;
+        self.files_before = request.return_files.then(|| self.files.tree().clone());
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub fn expire(&self) {
+        self.gate.expire();
+    }
+
+    /// The time of a change to the file system. No two are at the same time.
+    pub fn next_time(&mut self) -> u64 {
+        self.clock += CLOCK_TICK;
+        CLOCK_START + self.clock
     }
 
     pub fn read_clock(&mut self, clock: i32) -> Option<u64> {
@@ -118,38 +220,84 @@ impl HostState {
         mixed ^ (mixed >> 31)
     }
 
-    pub fn write(&mut self, descriptor: i32, bytes: &[u8]) -> Result<Result<(), i32>, Stop> {
-        let room = self.output_limit - self.stdout.len() - self.stderr.len();
-        let sink = match descriptor {
-            1 => &mut self.stdout,
-            2 => &mut self.stderr,
-            REPORT_DESCRIPTOR => {
-                let room = REPORT_LIMIT - self.report.len();
-                self.report
-                    .extend_from_slice(&bytes[..bytes.len().min(room)]);
-                return Ok(Ok(()));
+    /// Whether a descriptor can be written to, at a position of the call's own if `positioned`.
+    pub fn check_writable(&self, descriptor: i32, positioned: bool) -> Checked<()> {
+        match descriptor {
+            REPORT_DESCRIPTOR => Ok(()),
+            _ => self.files.check_writable(descriptor, positioned),
+        }
+    }
+
+    pub fn check_readable(&self, descriptor: i32, positioned: bool) -> Checked<()> {
+        match descriptor {
+            CODE_DESCRIPTOR => Ok(()),
+            _ => self.files.check_readable(descriptor, positioned),
+        }
+    }
+
+    /// What was written so far.
+    pub fn output(&self) -> MutexGuard<'_, Output> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes as many of `bytes` as there is room for.
+    pub fn write(
+        &mut self,
+        descriptor: i32,
+        position: Option<u64>,
+        bytes: &[u8],
+    ) -> Result<Checked<usize>, Stop> {
+        if descriptor == REPORT_DESCRIPTOR {
+            let room = REPORT_LIMIT - self.report.len();
+            self.report
+                .extend_from_slice(&bytes[..bytes.len().min(room)]);
+            return Ok(Ok(bytes.len()));
+        }
+        let target = match self.files.target(descriptor) {
+            Ok(Target::Node(_)) => {
+                let now = self.next_time();
+                return Ok(self.files.write(descriptor, position, bytes, now));
             }
+            Ok(target) => target,
+            Err(code) => return Ok(Err(code)),
+        };
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = self.output_limit - output.len();
+        let sink = match target {
+            Target::Stdout => &mut output.stdout,
+            Target::Stderr => &mut output.stderr,
             _ => return Ok(Err(errno::BADF)),
         };
         sink.extend_from_slice(&bytes[..bytes.len().min(room)]);
         if bytes.len() > room {
             return Err(Stop::Output);
         }
-        Ok(Ok(()))
+        Ok(Ok(bytes.len()))
     }
 
-    /// Bytes from a descriptor's current position; empty at its end.
-    pub fn read(&mut self, descriptor: i32, length: usize) -> Result<&[u8], i32> {
-        match descriptor {
-            0 => Ok(&[]),
-            CODE_DESCRIPTOR => {
-                let start = self.code_read;
-                self.code_read = self.code.len().min(start.saturating_add(length));
-                Ok(&self.code[start..self.code_read])
-            }
-            _ => self.files.read(descriptor, length),
+    /// Reads into `target`; fewer bytes than it holds at the end, where nothing is left.
+    pub fn read(
+        &mut self,
+        descriptor: i32,
+        position: Option<u64>,
+        target: &mut [u8],
+    ) -> Checked<usize> {
+        if descriptor == CODE_DESCRIPTOR {
+            return Ok(self.code.read(target));
+        }
+        match self.files.target(descriptor)? {
+            Target::Stdin => Ok(self.stdin.read(target)),
+            _ => self.files.read(descriptor, position, target),
         }
     }
+}
+
+/// The error is the path of the file that cannot be put where it shall be.
+fn put_files(files: &mut FileSystem, request: &Request, now: u64) -> Result<(), String> {
+    for (path, bytes) in &request.files {
+        files.put(path, bytes, now).map_err(|_| path.clone())?;
+    }
+    Ok(())
 }
 
 impl ResourceLimiter for HostState {
@@ -161,6 +309,9 @@ impl ResourceLimiter for HostState {
     ) -> wasmtime::Result<bool> {
         let allowed = desired <= self.memory_limit;
         self.memory_refused |= !allowed;
+        if allowed {
+            self.gate.note_memory(desired as u64);
+        }
         Ok(allowed)
     }
 
@@ -177,21 +328,19 @@ impl ResourceLimiter for HostState {
 /// The guest's memory during a host call. Every access is checked; a wild pointer is the guest's `EFAULT`.
 pub struct GuestMemory<'a>(pub &'a mut [u8]);
 
-/// What a call came to: an `errno` for the guest if it failed.
-pub type Checked<T> = Result<T, i32>;
-
 impl GuestMemory<'_> {
     pub fn slice(&self, address: i32, length: usize) -> Checked<&[u8]> {
         let start = address as u32 as usize;
         self.0.get(start..start + length).ok_or(errno::FAULT)
     }
 
-    pub fn write(&mut self, address: i32, bytes: &[u8]) -> Checked<()> {
+    pub fn slice_mut(&mut self, address: i32, length: usize) -> Checked<&mut [u8]> {
         let start = address as u32 as usize;
-        self.0
-            .get_mut(start..start + bytes.len())
-            .ok_or(errno::FAULT)?
-            .copy_from_slice(bytes);
+        self.0.get_mut(start..start + length).ok_or(errno::FAULT)
+    }
+
+    pub fn write(&mut self, address: i32, bytes: &[u8]) -> Checked<()> {
+        self.slice_mut(address, bytes.len())?.copy_from_slice(bytes);
         Ok(())
     }
 
@@ -236,4 +385,10 @@ pub fn host_call(
         Ok(()) => Ok(errno::SUCCESS),
         Err(code) => Ok(code),
     }
+}
+
+/// The state of a run that nothing limits in time, over a small archive.
+#[cfg(test)]
+pub fn state_for_tests(request: &Request) -> HostState {
+    HostState::new(Gate::default(), Archive::for_tests(), request).unwrap()
 }

@@ -7,24 +7,41 @@
 mod cache;
 mod calls;
 mod child;
+mod confine;
 mod driver;
 mod engine;
+mod errno;
 mod error;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guest;
 mod host;
+mod job;
 mod limits;
 mod module;
 mod outcome;
 mod pool;
 mod protocol;
+mod request;
+mod reset;
+mod session;
+mod sharing;
+mod statistics;
+mod wire;
 pub mod worker;
 
 pub use cache::Cache;
 pub use child::prepare;
-pub use engine::Request;
+pub use confine::Confinement;
+pub use engine::{Reuse, Reusing};
 pub use error::{Result, SandboxError};
 pub use guest::Prepared;
+pub use job::{Job, RunError, RunResult};
 pub use limits::Limits;
 pub use outcome::{Exception, Outcome, Status};
-pub use pool::{Job, Pool, RunError, RunResult, Statistics};
+pub use pool::{Pool, Settings};
+pub use request::Request;
+pub use session::SessionState;
+pub use statistics::{Latency, Statistics};

@@ -6,12 +6,18 @@
 //! gate: the watchdog never protects the memory while the run is inside a host call, the call traps when it ends.
 //! What the gate cannot see is code of the runtime that copies guest memory (`memory.copy`); when that faults, our
 //! signal handler gives it the memory back for the moment, and the watchdog tries again a little later.
+//!
+//! A loop that touches no memory never faults (a polynomial of degree 2³¹ is such a loop), and a copy of hundreds of
+//! megabytes takes its time. A run that goes on like that is ended with its process: the watchdog says how the run
+//! ended in the place of the thread that cannot.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Result, SandboxError};
+use crate::host::Output;
+use crate::outcome::{Outcome, Status};
 
 /// What one run may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +30,8 @@ pub struct Limits {
     pub memory_bytes: u64,
     /// Bytes on stdout and stderr together.
     pub output_bytes: u64,
+    /// Bytes of all files of the run's own together.
+    pub files_bytes: u64,
 }
 
 impl Default for Limits {
@@ -33,6 +41,7 @@ impl Default for Limits {
             wall_time: Duration::from_secs(30),
             memory_bytes: 512 << 20,
             output_bytes: 1 << 20,
+            files_bytes: 64 << 20,
         }
     }
 }
@@ -46,6 +55,9 @@ const LIFTED_WINDOW: usize = 64 << 20;
 /// How long the watchdog waits before it protects the memory again, and how precise its wake-ups are.
 const RETRY: Duration = Duration::from_millis(1);
 
+/// CPU time that a run may use after its memory was taken away.
+const LAST_RESORT: Duration = Duration::from_millis(12);
+
 /// Where the run is. The watchdog moves it to `EXPIRED`, after which no host call starts and none returns.
 const IN_GUEST: u8 = 0;
 const IN_HOST: u8 = 1;
@@ -54,18 +66,34 @@ const EXPIRED: u8 = 2;
 /// The memory under protection, for the signal handler, which can reach nothing else. Zero: none.
 static PROTECTED_BASE: AtomicUsize = AtomicUsize::new(0);
 
+/// A run in progress, as the watchdog sees it.
 struct Armed {
-    cpu_deadline: Duration,
-    wall_deadline: Instant,
+    limits: Limits,
+    cpu_start: Duration,
+    start: Instant,
     base: usize,
+    output: Arc<Mutex<Output>>,
+    /// The CPU time at which its memory was first taken away.
+    protected: Option<Duration>,
 }
 
 #[derive(Default)]
+struct State {
+    run: Option<Armed>,
+    /// When the watchdog looks next at the latest.
+    wake: Option<Instant>,
+    report: Option<Report>,
+}
+
+/// Tells how a run ended that does not end by itself.
+type Report = Box<dyn Fn(Outcome) + Send>;
+
+#[derive(Default)]
 struct Shared {
-    /// The run in progress, and when the watchdog looks next at the latest.
-    armed: Mutex<(Option<Armed>, Option<Instant>)>,
+    state: Mutex<State>,
     changed: Condvar,
     phase: AtomicU8,
+    memory_bytes: AtomicU64,
 }
 
 /// Ends runs of the thread that made it. One for each process: the signal handler is the process's own.
@@ -110,20 +138,38 @@ impl Watchdog {
         }
     }
 
-    /// Starts the clock of a run whose memory lies at `base`. The run is ended until the result is dropped.
-    pub fn arm(&self, limits: &Limits, base: *mut u8) -> Armament<'_> {
-        let now = Instant::now();
-        let soonest = now + limits.cpu_time.min(limits.wall_time);
-        let mut armed = self.shared.lock();
+    /// What is told of a run that cannot be ended from outside, right before this process ends.
+    pub fn set_last_resort(&mut self, report: impl Fn(Outcome) + Send + 'static) {
+        self.shared.lock().report = Some(Box::new(report));
+    }
+
+    /// Starts the clock of a run with `memory_bytes` of memory at `base`, which writes to `output`. The run is ended
+    /// until the result is dropped.
+    pub fn arm(
+        &self,
+        limits: &Limits,
+        base: *mut u8,
+        memory_bytes: u64,
+        output: Arc<Mutex<Output>>,
+    ) -> Armament<'_> {
+        let start = Instant::now();
+        let soonest = start + limits.cpu_time.min(limits.wall_time);
+        let mut state = self.shared.lock();
         self.shared.phase.store(IN_GUEST, Ordering::SeqCst);
-        armed.0 = Some(Armed {
-            cpu_deadline: thread_cpu_time() + limits.cpu_time,
-            wall_deadline: now + limits.wall_time,
+        self.shared
+            .memory_bytes
+            .store(memory_bytes, Ordering::Relaxed);
+        state.run = Some(Armed {
+            limits: *limits,
+            cpu_start: thread_cpu_time(),
+            start,
             base: base as usize,
+            output,
+            protected: None,
         });
         // A watchdog that wakes in time anyway is left asleep: waking it costs more than a short run.
-        if armed.1.is_none_or(|wake| wake > soonest) {
-            armed.1 = Some(soonest);
+        if state.wake.is_none_or(|wake| wake > soonest) {
+            state.wake = Some(soonest);
             self.shared.changed.notify_one();
         }
         Armament { watchdog: self }
@@ -136,27 +182,59 @@ pub struct Armament<'a> {
 }
 
 impl Armament<'_> {
-    /// Whether the run's time was over.
-    pub fn expired(&self) -> bool {
-        self.watchdog.shared.phase.load(Ordering::SeqCst) == EXPIRED
+    /// Stops the clock. Whether the run's time was over: its memory may be out of reach then.
+    pub fn end(self) -> bool {
+        // Not before the watchdog lets go of the run.
+        let shared = &self.watchdog.shared;
+        drop(self);
+        shared.phase.load(Ordering::SeqCst) == EXPIRED
     }
 }
 
 impl Drop for Armament<'_> {
     fn drop(&mut self) {
-        let mut armed = self.watchdog.shared.lock();
-        armed.0 = None;
+        let mut state = self.watchdog.shared.lock();
+        state.run = None;
         PROTECTED_BASE.store(0, Ordering::SeqCst);
     }
 }
 
+impl Armed {
+    /// The end of a run that `used` so much CPU time, told by another than itself.
+    fn outcome(&self, used: Duration, memory_bytes: u64) -> Outcome {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        Outcome {
+            stdout: std::mem::take(&mut output.stdout),
+            stderr: std::mem::take(&mut output.stderr),
+            cpu_time: used,
+            peak_memory_bytes: memory_bytes,
+            ..Outcome::without_guest(Status::Timeout, self.start.elapsed())
+        }
+    }
+}
+
 impl Gate {
+    /// Tells the watchdog that the run's memory grows.
+    pub fn note_memory(&self, bytes: u64) {
+        self.shared.memory_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Enters a host call; `false` when the run's time is over and the call must trap.
     pub fn enter(&self) -> bool {
         self.shared
             .phase
             .compare_exchange(IN_GUEST, IN_HOST, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
+    }
+
+    /// Whether the run's time ended during the host call in progress: one that takes long gives up then.
+    pub fn is_expired(&self) -> bool {
+        self.shared.phase.load(Ordering::SeqCst) == EXPIRED
+    }
+
+    #[cfg(test)]
+    pub fn expire(&self) {
+        self.shared.phase.store(EXPIRED, Ordering::SeqCst);
     }
 
     /// Leaves a host call; `false` when the run's time ended meanwhile and the call must trap.
@@ -169,38 +247,15 @@ impl Gate {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, (Option<Armed>, Option<Instant>)> {
-        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn watch(&self, clock: libc::clockid_t) {
-        let mut protecting = false;
         let mut state = self.lock();
         loop {
-            let now = Instant::now();
-            let wait = match &state.0 {
-                None => {
-                    protecting = false;
-                    None
-                }
-                Some(run) => {
-                    let used = clock_time(clock);
-                    if used >= run.cpu_deadline || now >= run.wall_deadline {
-                        // From inside a host call the run ends by itself, when the call returns.
-                        if self.phase.swap(EXPIRED, Ordering::SeqCst) == IN_GUEST {
-                            protecting = true;
-                        }
-                        if protecting {
-                            protect(run.base);
-                        }
-                        Some(RETRY)
-                    } else {
-                        protecting = false;
-                        Some((run.cpu_deadline - used).min(run.wall_deadline - now))
-                    }
-                }
-            };
-            state.1 = wait.map(|wait| now + wait);
+            let wait = self.look(&mut state, clock);
+            state.wake = wait.map(|wait| Instant::now() + wait);
             state = match wait {
                 Some(wait) => {
                     self.changed
@@ -214,6 +269,34 @@ impl Shared {
                     .unwrap_or_else(PoisonError::into_inner),
             };
         }
+    }
+
+    /// Ends the run in progress if its time is over; says when to look again.
+    fn look(&self, state: &mut State, clock: libc::clockid_t) -> Option<Duration> {
+        let run = state.run.as_mut()?;
+        let now = clock_time(clock);
+        let used = now.saturating_sub(run.cpu_start);
+        let elapsed = run.start.elapsed();
+        if used < run.limits.cpu_time && elapsed < run.limits.wall_time {
+            return Some((run.limits.cpu_time - used).min(run.limits.wall_time - elapsed));
+        }
+        // From inside a host call the run ends by itself, when the call returns.
+        if self.phase.swap(EXPIRED, Ordering::SeqCst) == IN_GUEST {
+            run.protected = Some(now);
+        }
+        if let Some(since) = run.protected {
+            protect(run.base);
+            if now.saturating_sub(since) > LAST_RESORT
+                && let Some(report) = &state.report
+            {
+                // No host call has begun since, so nothing writes to the output; and the run's thread cannot leave
+                // while the state is locked.
+                report(run.outcome(used, self.memory_bytes.load(Ordering::Relaxed)));
+                // SAFETY: ends the process at once, without the destructors that the stuck thread would disturb.
+                unsafe { libc::_exit(0) };
+            }
+        }
+        Some(RETRY)
     }
 }
 

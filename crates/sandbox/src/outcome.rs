@@ -1,6 +1,9 @@
 //! How one run of untrusted code ended. Data for whoever asked, never an error of the host.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::session::SessionState;
 
 /// The end of a run, in the words of the Python side's `OutcomeStatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,10 +65,16 @@ pub struct Outcome {
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
     pub exception: Option<Exception>,
+    /// What the next run of the session goes on from, if this run was one of a session and left a state to go on from.
+    pub session: Option<Arc<SessionState>>,
     pub cpu_time: Duration,
     pub wall_time: Duration,
     /// The size of the guest's linear memory at the end, which never shrinks during a run.
     pub peak_memory_bytes: u64,
+    /// `repr` of the last statement's value, if that was asked for and the statement was an expression that is not None.
+    pub value: Option<String>,
+    /// If asked for: path below the directory the run started in, and bytes, of every file it made or changed.
+    pub files: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Outcome {
@@ -76,9 +85,12 @@ impl Outcome {
             stdout: Vec::new(),
             stderr: Vec::new(),
             exception: None,
+            session: None,
             cpu_time: Duration::ZERO,
             wall_time,
             peak_memory_bytes: 0,
+            value: None,
+            files: Vec::new(),
         }
     }
 }

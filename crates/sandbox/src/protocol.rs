@@ -1,27 +1,32 @@
 //! What the pool and its workers say to each other: frames of a four-byte length and a body, over one socket.
 //!
-//! Both ends run the same build on the same machine, so the format has no version. The pool still checks every length:
-//! a worker has run untrusted code.
+//! The pool checks every length: a worker has run untrusted code.
 
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::engine::{ImageLayout, Request};
+use crate::confine::Confinement;
+use crate::engine::{ImageLayout, Reuse, Reusing};
 use crate::guest::Prepared;
 use crate::limits::Limits;
 use crate::outcome::{Exception, Outcome, Status};
+use crate::request::Request;
+use crate::session::SessionState;
+use crate::wire::{Reader, Writer, malformed};
 
 /// No frame is longer; a longer one is a broken peer.
 const FRAME_LIMIT: usize = 1 << 30;
 
+/// A message up to this size is written at once, so that the peer wakes once; a larger one is not copied for that.
+const SMALL_FRAME: usize = 64 << 10;
+
 /// What a worker is told.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Load this guest and serve runs of it. Answered by `Ready`.
-    Serve(Prepared),
-    /// Build the guest in `artifacts` into the cache at `cache`. Answered by `Progress`, then `Ready`.
+    /// Load this guest, put up the walls and serve runs of it. Answered by `Ready`.
+    Serve { prepared: Prepared, reuse: Reuse },
+    /// Build the guest in `artifacts` into the cache at `cache`. Answered by `Progress`, then `Prepared`.
     Prepare { artifacts: PathBuf, cache: PathBuf },
     /// Answered by `Done`.
     Run(Request),
@@ -30,12 +35,15 @@ pub enum Order {
 /// What a worker answers.
 #[derive(Debug, PartialEq)]
 pub enum Reply {
-    Ready,
+    Ready(Reusing, Confinement),
+    Prepared,
     Progress {
         stage: String,
         fraction: f64,
     },
-    Done(Outcome),
+    Done(Box<Outcome>),
+    /// As `Done`, of a run that could only be ended with its worker; it ends after this.
+    Last(Box<Outcome>),
     /// The host side of the worker is broken; it ends after this.
     Failed(String),
 }
@@ -45,7 +53,10 @@ pub fn write_frame(stream: &mut impl Write, body: &[u8]) -> io::Result<()> {
         .ok()
         .filter(|&length| length as usize <= FRAME_LIMIT)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the message is too long"))?;
-    // One write for a small message: the peer wakes once.
+    if body.len() > SMALL_FRAME {
+        stream.write_all(&length.to_le_bytes())?;
+        return stream.write_all(body);
+    }
     let mut frame = Vec::with_capacity(4 + body.len());
     frame.extend_from_slice(&length.to_le_bytes());
     frame.extend_from_slice(body);
@@ -68,152 +79,247 @@ pub fn read_frame(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-fn malformed() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a malformed message")
+/// Takes the first frame off what was received so far, if it is complete.
+pub fn take_frame(received: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    let Some((length, rest)) = received.split_first_chunk() else {
+        return Ok(None);
+    };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > FRAME_LIMIT {
+        return Err(malformed());
+    }
+    if rest.len() < length {
+        return Ok(None);
+    }
+    let body = rest[..length].to_vec();
+    received.drain(..4 + length);
+    Ok(Some(body))
 }
 
-#[derive(Default)]
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn byte(&mut self, value: u8) -> &mut Self {
-        self.0.push(value);
-        self
-    }
-
-    fn number(&mut self, value: u64) -> &mut Self {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    fn duration(&mut self, value: Duration) -> &mut Self {
-        self.number(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    fn bytes(&mut self, value: &[u8]) -> &mut Self {
-        self.number(value.len() as u64);
-        self.0.extend_from_slice(value);
-        self
-    }
-
-    fn path(&mut self, value: &Path) -> &mut Self {
-        self.bytes(value.as_os_str().as_bytes())
+fn encode_session(session: Option<&SessionState>, writer: &mut Writer) {
+    writer.flag(session.is_some());
+    if let Some(state) = session {
+        writer
+            .number(state.memory_bytes)
+            .bytes(&state.memory)
+            .bytes(&state.host);
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> io::Result<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or_else(malformed)?;
-        self.0 = rest;
-        Ok(taken)
+fn encode_walls(walls: &Confinement, writer: &mut Writer) {
+    writer
+        .number(walls.landlock.map_or(0, u64::from))
+        .flag(walls.seccomp)
+        .number(walls.missing.len() as u64);
+    for reason in &walls.missing {
+        writer.bytes(reason.as_bytes());
     }
+}
 
-    fn byte(&mut self) -> io::Result<u8> {
-        Ok(self.take(1)?[0])
+fn decode_walls(reader: &mut Reader<'_>) -> io::Result<Confinement> {
+    let landlock = u32::try_from(reader.number()?).map_err(|_| malformed())?;
+    let mut walls = Confinement {
+        landlock: Some(landlock).filter(|&version| version > 0),
+        seccomp: reader.flag()?,
+        missing: Vec::new(),
+    };
+    for _ in 0..reader.number()? {
+        walls.missing.push(reader.text()?);
     }
+    Ok(walls)
+}
 
-    fn number(&mut self) -> io::Result<u64> {
-        Ok(u64::from_le_bytes(
-            self.take(8)?.try_into().expect("eight bytes"),
-        ))
+fn decode_session(reader: &mut Reader<'_>) -> io::Result<Option<Arc<SessionState>>> {
+    if !reader.flag()? {
+        return Ok(None);
     }
-
-    fn duration(&mut self) -> io::Result<Duration> {
-        self.number().map(Duration::from_nanos)
-    }
-
-    fn bytes(&mut self) -> io::Result<&'a [u8]> {
-        let length = usize::try_from(self.number()?).map_err(|_| malformed())?;
-        self.take(length)
-    }
-
-    fn text(&mut self) -> io::Result<String> {
-        Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
-    }
-
-    fn path(&mut self) -> io::Result<PathBuf> {
-        Ok(PathBuf::from(std::ffi::OsString::from_vec(
-            self.bytes()?.to_vec(),
-        )))
-    }
-
-    fn end<T>(self, value: T) -> io::Result<T> {
-        if self.0.is_empty() {
-            Ok(value)
-        } else {
-            Err(malformed())
-        }
-    }
+    Ok(Some(Arc::new(SessionState {
+        memory_bytes: reader.number()?,
+        memory: reader.bytes()?.to_vec(),
+        host: reader.bytes()?.to_vec(),
+    })))
 }
 
 impl Order {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         match self {
-            Self::Serve(prepared) => writer
+            Self::Serve { prepared, reuse } => writer
                 .byte(0)
+                .byte(reuse.enabled.into())
+                .number(reuse.verify_every)
                 .path(&prepared.module)
                 .path(&prepared.image)
                 .path(&prepared.archive)
                 .number(prepared.layout.bytes)
                 .number(prepared.layout.stack_pointer.into()),
             Self::Prepare { artifacts, cache } => writer.byte(1).path(artifacts).path(cache),
-            Self::Run(Request { code, seed, limits }) => writer
-                .byte(2)
-                .number(*seed)
-                .duration(limits.cpu_time)
-                .duration(limits.wall_time)
-                .number(limits.memory_bytes)
-                .number(limits.output_bytes)
-                .bytes(code),
+            Self::Run(request) => return Self::encode_run(request),
         };
+        writer.0
+    }
+
+    /// `Order::Run(request).encode()`, of a borrowed request.
+    pub fn encode_run(request: &Request) -> Vec<u8> {
+        let mut writer = Writer::default();
+        encode_request(request, writer.byte(2));
         writer.0
     }
 
     pub fn decode(body: &[u8]) -> io::Result<Self> {
         let mut reader = Reader(body);
         let order = match reader.byte()? {
-            0 => Self::Serve(Prepared {
-                module: reader.path()?,
-                image: reader.path()?,
-                archive: reader.path()?,
-                layout: ImageLayout {
-                    bytes: reader.number()?,
-                    stack_pointer: u32::try_from(reader.number()?).map_err(|_| malformed())?,
+            0 => Self::Serve {
+                reuse: Reuse {
+                    enabled: reader.flag()?,
+                    verify_every: reader.number()?,
                 },
-            }),
+                prepared: Prepared {
+                    module: reader.path()?,
+                    image: reader.path()?,
+                    archive: reader.path()?,
+                    layout: ImageLayout {
+                        bytes: reader.number()?,
+                        stack_pointer: u32::try_from(reader.number()?).map_err(|_| malformed())?,
+                    },
+                },
+            },
             1 => Self::Prepare {
                 artifacts: reader.path()?,
                 cache: reader.path()?,
             },
-            2 => {
-                let seed = reader.number()?;
-                let limits = Limits {
-                    cpu_time: reader.duration()?,
-                    wall_time: reader.duration()?,
-                    memory_bytes: reader.number()?,
-                    output_bytes: reader.number()?,
-                };
-                Self::Run(Request {
-                    code: reader.bytes()?.to_vec(),
-                    seed,
-                    limits,
-                })
-            }
+            2 => Self::Run(decode_request(&mut reader)?),
             _ => return Err(malformed()),
         };
         reader.end(order)
     }
 }
 
+fn encode_request<'a>(request: &Request, writer: &'a mut Writer) -> &'a mut Writer {
+    let limits = &request.limits;
+    writer
+        .bytes(&request.code)
+        .number(request.seed)
+        .duration(limits.cpu_time)
+        .duration(limits.wall_time)
+        .number(limits.memory_bytes)
+        .number(limits.output_bytes)
+        .number(limits.files_bytes)
+        .bytes(&request.stdin)
+        .flag(request.return_files)
+        .flag(request.value);
+    encode_session(request.session.as_deref(), writer);
+    writer.number(request.files.len() as u64);
+    for (path, bytes) in &request.files {
+        writer.bytes(path.as_bytes()).bytes(bytes);
+    }
+    writer
+}
+
+fn decode_request(reader: &mut Reader<'_>) -> io::Result<Request> {
+    let mut request = Request {
+        code: reader.bytes()?.to_vec(),
+        seed: reader.number()?,
+        limits: Limits {
+            cpu_time: reader.duration()?,
+            wall_time: reader.duration()?,
+            memory_bytes: reader.number()?,
+            output_bytes: reader.number()?,
+            files_bytes: reader.number()?,
+        },
+        stdin: reader.bytes()?.to_vec(),
+        return_files: reader.flag()?,
+        value: reader.flag()?,
+        session: decode_session(reader)?,
+        files: Vec::new(),
+    };
+    for _ in 0..reader.number()? {
+        let path = reader.text()?;
+        request.files.push((path, reader.bytes()?.to_vec()));
+    }
+    Ok(request)
+}
+
+fn encode_outcome(outcome: &Outcome, writer: &mut Writer) {
+    writer
+        .byte(outcome.status as u8)
+        .bytes(&outcome.stdout)
+        .bytes(&outcome.stderr)
+        .duration(outcome.cpu_time)
+        .duration(outcome.wall_time)
+        .number(outcome.peak_memory_bytes)
+        .flag(outcome.exception.is_some());
+    if let Some(exception) = &outcome.exception {
+        for text in [&exception.type_name, &exception.line, &exception.traceback] {
+            writer.bytes(text.as_bytes());
+        }
+    }
+    writer.flag(outcome.value.is_some());
+    if let Some(value) = &outcome.value {
+        writer.bytes(value.as_bytes());
+    }
+    encode_session(outcome.session.as_deref(), writer);
+    writer.number(outcome.files.len() as u64);
+    for (path, bytes) in &outcome.files {
+        writer.bytes(path).bytes(bytes);
+    }
+}
+
+fn decode_outcome(reader: &mut Reader<'_>) -> io::Result<Outcome> {
+    let mut outcome = Outcome {
+        status: Status::from_byte(reader.byte()?).ok_or_else(malformed)?,
+        stdout: reader.bytes()?.to_vec(),
+        stderr: reader.bytes()?.to_vec(),
+        cpu_time: reader.duration()?,
+        wall_time: reader.duration()?,
+        peak_memory_bytes: reader.number()?,
+        exception: None,
+        value: None,
+        session: None,
+        files: Vec::new(),
+    };
+    if reader.flag()? {
+        outcome.exception = Some(Exception {
+            type_name: reader.text()?,
+            line: reader.text()?,
+            traceback: reader.text()?,
+        });
+    }
+    if reader.flag()? {
+        outcome.value = Some(reader.text()?);
+    }
+    outcome.session = decode_session(reader)?;
+    for _ in 0..reader.number()? {
+        let path = reader.bytes()?.to_vec();
+        // Whoever writes these files somewhere must be able to trust their paths.
+        if !is_relative(&path) {
+            return Err(malformed());
+        }
+        outcome.files.push((path, reader.bytes()?.to_vec()));
+    }
+    Ok(outcome)
+}
+
+/// Whether a path stays below the directory it is relative to, and names something there.
+fn is_relative(path: &[u8]) -> bool {
+    !path.contains(&0)
+        && path
+            .split(|&byte| byte == b'/')
+            .all(|part| !matches!(part, b"" | b"." | b".."))
+}
+
 impl Reply {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         match self {
-            Self::Ready => {
-                writer.byte(0);
+            Self::Ready(Ok(()), walls) => {
+                encode_walls(walls, writer.byte(0));
+            }
+            Self::Ready(Err(reason), walls) => {
+                encode_walls(walls, writer.byte(4).bytes(reason.as_bytes()));
+            }
+            Self::Prepared => {
+                writer.byte(5);
             }
             Self::Progress { stage, fraction } => {
                 writer
@@ -221,21 +327,8 @@ impl Reply {
                     .bytes(stage.as_bytes())
                     .number(fraction.to_bits());
             }
-            Self::Done(outcome) => {
-                writer
-                    .byte(2)
-                    .byte(outcome.status as u8)
-                    .bytes(&outcome.stdout)
-                    .bytes(&outcome.stderr)
-                    .duration(outcome.cpu_time)
-                    .duration(outcome.wall_time)
-                    .number(outcome.peak_memory_bytes);
-                if let Some(exception) = &outcome.exception {
-                    for text in [&exception.type_name, &exception.line, &exception.traceback] {
-                        writer.bytes(text.as_bytes());
-                    }
-                }
-            }
+            Self::Done(outcome) => encode_outcome(outcome, writer.byte(2)),
+            Self::Last(outcome) => encode_outcome(outcome, writer.byte(6)),
             Self::Failed(message) => {
                 writer.byte(3).bytes(message.as_bytes());
             }
@@ -246,28 +339,15 @@ impl Reply {
     pub fn decode(body: &[u8]) -> io::Result<Self> {
         let mut reader = Reader(body);
         let reply = match reader.byte()? {
-            0 => Self::Ready,
+            0 => Self::Ready(Ok(()), decode_walls(&mut reader)?),
+            4 => Self::Ready(Err(reader.text()?), decode_walls(&mut reader)?),
+            5 => Self::Prepared,
             1 => Self::Progress {
                 stage: reader.text()?,
                 fraction: f64::from_bits(reader.number()?),
             },
-            2 => Self::Done(Outcome {
-                status: Status::from_byte(reader.byte()?).ok_or_else(malformed)?,
-                stdout: reader.bytes()?.to_vec(),
-                stderr: reader.bytes()?.to_vec(),
-                cpu_time: reader.duration()?,
-                wall_time: reader.duration()?,
-                peak_memory_bytes: reader.number()?,
-                exception: if reader.0.is_empty() {
-                    None
-                } else {
-                    Some(Exception {
-                        type_name: reader.text()?,
-                        line: reader.text()?,
-                        traceback: reader.text()?,
-                    })
-                },
-            }),
+            2 => Self::Done(Box::new(decode_outcome(&mut reader)?)),
+            6 => Self::Last(Box::new(decode_outcome(&mut reader)?)),
             3 => Self::Failed(reader.text()?),
             _ => return Err(malformed()),
         };
@@ -277,6 +357,8 @@ impl Reply {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn outcome(exception: Option<Exception>) -> Outcome {
@@ -285,23 +367,36 @@ mod tests {
             stdout: b"a\0\xff".to_vec(),
             stderr: Vec::new(),
             exception,
+            session: Some(Arc::new(SessionState {
+                memory_bytes: 1,
+                memory: vec![2, 3],
+                host: vec![4],
+            })),
             cpu_time: Duration::from_nanos(1),
             wall_time: Duration::from_secs(2),
             peak_memory_bytes: 3,
+            value: Some("[1]".into()),
+            files: vec![
+                (b"a/b".to_vec(), b"\0".to_vec()),
+                (b"\xff".to_vec(), Vec::new()),
+            ],
         }
     }
 
     fn orders() -> Vec<Order> {
         vec![
-            Order::Serve(Prepared {
-                module: "/a".into(),
-                image: "/b".into(),
-                archive: "/c".into(),
-                layout: ImageLayout {
-                    bytes: 65536,
-                    stack_pointer: 7,
+            Order::Serve {
+                prepared: Prepared {
+                    module: "/a".into(),
+                    image: "/b".into(),
+                    archive: "/c".into(),
+                    layout: ImageLayout {
+                        bytes: 65536,
+                        stack_pointer: 7,
+                    },
                 },
-            }),
+                reuse: Reuse::default(),
+            },
             Order::Prepare {
                 artifacts: "/x".into(),
                 cache: "".into(),
@@ -310,24 +405,45 @@ mod tests {
                 code: b"print()".to_vec(),
                 seed: u64::MAX,
                 limits: Limits::default(),
+                stdin: b"1\n".to_vec(),
+                files: vec![
+                    ("a/b.csv".into(), b"1,2".to_vec()),
+                    ("c".into(), Vec::new()),
+                ],
+                return_files: true,
+                value: true,
+                session: None,
             }),
+            Order::Run(Request {
+                session: Some(Arc::default()),
+                ..Request::default()
+            }),
+            Order::Run(Request::default()),
         ]
     }
 
     fn replies() -> Vec<Reply> {
+        let walls = Confinement {
+            landlock: Some(7),
+            seccomp: true,
+            missing: vec!["memory limit: none".into()],
+        };
         let exception = Exception {
             type_name: "E".into(),
             line: "E: é".into(),
             traceback: String::new(),
         };
         vec![
-            Reply::Ready,
+            Reply::Ready(Ok(()), Confinement::default()),
+            Reply::Ready(Err("no kernel".into()), walls),
+            Reply::Prepared,
             Reply::Progress {
                 stage: "compile".into(),
                 fraction: 0.25,
             },
-            Reply::Done(outcome(None)),
-            Reply::Done(outcome(Some(exception))),
+            Reply::Done(Box::new(outcome(None))),
+            Reply::Done(Box::new(outcome(Some(exception)))),
+            Reply::Last(Box::new(outcome(None))),
             Reply::Failed("no guest".into()),
         ]
     }
@@ -353,11 +469,33 @@ mod tests {
         for reply in replies() {
             let body = reply.encode();
             for length in 0..body.len() {
-                // An outcome without its exception is an outcome.
-                let cut = Reply::decode(&body[..length]);
-                assert!(cut.is_err() || cut.unwrap() == Reply::Done(outcome(None)));
+                assert!(Reply::decode(&body[..length]).is_err());
             }
             assert!(Reply::decode(&[body, vec![0]].concat()).is_err());
+        }
+    }
+
+    #[test]
+    fn files_that_would_lie_elsewhere_are_refused() {
+        for path in [
+            "", "/a", "a/", "a//b", ".", "../a", "a/../b", "a/..", "a\0b",
+        ] {
+            let mut outcome = outcome(None);
+            outcome.files.push((path.into(), Vec::new()));
+            assert!(
+                Reply::decode(&Reply::Done(Box::new(outcome)).encode()).is_err(),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn frames_of_all_sizes_are_read_as_they_were_written() {
+        for size in [0, 1, SMALL_FRAME, SMALL_FRAME + 1] {
+            let body = vec![7; size];
+            let mut stream = Vec::new();
+            write_frame(&mut stream, &body).unwrap();
+            assert_eq!(read_frame(&mut &stream[..]).unwrap(), body);
         }
     }
 

@@ -5,11 +5,12 @@ use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
 
 use crate::cache::Cache;
-use crate::engine::{RUNNER_STACK, Request, Runner};
+use crate::confine::{self, Confinement};
+use crate::engine::{RUNNER_STACK, Reuse, Reusing, Runner};
 use crate::error::{Result, SandboxError};
 use crate::guest::Prepared;
-use crate::limits::Limits;
 use crate::protocol::{Order, Reply, read_frame, write_frame};
+use crate::request::Request;
 
 /// Serves orders from the socket that is this process's standard input. Returns when the peer is gone, or `false` when
 /// something is wrong with it.
@@ -18,7 +19,7 @@ use crate::protocol::{Order, Reply, read_frame, write_frame};
 pub fn main() -> bool {
     // SAFETY: by contract descriptor 0 is the socket, and nothing else in the process uses it.
     let stream = unsafe { UnixStream::from_raw_fd(0) };
-    confine();
+    confine::detach();
     let served = std::thread::Builder::new()
         .name("torl-guest".into())
         .stack_size(RUNNER_STACK)
@@ -27,25 +28,12 @@ pub fn main() -> bool {
     matches!(served, Ok(Ok(Ok(()))))
 }
 
-/// Ends with the parent, leaves no core, and holds nothing of the parent's but the socket and standard error.
-fn confine() {
-    // SAFETY: plain system calls on this process alone. Each is a second wall: where one is refused the run goes on.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
-        let none = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
-    }
-}
-
 fn serve(stream: &UnixStream) -> std::io::Result<()> {
     let mut input = BufReader::new(stream);
     let mut output = stream;
     let mut runner: Option<Runner> = None;
+    // What went wrong after the last reply. It is the answer to the next order.
+    let mut fault: Option<SandboxError> = None;
     loop {
         let body = match read_frame(&mut input) {
             Ok(body) => body,
@@ -53,10 +41,18 @@ fn serve(stream: &UnixStream) -> std::io::Result<()> {
             Err(error) => return Err(error),
         };
         let reply = match Order::decode(&body)? {
-            Order::Serve(prepared) => load(&prepared).map(|loaded| {
-                runner = Some(loaded);
-                Reply::Ready
-            }),
+            Order::Serve { prepared, reuse } => {
+                let stream = stream.try_clone()?;
+                load(&prepared, reuse).map(|(mut loaded, reusing, walls)| {
+                    loaded.set_last_resort(move |outcome| {
+                        // Without the answer the parent finds its worker gone.
+                        let reply = Reply::Last(Box::new(outcome));
+                        let _ = write_frame(&mut &stream, &reply.encode());
+                    });
+                    runner = Some(loaded);
+                    Reply::Ready(reusing, walls)
+                })
+            }
             Order::Prepare { artifacts, cache } => {
                 let mut progress = |stage: &str, fraction: f64| {
                     let reply = Reply::Progress {
@@ -68,11 +64,14 @@ fn serve(stream: &UnixStream) -> std::io::Result<()> {
                 };
                 Cache::new(cache)
                     .prepare(&artifacts, &mut progress)
-                    .map(|_| Reply::Ready)
+                    .map(|_| Reply::Prepared)
             }
-            Order::Run(request) => match &runner {
-                Some(runner) => runner.run(&request).map(Reply::Done),
-                None => Err(SandboxError::new("a run before the guest was loaded")),
+            Order::Run(request) => match (&mut runner, fault.take()) {
+                (_, Some(fault)) => Err(fault),
+                (Some(runner), None) => runner
+                    .run(&request)
+                    .map(|outcome| Reply::Done(Box::new(outcome))),
+                (None, None) => Err(SandboxError::new("a run before the guest was loaded")),
             },
         };
         let failed = reply.is_err();
@@ -81,26 +80,36 @@ fn serve(stream: &UnixStream) -> std::io::Result<()> {
         if failed {
             return Ok(());
         }
+        // Nobody waits for this: the outcome is on its way.
+        fault = runner.as_mut().and_then(|runner| runner.restore().err());
     }
 }
 
-/// Loads the guest and runs it once, so that a worker that says it is ready is.
-fn load(prepared: &Prepared) -> Result<Runner> {
-    let runner = Runner::new(
+/// Loads the guest, puts up the walls and runs it twice, so that a worker that says it is ready is; says how its runs get
+/// fresh state, and which walls there are.
+fn load(prepared: &Prepared, reuse: Reuse) -> Result<(Runner, Reusing, Confinement)> {
+    let mut runner = Runner::new(
         &prepared.module,
         Some((&prepared.image, prepared.layout)),
         &prepared.archive,
     )?;
-    let probe = runner.run(&Request {
-        code: b"print(6 * 7)".to_vec(),
-        seed: 0,
-        limits: Limits::default(),
-    })?;
-    if probe.stdout == b"42\n" {
-        Ok(runner)
+    let reusing = if reuse.enabled {
+        runner.keep_guest(reuse.verify_every)
     } else {
-        Err(SandboxError::new(format!(
-            "the sandbox's guest does not run: it answered {probe:?} to print(6 * 7)"
-        )))
+        Err("switched off".into())
+    };
+    let walls = confine::confine();
+    for _ in 0..2 {
+        let probe = runner.run(&Request {
+            code: b"print(6 * 7)".to_vec(),
+            ..Request::default()
+        })?;
+        if probe.stdout != b"42\n" {
+            return Err(SandboxError::new(format!(
+                "the sandbox's guest does not run: it answered {probe:?} to print(6 * 7)"
+            )));
+        }
     }
+    runner.restore()?;
+    Ok((runner, reusing, walls))
 }

@@ -5,7 +5,17 @@ What the code does wrong is an `Outcome`; what the host does wrong is a `torl.er
 
 from torl.sandbox.guest import cache_directory, prepare_guest
 from torl.sandbox.interpreter import Interpreter
-from torl.sandbox.pool import SandboxPool
+from torl.sandbox.pool import Confinement, SandboxPool
+from torl.sandbox.session import Session
 from torl.types import Outcome, OutcomeStatus
 
-__all__ = ["Interpreter", "Outcome", "OutcomeStatus", "SandboxPool", "cache_directory", "prepare_guest"]
+__all__ = [
+    "Confinement",
+    "Interpreter",
+    "Outcome",
+    "OutcomeStatus",
+    "SandboxPool",
+    "Session",
+    "cache_directory",
+    "prepare_guest",
+]

@@ -1,9 +1,10 @@
 """`python -m torl.sandbox run FILE | check | clean`: the sandbox by itself."""
 
 import argparse
+import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("file", type=Path, help="Python source, or - for standard input")
     one.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")
     one.add_argument("--cpu-seconds", type=float, default=10.0, help="CPU time of the run (default 10)")
+    one.add_argument(
+        "--input", type=Path, action="append", default=[], metavar="PATH",
+        help="a file or directory that the run finds, under its own name, where it starts; may be given more than once",
+    )  # fmt: skip
+    one.add_argument(
+        "--output", type=Path, metavar="DIRECTORY", help="where to write the files that the run made or changed"
+    )
     commands.add_parser("check", help="prepare the guest if need be, test it, and say where it is")
     commands.add_parser("clean", help="remove the prepared guest")
     return parser
@@ -58,20 +66,58 @@ def prepare() -> Path:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run one file and pass on what it wrote."""
+    """Run one file, with what comes on standard input unless that is a terminal; pass on what it wrote."""
     prepare()
+    stdin = b""
     try:
-        code = sys.stdin.read() if str(options.file) == "-" else options.file.read_text(encoding="utf-8")
+        if str(options.file) == "-":
+            code = sys.stdin.read()
+        else:
+            code = options.file.read_text(encoding="utf-8")
+            if sys.stdin is not None and not sys.stdin.isatty():
+                stdin = sys.stdin.buffer.read()
     except (OSError, UnicodeDecodeError) as error:
         print(f"error: {options.file}: {error}", file=sys.stderr)
         return 2
     with SandboxPool(1, cpu_seconds=options.cpu_seconds) as pool:
-        outcome = pool.run(code, seed=options.seed)
+        try:
+            files = {name: content for path in options.input for name, content in _files_at(path)}
+            outcome = pool.run(
+                code, seed=options.seed, stdin=stdin, files=files, return_files=options.output is not None
+            )
+        except (OSError, ValueError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
     sys.stdout.write(outcome.stdout)
     sys.stderr.write(outcome.stderr)
+    if options.output is not None:
+        _write_files(outcome.files, options.output)
     if outcome.status not in (OutcomeStatus.OK, OutcomeStatus.ERROR):
         print(f"sandbox: {outcome.status} ({_cost(outcome)})", file=sys.stderr)
     return 0 if outcome.ok else 1
+
+
+def _files_at(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The file at `path`, or every file below it; their names begin with its own."""
+    base = Path(os.path.abspath(path))
+    if not base.is_dir():
+        yield base.name, base.read_bytes()
+        return
+    for file in sorted(base.rglob("*")):
+        if file.is_file():
+            yield file.relative_to(base.parent).as_posix(), file.read_bytes()
+
+
+def _write_files(files: Mapping[str, bytes], directory: Path) -> None:
+    """Write the files of an outcome below `directory`. The pool has made sure that their paths stay there."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path, content in files.items():
+            place = directory / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+    except OSError as error:
+        raise SandboxError(f"cannot write what the run left: {error}") from error
 
 
 def _cost(outcome: Outcome) -> str:
@@ -83,6 +129,7 @@ def check() -> int:
     directory = prepare()
     with SandboxPool(1) as pool:
         pool.self_test()
+        walls = pool.confinement()
         probe = pool.run(
             "import sys, numpy, scipy, sympy\nprint(sys.version.split()[0], numpy.__version__, "
             "scipy.__version__, sympy.__version__)"
@@ -91,6 +138,10 @@ def check() -> int:
     size = sum(file.stat().st_size for file in _core.sandbox_files(directory))
     print(f"the sandbox works: torl {version('torl')}, Python {python}, numpy {numpy}, scipy {scipy}, sympy {sympy}")
     print(f"prepared guest: {directory} ({size >> 20} MiB)")
+    landlock = "no Landlock" if walls.landlock is None else f"Landlock {walls.landlock}"
+    print(f"around each worker: {'seccomp' if walls.seccomp else 'no seccomp'}, {landlock}")
+    for wall in walls.missing:
+        print(f"missing: {wall}")
     return 0
 
 

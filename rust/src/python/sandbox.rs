@@ -5,9 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use torl_sandbox::{Cache, Job, Limits, Outcome, Pool, Request, RunError, RunResult, Status};
+use pyo3::types::{PyBytes, PyDict};
+use torl_sandbox::{
+    Cache, Job, Limits, Outcome, Pool, Request, Reuse, RunError, RunResult, SessionState, Settings,
+    Status,
+};
 
 pyo3::import_exception!(torl.errors, SandboxError);
 
@@ -15,7 +19,8 @@ fn to_python(error: torl_sandbox::SandboxError) -> PyErr {
     SandboxError::new_err(error.to_string())
 }
 
-/// The fields of `torl.types.Outcome`, in its order.
+/// The fields of `torl.types.Outcome`, in its order, the files as pairs of a path and what is in it; and the state of the
+/// session after the run.
 type OutcomeFields = (
     &'static str,
     String,
@@ -26,6 +31,9 @@ type OutcomeFields = (
     f64,
     f64,
     u64,
+    Option<String>,
+    Vec<(Py<PyBytes>, Py<PyBytes>)>,
+    Option<SandboxState>,
 );
 
 fn text(bytes: Vec<u8>) -> String {
@@ -33,7 +41,7 @@ fn text(bytes: Vec<u8>) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-fn fields(outcome: Outcome) -> OutcomeFields {
+fn fields(py: Python<'_>, outcome: Outcome) -> OutcomeFields {
     let (type_name, line, traceback) = outcome.exception.map_or((None, None, None), |exception| {
         let traceback = Some(exception.traceback).filter(|text| !text.is_empty());
         (Some(exception.type_name), Some(exception.line), traceback)
@@ -48,6 +56,16 @@ fn fields(outcome: Outcome) -> OutcomeFields {
         outcome.cpu_time.as_secs_f64(),
         outcome.wall_time.as_secs_f64(),
         outcome.peak_memory_bytes,
+        outcome.value,
+        outcome
+            .files
+            .iter()
+            .map(|(path, bytes)| {
+                let bytes_of = |bytes: &[u8]| PyBytes::new(py, bytes).unbind();
+                (bytes_of(path), bytes_of(bytes))
+            })
+            .collect(),
+        outcome.session.map(SandboxState),
     )
 }
 
@@ -55,17 +73,104 @@ fn fields(outcome: Outcome) -> OutcomeFields {
 fn deliver(callback: &Py<PyAny>, result: RunResult) {
     Python::attach(|py| {
         let (outcome, error) = match result {
-            Ok(outcome) => (Some(fields(outcome)), None),
+            Ok(outcome) => (Some(fields(py, outcome)), None),
             Err(RunError::Cancelled) => (None, None),
-            Err(error) => (
-                None,
-                Some(SandboxError::new_err(error.to_string()).into_value(py)),
-            ),
+            Err(error) => (None, Some(to_exception(&error).into_value(py))),
         };
         if let Err(error) = callback.call1(py, (outcome, error)) {
             error.write_unraisable(py, Some(callback.bind(py)));
         }
     });
+}
+
+fn to_exception(error: &RunError) -> PyErr {
+    match error {
+        RunError::Refused(reason) => PyValueError::new_err(reason.clone()),
+        _ => SandboxError::new_err(error.to_string()),
+    }
+}
+
+/// What the Python code of a signal raised while a call waited, if it did.
+#[derive(Default)]
+struct Interruption(Option<PyErr>);
+
+impl Interruption {
+    fn check(&mut self) -> bool {
+        if self.0.is_none() {
+            self.0 = Python::attach(|py| py.check_signals().err());
+        }
+        self.0.is_some()
+    }
+}
+
+/// What a session carries from one run to the next.
+#[pyclass(frozen)]
+pub struct SandboxState(Arc<SessionState>);
+
+#[pymethods]
+impl SandboxState {
+    /// The state before the first run.
+    #[new]
+    fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Bytes that the state takes.
+    fn __len__(&self) -> usize {
+        self.0.memory.len() + self.0.host.len()
+    }
+}
+
+/// One run to do.
+#[pyclass(frozen)]
+pub struct SandboxRequest(Request);
+
+#[pymethods]
+impl SandboxRequest {
+    #[new]
+    #[pyo3(signature = (
+        code, *, seed, stdin, files, return_files, value, state,
+        cpu_seconds, wall_seconds, memory_bytes, output_bytes, files_bytes
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        code: Vec<u8>,
+        seed: u64,
+        stdin: Vec<u8>,
+        files: Vec<(String, Bound<'_, PyBytes>)>,
+        return_files: bool,
+        value: bool,
+        state: Option<Bound<'_, SandboxState>>,
+        cpu_seconds: f64,
+        wall_seconds: f64,
+        memory_bytes: u64,
+        output_bytes: u64,
+        files_bytes: u64,
+    ) -> PyResult<Self> {
+        let duration = |seconds: f64| {
+            Duration::try_from_secs_f64(seconds)
+                .map_err(|error| PyValueError::new_err(error.to_string()))
+        };
+        Ok(Self(Request {
+            code,
+            seed,
+            limits: Limits {
+                cpu_time: duration(cpu_seconds)?,
+                wall_time: duration(wall_seconds)?,
+                memory_bytes,
+                output_bytes,
+                files_bytes,
+            },
+            stdin,
+            files: files
+                .into_iter()
+                .map(|(path, bytes)| (path, bytes.as_bytes().to_vec()))
+                .collect(),
+            return_files,
+            value,
+            session: state.map(|state| Arc::clone(&state.get().0)),
+        }))
+    }
 }
 
 /// A run that was submitted.
@@ -96,7 +201,18 @@ impl SandboxWorkers {
         command: Vec<OsString>,
         cache: PathBuf,
         workers: usize,
+        reuse_guest: bool,
+        verify_every: u64,
+        shared_bytes: usize,
     ) -> PyResult<Self> {
+        let settings = Settings {
+            workers,
+            reuse: Reuse {
+                enabled: reuse_guest,
+                verify_every,
+            },
+            shared_bytes,
+        };
         let pool = py
             .detach(|| {
                 let prepared = Cache::new(&cache).open().ok_or_else(|| {
@@ -105,7 +221,7 @@ impl SandboxWorkers {
                         cache.display()
                     ))
                 })?;
-                Pool::new(command, prepared, workers)
+                Pool::new(command, prepared, settings)
             })
             .map_err(to_python)?;
         Ok(Self {
@@ -113,42 +229,54 @@ impl SandboxWorkers {
         })
     }
 
-    /// `callback(outcome, error)`: the fields of an outcome, or an error, or neither when the run was cancelled.
-    #[pyo3(signature = (code, *, seed, cpu_seconds, wall_seconds, memory_bytes, output_bytes, callback))]
-    #[allow(clippy::too_many_arguments)]
-    fn submit(
+    /// Runs and waits; a signal's exception cancels the run.
+    fn run(&self, py: Python<'_>, request: &SandboxRequest) -> PyResult<OutcomeFields> {
+        let mut interruption = Interruption::default();
+        let request = request.0.clone();
+        let result = py.detach(|| self.pool.run(request, || interruption.check()));
+        match (result, interruption.0) {
+            (_, Some(error)) => Err(error),
+            (Ok(outcome), None) => Ok(fields(py, outcome)),
+            (Err(error), None) => Err(to_exception(&error)),
+        }
+    }
+
+    /// Runs all and waits for all; the outcomes are in the order of the requests.
+    fn run_batch(
         &self,
         py: Python<'_>,
-        code: Vec<u8>,
-        seed: u64,
-        cpu_seconds: f64,
-        wall_seconds: f64,
-        memory_bytes: u64,
-        output_bytes: u64,
-        callback: Py<PyAny>,
-    ) -> PyResult<SandboxRun> {
-        let duration = |seconds: f64| {
-            Duration::try_from_secs_f64(seconds)
-                .map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
-        };
-        let request = Request {
-            code,
-            seed,
-            limits: Limits {
-                cpu_time: duration(cpu_seconds)?,
-                wall_time: duration(wall_seconds)?,
-                memory_bytes,
-                output_bytes,
-            },
-        };
+        requests: Vec<Bound<'_, SandboxRequest>>,
+    ) -> PyResult<Vec<OutcomeFields>> {
+        let requests = requests
+            .iter()
+            .map(|request| request.get().0.clone())
+            .collect();
+        let mut interruption = Interruption::default();
+        let results = py.detach(|| self.pool.run_batch(requests, || interruption.check()));
+        if let Some(error) = interruption.0 {
+            return Err(error);
+        }
+        results
+            .map_err(|error| to_exception(&error))
+            .map(|outcomes| {
+                outcomes
+                    .into_iter()
+                    .map(|outcome| fields(py, outcome))
+                    .collect()
+            })
+    }
+
+    /// `callback(outcome, error)`: the fields of an outcome, or an error, or neither when the run was cancelled.
+    fn submit(&self, py: Python<'_>, request: &SandboxRequest, callback: Py<PyAny>) -> SandboxRun {
+        let request = request.0.clone();
         let job = py.detach(|| {
             self.pool
                 .submit(request, move |result| deliver(&callback, result))
         });
-        Ok(SandboxRun {
+        SandboxRun {
             pool: Arc::clone(&self.pool),
             job,
-        })
+        }
     }
 
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -158,6 +286,7 @@ impl SandboxWorkers {
             counts.set_item(status.name(), statistics.outcomes[status as usize])?;
         }
         for (name, count) in [
+            ("shared", statistics.shared),
             ("cancelled", statistics.cancelled),
             ("retried", statistics.retried),
             ("workers_replaced", statistics.workers_replaced),
@@ -167,6 +296,32 @@ impl SandboxWorkers {
             counts.set_item(name, count)?;
         }
         Ok(counts)
+    }
+
+    /// `(upper bound in seconds, runs)` of every bucket up to the last that has any.
+    fn latency(&self, py: Python<'_>) -> Vec<(f64, u64)> {
+        let buckets = py.detach(|| self.pool.statistics()).latency.buckets;
+        let used = buckets
+            .iter()
+            .rposition(|&count| count > 0)
+            .map_or(0, |last| last + 1);
+        let bound = |index: usize| (1u64 << index) as f64 / 1e6;
+        buckets[..used]
+            .iter()
+            .enumerate()
+            .map(|(index, &count)| (bound(index), count))
+            .collect()
+    }
+
+    /// Why no guest is kept from run to run; `None` if one is.
+    fn why_fresh(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.pool.reusing()).err()
+    }
+
+    /// The fields of `torl.sandbox.Confinement`, in its order.
+    fn confinement(&self, py: Python<'_>) -> (Option<u32>, bool, Vec<String>) {
+        let walls = py.detach(|| self.pool.confinement());
+        (walls.landlock, walls.seccomp, walls.missing)
     }
 
     fn processes(&self, py: Python<'_>) -> Vec<u32> {

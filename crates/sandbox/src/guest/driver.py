@@ -1,13 +1,17 @@
 """Runs one snippet inside the guest and reports how it ended. Imported once, before the snapshot is taken.
 
 Everything the driver needs after the snippet has run is bound here, because the snippet may have replaced it in
-`builtins` or in the modules. The report goes to the host as bytes:
+`builtins` or in the modules. The host gives the seed (8 bytes, little-endian), flags (one byte) and the source. The
+report goes to the host as bytes:
 
     kind (one byte), then for each of exception type, last line, traceback: length (4 bytes, little-endian), UTF-8
+
+and behind that in the same form the `repr` of the value of the last statement, if it was asked for and there is one.
 
 A snippet that destroys its own interpreter so far that no report is written has ended in an error.
 """
 
+import ast
 import atexit
 import builtins
 import gc
@@ -22,8 +26,11 @@ import types
 import numpy
 
 FILE_NAME = "main.py"
+DIRECTORY = "/work"
 CODE_DESCRIPTOR = 1000
 REPORT_DESCRIPTOR = 1001
+VALUE_WANTED = 1 << 0
+IN_SESSION = 1 << 1
 OK, ERROR, MEMORY = b"\0", b"\1", b"\2"
 TEXT_LIMIT = 1 << 20
 HIDDEN_FRAMES = ("/usr/local/lib/", "<frozen ", "<torl ")
@@ -38,8 +45,12 @@ _BARE_MEMORY_REPORT = (
 
 _write = os.write
 _read = os.read
+_chdir = os.chdir
+_getcwd = os.getcwd
+_normpath = os.path.normpath
 _compile = builtins.compile
 _exec = builtins.exec
+_repr = builtins.repr
 _type = builtins.type
 _str = builtins.str
 _int = builtins.int
@@ -49,12 +60,20 @@ _issubclass = builtins.issubclass
 _BaseException = builtins.BaseException
 _MemoryError = builtins.MemoryError
 _SystemExit = builtins.SystemExit
+_Expression = ast.Expr
+_Interactive = ast.Interactive
+_ONLY_AST = ast.PyCF_ONLY_AST
 _default_excepthook = sys.__excepthook__
 _run_exit_functions = atexit._run_exitfuncs
 _TracebackException = traceback.TracebackException
 _StackSummary = traceback.StackSummary
 _seed_random = random.seed
 _seed_numpy = numpy.random.seed
+_seed = None
+
+# The `__main__` of the session this interpreter is in, and how many of its blocks have run.
+_session = None
+_blocks = 0
 
 
 class _SysForTracebacks(types.ModuleType):
@@ -73,7 +92,15 @@ traceback.sys = _SysForTracebacks("sys")
 traceback._find_incompatible_extension_module = lambda name: None
 
 
-def open_standard_streams():
+def set_up():
+    """Makes the interpreter what a script finds that is started in the run's directory."""
+    _open_standard_streams()
+    os.chdir = chdir
+    chdir(DIRECTORY)
+    sys.path.insert(0, DIRECTORY)
+
+
+def _open_standard_streams():
     """Unbuffered, as under `python -u`: what a run wrote before a limit ended it is never lost."""
 
     def stream(descriptor, errors):
@@ -87,6 +114,14 @@ def open_standard_streams():
 
     sys.stdout = sys.__stdout__ = stream(1, "strict")
     sys.stderr = sys.__stderr__ = stream(2, "backslashreplace")
+    sys.stdin.reconfigure(errors="strict")
+
+
+def chdir(path):
+    """`os.chdir`, whose original joins paths as text: from /work/sub it would go to "/work/sub/.."."""
+    _chdir(path)
+    # There are no symbolic links, so this is the same directory.
+    _chdir("/" + _normpath(_getcwd()).lstrip("/"))
 
 
 def run():
@@ -100,34 +135,64 @@ def run():
     _write(REPORT_DESCRIPTOR, report)
 
 
-def rehearse(source):
+def rehearse(source, value_wanted=False):
     """Does all a run does but the report, so that the snapshot has done it before."""
     main = sys.modules["__main__"]
     try:
-        return _run_source(source, 0)
+        return _run_source(source, None, value_wanted)
     finally:
         sys.modules["__main__"] = main
+        # It remembers the names in the directory as long as that has not changed: in a run it is another directory.
+        finder = sys.path_importer_cache.get(DIRECTORY)
+        if finder is not None:
+            finder.invalidate_caches()
 
 
 def _run():
-    seed = _int.from_bytes(_read(CODE_DESCRIPTOR, 8), "little")
-    return _run_source(_read_code(), seed)
+    header = _read(CODE_DESCRIPTOR, 9)
+    seed, flags = _int.from_bytes(header[:8], "little"), header[8]
+    run = _run_in_session if flags & IN_SESSION else _run_source
+    return run(_read_code(), seed, flags & VALUE_WANTED)
 
 
-def _run_source(source, seed):
-    _seed_random(seed)
-    _seed_numpy(seed & 0xFFFFFFFF)
+def seed_generators(seed):
+    """Puts every source of random numbers at its start, unless the snapshot has it there."""
+    global _seed
+    if seed != _seed:
+        _seed = seed
+        _seed_random(seed)
+        _seed_numpy(seed & 0xFFFFFFFF)
+
+
+def _run_source(source, seed, value_wanted):
+    main = _start(seed)
+    report = _guard(_execute_for_value if value_wanted else _execute, source, main, FILE_NAME)
+    _guard(_finish, main)
+    return report
+
+
+def _start(seed):
+    """A fresh `__main__`, and everything else as at the start of a program."""
+    seed_generators(seed)
     main = types.ModuleType("__main__")
     main.__builtins__ = builtins
     main.__file__ = FILE_NAME
     sys.modules["__main__"] = main
     sys.argv = [FILE_NAME]
-    lines = source.decode("utf-8", "replace").splitlines(True)
-    linecache.cache[FILE_NAME] = (_len(source), None, lines, FILE_NAME)
     # A snippet that builds cycles in a loop must not run out of memory for want of a collection.
     gc.enable()
-    report = _guard(_execute, source, main)
-    _guard(_finish, main)
+    return main
+
+
+def _run_in_session(source, seed, value_wanted):
+    """One more block of a program that goes on: the first starts it, and none ends it."""
+    global _session, _blocks
+    if _session is None:
+        _session = _start(seed)
+    _blocks += 1
+    name = FILE_NAME if _blocks == 1 else f"main_{_blocks}.py"
+    report = _guard(_execute_for_value if value_wanted else _execute, source, _session, name)
+    _guard(_flush)
     return report
 
 
@@ -138,14 +203,49 @@ def _read_code():
     return b"".join(pieces)
 
 
-def _execute(source, main):
-    _exec(_compile(source, FILE_NAME, "exec", dont_inherit=True), main.__dict__)
+def _execute(source, main, name):
+    _show_lines_of(source, name)
+    _exec(_compile(source, name, "exec", dont_inherit=True), main.__dict__)
+
+
+def _show_lines_of(source, name):
+    lines = source.decode("utf-8", "replace").splitlines(True)
+    linecache.cache[name] = (_len(source), None, lines, name)
+
+
+def _execute_for_value(source, main, name):
+    """Runs the source and returns the text of its last statement's value, if that is an expression, not None."""
+    _show_lines_of(source, name)
+    tree = _compile(source, name, "exec", _ONLY_AST, dont_inherit=True)
+    last = None
+    if tree.body and _isinstance(tree.body[-1], _Expression):
+        last = _compile(_Interactive([tree.body.pop()]), name, "single", dont_inherit=True)
+    _exec(_compile(tree, name, "exec", dont_inherit=True), main.__dict__)
+    if last is None:
+        return None
+    text = None
+
+    def keep(value):
+        nonlocal text
+        if value is not None:
+            text = _repr(value)
+
+    displayhook, sys.displayhook = sys.displayhook, keep
+    try:
+        _exec(last, main.__dict__)
+    finally:
+        sys.displayhook = displayhook
+    return text
 
 
 def _finish(main):
     """What CPython does when a script is over: exit functions, then the death of its globals."""
     _run_exit_functions()
     main.__dict__.clear()
+    _flush()
+
+
+def _flush():
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
 
@@ -153,12 +253,12 @@ def _finish(main):
 def _guard(function, *arguments):
     """Calls `function` and turns whatever it raises into a report."""
     try:
-        function(*arguments)
+        value = function(*arguments)
     except _SystemExit as exit:
         return _report_exit(exit.code)
     except _BaseException as error:
         return _report_exception(error)
-    return OK + _NO_TEXT * 3
+    return OK + _NO_TEXT * 3 + (b"" if value is None else _text(value))
 
 
 def _report_exit(code):

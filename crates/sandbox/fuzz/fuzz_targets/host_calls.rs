@@ -1,0 +1,23 @@
+//! Any program of the calls that a guest can make, over a small memory.
+#![no_main]
+
+mod allocation;
+
+use std::cell::LazyCell;
+
+use libfuzzer_sys::fuzz_target;
+use torl_sandbox::fuzzing::HostCalls;
+
+/// What the host may hold for one run with at most 64 KiB of output, its bookkeeping included.
+const HELD_BYTES: usize = 16 << 20;
+
+thread_local! {
+    static HOST_CALLS: LazyCell<HostCalls> = LazyCell::new(HostCalls::default);
+}
+
+fuzz_target!(|program: &[u8]| {
+    HOST_CALLS.with(|host_calls| {
+        let first = host_calls.play(program);
+        allocation::bounded(HELD_BYTES, || assert_eq!(host_calls.play(program), first));
+    });
+});

@@ -1,0 +1,227 @@
+"""The walls around live workers, as the kernel tells of them. What each wall stops is tried in `confine/tests.rs`."""
+
+import ctypes
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torl import _core
+from torl.sandbox import Confinement, SandboxPool, cache_directory, prepare_guest
+
+NOBODY = "65534"
+
+
+SECCOMP = {"x86_64": 317, "aarch64": 277}
+ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+LANDLOCK = 444  # landlock_create_ruleset, on every machine
+
+# A filter as a container's runtime would set it: both system calls fail with EPERM, in this process and its children.
+REFUSED = """
+import ctypes, logging, struct, sys
+
+def instruction(code, value, then=0, otherwise=0):
+    return struct.pack("HBBI", code, then, otherwise, value)
+
+LOAD, EQUALS, RETURN = 0x20, 0x15, 0x06
+program = b"".join([
+    instruction(LOAD, 4), instruction(EQUALS, {architecture}, 0, 4),
+    instruction(LOAD, 0), instruction(EQUALS, {seccomp}, 1, 0), instruction(EQUALS, {landlock}, 0, 1),
+    instruction(RETURN, 0x00050000 | 1), instruction(RETURN, 0x7FFF0000),
+])
+buffer = ctypes.create_string_buffer(program)
+header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, header, 0, 0) == 0, ctypes.get_errno()
+
+from torl.sandbox import SandboxPool
+logging.basicConfig(stream=sys.stdout, format="LOG %(message)s")
+for _ in range(2):
+    with SandboxPool(1) as pool:
+        pool.self_test()
+        walls = pool.confinement()
+        print(walls.landlock, walls.seccomp, len(walls.missing))
+"""
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SandboxPool]:
+    with SandboxPool(2) as pool:
+        yield pool
+
+
+def landlock_version() -> int:
+    """What this kernel has; 0 or less for none."""
+    version_flag = 1
+    return ctypes.CDLL(None).syscall(LANDLOCK, None, ctypes.c_size_t(0), version_flag)
+
+
+def status_of_threads(pid: int) -> list[dict[str, str]]:
+    """The fields of /proc/PID/task/*/status."""
+    return [
+        dict(line.split(":\t", 1) for line in (task / "status").read_text("utf-8").splitlines())
+        for task in Path(f"/proc/{pid}/task").iterdir()
+    ]
+
+
+def limits(pid: int) -> dict[str, str]:
+    """Soft limits by name."""
+    lines = Path(f"/proc/{pid}/limits").read_text("utf-8").splitlines()[1:]
+    return {(fields := re.split(r"\s{2,}", line))[0]: fields[1] for line in lines}
+
+
+def assert_confined(pid: int) -> None:
+    threads = status_of_threads(pid)
+    assert len(threads) >= 2  # one that runs guests, one that ends them in time
+    for thread in threads:
+        name = thread["Name"]
+        assert thread["Seccomp"].strip() == "2", name
+        assert thread["NoNewPrivs"].strip() == "1", name
+        for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+            assert int(thread[kind], 16) == 0, (name, kind)
+    soft = limits(pid)
+    assert soft["Max core file size"] == "0"
+    assert soft["Max processes"] == "0"
+    assert int(soft["Max open files"]) <= 12
+    assert int(soft["Max data size"]) < 8 << 30
+    maps = Path(f"/proc/{pid}/maps").read_text("utf-8").splitlines()
+    assert not [line for line in maps if "wx" in line.split()[1]]
+
+
+def test_the_walls_are_told() -> None:
+    with SandboxPool(1) as pool:
+        walls = pool.confinement()
+    version = landlock_version()
+    # The newest version that the workers were taught is 9.
+    assert walls == Confinement(
+        landlock=min(version, 9) if version > 0 else None,
+        seccomp=True,
+        missing=walls.missing,
+    )
+    assert len(walls.missing) == (version <= 0)
+
+
+@pytest.mark.skipif(platform.machine() not in SECCOMP, reason="the number of the system call is not known here")
+def test_walls_that_a_container_refuses_are_told_once() -> None:
+    machine = platform.machine()
+    program = REFUSED.format(architecture=ARCHITECTURE[machine], seccomp=SECCOMP[machine], landlock=LANDLOCK)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    told, *others = done.stdout.splitlines()
+    assert told.startswith("LOG the sandbox's workers lack a part of their second wall on this system: Landlock: ")
+    assert told.endswith("seccomp: Operation not permitted (os error 1)")
+    assert others == ["None False 2"] * 2
+
+
+def test_every_thread_of_every_worker_is_behind_them(pool: SandboxPool) -> None:
+    for pid in pool.processes():
+        assert_confined(pid)
+
+
+def test_a_worker_that_takes_the_place_of_another_is_too() -> None:
+    with SandboxPool(1) as pool:
+        [before] = pool.processes()
+        os.kill(before, signal.SIGKILL)
+        assert pool.run("print(1)").ok
+        [after] = pool.processes()
+        assert after != before
+        assert_confined(after)
+
+
+def test_a_parent_that_blocks_signals_changes_nothing() -> None:
+    """Workers inherit the mask, and tell their own threads by a signal."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        with SandboxPool(1) as pool:
+            assert_confined(pool.processes()[0])
+            assert len(pool.confinement().missing) == (landlock_version() <= 0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_a_worker_ends_well_behind_them() -> None:
+    """It notices that its parent hung up, and exits by itself: the exit takes calls too."""
+    program = """
+import os, socket, struct, subprocess, sys
+from torl import _core
+from torl.sandbox.guest import worker_command, prepare_guest
+[module, image, archive] = [os.fsencode(path) for path in _core.sandbox_files(prepare_guest())]
+stack = int(open(image.decode() + ".check").read().split()[2])
+def text(value): return struct.pack("<Q", len(value)) + value
+order = b"\\0\\1" + struct.pack("<Q", 0) + text(module) + text(image) + text(archive) + struct.pack("<QQ", os.path.getsize(image), stack)
+ours, theirs = socket.socketpair()
+worker = subprocess.Popen(worker_command(), stdin=theirs)
+theirs.close()
+ours.sendall(struct.pack("<I", len(order)) + order)
+assert ours.recv(5)[4] == 0, "not ready"
+ours.shutdown(socket.SHUT_WR)
+print(worker.wait())
+"""
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (shown.stdout, shown.stderr) == ("0\n", "")
+
+
+ORDINARY = """
+import os, sys
+from pathlib import Path
+assert os.geteuid() != 0
+sys.path.insert(0, sys.argv[2])
+from test_sandbox_confinement import assert_confined
+from torl.sandbox import SandboxPool
+with SandboxPool(1, cache=Path(sys.argv[1]), cpu_seconds=1) as pool:
+    pool.self_test()
+    [worker] = pool.processes()
+    assert_confined(worker)
+    assert pool.run("while True: pass").status == "timeout"
+    assert pool.run("x = [bytes(10**7) for _ in range(10**3)]").status == "memory"
+    assert pool.run("def f(n): return f(n + 1)\\nf(0)").exception_type == "RecursionError"
+    assert pool.processes() == [worker], "the worker was lost"
+    print(pool.confinement())
+"""
+
+
+def test_an_ordinary_user_has_them_too() -> None:
+    """Nothing about the walls takes a privilege."""
+    prefix: list[str] = []
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root can become an ordinary user here only with setpriv, of util-linux")
+        # The interpreter and this checkout may lie where only root may look: that much is left to the user.
+        user = ["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]
+        look = ["--bounding-set", "-all,+dac_read_search", "--inh-caps", "+dac_read_search"]
+        prefix = ["setpriv", *user, *look, "--ambient-caps", "+dac_read_search"]
+    directory = Path(tempfile.mkdtemp(prefix="torl-ordinary-"))
+    try:
+        directory.chmod(0o755)
+        for file in _core.sandbox_files(prepare_guest()):
+            shutil.copy(file, directory)
+            shutil.copy(f"{file}.check", directory)
+        command = [*prefix, sys.executable, "-c", ORDINARY, str(directory), str(Path(__file__).parent)]
+        shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd="/")
+    finally:
+        shutil.rmtree(directory)
+    with SandboxPool(1) as pool:
+        assert (shown.stdout, shown.stderr) == (f"{pool.confinement()}\n", "")
+
+
+def test_the_cache_is_read_before_them(tmp_path: Path) -> None:
+    """A worker serves on when the prepared guest is gone: all it needs is open."""
+    for file in _core.sandbox_files(prepare_guest()):
+        shutil.copy(file, tmp_path)
+        shutil.copy(f"{file}.check", tmp_path)
+    assert cache_directory() != tmp_path
+    with SandboxPool(1, cache=tmp_path) as pool:
+        [worker] = pool.processes()
+        for file in tmp_path.iterdir():
+            file.unlink()
+        assert pool.run("import statistics, sympy\nprint(sympy.factorint(360))").stdout == "{2: 3, 3: 2, 5: 1}\n"
+        assert pool.processes() == [worker]

@@ -1,0 +1,242 @@
+"""Sessions: what one part leaves, the next one finds; forks, limits, and parts that are stopped."""
+
+import asyncio
+import code as interactive
+import contextlib
+import io
+import os
+import signal
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from sandboxes import GUESTS
+from torl.sandbox import OutcomeStatus, SandboxPool
+
+PARTS = [
+    "x = 41",
+    "def f(n):\n    return n + x\nprint(f(1))",
+    "import collections\ncounter = collections.Counter('abracadabra')\nprint(counter.most_common(2))",
+    "x += 1\nprint(f(1), counter['a'])",
+    "class Point:\n    def __init__(self, x):\n        self.x = x\np = Point(3)",
+    "print(p.x, [f(i) for i in range(3)])",
+    "1 / 0",
+    "print(x, 'after an error')",
+    "y = (",
+    "values = list(range(10**5))\nprint(sum(values))",
+    "print(len(values), values[-1])\ndel values",
+    "from sympy import symbols, solve\nt = symbols('t')\ne = t**2 - 2",
+    "print(solve(e, t), e.diff(t))",
+    "import numpy as np\na = np.arange(6).reshape(2, 3)",
+    "print(a @ a.T)",
+    "def g():\n    yield from (1, 2, 3)\nh = g()\nprint(next(h))",
+    "print(next(h), next(h))",
+]
+
+
+@pytest.fixture(scope="module", params=GUESTS)
+def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+    with SandboxPool(2, cpu_seconds=3, memory_bytes=512 << 20, **request.param) as pool:
+        yield pool
+
+
+def natively(parts: list[str]) -> list[str]:
+    """What CPython prints when the parts run one after the other in one namespace; nothing for a part that raises."""
+    console = interactive.InteractiveInterpreter({"__name__": "__main__"})
+    printed = []
+    for part in parts:
+        output = io.StringIO()
+        silent = contextlib.redirect_stderr(io.StringIO())
+        with contextlib.redirect_stdout(output), silent, contextlib.suppress(SyntaxError):
+            console.runcode(compile(part, "part", "exec"))
+        printed.append(output.getvalue())
+    return printed
+
+
+def test_parts_go_on_from_each_other(pool: SandboxPool) -> None:
+    pytest.importorskip("sympy", reason="natively the parts need sympy as well")
+    session = pool.session()
+    assert [session.run(part).stdout for part in PARTS] == natively(PARTS)
+    assert 0 < session.state_bytes < 32 << 20
+
+
+def test_a_session_sees_nothing_of_others(pool: SandboxPool) -> None:
+    one, other = pool.session(), pool.session()
+    one.run("secret = 1")
+    assert other.run("print('secret' in globals())").stdout == "False\n"
+    assert pool.run("print('secret' in globals())").stdout == "False\n"
+    assert one.run("print(secret)").stdout == "1\n"
+
+
+def test_many_sessions_take_turns_on_few_workers(pool: SandboxPool) -> None:
+    sessions = [pool.session(seed=i) for i in range(20)]
+    order = [i for i in range(20) for _ in range(5)]
+    Random(0).shuffle(order)
+    seen: dict[int, list[str]] = {i: [] for i in range(20)}
+    for i in order:
+        seen[i].append(sessions[i].run(f"n = globals().get('n', {i}) + 1\nprint(n)").stdout)
+    assert seen == {i: [f"{i + k}\n" for k in range(1, 6)] for i in range(20)}
+
+
+def test_a_fork_goes_its_own_way(pool: SandboxPool) -> None:
+    parent = pool.session()
+    parent.run("items = [1]")
+    children = [parent.fork() for _ in range(3)]
+    for index, child in enumerate(children):
+        child.run(f"items.append({index})")
+    assert [child.run("print(items)").stdout for child in children] == [f"[1, {i}]\n" for i in range(3)]
+    assert parent.run("print(items)").stdout == "[1]\n"
+    assert children[0].fork().run("print(items)").stdout == "[1, 0]\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("x = 2\nwhile True: pass", OutcomeStatus.TIMEOUT),
+        ("x = 2\nprint('x' * 10**7)", OutcomeStatus.OUTPUT_LIMIT),
+        ("x = 2\nimport os\nos._exit(0)", OutcomeStatus.OK),
+        ("x = 2\nimport os\nos.abort()", OutcomeStatus.CRASH),
+    ],
+)
+def test_a_part_that_is_stopped_leaves_the_session_as_it_was(
+    pool: SandboxPool, code: str, status: OutcomeStatus
+) -> None:
+    session = pool.session()
+    session.run("x = 1")
+    assert session.run(code).status is status
+    assert session.run("print(x)").stdout == "1\n"
+
+
+@pytest.mark.parametrize("code", ["x = 2\n1 / 0", "x = 2\nraise SystemExit(3)", "x = 2\nraise MemoryError"])
+def test_an_exception_keeps_what_was_done_before(pool: SandboxPool, code: str) -> None:
+    session = pool.session()
+    session.run("x = 1")
+    assert not session.run(code).ok
+    assert session.run("print(x)").stdout == "2\n"
+
+
+def test_memory_that_grew_comes_along(pool: SandboxPool) -> None:
+    session = pool.session()
+    assert session.run("big = bytes(range(256)) * 400_000\nempty = bytearray(50_000_000)").ok
+    outcome = session.run("empty[-1] = 7\nprint(len(big), big[-1], sum(empty))")
+    assert outcome.stdout == "102400000 255 7\n"
+    assert session.run("print(empty[-1], big[256 * 1000 + 3])").stdout == "7 3\n"
+    assert session.state_bytes < 150 << 20
+    assert pool.run("print(1)").ok
+
+
+def test_clock_and_randomness_go_on(pool: SandboxPool) -> None:
+    whole = (
+        "import random, time, os\nprint(random.random())\nprint(random.random())\nprint(os.urandom(2) != os.urandom(2))"
+    )
+    session = pool.session(seed=5)
+    parts = "".join(session.run(part).stdout for part in whole.splitlines())
+    assert parts == pool.run(whole, seed=5).stdout
+    first = float(session.run("print(time.time())").stdout)
+    session.run("time.sleep(100)")
+    assert 100 < float(session.run("print(time.time())").stdout) - first < 101
+
+
+def test_tracebacks_show_the_part_they_come_from(pool: SandboxPool) -> None:
+    session = pool.session()
+    session.run("def f():\n    return 1 / 0")
+    assert (session.run("x = 1\nf()").traceback or "").splitlines() == [
+        "Traceback (most recent call last):",
+        '  File "main_2.py", line 2, in <module>',
+        "    f()",
+        "    ~^^",
+        '  File "main.py", line 2, in f',
+        "    return 1 / 0",
+        "           ~~^~~",
+        "ZeroDivisionError: division by zero",
+    ]
+
+
+def test_the_limit_of_a_session_counts_all_its_parts(pool: SandboxPool) -> None:
+    session = pool.session(cpu_seconds=0.3)
+    child = session.fork()
+    assert session.run("x = 1").ok
+    assert session.run("while True: pass").status is OutcomeStatus.TIMEOUT
+    assert 0.3 <= session.cpu_seconds < 0.6
+    assert session.run("print(1)").status is OutcomeStatus.TIMEOUT
+    assert session.fork().run("print(1)").status is OutcomeStatus.TIMEOUT
+    assert child.run("print(1)").ok
+    with pytest.raises(ValueError, match="cpu_seconds"):
+        pool.session(cpu_seconds=0)
+
+
+def test_a_session_outlives_its_workers(pool: SandboxPool) -> None:
+    session = pool.session()
+    session.run("x = 1")
+    for pid in pool.processes():
+        os.kill(pid, signal.SIGKILL)
+    assert session.run("print(x)").stdout == "1\n"
+
+
+def test_equal_sessions_are_equal(pool: SandboxPool) -> None:
+    def play() -> list[tuple[str, str, int]]:
+        session = pool.session(seed=3)
+        outcomes = [(session.run(part), session.state_bytes) for part in [*PARTS, "print(id(object()), hash('a'))"]]
+        return [(outcome.stdout, outcome.stderr, size) for outcome, size in outcomes]
+
+    assert play() == play()
+
+
+def test_sessions_for_coroutines(pool: SandboxPool) -> None:
+    async def episode(i: int) -> list[str]:
+        session = pool.session(seed=i)
+        await session.run_async(f"total = {i}")
+        return [(await session.run_async("total *= 2\nprint(total)")).stdout for _ in range(3)]
+
+    async def main() -> list[list[str]]:
+        return await asyncio.gather(*(episode(i) for i in range(10)))
+
+    assert asyncio.run(main()) == [[f"{i * 2**k}\n" for k in (1, 2, 3)] for i in range(10)]
+
+
+def test_one_part_at_a_time(pool: SandboxPool) -> None:
+    async def main() -> None:
+        session = pool.session()
+        running = asyncio.create_task(session.run_async("while True: pass"))
+        await asyncio.sleep(0.1)
+        with pytest.raises(RuntimeError, match="one part at a time"):
+            session.run("print(1)")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert (await session.run_async("print(1)")).ok
+
+    asyncio.run(main())
+
+
+def test_files_stay_from_part_to_part_and_input_does_not(pool: SandboxPool) -> None:
+    session = pool.session()
+    session.run("import os\nf = open('log', 'w')\nprint('one', file=f)", files={"data/a.csv": "1,2"}, stdin="x")
+    outcome = session.run(
+        "print('two', file=f)\nf.flush()\nprint(open('log').read().split(), os.listdir('data'), open('b').read())",
+        files={"b": b"three"},
+        return_files=True,
+    )
+    assert outcome.stdout == "['one', 'two'] ['a.csv'] three\n"
+    assert dict(outcome.files) == {"log": b"one\ntwo\n"}
+    assert session.run("input()").exception_type == "EOFError"
+    assert session.run("len(os.listdir())", value=True).value == "3"
+    assert session.fork().run("os.remove('b')\nprint(sorted(os.listdir()))").stdout == "['data', 'log']\n"
+    assert session.run("print(sorted(os.listdir()))").stdout == "['b', 'data', 'log']\n"
+
+
+def test_a_session_without_its_directory_takes_no_files_and_goes_on(pool: SandboxPool) -> None:
+    session = pool.session()
+    session.run("x = 1\nimport os\nos.chdir('/')\nos.rmdir('/work')\nopen('/work', 'w').close()")
+    outcome = session.run("x = 2", files={"a": b"1"})
+    assert (outcome.status, outcome.exception_type) == (OutcomeStatus.ERROR, "OSError")
+    assert session.run("print(x, os.listdir('/'))").stdout.startswith("1 [")
+    assert pool.run("print(open('a').read())", files={"a": "fine"}).stdout == "fine\n"
+
+
+def test_a_session_that_waited_until_the_end_of_time_goes_on(pool: SandboxPool) -> None:
+    session = pool.session()
+    for _ in range(3):
+        assert session.run("import time\ntime.sleep(4e9)\ntime.time()").ok
+    assert session.run("print(time.monotonic() > 4.6e9)").stdout == "True\n"
