@@ -3,10 +3,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := $(VENV)/peers
 UV := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python
 TORCH := torch==2.13.0
 
-.PHONY: demo demo-table test test-slow lint format install guest clean
+.PHONY: demo demo-table test test-slow test-peers peers fuzz lint format install guest clean
 .DEFAULT_GOAL := install
 
 demo: install guest
@@ -22,8 +23,30 @@ test: install guest
 test-slow: install guest
 	$(BIN)/python -m pytest -m slow --timeout 7200
 
+# The estimators and losses against the functions of TRL and verl, which live in an environment of their own.
+test-peers: peers
+	$(PEERS)/bin/python -m pytest tests/peers
+
+peers: install $(PEERS)/installed
+
+$(PEERS)/installed: requirements/peers.txt $(VENV)/installed
+	rm -rf $(PEERS)
+	$(BIN)/python -m venv $(PEERS)
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+		> $$($(PEERS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/torl.pth
+	$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python --no-deps -r requirements/peers.txt
+	touch $@
+
+# Each target for so many seconds: make fuzz FUZZ_SECONDS=3600
+FUZZ_SECONDS ?= 300
+fuzz:
+	cargo install --quiet --locked --root target/tools cargo-fuzz@0.13.2
+	cd crates/sandbox && for target in protocol host_calls; do \
+	../../target/tools/bin/cargo-fuzz fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+
 lint: install
 	cargo fmt --all --check
+	cargo fmt --check --manifest-path crates/sandbox/fuzz/Cargo.toml
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -32,6 +55,7 @@ lint: install
 
 format:
 	cargo fmt --all
+	cargo fmt --manifest-path crates/sandbox/fuzz/Cargo.toml
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -52,4 +76,4 @@ $(VENV)/installed: requirements/cpu.txt requirements/dev.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) target runs
+	rm -rf $(VENV) target crates/sandbox/fuzz/target runs

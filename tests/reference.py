@@ -2,7 +2,7 @@
 
 import statistics
 from dataclasses import dataclass
-from math import exp
+from math import exp, log
 
 
 @dataclass(frozen=True)
@@ -94,18 +94,121 @@ def group_advantages(estimator: str, rewards: list[float], groups: list[int]) ->
     return advantages
 
 
-def clipped_token_loss(
-    logprob: float,
-    old_logprob: float,
-    advantage: float,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float | None = None,
-    importance_weight: float = 1.0,
-) -> float:
-    """PPO's clipped objective for one sampled token, negated."""
-    ratio = exp(logprob - old_logprob)
-    objective = min(ratio * advantage, min(max(ratio, 1 - clip_low), 1 + clip_high) * advantage)
-    if dual_clip is not None and advantage < 0:
-        objective = max(objective, dual_clip * advantage)
-    return -objective * importance_weight
+@dataclass(frozen=True)
+class ReferenceToken:
+    """What a loss knows of one sampled token; `sequence` names its trajectory."""
+
+    sequence: int
+    logprob: float
+    old_logprob: float
+    advantage: float
+    rollout_logprob: float = 0.0
+    ref_logprob: float = 0.0
+
+
+def policy_loss(
+    name: str, tokens: list[ReferenceToken], clip_low: float, clip_high: float, dual_clip: float | None = None
+) -> list[float]:
+    """The loss of each token, by the formulas of `algorithms/losses.py`, one token at a time."""
+    losses = []
+    for token in tokens:
+        if name == "gspo":
+            own = [other for other in tokens if other.sequence == token.sequence]
+            ratio = exp(sum(other.logprob - other.old_logprob for other in own) / len(own))
+        else:
+            ratio = exp(token.logprob - token.old_logprob)
+        clipped = min(max(ratio, 1 - clip_low), 1 + clip_high)
+        if name == "cispo":
+            objective = clipped * token.advantage * token.logprob
+        elif name == "reinforce":
+            objective = token.advantage * token.logprob
+        else:
+            objective = min(ratio * token.advantage, clipped * token.advantage)
+            if dual_clip is not None and token.advantage < 0:
+                objective = max(objective, dual_clip * token.advantage)
+        losses.append(-objective)
+    return losses
+
+
+def importance_weights(correction: str, tokens: list[ReferenceToken], low: float, high: float) -> list[float]:
+    """min(w, high), w or 0, and the product of w over the sequence or 0."""
+    weights = []
+    for token in tokens:
+        weight = exp(token.old_logprob - token.rollout_logprob)
+        if correction == "mis":
+            weight = 1.0
+            for other in tokens:
+                if other.sequence == token.sequence:
+                    weight *= exp(other.old_logprob - other.rollout_logprob)
+        if correction == "tis":
+            weights.append(min(weight, high))
+        else:
+            weights.append(weight if low <= weight <= high else 0.0)
+    return weights
+
+
+def kl_to_reference(estimator: str, token: ReferenceToken) -> float:
+    """Schulman's three."""
+    ratio = exp(token.ref_logprob - token.logprob)
+    if estimator == "k1":
+        return -log(ratio)
+    return log(ratio) ** 2 / 2 if estimator == "k2" else ratio - 1 - log(ratio)
+
+
+def aggregate(aggregation: str, sequences: list[int], losses: list[float], fixed_length: int) -> float:
+    """The loss of a batch from the losses of its sampled tokens."""
+    if aggregation == "token":
+        return statistics.fmean(losses)
+    of_sequence: dict[int, list[float]] = {name: [] for name in sequences}
+    for name, loss in zip(sequences, losses, strict=True):
+        of_sequence[name].append(loss)
+    if aggregation == "sequence":
+        return statistics.fmean(statistics.fmean(own) for own in of_sequence.values())
+    return statistics.fmean(sum(own) / fixed_length for own in of_sequence.values())
+
+
+def value_loss(value: float, old_value: float, target: float, clip: float | None) -> float:
+    """Half the larger of two squared errors."""
+    errors = [(value - target) ** 2]
+    if clip is not None:
+        errors.append((min(max(value, old_value - clip), old_value + clip) - target) ** 2)
+    return max(errors) / 2
+
+
+def discounted_returns(
+    reward: float, token_rewards: list[float], mask: list[bool], discount: float
+) -> list[float | None]:
+    """Of one trajectory, each return summed up on its own; None where nothing was sampled."""
+    places = [place for place, sampled in enumerate(mask) if sampled]
+    arriving = [token_rewards[place] for place in places]
+    if arriving:
+        arriving[-1] += reward
+    returns: list[float | None] = [None] * len(mask)
+    for k, place in enumerate(places):
+        returns[place] = sum(discount ** (j - k) * arriving[j] for j in range(k, len(places)))
+    return returns
+
+
+def generalized_advantages(
+    reward: float, token_rewards: list[float], values: list[float], mask: list[bool], discount: float, gae_lambda: float
+) -> list[float | None]:
+    """Of one trajectory: A_k = sum over l of (discount * lambda)^l * d_(k+l), equation 16 of GAE's paper."""
+    places = [place for place, sampled in enumerate(mask) if sampled]
+    arriving = [token_rewards[place] for place in places]
+    if arriving:
+        arriving[-1] += reward
+    following = [values[place] for place in places[1:]] + [0.0]
+    errors = [arriving[k] + discount * following[k] - values[place] for k, place in enumerate(places)]
+    advantages: list[float | None] = [None] * len(mask)
+    for k, place in enumerate(places):
+        advantages[place] = sum((discount * gae_lambda) ** (j - k) * errors[j] for j in range(k, len(places)))
+    return advantages
+
+
+def whiten(rows: list[list[float | None]]) -> list[list[float | None]]:
+    """All values that are not None to mean 0 and unbiased variance 1."""
+    values = [value for row in rows for value in row if value is not None]
+    mean = statistics.fmean(values) if values else 0.0
+    variance = statistics.variance(values) if len(values) > 1 else 0.0
+    scale = 1 / (variance + 1e-8) ** 0.5
+    return [[None if value is None else (value - mean) * scale for value in row] for row in rows]

@@ -184,9 +184,96 @@ def group_advantages(
     estimator, different lengths, or a reward that is not finite.
     """
 
+# The kernels below work on rows: trajectories laid end to end, `lengths` (N,) tokens each, their sampled tokens where
+# `mask` (M,) is true. They pass over all other tokens, whatever stands there, and give 0 there. Sums are in float64.
+# `ValueError` for shapes that do not fit, rewards that are not finite, and arrays that are not contiguous.
+
+_Floats: TypeAlias = npt.NDArray[np.float32]
+_Doubles: TypeAlias = npt.NDArray[np.float64]
+_Integers: TypeAlias = npt.NDArray[np.int64]
+_Mask: TypeAlias = npt.NDArray[np.bool_]
+
+def spread(values: _Doubles, lengths: _Integers, mask: _Mask) -> _Floats:
+    """One value for each row (N,), on its sampled tokens (M,)."""
+
+def row_sums(values: _Floats, lengths: _Integers, mask: _Mask) -> _Doubles:
+    """The sum of each row (N,) over its sampled tokens."""
+
+def discounted_returns(
+    rewards: _Doubles, token_rewards: _Floats | None, lengths: _Integers, mask: _Mask, discount: float
+) -> _Floats:
+    """Returns (M,): a row's reward (N,) arrives at its last sampled token, `token_rewards` (M,) at their own."""
+
+def generalized_advantages(
+    rewards: _Doubles,
+    token_rewards: _Floats | None,
+    values: _Floats,
+    lengths: _Integers,
+    mask: _Mask,
+    discount: float,
+    gae_lambda: float,
+) -> tuple[_Floats, _Floats]:
+    """GAE's advantages and returns (M,), from one sampled token to the next; rewards as in `discounted_returns`."""
+
+def whiten(values: _Floats, lengths: _Integers, mask: _Mask) -> _Floats:
+    """`values` (M,) with mean 0 and unbiased variance 1 over all sampled tokens (1e-8 is added to the variance)."""
+
+def whiten_rows(values: _Doubles, lengths: _Integers, mask: _Mask) -> _Doubles:
+    """`whiten` where all sampled tokens of a row have one value (N,)."""
+
 # --- sandbox ----------------------------------------------------------------------------------------------
 
-_OutcomeFields: TypeAlias = tuple[str, str, str, str | None, str | None, str | None, float, float, int]
+# The fields of `torl.types.Outcome`, in its order, the files as pairs of path and content; and the state of the session
+# after the run.
+_OutcomeFields: TypeAlias = tuple[
+    str,
+    str,
+    str,
+    str | None,
+    str | None,
+    str | None,
+    float,
+    float,
+    int,
+    str | None,
+    list[tuple[bytes, bytes]],
+    SandboxState | None,
+]
+
+@final
+class SandboxState:
+    """What a session carries from one run to the next: a value, of which several runs may go on."""
+
+    def __new__(cls) -> SandboxState:
+        """The state before the first run."""
+
+    def __len__(self) -> int:
+        """Bytes that the state takes."""
+
+@final
+class SandboxRequest:
+    """One run to do."""
+
+    def __new__(
+        cls,
+        code: bytes,
+        *,
+        seed: int,
+        stdin: bytes,
+        files: Sequence[tuple[str, bytes]],
+        return_files: bool,
+        value: bool,
+        state: SandboxState | None,
+        cpu_seconds: float,
+        wall_seconds: float,
+        memory_bytes: int,
+        output_bytes: int,
+        files_bytes: int,
+    ) -> SandboxRequest:
+        """`files` are pairs of path and content; `state` is that of the session the run goes on with, None: of none.
+
+        Raises `ValueError` for times that are none.
+        """
 
 @final
 class SandboxRun:
@@ -199,31 +286,49 @@ class SandboxRun:
 class SandboxWorkers:
     """Worker processes with the guest loaded. `torl.sandbox.SandboxPool` is the face of this class."""
 
-    def __new__(cls, command: Sequence[str], cache: str | PathLike[str], workers: int) -> SandboxWorkers:
+    def __new__(
+        cls,
+        command: Sequence[str],
+        cache: str | PathLike[str],
+        workers: int,
+        reuse_guest: bool,
+        verify_every: int,
+        shared_bytes: int,
+    ) -> SandboxWorkers:
         """Start `workers` processes by `command`, which must call `serve_sandbox`; wait until all have run code.
 
         Raises `torl.errors.SandboxError` when the guest in `cache` is missing or damaged, or a worker does not start.
         """
 
+    def run(self, request: SandboxRequest) -> _OutcomeFields:
+        """Run and wait; the exception of a signal handler cancels the run.
+
+        Raises `torl.errors.SandboxError`, or `ValueError` for files that cannot be.
+        """
+
+    def run_batch(self, requests: Sequence[SandboxRequest]) -> list[_OutcomeFields]:
+        """Run all and wait for all, in order. Raises `torl.errors.SandboxError`; the others are cancelled then."""
+
     def submit(
-        self,
-        code: bytes,
-        *,
-        seed: int,
-        cpu_seconds: float,
-        wall_seconds: float,
-        memory_bytes: int,
-        output_bytes: int,
-        callback: Callable[[_OutcomeFields | None, Exception | None], object],
+        self, request: SandboxRequest, callback: Callable[[_OutcomeFields | None, Exception | None], object]
     ) -> SandboxRun:
         """Put a run at the end of the queue. `callback(outcome, error)` is called once, on another thread or here.
 
-        It gets the fields of an outcome in the order of `torl.types.Outcome`, or a `SandboxError`, or neither when
-        the run was cancelled.
+        It gets the fields of an outcome, or a `SandboxError`, or a `ValueError` for files that cannot be, or neither
+        when the run was cancelled.
         """
 
     def statistics(self) -> dict[str, int]:
-        """Counts by outcome, `cancelled`, `retried`, `workers_replaced`; `queued` and `running` now."""
+        """Counts by outcome, `shared`, `cancelled`, `retried`, `workers_replaced`; `queued` and `running` now."""
+
+    def latency(self) -> list[tuple[float, int]]:
+        """`(upper bound in seconds, runs)` of every bucket up to the last that has any."""
+
+    def why_fresh(self) -> str | None:
+        """Why no guest is kept from run to run; None if one is."""
+
+    def confinement(self) -> tuple[int | None, bool, list[str]]:
+        """The fields of `torl.sandbox.Confinement`, in its order."""
 
     def processes(self) -> list[int]:
         """The process ids of the workers that are alive."""

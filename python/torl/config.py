@@ -86,6 +86,8 @@ class RolloutConfig(Section):
     """Tool calls an episode may make (C). After the last the marker is plain text; 0 trains without the tool."""
     error_observation: Literal["last_line", "traceback", "tagged", "hidden"] = "last_line"
     """What the model sees of an exception: its last line, the traceback, the last line in <error> tags, or nothing."""
+    end_at_void_turn: bool = False
+    """End an episode whose turn asks for output with neither a code block nor a boxed answer in it (SimpleTIR)."""
     max_observation_characters: PositiveInt = 256
     """Longer observations keep their head and tail, half of this each, with "..." between."""
     max_concurrent_episodes: PositiveInt = 1024
@@ -127,9 +129,11 @@ class SandboxConfig(Section):
     wall_seconds: PositiveFloat = 60.0
     """Wall-clock deadline behind the CPU limit; its worker is killed and replaced."""
     memory_mib: PositiveInt = 512
-    """Memory of one run, in MiB, the interpreter's own 117 MiB included."""
+    """Memory of one run, in MiB, the interpreter's own 174 MiB included."""
     output_kib: PositiveInt = 1024
     """Bytes of stdout and stderr together that one run may write, in KiB."""
+    shared_mib: NonNegativeInt = 64
+    """Outcomes that are remembered, in MiB, to answer equal runs without executing them again; 0 executes every run."""
 
     @model_validator(mode="after")
     def _deadlines_in_order(self) -> Self:
@@ -147,6 +151,10 @@ class RewardConfig(Section):
     """Reward of a wrong or missing final answer."""
     failed_code: float = 0.0
     """Added if the trajectory ran code and some of it failed (ToRL tried -0.5)."""
+    overlong_buffer: NonNegativeInt = 0
+    """Tokens before `rollout.max_response_tokens` in which a punishment of length grows from 0 (DAPO); 0 for none."""
+    overlong_penalty: NonNegativeFloat = 1.0
+    """That punishment at the limit."""
     timeout_seconds: PositiveFloat = 2.0
     """Time the grader may spend on one pair of answers."""
     workers: PositiveInt = 2
@@ -156,18 +164,112 @@ class RewardConfig(Section):
 class AlgorithmConfig(Section):
     """From rewards to the loss."""
 
-    estimator: Literal["grpo", "dr_grpo", "rloo"] = "grpo"
-    """Advantage estimator."""
+    estimator: Literal["grpo", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo"] = "grpo"
+    """Advantage estimator; ppo trains a critic beside the policy (section `critic`)."""
+    discount: Share = 1.0
+    """Discount of rewards for each sampled token (gamma); of the reinforce_plus_plus estimators and ppo."""
+    gae_lambda: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Lambda of generalised advantage estimation (ppo)."""
+    normalize_rewards: bool = False
+    """Bring the rewards of a step to mean 0 and standard deviation 1 before anything is made of them."""
+    normalize_advantages: bool = False
+    """Whiten advantages over all sampled tokens of a step; the reinforce_plus_plus estimators always do."""
+    policy_loss: Literal["clipped", "gspo", "cispo", "reinforce"] = "clipped"
+    """Loss of a token: PPO's, GSPO's (one ratio for a sequence), CISPO's, or the plain policy gradient."""
+    aggregation: Literal["token", "sequence", "fixed"] = "token"
+    """Mean over all tokens, over trajectories of their token means, or sum over tokens by `fixed_length`."""
+    fixed_length: PositiveInt | None = None
+    """Tokens that aggregation "fixed" divides a trajectory's sum by."""
     clip_low: NonNegativeFloat = 0.2
     """Lower clip range of the probability ratio: 1 - clip_low."""
     clip_high: NonNegativeFloat = 0.2
     """Upper clip range of the probability ratio: 1 + clip_high."""
     dual_clip: Annotated[float, Field(gt=1)] | None = None
     """Bound on the ratio for negative advantages (c of dual-clip PPO); off when unset."""
-    importance_cap: Annotated[float, Field(gt=0)] | None = None
-    """Cap of the truncated importance weight between trainer and engine (TIS); off when unset."""
-    drop_uniform_groups: bool = True
-    """Leave out groups whose rewards are all equal: their advantages are zero and only cost compute."""
+    importance_correction: Literal["tis", "icepop", "mis"] | None = None
+    """Correction of the loss for the gap between trainer and engine: truncated, or masked by token or sequence."""
+    importance_low: NonNegativeFloat = 0.0
+    """Weights below this are masked by icepop (0.5 in its paper) and mis."""
+    importance_high: PositiveFloat = 2.0
+    """Weights above this are cut by tis (2), masked by icepop (5 in its paper) and mis (3)."""
+    kl_coefficient: NonNegativeFloat = 0.0
+    """Weight of the KL divergence from the policy that the run began with; 0 makes no reference policy."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Estimate of the divergence on a token; k1 has no gradient on average as a loss, and belongs into the reward."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Whether the divergence is a term of the loss or is taken from the reward of each token."""
+    entropy_bonus: NonNegativeFloat = 0.0
+    """Weight of the policy's entropy, which is taken from the loss."""
+    epochs: PositiveInt = 1
+    """Passes over the trajectories of a step."""
+    mini_batches: PositiveInt = 1
+    """Optimizer steps in one pass, each on as large a part of the trajectories."""
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps that are made with the trajectories of one step."""
+        return self.epochs * self.mini_batches
+
+    @property
+    def needs_old_logprobs(self) -> bool:
+        """Whether the trainer's own logprobs are wanted before its first update."""
+        return self.updates > 1 or self.penalizes_rewards
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a KL term asks for a reference policy."""
+        return self.kl_coefficient > 0
+
+    @property
+    def penalizes_rewards(self) -> bool:
+        """Whether the KL term is part of the reward."""
+        return self.kl_coefficient > 0 and self.kl_in == "reward"
+
+    @property
+    def learns_without_advantage(self) -> bool:
+        """Whether a trajectory whose advantages are all zero has a gradient still."""
+        return self.entropy_bonus > 0 or (self.kl_coefficient > 0 and self.kl_in == "loss")
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.aggregation == "fixed" and self.fixed_length is None:
+            raise ValueError("aggregation = 'fixed' needs fixed_length")
+        if self.dual_clip is not None and self.policy_loss != "clipped":
+            raise ValueError("dual_clip is a part of policy_loss = 'clipped'")
+        if self.importance_high < self.importance_low:
+            raise ValueError("importance_high must not be less than importance_low")
+        return self
+
+
+class SelectionConfig(Section):
+    """Which trajectories of a step are learned from; metrics count those that are not."""
+
+    drop_uniform_groups: bool = False
+    """Leave groups whose rewards are all equal out of the batch, so that the loss is a mean over the others."""
+    accuracy_window: tuple[float, float] | None = None
+    """Keep only groups whose mean accuracy lies between these two, both excluded; all when unset."""
+    dynamic_sampling: bool = False
+    """Play further prompts until `rollout.prompts_per_step` groups are kept (DAPO)."""
+    max_rounds: PositiveInt = 10
+    """Rounds of dynamic sampling; after the last a step goes on with the groups it has, and says so."""
+    mask_void_turns: bool = False
+    """No loss on trajectories with a turn that holds neither a complete code block nor a boxed answer (SimpleTIR)."""
+    mask_wrong_truncated: bool = False
+    """No loss on wrong trajectories that were cut at the token limit (ZeroTIR)."""
+    mask_invented_output: bool = False
+    """No loss on correct trajectories with an output block that the model wrote itself (ZeroTIR)."""
+    mask_repetition_above: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """No loss on trajectories with a larger share of n-grams that repeat earlier ones (ZeroTIR); off when unset."""
+    repetition_ngram: PositiveInt = 20
+    """Sampled tokens of one such n-gram."""
+
+    @model_validator(mode="after")
+    def _selects_something(self) -> Self:
+        if self.accuracy_window is not None and not self.accuracy_window[0] < self.accuracy_window[1]:
+            raise ValueError("accuracy_window must be two shares, the lower first")
+        if self.dynamic_sampling and not self.drop_uniform_groups and self.accuracy_window is None:
+            raise ValueError("dynamic_sampling needs drop_uniform_groups or accuracy_window: without them all are kept")
+        return self
 
 
 class LearnerConfig(Section):
@@ -186,7 +288,7 @@ class LearnerConfig(Section):
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate after the warm-up: constant, or decayed to zero at the last step."""
     warmup_steps: NonNegativeInt = 0
-    """Steps of linear warm-up."""
+    """Optimizer steps of linear warm-up."""
     betas: tuple[Share, Share] = (0.9, 0.999)
     """AdamW's decay rates."""
     weight_decay: NonNegativeFloat = 0.01
@@ -213,6 +315,30 @@ class LearnerConfig(Section):
         if self.offload_while_sampling and self.zero_stage < 2:
             raise ValueError("offload_while_sampling needs zero_stage = 2 or 3")
         return self
+
+
+class CriticConfig(Section):
+    """The critic of estimator "ppo"; what is not here it has in common with the learner."""
+
+    path: str | None = None
+    """Directory of the model whose trunk it starts from; the policy's own when unset."""
+    learning_rate: PositiveFloat = 5e-6
+    """Peak learning rate."""
+    warmup_steps: NonNegativeInt = 0
+    """Optimizer steps of linear warm-up."""
+    epochs: PositiveInt = 1
+    """Passes over the trajectories of a step."""
+    mini_batches: PositiveInt = 1
+    """Optimizer steps in one pass, each on as large a part of the trajectories."""
+    value_clip: PositiveFloat | None = 0.2
+    """How far values may move from what they were before the step at no cost; unset for the plain squared error."""
+    head_start_steps: NonNegativeInt = 0
+    """Steps at the start of a run in which the critic learns alone and the policy stays as it is."""
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps that are made with the trajectories of one step."""
+        return self.epochs * self.mini_batches
 
 
 class EvaluationConfig(Section):
@@ -268,8 +394,10 @@ class TrainConfig(Section):
     engine: EngineConfig = EngineConfig()
     sandbox: SandboxConfig = SandboxConfig()
     reward: RewardConfig = RewardConfig()
+    selection: SelectionConfig = SelectionConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     learner: LearnerConfig = LearnerConfig()
+    critic: CriticConfig = CriticConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     control: ControlConfig = ControlConfig()
@@ -280,6 +408,8 @@ class TrainConfig(Section):
             raise ValueError("algorithm.estimator = 'rloo' needs rollout.samples_per_prompt of at least 2")
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
+        if self.reward.overlong_buffer >= self.rollout.max_response_tokens:
+            raise ValueError("reward.overlong_buffer must be less than rollout.max_response_tokens")
         return self
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -24,7 +24,7 @@ from torl.evaluate import evaluate
 from torl.run_directory import open_run_directory, write_summary
 from torl.settings import parse_command_line
 from torl.supervision import run_until_done, watched
-from torl.types import Grade, Outcome, OutcomeStatus, Prompt, Trajectory
+from torl.types import Float32Array, Grade, Outcome, OutcomeStatus, Prompt, TrainingSample, Trajectory
 
 if TYPE_CHECKING:
     from torl.data.sampler import PromptSampler
@@ -92,8 +92,8 @@ class Run:
 
     async def train(self) -> None:
         """The loop."""
-        from torl.algorithms.advantages import carries_signal, group_advantages
-        from torl.algorithms.samples import training_samples
+        from torl.algorithms.samples import training_samples, with_advantages
+        from torl.algorithms.selection import silenced, without_loss
         from torl.metrics import names
         from torl.metrics.dynamics import training_dynamics
         from torl.metrics.report import write_report
@@ -103,38 +103,34 @@ class Run:
             await self._evaluate_if_due(step)
             metrics: dict[str, float] = {}
             with _timed(metrics, names.TIME_STEP):
-                # --- rollout: episodes of every prompt, each at its own pace --------------------------------------
+                # --- rollout: episodes of every prompt, each at its own pace, and what they are worth ----------------
                 with _timed(metrics, names.TIME_ROLLOUT):
-                    prompts = self.sampler.take(config.rollout.prompts_per_step)
-                    trajectories, grades = await self._play_and_grade(step, prompts)
-                    await self._require_working_tool(trajectories)
+                    played = await self._play_step(step)
+                metrics |= training_dynamics(played.trajectories, played.grades) | played.counts
 
-                # --- reward -> advantage --------------------------------------------------------------------------
-                rewards = self._rewards(step, grades)
-                groups = [trajectory.group for trajectory in trajectories]
-                advantages = group_advantages(config.algorithm.estimator, rewards, groups)
-                metrics |= training_dynamics(trajectories, grades)
-                await asyncio.to_thread(self.writer.write_trajectories, step, trajectories, grades, advantages.tolist())
-
-                # --- learn: one optimizer step on the trajectories that carry a signal ----------------------------
-                samples = training_samples(trajectories, advantages)
-                if config.algorithm.drop_uniform_groups:
-                    kept = carries_signal(rewards, groups)
-                    samples = [sample for sample, keep in zip(samples, kept, strict=True) if keep]
-                    groups = [group for group, keep in zip(groups, kept, strict=True) if keep]
+                # --- learn: advantages within groups, then the optimizer steps -------------------------------------
+                trajectories, rewards, groups = played.batch()
+                grades = [played.grades[index] for index in played.kept]
+                silent = await asyncio.to_thread(silenced, trajectories, grades, config.selection)
+                metrics |= {names.masked(reason): len(found) for reason, found in silent.items()}
                 metrics[names.TRAINED_GROUPS] = len(set(groups))
+                samples = training_samples(trajectories)
+                for index in set().union(*silent.values()):
+                    samples[index] = without_loss(samples[index])
                 with _timed(metrics, names.TIME_LEARN):
-                    if samples:
-                        await self._share_devices_with_learner()
-                        metrics |= names.learner(await self.learner.train_step(samples))
+                    await self._share_devices_with_learner()
+                    samples = await self.learner.prepare(samples)
+                    samples = with_advantages(samples, rewards, groups, config.algorithm)
+                    metrics |= names.learner(await self.learner.update(samples, step=step))
+                await asyncio.to_thread(self._write_trajectories, step, played, samples)
 
                 # --- weights: the engine samples the next step with what was learned -------------------------------
                 with _timed(metrics, names.TIME_SYNC):
-                    if samples:
-                        await self.synchronise_weights(policy_version=step + 1)
+                    await self.synchronise_weights(policy_version=step + 1)
 
             # --- records ------------------------------------------------------------------------------------------
             metrics[names.EPOCH] = self.sampler.epoch
+            metrics |= names.sandbox(self.sandbox.stats())
             self.writer.write_metrics(step, metrics)
             self.console.step(step + 1, steps, metrics)
             if _due(step + 1, config.checkpoint.every_steps) and step + 1 < steps:
@@ -147,8 +143,53 @@ class Run:
             await self.learner.export(self.directory / "model")
         write_report(self.directory, config.run.note)
 
+    async def _play_step(self, step: int) -> "_Played":
+        """Play prompts, once or until enough groups can be learned from, and say which of them are."""
+        from torl.algorithms.selection import prompts_for_next_round, select_groups
+        from torl.metrics import names
+
+        selection, wanted = self.config.selection, self.config.rollout.prompts_per_step
+        trajectories: list[Trajectory] = []
+        grades: list[Grade] = []
+        problems: set[str] = set()
+        count, rounds = wanted, 0
+        while True:
+            # A further round may reach into the next epoch, which holds this step's problems again.
+            prompts = [prompt for prompt in self.sampler.take(count) if prompt.problem.id not in problems]
+            problems |= {prompt.problem.id for prompt in prompts}
+            more_trajectories, more_grades = await self._play_and_grade(step, prompts)
+            trajectories += more_trajectories
+            grades += more_grades
+            rounds += 1
+            rewards = self._rewards(step, grades)
+            groups = [trajectory.group for trajectory in trajectories]
+            chosen = select_groups(rewards, grades, groups, selection)
+            kept = chosen.groups(groups)
+            missing = wanted - len(kept) if selection.dynamic_sampling else 0
+            if missing <= 0 or rounds == selection.max_rounds or len(problems) == len(self.sampler):
+                break
+            count = min(prompts_for_next_round(wanted, len(kept), len(problems)), len(self.sampler))
+        await self._require_working_tool(trajectories)
+        if missing > 0:
+            self.console.warning(f"step {step + 1}: {len(kept)} of {wanted} groups kept after {rounds} rounds")
+        batch = set(kept[:wanted])
+        return _Played(
+            trajectories=trajectories,
+            grades=grades,
+            rewards=rewards,
+            kept=[index for index, group in enumerate(groups) if group in batch],
+            counts={
+                names.SELECTION_ROUNDS: rounds,
+                names.SELECTION_UNIFORM: chosen.uniform,
+                names.SELECTION_OUTSIDE_WINDOW: chosen.outside_window,
+                names.SELECTION_SURPLUS: len(kept) - len(batch),
+                names.SELECTION_MISSING: max(0, missing),
+            },
+            normalize=self.config.algorithm.normalize_rewards,
+        )
+
     async def _play_and_grade(self, step: int, prompts: Sequence[Prompt]) -> tuple[list[Trajectory], list[Grade]]:
-        """The trajectories of a step in the order of their prompts; groups are graded while others still play."""
+        """The trajectories of these prompts, in their order; groups are graded while others still play."""
         from torl.rollout.scheduler import play_groups
 
         rollout = self.config.rollout
@@ -171,7 +212,19 @@ class Run:
                     grading[problem] = tasks.create_task(self.grader.grade_batch(group))
         order = [prompt.problem.id for prompt in prompts]
         trajectories = [trajectory for problem in order for trajectory in finished[problem]]
-        return trajectories, [grade for problem in order for grade in grading[problem].result()]
+        grades = [grade for problem in order for grade in grading[problem].result()]
+        return trajectories, self._punish_length(trajectories, grades)
+
+    def _punish_length(self, trajectories: Sequence[Trajectory], grades: Sequence[Grade]) -> list[Grade]:
+        """The grades with what the length of a response costs taken from its reward."""
+        from torl.algorithms.rewards import overlong_punishment
+
+        limit, reward = self.config.rollout.max_response_tokens, self.config.reward
+        punishments = overlong_punishment(list(map(len, trajectories)), limit, reward.overlong_buffer)
+        return [
+            replace(grade, reward=grade.reward + reward.overlong_penalty * float(punishment)) if punishment else grade
+            for grade, punishment in zip(grades, punishments, strict=True)
+        ]
 
     async def _require_working_tool(self, trajectories: Sequence[Trajectory]) -> None:
         """Stop rather than train with a tool that no longer works, whatever its runs report."""
@@ -188,6 +241,17 @@ class Run:
         if self.config.control.shuffle_rewards:
             Random(derive_seed(self.config.run.seed, step, "shuffled rewards")).shuffle(rewards)
         return rewards
+
+    def _write_trajectories(self, step: int, played: "_Played", samples: Sequence[TrainingSample]) -> None:
+        """All that were played, those that were learned from with their advantages and what these were made of."""
+        from torl.algorithms.samples import mean_advantage, token_numbers
+
+        advantages: list[float | None] = [None] * len(played.trajectories)
+        numbers: list[Mapping[str, Float32Array]] = [{}] * len(played.trajectories)
+        for index, sample in zip(played.kept, samples, strict=True):
+            advantages[index] = mean_advantage(sample)
+            numbers[index] = token_numbers(sample, len(played.trajectories[index]), self.config.algorithm)
+        self.writer.write_trajectories(step, played.trajectories, played.grades, advantages, numbers)
 
     async def _share_devices_with_learner(self) -> None:
         """The engine gives the GPUs' memory to the learner, where they share it."""
@@ -244,6 +308,30 @@ class Run:
             await self.learner.save_checkpoint(checkpoint_path(self.directory, step), state)
             prune_checkpoints(self.directory, self.config.checkpoint.keep)
         self.writer.write_metrics(step, metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """The trajectories of a step, and which of them enter its batch."""
+
+    trajectories: list[Trajectory]
+    grades: list[Grade]
+    rewards: list[float]
+    kept: list[int]  # indices of those in the batch, whole groups
+    counts: dict[str, float]  # metrics of the selection
+    normalize: bool
+
+    def batch(self) -> tuple[list[Trajectory], list[float], list[str]]:
+        """Trajectories, rewards and groups of the batch."""
+        from torl.algorithms.rewards import normalize_rewards
+
+        trajectories = [self.trajectories[index] for index in self.kept]
+        rewards = [self.rewards[index] for index in self.kept]
+        return (
+            trajectories,
+            normalize_rewards(rewards).tolist() if self.normalize else rewards,
+            [trajectory.group for trajectory in trajectories],
+        )
 
 
 @asynccontextmanager
@@ -344,12 +432,15 @@ async def _open_run(config: TrainConfig, directory: Path, console: "Console") ->
 
 
 async def _open_learner(stack: AsyncExitStack, config: TrainConfig, model: Path, log_directory: Path) -> "Learner":
+    from torl.data.paths import resolve_path
     from torl.learner.learner import Learner
 
+    critic = None if config.critic.path is None else str(resolve_path(config.critic.path))
     learner = await Learner.start(
         model=config.model.model_copy(update={"path": str(model)}),
         learner=config.learner,
         algorithm=config.algorithm,
+        critic=config.critic.model_copy(update={"path": critic}),
         temperature=config.rollout.temperature,
         total_steps=config.run.steps,
         seed=config.run.seed,

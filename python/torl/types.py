@@ -64,6 +64,8 @@ class Outcome:
     cpu_seconds: float
     wall_seconds: float
     peak_memory_bytes: int
+    value: str | None = None  # if asked for: `repr` of the last statement's value, unless it has none or None
+    files: Mapping[str, bytes] = field(default_factory=dict, hash=False)  # if asked for: what the run made or changed
 
     @property
     def ok(self) -> bool:
@@ -128,6 +130,7 @@ class FinishReason(StrEnum):
 
     STOP = "stop"  # the model sampled its end-of-sequence token
     LENGTH = "length"  # the response reached its token limit
+    VOID = "void"  # a turn asked for output with nothing to run in it, and the run ends episodes there
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +173,20 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSample:
-    """A trajectory as the learner sees it: tokens, mask, behaviour, advantage. Nothing about tools.
+    """A trajectory as the learner sees it: tokens, mask, behaviour, what was found out about it; nothing about tools.
 
-    All arrays run over prompt + response; the mask is False on the prompt and on observations, and
-    `advantages` and `rollout_logprobs` are 0 there.
+    All arrays run over prompt + response; the mask is False on the prompt and on observations, and the numbers are 0
+    there. Whatever is None has not been computed, because nothing asks for it or because its time has not come.
     """
 
     token_ids: Int32Array
     loss_mask: BoolArray
     rollout_logprobs: Float32Array
-    advantages: Float32Array
+    advantages: Float32Array | None = None
+    old_logprobs: Float32Array | None = None  # the trainer's, before the first update of the step
+    ref_logprobs: Float32Array | None = None  # the reference policy's
+    values: Float32Array | None = None  # the critic's, before the first update of the step
+    returns: Float32Array | None = None  # what the critic should have said
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -1,4 +1,9 @@
-//! Advantages that compare the trajectories of one group with each other.
+//! Advantages: of whole trajectories within their group, and token by token on ragged rows.
+//!
+//! Rows are trajectories laid end to end: `lengths` says where each ends, `mask` which of its tokens were sampled.
+//! A kernel sees the sampled tokens of a row as if they were neighbours: observations between them take no part,
+//! whatever stands there, and get 0. Sums are in float64 and taken row by row, the rows' sums in ascending order, so
+//! that no bit depends on the order of the trajectories.
 
 use std::collections::HashMap;
 
@@ -110,9 +115,320 @@ impl Baseline {
     }
 }
 
+/// Added to the variance before its root (verl `masked_whiten`).
+const WHITENING_EPSILON: f64 = 1e-8;
+
+/// Which tokens of the trajectories laid end to end were sampled, and where each trajectory ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    lengths: &'a [i64],
+    mask: &'a [bool],
+}
+
+impl<'a> Rows<'a> {
+    pub fn new(lengths: &'a [i64], mask: &'a [bool]) -> Result<Self> {
+        if let Some(row) = lengths.iter().position(|&length| length < 0) {
+            return invalid(format!("row {row} has {} tokens", lengths[row]));
+        }
+        let total: i128 = lengths.iter().map(|&length| i128::from(length)).sum();
+        if total != mask.len() as i128 {
+            return invalid(format!(
+                "rows of {total} tokens in all, but a mask of {}",
+                mask.len()
+            ));
+        }
+        Ok(Self { lengths, mask })
+    }
+
+    fn check_rewards(&self, rewards: &[f64]) -> Result<()> {
+        if rewards.len() != self.lengths.len() {
+            return invalid(format!(
+                "{} rewards for {} rows",
+                rewards.len(),
+                self.lengths.len()
+            ));
+        }
+        match rewards.iter().position(|reward| !reward.is_finite()) {
+            Some(row) => invalid(format!(
+                "reward {row} is {}: rewards must be finite",
+                rewards[row]
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn check_tokens(&self, name: &str, values: &[f32]) -> Result<()> {
+        if values.len() != self.mask.len() {
+            return invalid(format!(
+                "{} {name} for {} tokens",
+                values.len(),
+                self.mask.len()
+            ));
+        }
+        Ok(())
+    }
+
+    /// The range of each row in the flat arrays.
+    fn ranges(&self) -> impl Iterator<Item = std::ops::Range<usize>> + 'a {
+        let mut start = 0;
+        self.lengths.iter().map(move |&length| {
+            let range = start..start + length as usize;
+            start = range.end;
+            range
+        })
+    }
+}
+
+/// One value for each row, on its sampled tokens; 0 on all others.
+pub fn spread(values: &[f64], rows: Rows<'_>) -> Result<Vec<f32>> {
+    rows.check_rewards(values)?;
+    let mut spread = Vec::with_capacity(rows.mask.len());
+    for (range, &value) in rows.ranges().zip(values) {
+        let value = value as f32;
+        spread.extend(
+            rows.mask[range]
+                .iter()
+                .map(|&sampled| if sampled { value } else { 0.0 }),
+        );
+    }
+    Ok(spread)
+}
+
+/// The sum of each row over its sampled tokens.
+pub fn row_sums(values: &[f32], rows: Rows<'_>) -> Result<Vec<f64>> {
+    rows.check_tokens("values", values)?;
+    Ok(rows
+        .ranges()
+        .map(|range| masked_sum(&values[range.clone()], &rows.mask[range], f64::from))
+        .collect())
+}
+
+/// Discounted returns: G_k = r_k + discount * G_(k+1) over the sampled tokens k of a row.
+///
+/// A row's reward arrives at its last sampled token; `token_rewards`, if any, are added at their own (a KL penalty).
+pub fn discounted_returns(
+    rewards: &[f64],
+    token_rewards: Option<&[f32]>,
+    rows: Rows<'_>,
+    discount: f64,
+) -> Result<Vec<f32>> {
+    rows.check_rewards(rewards)?;
+    if let Some(token_rewards) = token_rewards {
+        rows.check_tokens("token rewards", token_rewards)?;
+    }
+    let mut returns = vec![0.0; rows.mask.len()];
+    for (range, &reward) in rows.ranges().zip(rewards) {
+        let mut arriving = reward;
+        let mut next = 0.0;
+        for token in range.rev().filter(|&token| rows.mask[token]) {
+            let own = token_rewards.map_or(0.0, |rewards| f64::from(rewards[token]));
+            next = own + std::mem::take(&mut arriving) + discount * next;
+            returns[token] = next as f32;
+        }
+    }
+    Ok(returns)
+}
+
+/// Generalised advantage estimation over the sampled tokens k of each row, and the returns A_k + V_k.
+///
+/// A_k = d_k + discount * lambda * A_(k+1) with d_k = r_k + discount * V_(k+1) - V_k, where k + 1 is the next *sampled*
+/// token, however many observed ones lie between, and V is 0 after the last. Rewards as in `discounted_returns`.
+pub fn generalized_advantages(
+    rewards: &[f64],
+    token_rewards: Option<&[f32]>,
+    values: &[f32],
+    rows: Rows<'_>,
+    discount: f64,
+    lambda: f64,
+) -> Result<(Vec<f32>, Vec<f32>)> {
+    rows.check_rewards(rewards)?;
+    rows.check_tokens("values", values)?;
+    if let Some(token_rewards) = token_rewards {
+        rows.check_tokens("token rewards", token_rewards)?;
+    }
+    let mut advantages = vec![0.0; rows.mask.len()];
+    let mut returns = vec![0.0; rows.mask.len()];
+    for (range, &reward) in rows.ranges().zip(rewards) {
+        let mut arriving = reward;
+        let (mut next_advantage, mut next_value) = (0.0, 0.0);
+        for token in range.rev().filter(|&token| rows.mask[token]) {
+            let own = token_rewards.map_or(0.0, |rewards| f64::from(rewards[token]));
+            let value = f64::from(values[token]);
+            let error = own + std::mem::take(&mut arriving) + discount * next_value - value;
+            next_advantage = error + discount * lambda * next_advantage;
+            next_value = value;
+            advantages[token] = next_advantage as f32;
+            returns[token] = (next_advantage + value) as f32;
+        }
+    }
+    Ok((advantages, returns))
+}
+
+/// Values brought to mean 0 and (unbiased) variance 1 over all sampled tokens of all rows; 0 on other tokens.
+///
+/// A single sampled token gets 0: it has nothing to be compared with.
+pub fn whiten(values: &[f32], rows: Rows<'_>) -> Result<Vec<f32>> {
+    rows.check_tokens("values", values)?;
+    let count = rows.mask.iter().filter(|&&sampled| sampled).count() as f64;
+    let total = |of: &dyn Fn(&[f32], &[bool]) -> f64| {
+        let mut sums: Vec<f64> = rows
+            .ranges()
+            .map(|range| of(&values[range.clone()], &rows.mask[range]))
+            .collect();
+        sums.sort_by(f64::total_cmp);
+        sums.iter().sum::<f64>()
+    };
+    // Taken from one of them, equal values have exactly their own value as the mean.
+    let first = |mut range: std::ops::Range<usize>| range.find(|&token| rows.mask[token]);
+    let origin = rows
+        .ranges()
+        .filter_map(first)
+        .map(|token| f64::from(values[token]))
+        .fold(f64::INFINITY, f64::min);
+    let above = |value| f64::from(value) - origin;
+    let mean = origin + total(&|values, mask| masked_sum(values, mask, above)) / count.max(1.0);
+    let squares =
+        total(&|values, mask| masked_sum(values, mask, |value| (f64::from(value) - mean).powi(2)));
+    let scale = 1.0 / (squares / (count - 1.0).max(1.0) + WHITENING_EPSILON).sqrt();
+    let whitened = values.iter().zip(rows.mask);
+    let whitened =
+        whitened.map(|(&value, &sampled)| gate((f64::from(value) - mean) * scale, sampled) as f32);
+    Ok(whitened.collect())
+}
+
+/// `whiten` for values that are the same on all sampled tokens of a row: one for each row, weighed by its tokens.
+pub fn whiten_rows(values: &[f64], rows: Rows<'_>) -> Result<Vec<f64>> {
+    rows.check_rewards(values)?;
+    let counts: Vec<f64> = rows
+        .ranges()
+        .map(|range| {
+            rows.mask[range]
+                .iter()
+                .map(|&sampled| u64::from(sampled))
+                .sum::<u64>() as f64
+        })
+        .collect();
+    let weighed = |of: &dyn Fn(f64) -> f64| {
+        let mut sums: Vec<f64> = values
+            .iter()
+            .zip(&counts)
+            .map(|(&value, count)| of(value) * count)
+            .collect();
+        sums.sort_by(f64::total_cmp);
+        sums.iter().sum::<f64>()
+    };
+    let count: f64 = counts.iter().sum();
+    // Taken from one of them, equal values have exactly their own value as the mean.
+    let origin = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let mean = origin + weighed(&|value| value - origin) / count.max(1.0);
+    let squares = weighed(&|value| (value - mean).powi(2));
+    let scale = 1.0 / (squares / (count - 1.0).max(1.0) + WHITENING_EPSILON).sqrt();
+    Ok(values.iter().map(|value| (value - mean) * scale).collect())
+}
+
+/// `value` where the token was sampled, 0 elsewhere: without a branch, which no processor could foresee.
+fn gate(value: f64, sampled: bool) -> f64 {
+    f64::from_bits(value.to_bits() & u64::from(sampled).wrapping_neg())
+}
+
+/// The sum of `of(value)` where the mask holds, in a fixed order that the compiler can vectorise.
+fn masked_sum(values: &[f32], mask: &[bool], of: impl Fn(f32) -> f64) -> f64 {
+    const LANES: usize = 8;
+    let mut lanes = [0.0; LANES];
+    let (value_chunks, mask_chunks) = (values.chunks_exact(LANES), mask.chunks_exact(LANES));
+    let rest = value_chunks.remainder().iter().zip(mask_chunks.remainder());
+    let rest: f64 = rest
+        .map(|(&value, &sampled)| gate(of(value), sampled))
+        .sum();
+    for (values, mask) in value_chunks.zip(mask_chunks) {
+        for lane in 0..LANES {
+            lanes[lane] += gate(of(values[lane]), mask[lane]);
+        }
+    }
+    lanes.iter().sum::<f64>() + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One row with an observation between its sampled tokens and one behind them, and one without sampled tokens.
+    const LENGTHS: [i64; 2] = [6, 2];
+    const MASK: [bool; 8] = [true, false, true, true, false, false, false, false];
+
+    fn rows() -> Rows<'static> {
+        Rows::new(&LENGTHS, &MASK).unwrap()
+    }
+
+    #[test]
+    fn returns_by_hand() {
+        let token_rewards = [0.5, 9.0, -1.0, 0.0, 9.0, 9.0, 9.0, 9.0];
+        // Behind the observation: 4; then -1 + 4 / 2 = 1; before it 0.5 + 1 / 2 = 1.
+        let returns = discounted_returns(&[4.0, 7.0], Some(&token_rewards), rows(), 0.5).unwrap();
+        assert_eq!(returns, [1.0, 0.0, 1.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
+        let undiscounted = discounted_returns(&[4.0, 7.0], None, rows(), 1.0).unwrap();
+        assert_eq!(undiscounted, spread(&[4.0, 7.0], rows()).unwrap());
+    }
+
+    #[test]
+    fn generalized_advantages_by_hand() {
+        let values = [1.0, 50.0, 2.0, 3.0, 50.0, 50.0, 50.0, 50.0];
+        let (advantages, returns) =
+            generalized_advantages(&[4.0, 7.0], None, &values, rows(), 0.5, 0.5).unwrap();
+        // Errors: 4 - 3 = 1; 3 / 2 - 2 = -1/2; 2 / 2 - 1 = 0. Advantages: 1; -1/2 + 1/4 = -1/4; 0 - 1/16.
+        assert_eq!(advantages, [-0.0625, 0.0, -0.25, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(returns, [0.9375, 0.0, 1.75, 4.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn whitening_by_hand() {
+        // 1, 2, 3: mean 2, unbiased variance 1.
+        let values = [1.0, 50.0, 2.0, 3.0, f32::NAN, 50.0, 50.0, 50.0];
+        let whitened = whiten(&values, rows()).unwrap();
+        assert_eq!(whitened, [-1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        let alone = Rows::new(&[1], &[true]).unwrap();
+        assert_eq!(whiten(&[5.0], alone).unwrap(), [0.0]);
+        let equal = Rows::new(&[3, 4], &[true; 7]).unwrap();
+        assert_eq!(whiten(&[0.1; 7], equal).unwrap(), [0.0; 7]);
+        assert_eq!(whiten(&[], Rows::new(&[], &[]).unwrap()).unwrap(), [0.0; 0]);
+    }
+
+    #[test]
+    fn rows_of_one_value_are_whitened_alike() {
+        let (lengths, mask) = ([3, 1, 2], [true, false, true, true, false, false]);
+        let rows = Rows::new(&lengths, &mask).unwrap();
+        // 1, 1, 4: mean 2, unbiased variance 3; the row without sampled tokens takes no part.
+        let whitened = whiten_rows(&[1.0, 4.0, 9.0], rows).unwrap();
+        assert!((whitened[0] + 1.0 / 3f64.sqrt()).abs() < 1e-8);
+        assert!((whitened[1] - 2.0 / 3f64.sqrt()).abs() < 1e-8);
+        assert_eq!(whiten_rows(&[0.1; 3], rows).unwrap(), [0.0; 3]);
+    }
+
+    #[test]
+    fn row_sums_by_hand() {
+        let values = [1.0, 50.0, 2.0, 3.0, 50.0, 50.0, 50.0, 50.0];
+        assert_eq!(row_sums(&values, rows()).unwrap(), [6.0, 0.0]);
+    }
+
+    #[test]
+    fn ragged_refusals() {
+        assert!(Rows::new(&[1, -1], &[]).unwrap_err().0.contains("row 1"));
+        assert!(
+            Rows::new(&[3], &[true])
+                .unwrap_err()
+                .0
+                .contains("a mask of 1")
+        );
+        assert!(spread(&[1.0], rows()).is_err());
+        assert!(
+            whiten(&[1.0], rows())
+                .unwrap_err()
+                .0
+                .contains("1 values for 8")
+        );
+        assert!(discounted_returns(&[f64::NAN, 0.0], None, rows(), 1.0).is_err());
+        assert!(discounted_returns(&[0.0, 0.0], Some(&[0.0]), rows(), 1.0).is_err());
+    }
 
     #[test]
     fn by_hand() {

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from torl.config import AlgorithmConfig, LearnerConfig, ModelConfig
+from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig
 from torl.learner.learner import Learner
-from torl.types import Float32Array, TrainingSample
+from torl.types import TrainingSample
 
 VOCABULARY = 97
 TEMPERATURE = 0.7
@@ -19,7 +19,14 @@ LEARNING_RATE = 1e-3
 GRADIENT_CLIP = 0.5  # the norms here are larger
 
 
-async def start_learner(model_directory: Path, logs: Path, **settings: Any) -> Learner:
+async def start_learner(
+    model_directory: Path,
+    logs: Path,
+    *,
+    algorithm: AlgorithmConfig | None = None,
+    critic: CriticConfig | None = None,
+    **settings: Any,
+) -> Learner:
     """A learner with these tests' hyper-parameters, of ranks with one thread each."""
     options: dict[str, Any] = {
         "dtype": "float32",
@@ -32,7 +39,8 @@ async def start_learner(model_directory: Path, logs: Path, **settings: Any) -> L
     return await Learner.start(
         model=ModelConfig(path=str(model_directory)),
         learner=LearnerConfig(**options),
-        algorithm=AlgorithmConfig(),
+        algorithm=algorithm or AlgorithmConfig(),
+        critic=critic or CriticConfig(),
         temperature=TEMPERATURE,
         total_steps=4,
         seed=0,
@@ -95,7 +103,6 @@ def plain_steps(
     learning_rate: float,
     gradient_clip: float,
     clip: float = 0.2,
-    old_logprobs: Sequence[Float32Array] | None = None,
 ) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
     """The learner's optimizer steps done the plain way: one process, one sample at a time, torch's own AdamW.
 
@@ -108,9 +115,9 @@ def plain_steps(
         total = sum(int(sample.loss_mask.sum()) for sample in samples)
         optimizer.zero_grad()
         loss_sum = 0.0
-        for index, sample in enumerate(samples):
+        for sample in samples:
             logprobs = plain_logprobs(model, sample, temperature)
-            old = logprobs.detach() if old_logprobs is None else torch.from_numpy(old_logprobs[index][1:])
+            old = logprobs.detach() if sample.old_logprobs is None else torch.from_numpy(sample.old_logprobs[1:])
             ratio = (logprobs - old).exp()
             advantages = torch.from_numpy(sample.advantages[1:])
             surrogate = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)

@@ -67,21 +67,21 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
     samples = random_samples(7, seed=5)
     model = AutoModelForCausalLM.from_pretrained(model_directory, dtype=torch.float32).eval()
     async with await start_learner(model_directory, tmp_path / "logs", zero_stage=3, ranks=2, row_tokens=50) as learner:
-        old = await learner.logprobs(samples)
-        for sample, found in zip(samples, old, strict=True):
+        samples = await learner.logprobs(samples)
+        for sample in samples:
+            found = sample.old_logprobs
             expected = plain_logprobs(model, sample, TEMPERATURE).detach().numpy() * sample.loss_mask[1:]
             np.testing.assert_allclose(found, [0, *expected], atol=1e-5)
 
         # Two updates on the same samples: the second one's ratio is not 1 any more, and some of it is clipped.
-        await learner.train_step(samples, old)
-        second = await learner.train_step(samples, old)
+        await learner.train_step(samples)
+        second = await learner.train_step(samples)
         expected_weights, losses, _ = plain_steps(
             model_directory,
             [samples, samples],
             temperature=TEMPERATURE,
             learning_rate=LEARNING_RATE,
             gradient_clip=GRADIENT_CLIP,
-            old_logprobs=old,
         )
         assert second["loss"] == pytest.approx(losses[1], rel=1e-5)
         assert second["approximate_kl"] > 0

@@ -33,7 +33,7 @@ max_response_tokens = 48
 dtype = "float32"
 max_sequences = 16
 [algorithm]
-drop_uniform_groups = false
+entropy_bonus = 0.01
 [learner]
 ranks = 2
 zero_stage = 2
@@ -48,9 +48,9 @@ max_problems = 4
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     trained = [row for row in rows if "time/step" in row]
     assert [row["step"] for row in trained] == [0, 1]
-    # A random model is never right, so every advantage is 0, and so is the gradient.
+    # A random model is never right, so every advantage is 0: what moves the policy is the entropy bonus alone.
     assert all(row["reward/mean"] == -1 for row in trained)
-    assert all(row["learner/gradient_norm"] == pytest.approx(0, abs=1e-6) for row in trained)
+    assert all(row["learner/updates"] == 1 and row["learner/gradient_norm"] > 0 for row in trained)
     assert all(row["learner/logprob_gap_max"] < 1e-4 for row in trained)
     records = [json.loads(line) for line in (tmp_path / "run" / "trajectories" / "step_000000.jsonl").open()]
     assert max(max(record["token_ids"]) for record in records) > 2**16

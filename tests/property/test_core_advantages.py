@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
-from torl.algorithms.advantages import GROUP_ESTIMATORS, carries_signal, group_advantages, spread_over_tokens
+from torl.algorithms.advantages import GROUP_ESTIMATORS, carries_signal, group_advantages
 
 estimators = st.sampled_from(GROUP_ESTIMATORS)
 rewards = st.one_of(st.sampled_from([-1.0, -0.5, 0.0, 1.0]), st.floats(-100, 100, allow_subnormal=False))
@@ -68,9 +68,3 @@ def test_refusals() -> None:
         group_advantages("grpo", [1.0, 2.0], [0])
     with pytest.raises(ValueError, match="reward 1 is NaN"):
         group_advantages("grpo", [1.0, float("nan")], [0, 0])
-
-
-def test_spread_over_tokens() -> None:
-    spread = spread_over_tokens(-0.5, np.array([True, False, True]))
-    assert spread.dtype == np.float32
-    assert spread.tolist() == [-0.5, 0.0, -0.5]

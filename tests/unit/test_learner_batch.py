@@ -1,5 +1,7 @@
 """Rows by hand: what goes where, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,17 +32,33 @@ def test_a_row_of_two_samples() -> None:
     assert row.predictor_K.tolist() == [1, 3, 5, 6]
     assert row.sample_K.tolist() == [0, 0, 1, 1]
     assert row.offset_K.tolist() == [2, 4, 1, 2]
+    assert row.advantage_K is not None
     assert row.advantage_K.tolist() == [2.0, 2.0, -1.0, -1.0]
+    assert row.weight_K.tolist() == [0.25] * 4
     assert row.rollout_logprob_K.tolist() == pytest.approx([-0.12, -0.14, -0.21, -0.22])
     assert row.old_logprob_K is None
     assert (batch.sampled_tokens, batch.tokens, batch.samples) == (4, 8, 2)
 
 
-def test_old_logprobs_follow_their_tokens() -> None:
-    first = sample([10, 11, 12], [0, 1, 1])
-    batch = pack_batch([first], row_tokens=3, ranks=1, old_logprobs=[np.array([0, -1, -2], dtype=np.float32)])
-    assert batch.rows_of(0)[0].old_logprob_K is not None
-    assert batch.rows_of(0)[0].old_logprob_K.tolist() == [-1, -2]
+@pytest.mark.parametrize(
+    ("field", "of_row"),
+    [
+        ("old_logprobs", "old_logprob_K"),
+        ("ref_logprobs", "ref_logprob_K"),
+        ("values", "value_K"),
+        ("returns", "return_K"),
+    ],
+)
+def test_what_was_found_out_follows_its_tokens(field: str, of_row: str) -> None:
+    first = replace(sample([10, 11, 12], [0, 1, 1]), **{field: np.array([0, -1, -2], dtype=np.float32)})
+    batch = pack_batch([first], row_tokens=3, ranks=1)
+    assert getattr(batch.rows_of(0)[0], of_row).tolist() == [-1, -2]
+
+
+def test_samples_without_a_sampled_token_are_in_no_row() -> None:
+    batch = pack_batch([sample([1, 2], [0, 0]), sample([3, 4], [0, 1])], row_tokens=8, ranks=1)
+    assert batch.rows_of(0)[0].samples == (1,)
+    assert (batch.sampled_tokens, batch.tokens, batch.samples) == (1, 2, 1)
 
 
 def test_a_rank_without_samples_gets_rows_without_loss() -> None:
@@ -67,9 +85,10 @@ def test_scattered_values_come_back_to_their_tokens() -> None:
 def with_changes(**changes: list[float]) -> TrainingSample:
     """A sample that is right except for the given arrays."""
     good = sample([1, 2, 3], [0, 1, 1])
-    arrays = {name: np.array(value, dtype=getattr(good, name).dtype) for name, value in changes.items()}
-    values = {name: arrays.get(name, getattr(good, name)) for name in TrainingSample.__dataclass_fields__}
-    return TrainingSample(**values)
+    arrays = {
+        name: np.array(value, dtype=getattr(good, name, good.advantages).dtype) for name, value in changes.items()
+    }
+    return replace(good, **arrays)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +104,13 @@ def with_changes(**changes: list[float]) -> TrainingSample:
 def test_what_is_refused(bad: TrainingSample, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         pack_batch([sample([1, 2], [0, 1]), bad], row_tokens=8, ranks=1)
+
+
+def test_a_batch_of_which_only_some_were_prepared_is_refused() -> None:
+    good = sample([1, 2], [0, 1])
+    prepared = replace(good, ref_logprobs=np.zeros(2, np.float32))
+    with pytest.raises(ValueError, match="some samples of a batch have ref_logprobs"):
+        pack_batch([good, prepared], row_tokens=8, ranks=1)
 
 
 def test_nothing_to_learn_from_is_refused() -> None:

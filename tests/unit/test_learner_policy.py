@@ -1,5 +1,6 @@
 """The policy without DeepSpeed: packing leaks nothing, chunks change nothing, and only sampled tokens teach."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ from transformers import AutoModelForCausalLM, Gemma2Config, MistralConfig, Qwen
 from torl.config import AlgorithmConfig, LearnerConfig
 from torl.learner.attention import PACKED_SDPA, attention_implementation, packed_attention
 from torl.learner.batch import Row, pack_batch
+from torl.learner.critic import Critic
 from torl.learner.engine import learning_rate_at
-from torl.learner.policy import Policy
-from torl.learner.update import RowTensors, row_loss, run_policy
+from torl.learner.objective import RowTensors, policy_objective
+from torl.learner.policy import Policy, packed_hidden_states
+from torl.learner.update import run_critic, run_policy
 from torl.types import TrainingSample
 
 VOCABULARY = 61
@@ -132,8 +135,7 @@ def test_only_sampled_tokens_teach() -> None:
         policy.zero_grad()
         row = RowTensors(only_row(samples), torch.device("cpu"))
         logprobs, entropies = run_policy(policy, row, 1.0)
-        loss, _, _ = row_loss(logprobs, entropies, row, sampled_tokens, AlgorithmConfig())
-        loss.backward()
+        policy_objective(logprobs, entropies, row, AlgorithmConfig()).loss.backward()
         gradients.append([parameter.grad.clone() for parameter in policy.parameters() if parameter.grad is not None])
     plain = tiny_policy("eager").causal_lm
     for sample in clean:
@@ -147,6 +149,26 @@ def test_only_sampled_tokens_teach() -> None:
         torch.testing.assert_close(clean_gradient, written_out, atol=1e-6, rtol=1e-4)
 
 
+def test_an_observation_teaches_only_through_what_follows_it() -> None:
+    """Observed tokens behind the last sampled one change no bit of the gradient; between sampled ones they do."""
+    (sample,) = tiny_samples(1, seed=3)
+    mask = np.array([place in (2, 3, 6) for place in range(len(sample))])
+    sample = replace(sample, loss_mask=mask, advantages=mask.astype(np.float32))
+
+    def gradient(changed: int | None) -> list[torch.Tensor]:
+        policy = tiny_policy("sdpa")
+        ids = sample.token_ids.copy()
+        if changed is not None:
+            ids[changed] = (ids[changed] + 1) % VOCABULARY
+        row = RowTensors(only_row([replace(sample, token_ids=ids)]), torch.device("cpu"))
+        policy_objective(*run_policy(policy, row, 1.0), row, AlgorithmConfig()).loss.backward()
+        return [parameter.grad for parameter in policy.parameters() if parameter.grad is not None]
+
+    base, behind, between = gradient(None), gradient(8), gradient(5)
+    assert all(torch.equal(one, other) for one, other in zip(base, behind, strict=True))
+    assert not all(torch.equal(one, other) for one, other in zip(base, between, strict=True))
+
+
 def test_a_row_without_samples_has_a_backward_and_no_gradient() -> None:
     policy = tiny_policy("sdpa")
     idle = next(
@@ -154,28 +176,85 @@ def test_a_row_without_samples_has_a_backward_and_no_gradient() -> None:
     )
     row = RowTensors(idle, torch.device("cpu"))
     logprobs, entropies = run_policy(policy, row, 1.0)
-    loss, sums, gap = row_loss(logprobs, entropies, row, 10, AlgorithmConfig(importance_cap=2.0))
-    loss.backward()
-    assert not sums.any()
-    assert gap == 0
+    everything = AlgorithmConfig(importance_correction="mis", kl_coefficient=1.0, entropy_bonus=1.0, policy_loss="gspo")
+    found = policy_objective(logprobs, entropies, row, everything)
+    found.loss.backward()
+    assert not any({**found.sums, **found.maxima}.values())
     assert all(parameter.grad is not None and not parameter.grad.any() for parameter in policy.parameters())
 
 
 def test_old_and_rollout_logprobs_enter_as_defined() -> None:
-    """One token by hand: ratio e^0.1, clipped at 1.05; importance weight e^0.4 capped at 1.2."""
+    """One token of two by hand: ratio e^0.1, clipped at 1.05; importance weight e^0.4 cut at 1.2; KL and entropy."""
     token = TrainingSample(
         np.array([3, 5], dtype=np.int32),
         np.array([False, True]),
         np.array([0, -1.0], dtype=np.float32),
         np.array([0, 2.0], dtype=np.float32),
+        old_logprobs=np.array([0, -0.6], dtype=np.float32),
+        ref_logprobs=np.array([0, -0.9], dtype=np.float32),
     )
-    packed = pack_batch([token], row_tokens=8, ranks=1, old_logprobs=[np.array([0, -0.6], dtype=np.float32)])
-    row = RowTensors(packed.rows_of(0)[0], torch.device("cpu"))
-    algorithm = AlgorithmConfig(clip_low=0.05, clip_high=0.05, importance_cap=1.2)
-    loss, sums, gap = row_loss(torch.tensor([-0.5]), torch.tensor([0.25]), row, 4, algorithm)
-    assert float(loss) == pytest.approx(-1.05 * 2.0 * 1.2 / 4, rel=1e-6)
-    assert sums[1:4].tolist() == pytest.approx([0.25, 1.0, 0.0])  # entropy, clipped, dual clipped
-    assert float(gap) == pytest.approx(0.4, rel=1e-6)
+    other = TrainingSample(*(np.array([0, 0], dtype) for dtype in (np.int32, np.bool_, np.float32, np.float32)))
+    other.loss_mask[1] = True
+    other = replace(other, old_logprobs=np.zeros(2, np.float32), ref_logprobs=np.zeros(2, np.float32))
+    algorithm = AlgorithmConfig(
+        clip_low=0.05,
+        clip_high=0.05,
+        importance_correction="tis",
+        importance_high=1.2,
+        kl_coefficient=0.1,
+        kl_estimator="k2",
+        entropy_bonus=0.3,
+    )
+    batch = pack_batch([token, other], row_tokens=2, ranks=1)
+    row = RowTensors(batch.rows_of(0)[0], torch.device("cpu"))
+    found = policy_objective(torch.tensor([-0.5]), torch.tensor([0.25]), row, algorithm)
+    # Half of the batch: -1.05 * 2 * 1.2, plus 0.1 * (-0.9 + 0.5)^2 / 2, minus 0.3 * 0.25.
+    assert float(found.loss) == pytest.approx((-2.52 + 0.008 - 0.075) / 2, rel=1e-6)
+    sums = {name: float(value) for name, value in found.sums.items()}
+    assert sums["entropy"] == 0.25
+    assert (sums["clip_fraction"], sums["dual_clip_fraction"]) == (1, 0)
+    assert sums["importance_weight"] == pytest.approx(1.2)
+    assert sums["reference_kl"] == pytest.approx(0.08)
+    assert float(found.maxima["logprob_gap_max"]) == pytest.approx(0.4, rel=1e-6)
+
+
+def test_entropy_has_a_gradient_where_it_is_asked_for() -> None:
+    policy = tiny_policy("sdpa")
+    row = RowTensors(only_row(tiny_samples(3)), torch.device("cpu"))
+    _, without = run_policy(policy, row, 1.0)
+    assert not without.requires_grad
+    run_policy(policy, row, 1.0, entropy_gradient=True)[1].sum().backward()
+    head = policy.causal_lm.lm_head.weight
+    expected = torch.autograd.grad(
+        torch.distributions.Categorical(
+            logits=policy.causal_lm.lm_head(_hidden(policy, row).index_select(0, row.predictor_K))
+        )
+        .entropy()
+        .sum(),
+        head,
+    )[0]
+    torch.testing.assert_close(head.grad, expected, atol=1e-5, rtol=1e-4)
+
+
+def _hidden(policy: Policy, row: RowTensors) -> torch.Tensor:
+    return packed_hidden_states(policy.causal_lm, row.token_ids_N, row.position_ids_N, row.sample_lengths)
+
+
+def test_a_critic_begins_at_zero_and_reads_what_stands_before_a_token() -> None:
+    critic = Critic(tiny_policy("sdpa").causal_lm)
+    samples = tiny_samples(5)
+    packed = only_row(samples)
+    row = RowTensors(packed, torch.device("cpu"))
+    assert not run_critic(critic, row).any()
+    torch.nn.init.normal_(critic.value_head.weight)
+    values = run_critic(critic, row)
+    assert values.shape == row.target_K.shape
+    trunk = tiny_policy("eager").causal_lm.base_model
+    expected = []
+    for sample in (samples[index] for index in packed.samples):
+        hidden = trunk(torch.from_numpy(sample.token_ids).long()[None]).last_hidden_state[0, :-1]
+        expected.append(critic.value_head(hidden).squeeze(-1)[torch.from_numpy(sample.loss_mask[1:])])
+    torch.testing.assert_close(values, torch.cat(expected), atol=1e-5, rtol=1e-5)
 
 
 def test_models_that_need_more_than_plain_causal_attention_keep_their_masks() -> None:

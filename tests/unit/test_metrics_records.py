@@ -60,7 +60,13 @@ def same(left: TrajectoryRecord, right: TrajectoryRecord) -> bool:
             return False
     empty = {name: np.zeros(0) for name in arrays}
     stripped = [
-        dataclasses.asdict(dataclasses.replace(record, trajectory=dataclasses.replace(record.trajectory, **empty)))
+        dataclasses.asdict(
+            dataclasses.replace(
+                record,
+                trajectory=dataclasses.replace(record.trajectory, **empty),
+                token_numbers={name: array.tobytes() for name, array in record.token_numbers.items()},
+            )
+        )
         for record in (left, right)
     ]
     for record in stripped:
@@ -78,7 +84,9 @@ def same(left: TrajectoryRecord, right: TrajectoryRecord) -> bool:
 def test_a_trajectory_reads_back_bit_for_bit(
     text: str, logprobs: object, reward: float, advantage: float | None
 ) -> None:
-    record = TrajectoryRecord(3, make(text, logprobs), Grade(reward, True, text, "timeout"), advantage)
+    trajectory = make(text, logprobs)
+    numbers = {"values": trajectory.rollout_logprobs_T / 3} if advantage is not None else {}
+    record = TrajectoryRecord(3, trajectory, Grade(reward, True, text, "timeout"), advantage, numbers)
     line = encode_row(encode_trajectory(record))
     assert line.count(b"\n") == 1
     assert same(decode_trajectory(json.loads(line)), record)

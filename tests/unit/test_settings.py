@@ -52,8 +52,29 @@ def test_options_override_the_file(config_file: Path) -> None:
     assert config.run.steps == 3
 
 
+@pytest.mark.parametrize(
+    ("options", "old", "reference", "anyway"),
+    [
+        ([], False, False, False),
+        (["--algorithm.epochs", "2"], True, False, False),
+        (["--algorithm.mini_batches", "2"], True, False, False),
+        (["--algorithm.kl_coefficient", "0.1"], False, True, True),
+        (["--algorithm.kl_coefficient", "0.1", "--algorithm.kl_in", "reward"], True, True, False),
+        (["--algorithm.kl_in", "reward"], False, False, False),
+        (["--algorithm.entropy_bonus", "0.1"], False, False, True),
+    ],
+)
+def test_what_an_algorithm_asks_for(
+    config_file: Path, options: list[str], old: bool, reference: bool, anyway: bool
+) -> None:
+    algorithm = parse(config_file, *options).algorithm
+    assert algorithm.needs_old_logprobs == old
+    assert algorithm.needs_reference == reference
+    assert algorithm.learns_without_advantage == anyway
+
+
 def test_dumped_tree_reads_back_equal(config_file: Path, tmp_path: Path) -> None:
-    config = parse(config_file, "--data.evaluation.heldout", "heldout.jsonl", "--algorithm.importance_cap", "2.0")
+    config = parse(config_file, "--data.evaluation.heldout", "heldout.jsonl", "--algorithm.dual_clip", "3.0")
     again = tmp_path / "again.toml"
     again.write_text(dump_config(config))
     assert load_config(TrainConfig, again) == config
@@ -79,6 +100,13 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "offload_while_sampling needs zero_stage = 2 or 3",
         ),
         ("[sandbox]\nwall_seconds = 1", "wall_seconds must not be shorter"),
+        ("[algorithm]\naggregation = 'fixed'", "aggregation = 'fixed' needs fixed_length"),
+        ("[algorithm]\npolicy_loss = 'gspo'\ndual_clip = 3.0", "dual_clip is a part of policy_loss = 'clipped'"),
+        ("[algorithm]\nimportance_low = 3.0", "importance_high must not be less than importance_low"),
+        ("[algorithm]\nestimator = 'reinforce++'", "algorithm.estimator"),
+        ("[selection]\naccuracy_window = [0.8, 0.2]", "accuracy_window must be two shares, the lower first"),
+        ("[selection]\ndynamic_sampling = true", "dynamic_sampling needs drop_uniform_groups or accuracy_window"),
+        ("[reward]\noverlong_buffer = 3072", "reward.overlong_buffer must be less than rollout.max_response_tokens"),
         ("rollout = 3", "rollout"),
         ("[rollout", "not valid TOML"),
     ],

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torl import _core
+from torl.algorithms.aggregation import Aggregation, trajectory_weights
 from torl.types import Float32Array, Int32Array, TrainingSample
 
 Int64Array = npt.NDArray[np.int64]
@@ -34,9 +35,14 @@ class Row:
     target_K: Int64Array
     sample_K: Int64Array  # index in the batch of the sample that each sampled token belongs to
     offset_K: Int64Array  # index of the target in its sample
-    advantage_K: Float32Array
+    weight_K: Float32Array  # of the token's loss in the loss of the batch
     rollout_logprob_K: Float32Array
-    old_logprob_K: Float32Array | None = None  # None: the update starts from the weights that are being trained
+    # None where the samples have none.
+    advantage_K: Float32Array | None = None
+    old_logprob_K: Float32Array | None = None
+    ref_logprob_K: Float32Array | None = None
+    value_K: Float32Array | None = None
+    return_K: Float32Array | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids_N)
@@ -44,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows of every rank and the numbers of the whole batch that a loss divides by."""
+    """The rows of every rank, and how much is in them."""
 
     rows: tuple[tuple[Row, ...], ...]  # [rank][row]
     sampled_tokens: int
@@ -61,26 +67,46 @@ def pack_batch(
     *,
     row_tokens: int,
     ranks: int,
-    old_logprobs: Sequence[Float32Array] | None = None,
+    aggregation: Aggregation = "token",
+    fixed_length: int | None = None,
+    skip_without_advantage: bool = False,
 ) -> Batch:
     """Lay samples into rows of at most `row_tokens` tokens (the longest sample's length, if that is more).
 
-    `old_logprobs[i]` runs over the tokens of sample i like its `rollout_logprobs`. Which rows and ranks there are
-    never changes what is learned, only how it is computed.
+    Which rows and ranks there are never changes what is learned, only how it is computed. Samples without a sampled
+    token are in no row. With `skip_without_advantage` neither are those whose advantages are all zero, but they count
+    in what the loss is divided by, so that leaving them out only saves time.
 
     Raises:
-        ValueError: no sampled token at all; a sample whose arrays differ in length, or whose first token is
-            marked as sampled (nothing predicts it), or with an advantage or a logprob that is not finite.
+        ValueError: nothing is left to lay into rows; an array that only some samples have, that differs from its sample
+            in length, or holds a number that is not finite; a sample whose first token is marked as sampled (nothing
+            predicts it).
     """
     for index, sample in enumerate(samples):
-        _check(index, sample, None if old_logprobs is None else old_logprobs[index])
-    sampled_tokens = sum(int(sample.loss_mask.sum()) for sample in samples)
-    if sampled_tokens == 0:
+        _check(index, sample)
+    for name in _NUMBERS.values():
+        if len({getattr(sample, name) is None for sample in samples}) > 1:
+            raise ValueError(f"some samples of a batch have {name}, others do not")
+    counts = [int(sample.loss_mask.sum()) for sample in samples]
+    weights = trajectory_weights(aggregation, counts, fixed_length)
+    laid = [
+        index
+        for index, sample in enumerate(samples)
+        if counts[index] and not (skip_without_advantage and not carries_advantage(sample))
+    ]
+    if not laid:
         raise ValueError(f"a batch of {len(samples)} samples has no sampled token to learn from")
-    lengths = [len(sample) for sample in samples]
+    lengths = [len(samples[index]) for index in laid]
     layout = _core.pack(lengths, max(row_tokens, max(lengths)), ranks)
-    rows = tuple(tuple(_row(indices, samples, old_logprobs) for indices in rank_rows) for rank_rows in layout)
-    return Batch(rows, sampled_tokens, sum(lengths), len(samples))
+    rows = tuple(
+        tuple(_row([laid[place] for place in places], samples, weights) for places in rank_rows) for rank_rows in layout
+    )
+    return Batch(rows, sum(counts[index] for index in laid), sum(lengths), len(laid))
+
+
+def carries_advantage(sample: TrainingSample) -> bool:
+    """Whether any token of the sample has an advantage that is not zero."""
+    return sample.advantages is not None and bool(sample.advantages.any())
 
 
 def scatter_to_samples(
@@ -94,12 +120,22 @@ def scatter_to_samples(
     return result
 
 
-def _check(index: int, sample: TrainingSample, old_logprobs: Float32Array | None) -> None:
-    arrays = {"loss_mask": sample.loss_mask, "rollout_logprobs": sample.rollout_logprobs}
-    arrays["advantages"] = sample.advantages
-    if old_logprobs is not None:
-        arrays["old_logprobs"] = old_logprobs
-    for name, array in arrays.items():
+# The arrays of a sample that become arrays of a row, by their names there.
+_NUMBERS = {
+    "advantage_K": "advantages",
+    "rollout_logprob_K": "rollout_logprobs",
+    "old_logprob_K": "old_logprobs",
+    "ref_logprob_K": "ref_logprobs",
+    "value_K": "values",
+    "return_K": "returns",
+}
+
+
+def _check(index: int, sample: TrainingSample) -> None:
+    for name in ("loss_mask", *_NUMBERS.values()):
+        array = getattr(sample, name)
+        if array is None:
+            continue
         if len(array) != len(sample):
             raise ValueError(f"sample {index}: {name} has {len(array)} entries for {len(sample)} tokens")
         if name != "loss_mask" and not np.isfinite(array).all():
@@ -108,16 +144,20 @@ def _check(index: int, sample: TrainingSample, old_logprobs: Float32Array | None
         raise ValueError(f"sample {index}: the first token is marked as sampled, but nothing comes before it")
 
 
-def _row(indices: Sequence[int], samples: Sequence[TrainingSample], old_logprobs: Sequence[Float32Array] | None) -> Row:
+def _row(indices: Sequence[int], samples: Sequence[TrainingSample], weights: npt.NDArray[np.float64]) -> Row:
     if not indices:
-        return _empty_row(with_old=old_logprobs is not None)
+        return _empty_row()
     members = [samples[index] for index in indices]
     lengths = [len(member) for member in members]
     starts = np.cumsum([0, *lengths[:-1]])
     offsets = [np.flatnonzero(member.loss_mask) for member in members]
+    counts = [len(offset) for offset in offsets]
 
-    def sampled(arrays: Sequence[Float32Array]) -> Float32Array:
-        return np.concatenate([array[offset] for array, offset in zip(arrays, offsets, strict=True)])
+    numbers: dict[str, Float32Array] = {}
+    for name, source in _NUMBERS.items():
+        arrays = [getattr(member, source) for member in members]
+        if all(array is not None for array in arrays):  # of a batch all have it, or none
+            numbers[name] = np.concatenate([array[offset] for array, offset in zip(arrays, offsets, strict=True)])
 
     token_ids_N = np.concatenate([member.token_ids for member in members])
     target_place_K = np.concatenate([start + offset for start, offset in zip(starts, offsets, strict=True)])
@@ -128,15 +168,14 @@ def _row(indices: Sequence[int], samples: Sequence[TrainingSample], old_logprobs
         samples=tuple(indices),
         predictor_K=target_place_K - 1,
         target_K=token_ids_N[target_place_K].astype(np.int64),
-        sample_K=np.repeat(np.asarray(indices, dtype=np.int64), [len(offset) for offset in offsets]),
+        sample_K=np.repeat(np.asarray(indices, dtype=np.int64), counts),
         offset_K=np.concatenate(offsets),
-        advantage_K=sampled([member.advantages for member in members]),
-        rollout_logprob_K=sampled([member.rollout_logprobs for member in members]),
-        old_logprob_K=None if old_logprobs is None else sampled([old_logprobs[index] for index in indices]),
+        weight_K=np.repeat(weights[list(indices)], counts).astype(np.float32),
+        **numbers,
     )
 
 
-def _empty_row(*, with_old: bool) -> Row:
+def _empty_row() -> Row:
     nothing = np.zeros(0, dtype=np.int64)
     nothing_float = np.zeros(0, dtype=np.float32)
     return Row(
@@ -148,7 +187,6 @@ def _empty_row(*, with_old: bool) -> Row:
         target_K=nothing,
         sample_K=nothing,
         offset_K=nothing,
-        advantage_K=nothing_float,
+        weight_K=nothing_float,
         rollout_logprob_K=nothing_float,
-        old_logprob_K=nothing_float if with_old else None,
     )

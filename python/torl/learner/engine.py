@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torl.config import LearnerConfig, ModelConfig
 from torl.errors import DataError
@@ -84,29 +84,48 @@ def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
     return causal_lm.train()
 
 
-def start_engine(model: ModelConfig, config: LearnerConfig) -> Any:
-    """A DeepSpeed engine that trains the model with AdamW. The process group must exist.
-
-    Raises:
-        DataError: the model cannot be read.
-    """
+def start_engine(module: nn.Module, config: LearnerConfig) -> Any:
+    """A DeepSpeed engine that trains a module with AdamW. The process group must exist."""
     import deepspeed
 
-    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
-    # DeepSpeed 0.19 calls collectives by the names that torch 2.13 has deprecated.
-    warnings.filterwarnings("ignore", category=FutureWarning, message=r"`torch\.distributed\..* is deprecated")
-    policy = Policy(load_causal_lm(model, config))
-    optimizer = _adamw(policy, config)
+    _quieten_deepspeed()
     engine, _, _, _ = deepspeed.initialize(
-        model=policy,
-        optimizer=optimizer,
+        model=module,
+        optimizer=_adamw(module, config),
         config=deepspeed_configuration(config),
         dist_init_required=False,
     )
     return engine
 
 
-def _adamw(policy: Policy, config: LearnerConfig) -> torch.optim.Optimizer:
+def start_reference(model: ModelConfig, config: LearnerConfig, device: torch.device) -> Any:
+    """The model as a policy that is never trained: whole on every rank, or in shards where the learner is (ZeRO-3).
+
+    Raises:
+        DataError: the model cannot be read.
+    """
+    policy = Policy(load_causal_lm(model, config.model_copy(update={"gradient_checkpointing": False})))
+    policy.requires_grad_(False)
+    if config.zero_stage < 3:
+        return policy.to(device)
+    import deepspeed
+
+    _quieten_deepspeed()
+    # Its shards wait in CPU memory where the devices are shared with an engine that samples.
+    elsewhere = config.offload_parameters or config.offload_while_sampling
+    settings = deepspeed_configuration(config.model_copy(update={"offload_parameters": elsewhere}))
+    settings["zero_optimization"].pop("offload_optimizer", None)
+    engine, _, _, _ = deepspeed.initialize(model=policy, config=settings, dist_init_required=False)
+    return engine
+
+
+def _quieten_deepspeed() -> None:
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    # DeepSpeed 0.19 calls collectives by the names that torch 2.13 has deprecated.
+    warnings.filterwarnings("ignore", category=FutureWarning, message=r"`torch\.distributed\..* is deprecated")
+
+
+def _adamw(module: nn.Module, config: LearnerConfig) -> torch.optim.Optimizer:
     """torch's AdamW, but where DeepSpeed can move only the state of its own (which is compiled on first use)."""
     settings: dict[str, Any] = {
         "lr": config.learning_rate,
@@ -117,9 +136,9 @@ def _adamw(policy: Policy, config: LearnerConfig) -> torch.optim.Optimizer:
     if moves and config.zero_stage == 3:
         from deepspeed.ops.adam import FusedAdam
 
-        fused: torch.optim.Optimizer = FusedAdam(policy.parameters(), adam_w_mode=True, **settings)
+        fused: torch.optim.Optimizer = FusedAdam(module.parameters(), adam_w_mode=True, **settings)
         return fused
-    return torch.optim.AdamW(policy.parameters(), **settings)
+    return torch.optim.AdamW(module.parameters(), **settings)
 
 
 def learning_rate_at(step: int, total_steps: int, config: LearnerConfig) -> float:

@@ -4,21 +4,25 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from torl.config import AlgorithmConfig, LearnerConfig, ModelConfig
+import numpy as np
+
+from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig
 from torl.errors import CheckpointError
-from torl.learner.batch import pack_batch, scatter_to_samples
+from torl.learner.batch import Batch, carries_advantage, pack_batch, scatter_to_samples
 from torl.learner.checkpoint import (
     LEARNER,
     read_controller_state,
     verify_checkpoint,
     writing_checkpoint,
 )
+from torl.learner.mini_batches import combine_reports, explained_variance, mini_batches
 from torl.learner.ranks import RankGroup, RankProcess, start_rank
-from torl.learner.setup import LearnerSetup
+from torl.learner.setup import Annotation, LearnerSetup
 from torl.learner.torchrun import accept_ranks, torchrun_job
 from torl.types import Float32Array, TrainingSample
 
@@ -39,11 +43,11 @@ class Learner:
     the learner is of no more use.
     """
 
-    def __init__(self, group: RankGroup, learner: LearnerConfig, log_directory: Path) -> None:
+    def __init__(self, group: RankGroup, setup: LearnerSetup) -> None:
         """Use `start`."""
         self._group = group
-        self._config = learner
-        self._log_directory = log_directory
+        self._setup = setup
+        self._config = setup.learner
 
     @classmethod
     async def start(
@@ -52,6 +56,7 @@ class Learner:
         model: ModelConfig,
         learner: LearnerConfig,
         algorithm: AlgorithmConfig,
+        critic: CriticConfig,
         temperature: float,
         total_steps: int,
         seed: int,
@@ -77,6 +82,7 @@ class Learner:
                 model=model,
                 learner=learner,
                 algorithm=algorithm,
+                critic=critic,
                 temperature=temperature,
                 total_steps=total_steps,
                 seed=seed,
@@ -101,44 +107,122 @@ class Learner:
             except BaseException:
                 await group.kill()
                 raise
-        return cls(group, learner, log_directory)
+        return cls(group, setup)
 
     @property
     def ranks(self) -> int:
         """Number of learner processes."""
         return len(self._group.ranks)
 
-    async def train_step(
-        self, samples: Sequence[TrainingSample], old_logprobs: Sequence[Float32Array] | None = None
-    ) -> dict[str, float]:
-        """One optimizer step on all samples; its metrics.
+    async def prepare(self, samples: Sequence[TrainingSample]) -> list[TrainingSample]:
+        """The samples with whatever the algorithm asks of the models before the first update on them.
 
-        `old_logprobs[i]`, aligned with the tokens of sample i, are the policy's before the first update on these
-        samples (from `logprobs`); when unset this is the first update and the weights themselves provide them.
+        The trainer's own logprobs if more than one update is made or rewards pay for a divergence, the reference
+        policy's if there is a KL term, and the critic's values if there is a critic; otherwise nothing is computed.
+        """
+        algorithm = self._setup.algorithm
+        wanted: list[Annotation] = []
+        if algorithm.needs_old_logprobs:
+            wanted.append("old_logprobs")
+        if algorithm.needs_reference:
+            wanted.append("ref_logprobs")
+        if algorithm.estimator == "ppo":
+            wanted.append("values")
+        return await self._annotate(samples, wanted)
+
+    async def logprobs(self, samples: Sequence[TrainingSample]) -> list[TrainingSample]:
+        """The samples with the current policy's logprobs after temperature as their `old_logprobs`."""
+        return await self._annotate(samples, ["old_logprobs"])
+
+    async def update(self, samples: Sequence[TrainingSample], *, step: int) -> dict[str, float]:
+        """All optimizer steps on the samples of a step: the critic's first, then the policy's; their metrics.
+
+        The critic has its own (`critic_...`). Where no trajectory has an advantage and no other term of the loss moves
+        the policy, it is not updated, and its metrics are absent; `updates` counts its optimizer steps.
+
+        Args:
+            samples: with advantages, and all that `prepare` gives.
+            step: of the run; it chooses the order of mini-batches.
 
         Raises:
             LearnerError: besides the general reasons, loss or gradient is not finite.
             ValueError: the samples cannot be learned from; see `pack_batch`.
         """
-        start = time.perf_counter()
-        batch = pack_batch(samples, row_tokens=self._config.row_tokens, ranks=self.ranks, old_logprobs=old_logprobs)
+        setup, start = self._setup, time.perf_counter()
+        metrics: dict[str, float] = {"updates": 0}
+        if setup.algorithm.estimator == "ppo":
+            parts = mini_batches(
+                len(samples), setup.critic.epochs, setup.critic.mini_batches, (setup.seed, step, "critic")
+            )
+            chosen = [[samples[index] for index in part] for part in parts]
+            reports = [await self.train_critic(part) for part in chosen if _has_loss(part)]
+            metrics |= {f"critic_{name}": value for name, value in combine_reports(reports).items()}
+            if reports:
+                metrics["critic_explained_variance"] = explained_variance(samples)
+        if step >= setup.critic.head_start_steps or setup.algorithm.estimator != "ppo":
+            algorithm = setup.algorithm
+            parts = mini_batches(len(samples), algorithm.epochs, algorithm.mini_batches, (setup.seed, step, "policy"))
+            chosen = [[samples[index] for index in part] for part in parts]
+            _require(samples, ["advantages", "old_logprobs"] if algorithm.updates > 1 else ["advantages"])
+            reports = [await self.train_step(part) for part in chosen if self._moves_policy(part)]
+            metrics |= combine_reports(reports) | {"updates": len(reports)}
+        return metrics | {"seconds": time.perf_counter() - start}
+
+    async def train_step(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
+        """One optimizer step of the policy on all samples; its metrics. See `update`."""
+        algorithm = self._setup.algorithm
+        _require(samples, ["advantages"])
+        if algorithm.needs_reference:
+            _require(samples, ["ref_logprobs"])
+        batch = pack_batch(
+            samples,
+            row_tokens=self._config.row_tokens,
+            ranks=self.ranks,
+            aggregation=algorithm.aggregation,
+            fixed_length=algorithm.fixed_length,
+            skip_without_advantage=not algorithm.learns_without_advantage,
+        )
+        return await self._train("update_policy", batch)
+
+    async def train_critic(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
+        """One optimizer step of the critic on all samples; its metrics. See `update`."""
+        _require(samples, ["values", "returns"])
+        batch = pack_batch(samples, row_tokens=self._config.row_tokens, ranks=self.ranks)
+        return await self._train("update_critic", batch)
+
+    async def _train(self, command: str, batch: Batch) -> dict[str, float]:
         arguments = [{"rows": rows, "sampled_tokens": batch.sampled_tokens} for rows in batch.rows]
-        metrics: dict[str, float] = (await self._group.call("train_step", arguments))[0]
+        metrics: dict[str, float] = (await self._group.call(command, arguments))[0]
         return {
             **metrics,
             "tokens": batch.tokens,
             "sampled_tokens": batch.sampled_tokens,
             "samples": batch.samples,
             "rows": sum(len(row.samples) > 0 for rows in batch.rows for row in rows),
-            "seconds": time.perf_counter() - start,
         }
 
-    async def logprobs(self, samples: Sequence[TrainingSample]) -> list[Float32Array]:
-        """The current policy's logprobs after temperature: for each sample one value a token, 0 where not sampled."""
+    def _moves_policy(self, samples: Sequence[TrainingSample]) -> bool:
+        if self._setup.algorithm.learns_without_advantage:
+            return _has_loss(samples)
+        return any(carries_advantage(sample) for sample in samples)
+
+    async def _annotate(self, samples: Sequence[TrainingSample], wanted: Sequence[Annotation]) -> list[TrainingSample]:
+        if not wanted or not _has_loss(samples):
+            return [
+                _annotated(sample, {name: np.zeros(len(sample), np.float32) for name in wanted}) for sample in samples
+            ]
         batch = pack_batch(samples, row_tokens=self._config.row_tokens, ranks=self.ranks)
-        values = await self._group.call("logprobs", [{"rows": rows} for rows in batch.rows])
+        arguments = [{"rows": rows, "wanted": tuple(wanted)} for rows in batch.rows]
+        answers = await self._group.call("annotate", arguments)
         rows = [row for rank_rows in batch.rows for row in rank_rows]
-        return scatter_to_samples(samples, rows, [value for rank_values in values for value in rank_values])
+        found = {
+            name: scatter_to_samples(samples, rows, [values for answer in answers for values in answer[name]])
+            for name in wanted
+        }
+        return [
+            _annotated(sample, {name: arrays[index] for name, arrays in found.items()})
+            for index, sample in enumerate(samples)
+        ]
 
     async def open_channel(self, world_size: int, *, host: str = "127.0.0.1", backend: str = "gloo") -> Any:
         """Rank 0 listens for engine workers on a free port; returns the `Rendezvous` to give them.
@@ -163,8 +247,7 @@ class Learner:
         Raises:
             CheckpointError: it could not be written, for example because the disk is full.
         """
-        facts = {"ranks": self.ranks, "zero_stage": self._config.zero_stage, "dtype": self._config.dtype}
-        with writing_checkpoint(directory, controller_state, facts) as partial:
+        with writing_checkpoint(directory, controller_state, self._facts()) as partial:
             (partial / LEARNER).mkdir()
             await self._call("save_checkpoint", directory=partial / LEARNER)
 
@@ -175,9 +258,8 @@ class Learner:
             CheckpointError: it is damaged, or was written by another number of ranks, ZeRO stage or precision.
         """
         facts = verify_checkpoint(directory)
-        ours = {"ranks": self.ranks, "zero_stage": self._config.zero_stage, "dtype": self._config.dtype}
-        if facts != ours:
-            raise CheckpointError(f"checkpoint {directory} was written with {facts}; this learner has {ours}")
+        if facts != self._facts():
+            raise CheckpointError(f"checkpoint {directory} was written with {facts}; this learner has {self._facts()}")
         await self._call("load_checkpoint", directory=directory / LEARNER)
         return read_controller_state(directory)
 
@@ -214,8 +296,33 @@ class Learner:
         else:
             await self._group.kill()
 
+    def _facts(self) -> dict[str, Any]:
+        """What has to fit between a checkpoint and the learner that loads it."""
+        config = self._config
+        facts = {"ranks": self.ranks, "zero_stage": config.zero_stage, "dtype": config.dtype}
+        return facts | {"critic": True} if self._setup.algorithm.estimator == "ppo" else facts
+
     async def _call(self, command: str, **arguments: Any) -> list[Any]:
         return await self._group.call(command, [arguments] * self.ranks)
+
+
+def _has_loss(samples: Sequence[TrainingSample]) -> bool:
+    """Whether any token was sampled and carries a loss."""
+    return any(sample.loss_mask.any() for sample in samples)
+
+
+def _require(samples: Sequence[TrainingSample], names: Sequence[str]) -> None:
+    """Raise ValueError where a sample lacks what an update would otherwise take for zero."""
+    for index, sample in enumerate(samples):
+        for name in names:
+            if getattr(sample, name) is None:
+                raise ValueError(
+                    f"sample {index} has no {name}: see Learner.prepare and algorithms.samples.with_advantages"
+                )
+
+
+def _annotated(sample: TrainingSample, arrays: Mapping[Annotation, Float32Array]) -> TrainingSample:
+    return replace(sample, **dict[str, Any](arrays))  # type: ignore[arg-type]
 
 
 def _local_environment(rank: int, world_size: int, devices: Sequence[str] | None) -> dict[str, str]:

@@ -40,22 +40,14 @@ class Policy(nn.Module):
         target_K: Tensor,
         temperature: float,
         sample_lengths: tuple[int, ...],
+        entropy_gradient: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Log-probability of each target after `temperature`, and the entropy there (no gradient).
+        """Log-probability of each target after `temperature`, and the entropy there (with a gradient if asked for).
 
-        Both float32, shape (K,). K may not be 0. Without `use_cache=False` transformers would not look for packed
-        samples in the position ids.
+        Both float32, shape (K,). K may not be 0.
         """
-        attention_arguments: dict[str, Any] = {}
-        if self.causal_lm.config._attn_implementation == PACKED_SDPA:
-            attention_arguments["sample_lengths"] = sample_lengths
-        hidden_states = self.causal_lm.base_model(
-            input_ids=token_ids_N[None],
-            position_ids=position_ids_N[None],
-            use_cache=False,
-            **attention_arguments,
-        ).last_hidden_state
-        hidden_KD = hidden_states[0].index_select(0, predictor_K)
+        hidden_ND = packed_hidden_states(self.causal_lm, token_ids_N, position_ids_N, sample_lengths)
+        hidden_KD = hidden_ND.index_select(0, predictor_K)
         head = self.causal_lm.get_output_embeddings()
         chunk = max(1, self.chunk_logits // self.causal_lm.config.vocab_size)
         logprobs, entropies = [], []
@@ -63,18 +55,46 @@ class Policy(nn.Module):
             piece = hidden_KD[start : start + chunk]
             target = target_K[start : start + chunk]
             logprob, entropy = checkpoint(
-                _chunk_logprobs, head, piece, target, temperature, use_reentrant=False, preserve_rng_state=False
+                _chunk_logprobs,
+                head,
+                piece,
+                target,
+                temperature,
+                entropy_gradient,
+                use_reentrant=False,
+                preserve_rng_state=False,
             )
             logprobs.append(logprob)
             entropies.append(entropy)
         return torch.cat(logprobs), torch.cat(entropies)
 
 
-def _chunk_logprobs(head: nn.Module, hidden_KD: Tensor, target_K: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def packed_hidden_states(
+    causal_lm: Any, token_ids_N: Tensor, position_ids_N: Tensor, sample_lengths: tuple[int, ...]
+) -> Tensor:
+    """The last hidden states of a packed row, shape (N, D).
+
+    Without `use_cache=False` transformers would not look for packed samples in the position ids.
+    """
+    attention_arguments: dict[str, Any] = {}
+    if causal_lm.config._attn_implementation == PACKED_SDPA:
+        attention_arguments["sample_lengths"] = sample_lengths
+    hidden_states: Tensor = causal_lm.base_model(
+        input_ids=token_ids_N[None],
+        position_ids=position_ids_N[None],
+        use_cache=False,
+        **attention_arguments,
+    ).last_hidden_state
+    return hidden_states[0]
+
+
+def _chunk_logprobs(
+    head: nn.Module, hidden_KD: Tensor, target_K: Tensor, temperature: float, entropy_gradient: bool
+) -> tuple[Tensor, Tensor]:
     logits_KV = head(hidden_KD).float() / temperature
     normalizer_K = torch.logsumexp(logits_KV, dim=-1)
     logprob_K = logits_KV.gather(-1, target_K[:, None]).squeeze(-1) - normalizer_K
-    with torch.no_grad():
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         expected_logit_K = (torch.softmax(logits_KV, dim=-1) * logits_KV).sum(-1)
         entropy_K = normalizer_K - expected_logit_K
     return logprob_K, entropy_K

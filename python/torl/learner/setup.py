@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from torl.config import AlgorithmConfig, LearnerConfig, ModelConfig
+from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig
 from torl.errors import CheckpointError, DataError, LearnerError, TorlError, WeightTransferError
 
 # Errors that keep their type on the way from a rank to the controller; anything else becomes a LearnerError.
 _KNOWN_ERRORS: dict[str, type[TorlError]] = {
     error.__name__: error for error in (CheckpointError, DataError, LearnerError, WeightTransferError)
 }
+
+# What the ranks can add to training samples: fields of `TrainingSample`.
+Annotation: TypeAlias = Literal["old_logprobs", "ref_logprobs", "values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +23,9 @@ class LearnerSetup:
     model: ModelConfig
     learner: LearnerConfig
     algorithm: AlgorithmConfig
+    critic: CriticConfig
     temperature: float  # of the rollouts: the logits are divided by it before logprobs are taken
-    total_steps: int  # length of the learning-rate schedule
+    total_steps: int  # of the run: the learning-rate schedules end with the last
     seed: int
     threads: int  # compute threads of a rank on the CPU
     master: str  # where the ranks meet: an init method of torch.distributed

@@ -1,5 +1,7 @@
 """What a rank writes to disk and reads back: DeepSpeed's state, random generators, the model for other programs."""
 
+import contextlib
+import io
 import json
 import random
 import shutil
@@ -12,8 +14,10 @@ import torch
 from torch import Tensor
 
 from torl.errors import CheckpointError
+from torl.learner.engine import MODEL_PREFIX
 
-_TAG = "deepspeed"
+POLICY_TAG = "deepspeed"
+CRITIC_TAG = "critic"
 _FULL_DISK_BYTES = 1 << 20  # fewer free bytes than this after a failed write: the disk is full
 
 # Everything beside the weights that a model directory may hold and a reader may want.
@@ -21,14 +25,15 @@ _COPIED_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.py
 _NOT_COPIED = ("*.index.json",)
 
 
-def save_rank_state(engine: Any, directory: Path, *, rank: int, counters: Mapping[str, int]) -> None:
-    """Write this rank's part of a checkpoint; every rank must call it.
+def save_rank_state(engines: Mapping[str, Any], directory: Path, *, rank: int, counters: Mapping[str, int]) -> None:
+    """Write this rank's part of a checkpoint; every rank must call it. `engines` by the tags their files get.
 
     Raises:
         CheckpointError: the files could not be written, for example because the disk is full.
     """
     try:
-        engine.save_checkpoint(str(directory), tag=_TAG, client_state={"torl": dict(counters)}, save_latest=False)
+        for tag, engine in engines.items():
+            engine.save_checkpoint(str(directory), tag=tag, client_state={"torl": dict(counters)}, save_latest=False)
         generators = {
             "python": random.getstate(),
             "numpy": np.random.get_state(),
@@ -42,19 +47,41 @@ def save_rank_state(engine: Any, directory: Path, *, rank: int, counters: Mappin
         raise CheckpointError(f"rank {rank} could not write its part of checkpoint {directory}: {reason}") from error
 
 
-def load_rank_state(engine: Any, directory: Path, *, rank: int) -> dict[str, int]:
+def load_rank_state(engines: Mapping[str, Any], directory: Path, *, rank: int) -> dict[str, int]:
     """Put back what `save_rank_state` wrote and return its counters; every rank must call it."""
-    path, client_state = engine.load_checkpoint(str(directory), tag=_TAG)
-    if path is None:
-        raise CheckpointError(f"checkpoint {directory}: DeepSpeed found no state there for rank {rank}")
+    counters: dict[str, int] = {}
+    for tag, engine in engines.items():
+        path, client_state = engine.load_checkpoint(str(directory), tag=tag)
+        if path is None:
+            raise CheckpointError(f"checkpoint {directory}: DeepSpeed found no state of {tag!r} there for rank {rank}")
+        counters = client_state["torl"]
     generators = torch.load(directory / f"generators_rank_{rank}.pt", weights_only=False)
     random.setstate(generators["python"])
     np.random.set_state(generators["numpy"])
     torch.set_rng_state(generators["torch"])
     if generators["cuda"]:
         torch.cuda.set_rng_state_all(generators["cuda"])
-    counters: dict[str, int] = client_state["torl"]
     return counters
+
+
+def read_policy_weights(directory: Path) -> dict[str, Tensor]:
+    """The policy's weights in a rank directory that `save_rank_state` wrote, whole and in float32, in any process.
+
+    Raises:
+        CheckpointError: DeepSpeed's files there cannot be read.
+    """
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    try:
+        if any((directory / POLICY_TAG).glob("*_optim_states.pt")):
+            with contextlib.redirect_stdout(io.StringIO()):  # it prints how it goes
+                weights = get_fp32_state_dict_from_zero_checkpoint(str(directory), tag=POLICY_TAG)
+        else:  # stage 0: every rank holds all of it
+            path = directory / POLICY_TAG / "mp_rank_00_model_states.pt"
+            weights = torch.load(path, map_location="cpu", weights_only=False)["module"]
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise CheckpointError(f"checkpoint {directory}: its weights cannot be read: {error}") from error
+    return {name.removeprefix(MODEL_PREFIX): tensor.float() for name, tensor in weights.items()}
 
 
 def export_model(weights: Mapping[str, Tensor], source: Path, directory: Path) -> None:

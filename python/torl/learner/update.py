@@ -1,44 +1,22 @@
-"""One update of the policy from packed rows: forward, loss, backward, one optimizer step, and what they measured."""
+"""One optimizer step from packed rows: forward, loss, backward, step, and what they measured; for policy and critic."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torl.algorithms.losses import clipped_policy_loss, logprob_gap, token_mean, truncated_importance_weights
 from torl.config import AlgorithmConfig
 from torl.errors import LearnerError
 from torl.learner.batch import Row
+from torl.learner.objective import Objective, RowTensors, policy_objective, value_objective
 from torl.types import Float32Array
 
-# Sums over the sampled tokens of a step, in the order of the reduced tensor.
-_SUMS = ("loss", "entropy", "clipped", "dual_clipped", "approximate_kl", "gap", "gap_kl")
 
-
-class RowTensors:
-    """A row on the device. A row without sampled tokens gets one whose mask is False, so that a backward exists."""
-
-    def __init__(self, row: Row, device: torch.device) -> None:
-        self.token_ids_N = torch.from_numpy(row.token_ids_N).to(device, torch.int64)
-        self.position_ids_N = torch.from_numpy(row.position_ids_N).to(device, torch.int64)
-        self.sample_lengths = row.sample_lengths
-        if len(row.target_K):
-            self.predictor_K = torch.from_numpy(row.predictor_K).to(device)
-            self.target_K = torch.from_numpy(row.target_K).to(device)
-            self.advantage_K = torch.from_numpy(row.advantage_K).to(device)
-            self.rollout_logprob_K = torch.from_numpy(row.rollout_logprob_K).to(device)
-        else:
-            self.predictor_K = self.target_K = torch.zeros(1, dtype=torch.int64, device=device)
-            self.advantage_K = self.rollout_logprob_K = torch.zeros(1, device=device)
-        self.mask_K = torch.full_like(self.target_K, bool(len(row.target_K)), dtype=torch.bool)
-        self.old_logprob_K: Tensor | None = None
-        if row.old_logprob_K is not None and len(row.target_K):
-            self.old_logprob_K = torch.from_numpy(row.old_logprob_K).to(device)
-
-
-def run_policy(engine: Any, row: RowTensors, temperature: float) -> tuple[Tensor, Tensor]:
+def run_policy(
+    engine: Any, row: RowTensors, temperature: float, *, entropy_gradient: bool = False
+) -> tuple[Tensor, Tensor]:
     """Logprobs and entropies of a row's sampled tokens, shape (K,), through the engine's hooks."""
     logprobs, entropies = engine(
         row.token_ids_N,
@@ -47,22 +25,39 @@ def run_policy(engine: Any, row: RowTensors, temperature: float) -> tuple[Tensor
         row.target_K,
         temperature,
         row.sample_lengths,
+        entropy_gradient,
     )
     return logprobs, entropies
 
 
-def compute_logprobs(engine: Any, rows: Sequence[Row], temperature: float) -> list[Float32Array]:
-    """Log-probabilities of the sampled tokens of each row, shape (K,), under the current weights."""
+def policy_logprobs(engine: Any, temperature: float, row: RowTensors) -> Tensor:
+    """Logprobs of a row's sampled tokens, shape (K,)."""
+    return run_policy(engine, row, temperature)[0]
+
+
+def run_critic(engine: Any, row: RowTensors) -> Tensor:
+    """The critic's value before each of a row's sampled tokens, shape (K,), through the engine's hooks."""
+    values: Tensor = engine(row.token_ids_N, row.position_ids_N, row.predictor_K, row.sample_lengths)
+    return values
+
+
+def without_gradient(
+    engine: Any, rows: Sequence[Row], device: torch.device, compute: Callable[[RowTensors], Tensor]
+) -> list[Float32Array]:
+    """What `compute` says of the sampled tokens of each row, shape (K,), under the engine's current weights."""
+    training = engine.training
     engine.eval()
     try:
         with torch.no_grad():
-            result = []
-            for row in rows:
-                logprobs, _ = run_policy(engine, RowTensors(row, engine.device), temperature)
-                result.append(logprobs.cpu().numpy()[: len(row.target_K)])
-            return result
+            return [
+                compute(RowTensors(row, device))
+                .float()
+                .cpu()
+                .numpy()[: len(row.target_K)]  # an empty row's is a stand-in
+                for row in rows
+            ]
     finally:
-        engine.train()
+        engine.train(training)
 
 
 def update_policy(
@@ -74,86 +69,82 @@ def update_policy(
     algorithm: AlgorithmConfig,
     learning_rate: float,
 ) -> dict[str, float]:
-    """Gradients of all rows, then one optimizer step; the same metrics on every rank.
+    """One optimizer step of the policy; the same metrics on every rank.
 
-    The loss is the sum over all ranks and rows divided by `sampled_tokens`, the number of the whole step.
-    DeepSpeed averages gradients over ranks, so each rank's part is multiplied by their number first.
+    Args:
+        engine: DeepSpeed's, around a `Policy`.
+        rows: this rank's.
+        sampled_tokens: in the rows of all ranks; what the metrics are divided by.
+        temperature: of the rollouts.
+        algorithm: the terms of the loss.
+        learning_rate: of this step.
 
     Raises:
         LearnerError: loss or gradient is not finite. The weights are those of before; the engine must not be
             used again.
     """
+
+    def objective(row: RowTensors) -> Objective:
+        bonus = algorithm.entropy_bonus > 0
+        logprobs, entropies = run_policy(engine, row, temperature, entropy_gradient=bonus)
+        return policy_objective(logprobs, entropies, row, algorithm)
+
+    return _take_step(engine, rows, objective, sampled_tokens, learning_rate)
+
+
+def update_critic(
+    engine: Any, rows: Sequence[Row], *, sampled_tokens: int, clip: float | None, learning_rate: float
+) -> dict[str, float]:
+    """One optimizer step of the critic; as `update_policy`."""
+
+    def objective(row: RowTensors) -> Objective:
+        return value_objective(run_critic(engine, row), row, clip)
+
+    return _take_step(engine, rows, objective, sampled_tokens, learning_rate)
+
+
+def _take_step(
+    engine: Any,
+    rows: Sequence[Row],
+    objective: Callable[[RowTensors], Objective],
+    sampled_tokens: int,
+    learning_rate: float,
+) -> dict[str, float]:
+    """Gradients of all rows, then one optimizer step.
+
+    The loss is the sum over all ranks and rows, whose weights know the whole batch. DeepSpeed averages gradients over
+    ranks, so each rank's part is multiplied by their number first.
+    """
     start = time.perf_counter()
     world_size = engine.dp_world_size
-    sums = torch.zeros(len(_SUMS), dtype=torch.float64, device=engine.device)
-    largest_gap = torch.zeros((), dtype=torch.float64, device=engine.device)
+    sums: dict[str, Tensor] = {}
+    maxima: dict[str, Tensor] = {}
     for group in engine.optimizer.param_groups:
         group["lr"] = learning_rate
     for index, row in enumerate(rows):
         engine.set_gradient_accumulation_boundary(index == len(rows) - 1)
-        tensors = RowTensors(row, engine.device)
-        logprobs, entropies = run_policy(engine, tensors, temperature)
-        loss, row_sums, row_gap = row_loss(logprobs, entropies, tensors, sampled_tokens, algorithm)
-        engine.backward(loss * world_size, scale_wrt_gas=False)
-        sums += row_sums
-        largest_gap = torch.maximum(largest_gap, row_gap)
-    torch.distributed.all_reduce(sums)
-    torch.distributed.all_reduce(largest_gap, op=torch.distributed.ReduceOp.MAX)
-    total = dict(zip(_SUMS, sums.tolist(), strict=True))
-    if not torch.isfinite(sums).all():
+        part = objective(RowTensors(row, engine.device))
+        engine.backward(part.loss * world_size, scale_wrt_gas=False)
+        for name, value in {"loss": part.loss, **part.sums}.items():
+            sums[name] = sums.get(name, 0) + value.detach().double()
+        for name, value in part.maxima.items():
+            found = value.detach().double()
+            maxima[name] = torch.maximum(maxima[name], found) if name in maxima else found
+    reduced_sums, reduced_maxima = torch.stack(list(sums.values())), torch.stack(list(maxima.values()))
+    torch.distributed.all_reduce(reduced_sums)
+    torch.distributed.all_reduce(reduced_maxima, op=torch.distributed.ReduceOp.MAX)
+    total = dict(zip(sums, reduced_sums.tolist(), strict=True))
+    if not torch.isfinite(reduced_sums).all():
         raise LearnerError(f"the loss of a step is not finite, no step was taken: {total}")
+    loss = total.pop("loss")
     return {
-        "loss": total["loss"],
+        "loss": loss,
         "gradient_norm": _step(engine),
         "learning_rate": learning_rate,
-        "entropy": total["entropy"] / sampled_tokens,
-        "clip_fraction": total["clipped"] / sampled_tokens,
-        "dual_clip_fraction": total["dual_clipped"] / sampled_tokens,
-        "approximate_kl": total["approximate_kl"] / sampled_tokens,
-        "logprob_gap_mean": total["gap"] / sampled_tokens,
-        "logprob_gap_max": float(largest_gap),
-        "logprob_gap_kl": total["gap_kl"] / sampled_tokens,
+        **{name: value / sampled_tokens for name, value in total.items()},
+        **dict(zip(maxima, reduced_maxima.tolist(), strict=True)),
         "update_seconds": time.perf_counter() - start,
     }
-
-
-def row_loss(
-    logprobs: Tensor, entropies: Tensor, row: RowTensors, sampled_tokens: int, algorithm: AlgorithmConfig
-) -> tuple[Tensor, Tensor, Tensor]:
-    """A row's part of the loss of the step, its part of the sums in `_SUMS`, and its largest logprob gap."""
-    old_logprobs = logprobs.detach() if row.old_logprob_K is None else row.old_logprob_K
-    weights = None
-    if algorithm.importance_cap is not None:
-        weights = truncated_importance_weights(
-            old_logprobs, row.rollout_logprob_K, row.mask_K, cap=algorithm.importance_cap
-        )
-    policy_loss = clipped_policy_loss(
-        logprobs,
-        old_logprobs,
-        row.advantage_K,
-        row.mask_K,
-        clip_low=algorithm.clip_low,
-        clip_high=algorithm.clip_high,
-        dual_clip=algorithm.dual_clip,
-        importance_weights=weights,
-    )
-    gap = logprob_gap(old_logprobs, row.rollout_logprob_K, row.mask_K)
-    loss = token_mean(policy_loss.per_token, sampled_tokens)
-    sums = torch.stack(
-        [
-            value.detach().double()
-            for value in (
-                loss,
-                torch.where(row.mask_K, entropies, 0.0).sum(),
-                policy_loss.clipped_tokens,
-                policy_loss.dual_clipped_tokens,
-                policy_loss.approximate_kl,
-                gap.absolute_sum,
-                gap.kl,
-            )
-        ]
-    )
-    return loss, sums, gap.absolute_max.detach().double()
 
 
 def _step(engine: Any) -> float:

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,10 +23,12 @@ import torch
 
 from torl.errors import TorlError
 from torl.learner.batch import Row
-from torl.learner.engine import full_weights, learning_rate_at, start_engine
-from torl.learner.setup import LearnerSetup, Reply, Request
-from torl.learner.state import export_model, load_rank_state, save_rank_state
-from torl.learner.update import compute_logprobs, update_policy
+from torl.learner.critic import Critic
+from torl.learner.engine import full_weights, learning_rate_at, load_causal_lm, start_engine, start_reference
+from torl.learner.policy import Policy
+from torl.learner.setup import Annotation, LearnerSetup, Reply, Request
+from torl.learner.state import CRITIC_TAG, POLICY_TAG, export_model, load_rank_state, save_rank_state
+from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, without_gradient
 from torl.types import Float32Array
 from torl.weight_transfer import Rendezvous, TransferSummary, WeightChannel
 
@@ -36,34 +39,70 @@ class Rank:
     """The commands of a rank; each is called on all ranks together. Methods' names are the controller's commands."""
 
     def __init__(self, setup: LearnerSetup, rank: int, world_size: int) -> None:
-        """Join the process group and build the engine. Raises `DataError` if the model cannot be read."""
+        """Join the process group and build the engines. Raises `DataError` if a model cannot be read."""
         self.setup = setup
         self.rank = rank
-        self.updates = 0  # optimizer steps taken: the position in the learning-rate schedule
+        self.updates = {POLICY_TAG: 0, CRITIC_TAG: 0}  # optimizer steps taken: the place in the learning-rate schedule
         self._channel: WeightChannel | None = None
         torch.set_num_threads(setup.threads)
         random.seed(setup.seed + rank)
         np.random.seed(setup.seed + rank)
         torch.manual_seed(setup.seed + rank)
         _join_process_group(setup, rank, world_size)
-        self.engine = start_engine(setup.model, setup.learner)
+        self.engine = start_engine(Policy(load_causal_lm(setup.model, setup.learner)), setup.learner)
+        self._engines = {POLICY_TAG: self.engine}
+        if setup.algorithm.estimator == "ppo":
+            model = setup.model.model_copy(update={"path": setup.critic.path or setup.model.path})
+            self._critic_learner = setup.learner.model_copy(
+                update={"learning_rate": setup.critic.learning_rate, "warmup_steps": setup.critic.warmup_steps}
+            )
+            critic = Critic(load_causal_lm(model, self._critic_learner))
+            self._engines[CRITIC_TAG] = start_engine(critic, self._critic_learner)
+        self._reference: Any = None
+        if setup.algorithm.needs_reference:
+            self._reference = start_reference(setup.model, setup.learner, self.engine.device)
 
-    def train_step(self, rows: tuple[Row, ...], sampled_tokens: int) -> dict[str, float]:
+    def update_policy(self, rows: tuple[Row, ...], sampled_tokens: int) -> dict[str, float]:
         """Gradients of this rank's rows and one optimizer step of all ranks. Metrics are equal on all ranks."""
+        setup = self.setup
+        total = setup.total_steps * setup.algorithm.updates
         metrics = update_policy(
             self.engine,
             rows,
             sampled_tokens=sampled_tokens,
-            temperature=self.setup.temperature,
-            algorithm=self.setup.algorithm,
-            learning_rate=learning_rate_at(self.updates, self.setup.total_steps, self.setup.learner),
+            temperature=setup.temperature,
+            algorithm=setup.algorithm,
+            learning_rate=learning_rate_at(self.updates[POLICY_TAG], total, setup.learner),
         )
-        self.updates += 1
+        self.updates[POLICY_TAG] += 1
         return metrics
 
-    def logprobs(self, rows: tuple[Row, ...]) -> list[Float32Array]:
-        """Log-probabilities of the sampled tokens of this rank's rows under the current weights."""
-        return compute_logprobs(self.engine, rows, self.setup.temperature)
+    def update_critic(self, rows: tuple[Row, ...], sampled_tokens: int) -> dict[str, float]:
+        """The same for the critic."""
+        setup = self.setup
+        total = setup.total_steps * setup.critic.updates
+        metrics = update_critic(
+            self._engines[CRITIC_TAG],
+            rows,
+            sampled_tokens=sampled_tokens,
+            clip=setup.critic.value_clip,
+            learning_rate=learning_rate_at(self.updates[CRITIC_TAG], total, self._critic_learner),
+        )
+        self.updates[CRITIC_TAG] += 1
+        return metrics
+
+    def annotate(self, rows: tuple[Row, ...], wanted: tuple[Annotation, ...]) -> dict[Annotation, list[Float32Array]]:
+        """What the policy, the reference policy and the critic say of the sampled tokens of this rank's rows."""
+        device, temperature = self.engine.device, self.setup.temperature
+        found: dict[Annotation, list[Float32Array]] = {}
+        for name in wanted:
+            if name == "values":
+                critic = self._engines[CRITIC_TAG]
+                found[name] = without_gradient(critic, rows, device, partial(run_critic, critic))
+            else:
+                policy = self._reference if name == "ref_logprobs" else self.engine
+                found[name] = without_gradient(policy, rows, device, partial(policy_logprobs, policy, temperature))
+        return found
 
     def open_channel(self, host: str, world_size: int, backend: str) -> Rendezvous | None:
         """Rank 0 listens for engine workers on a free port of `host` and says where; the others do nothing."""
@@ -88,12 +127,11 @@ class Rank:
 
     def save_checkpoint(self, directory: Path) -> None:
         """Write this rank's part of a checkpoint into an existing directory."""
-        save_rank_state(self.engine, directory, rank=self.rank, counters={"updates": self.updates})
+        save_rank_state(self._engines, directory, rank=self.rank, counters=self.updates)
 
-    def load_checkpoint(self, directory: Path) -> int:
-        """Put everything back as it was when `directory` was written; returns the updates made until then."""
-        self.updates = load_rank_state(self.engine, directory, rank=self.rank)["updates"]
-        return self.updates
+    def load_checkpoint(self, directory: Path) -> None:
+        """Put everything back as it was when `directory` was written."""
+        self.updates = dict(load_rank_state(self._engines, directory, rank=self.rank))
 
     def export(self, directory: Path) -> None:
         """Rank 0 writes the model in Hugging Face's format; the others help to gather the weights."""
@@ -107,19 +145,28 @@ class Rank:
     def offload(self) -> None:
         """Move weights and optimizer state to CPU memory, so that an engine on the same GPU has room."""
         if self.engine.device.type != "cpu":
-            self.engine.offload_states()
+            for engine in self._engines.values():
+                engine.offload_states()
+            self._move_reference(torch.device("cpu"))
 
     def onload(self) -> None:
         """Move them back; needed before any other command."""
         if self.engine.device.type != "cpu":
-            self.engine.reload_states()
+            for engine in self._engines.values():
+                engine.reload_states()
+            self._move_reference(self.engine.device)
+
+    def _move_reference(self, device: torch.device) -> None:
+        if isinstance(self._reference, Policy):  # in shards it stays in CPU memory
+            self._reference.to(device)
 
     def close(self) -> None:
         """Leave the process group. Nothing else may be called afterwards."""
         import deepspeed
 
         self._close_channel()
-        self.engine.destroy()
+        for engine in self._engines.values():
+            engine.destroy()
         # A rank that leaves while another still reads from it would end that one with an error.
         torch.distributed.barrier()
         deepspeed.comm.destroy_process_group()  # torch's own leaves DeepSpeed's references to the groups

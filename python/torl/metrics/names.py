@@ -62,6 +62,11 @@ def error_share(exception_type: str) -> str:
     return _ERROR + exception_type
 
 
+def sandbox(counts: Mapping[str, int]) -> dict[str, float]:
+    """What the sandbox counted since the start of the process: `SandboxPool.stats` under its names here."""
+    return {f"sandbox/{name}": counts[name] for name in ("shared", "retried", "workers_replaced")}
+
+
 # --- response ---------------------------------------------------------------------------------------------
 
 RESPONSE_TOKENS: Final = "response/tokens"
@@ -75,6 +80,27 @@ TRUNCATED: Final = "response/truncated"
 """Share of responses cut at the token limit."""
 EPISODE_SECONDS: Final = "response/seconds"
 """Mean seconds of an episode."""
+
+# --- selection: what a step does not learn from ---------------------------------------------------------------
+
+SELECTION_ROUNDS: Final = "selection/rounds"
+"""Rounds in which the prompts of a step were played; more than one only with dynamic sampling."""
+SELECTION_UNIFORM: Final = "selection/uniform_groups"
+"""Groups left out because all their rewards are equal."""
+SELECTION_OUTSIDE_WINDOW: Final = "selection/groups_outside_window"
+"""Groups left out because of their mean accuracy."""
+SELECTION_SURPLUS: Final = "selection/surplus_groups"
+"""Groups left out because the batch was full."""
+SELECTION_MISSING: Final = "selection/missing_groups"
+"""Groups that the batch lacked after the last round of dynamic sampling."""
+
+_MASKED: Final = "selection/masked/"
+
+
+def masked(reason: str) -> str:
+    """Trajectories in the batch that carry no loss for this reason; see `torl.algorithms.selection.silenced`."""
+    return _MASKED + reason
+
 
 # --- learner: the keys of its report, prefixed --------------------------------------------------------------
 

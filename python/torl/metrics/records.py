@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,18 @@ import numpy as np
 import numpy.typing as npt
 
 from torl.errors import RecordError
-from torl.types import FinishReason, Grade, Outcome, OutcomeStatus, Problem, Prompt, ToolCall, Trajectory, Turn
+from torl.types import (
+    FinishReason,
+    Float32Array,
+    Grade,
+    Outcome,
+    OutcomeStatus,
+    Problem,
+    Prompt,
+    ToolCall,
+    Trajectory,
+    Turn,
+)
 
 CONFIG_FILE = "config.toml"
 METRICS_FILE = "metrics.jsonl"
@@ -34,12 +45,18 @@ _STEP_OF_FILE = re.compile(r"(?:step_(\d{6,})|evaluation_(\d{6,})_(.+))\.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryRecord:
-    """One row of a trajectory file. `advantage` is None where none was computed (evaluations)."""
+    """One row of a trajectory file.
+
+    `advantage` is the mean over the sampled tokens; None where none was computed: in evaluations, and for a trajectory
+    that was left out of the batch. `token_numbers` are arrays over the response that token-wise advantages were made
+    of, and these advantages; most runs have none.
+    """
 
     step: int
     trajectory: Trajectory
     grade: Grade
     advantage: float | None = None
+    token_numbers: Mapping[str, Float32Array] = field(default_factory=dict)
 
 
 def trajectory_file(run_directory: Path, step: int, evaluation_set: str | None = None) -> Path:
@@ -161,8 +178,8 @@ def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
         # Lengths of runs of equal values, and the value of each run: true on sampled tokens.
         "loss_mask": [[bool(value), length] for value, length in _runs(trajectory.loss_mask_T)],
         "policy_versions": [[int(value), length] for value, length in _runs(trajectory.policy_versions_T)],
-        # The shortest decimals that give the same float32 again.
-        "rollout_logprobs": [float(text) for text in trajectory.rollout_logprobs_T.astype(np.float32).astype(str)],
+        "rollout_logprobs": _decimals(trajectory.rollout_logprobs_T),
+        "token_numbers": {name: _decimals(array) for name, array in record.token_numbers.items()},
     }
 
 
@@ -189,11 +206,17 @@ def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
         sampled_text=row["sampled_text"],
         seconds=row["seconds"],
     )
-    arrays = (trajectory.loss_mask_T, trajectory.rollout_logprobs_T, trajectory.policy_versions_T)
+    numbers = {name: np.array(values, np.float32) for name, values in row["token_numbers"].items()}
+    arrays = (
+        trajectory.loss_mask_T,
+        trajectory.rollout_logprobs_T,
+        trajectory.policy_versions_T,
+        *numbers.values(),
+    )
     if any(len(array) != len(trajectory) for array in arrays):
         raise ValueError("its arrays differ in length")
     grade = Grade(row["reward"], row["correct"], row["answer"], row["grader_failure"])
-    return TrajectoryRecord(row["step"], trajectory, grade, row["advantage"])
+    return TrajectoryRecord(row["step"], trajectory, grade, row["advantage"], numbers)
 
 
 def _encode_call(call: ToolCall) -> dict[str, Any]:
@@ -229,6 +252,11 @@ def _decode_call(row: Mapping[str, Any]) -> ToolCall:
         peak_memory_bytes=row["peak_memory_bytes"],
     )
     return ToolCall(row["code"], outcome, row["observation"], row["start"], row["stop"], row["wait_seconds"])
+
+
+def _decimals(values: Float32Array) -> list[float]:
+    """The shortest decimals that give the same float32 again."""
+    return [float(text) for text in values.astype(np.float32).astype(str)]
 
 
 def _runs(values: npt.NDArray[Any]) -> Iterator[tuple[Any, int]]:

@@ -23,7 +23,7 @@ from torl.metrics.records import (
     step_of_file,
     trajectory_file,
 )
-from torl.types import Grade, Trajectory
+from torl.types import Float32Array, Grade, Trajectory
 
 
 class RunWriter:
@@ -73,13 +73,14 @@ class RunWriter:
         step: int,
         trajectories: Sequence[Trajectory],
         grades: Sequence[Grade],
-        advantages: Sequence[float] | None = None,
+        advantages: Sequence[float | None] | None = None,
+        token_numbers: Sequence[Mapping[str, Float32Array]] | None = None,
         *,
         evaluation_set: str | None = None,
     ) -> Path:
         """See the function `write_trajectories`; about 3 ms for 1,000 tokens, so a large step is worth a thread."""
         return write_trajectories(
-            self._run_directory, step, trajectories, grades, advantages, evaluation_set=evaluation_set
+            self._run_directory, step, trajectories, grades, advantages, token_numbers, evaluation_set=evaluation_set
         )
 
     def close(self) -> None:
@@ -140,7 +141,8 @@ def write_trajectories(
     step: int,
     trajectories: Sequence[Trajectory],
     grades: Sequence[Grade],
-    advantages: Sequence[float] | None = None,
+    advantages: Sequence[float | None] | None = None,
+    token_numbers: Sequence[Mapping[str, Float32Array]] | None = None,
     *,
     evaluation_set: str | None = None,
 ) -> Path:
@@ -151,13 +153,15 @@ def write_trajectories(
         ValueError: the numbers of trajectories, grades and advantages differ.
     """
     path = trajectory_file(run_directory, step, evaluation_set)
-    chosen: Sequence[float | None] = [None] * len(trajectories) if advantages is None else list(map(float, advantages))
-    rows = zip(trajectories, grades, chosen, strict=True)
+    given: Sequence[float | None] = [None] * len(trajectories) if advantages is None else advantages
+    chosen = [None if advantage is None else float(advantage) for advantage in given]
+    numbers = [{}] * len(trajectories) if token_numbers is None else token_numbers
+    rows = zip(trajectories, grades, chosen, numbers, strict=True)
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        for trajectory, grade, advantage in rows:
-            file.write(encode_row(encode_trajectory(TrajectoryRecord(step, trajectory, grade, advantage))))
+        for row in rows:
+            file.write(encode_row(encode_trajectory(TrajectoryRecord(step, *row))))
     return path
 
 

@@ -35,6 +35,7 @@ async def open_sandbox(
             wall_seconds=config.wall_seconds,
             memory_bytes=config.memory_mib << 20,
             output_bytes=config.output_kib << 10,
+            shared_bytes=config.shared_mib << 20,
         )
     )
     try:

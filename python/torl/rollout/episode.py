@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torl._core import Scanner, TrajectoryBuilder, Vocabulary
 from torl.config import RolloutConfig
+from torl.reward.answers import find_answer
 from torl.rollout.engine import Engine
 from torl.rollout.formats import NO_CODE, Format
 from torl.rollout.seeds import derive_seed
@@ -26,12 +27,13 @@ class EpisodeSettings:
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int = 0  # of the run
+    end_at_void_turn: bool = False
 
     @classmethod
     def from_config(cls, config: RolloutConfig, seed: int, temperature: float | None = None) -> "EpisodeSettings":
         """The settings of a run; an evaluation may have its own temperature."""
         chosen = config.temperature if temperature is None else temperature
-        return cls(config.max_response_tokens, chosen, config.top_p, seed)
+        return cls(config.max_response_tokens, chosen, config.top_p, seed, config.end_at_void_turn)
 
 
 @dataclass(slots=True)
@@ -83,6 +85,8 @@ class _Episode:
         start = time.perf_counter()
         while True:
             ended, call = await self._sample_turn()
+            if ended is None and call[0] is None and self.player.settings.end_at_void_turn and not self._has_answer():
+                ended = FinishReason.VOID
             if ended is None and self._remaining() > 0:
                 await self._call_tool(*call)
             if ended is None and self._remaining() == 0:
@@ -140,6 +144,11 @@ class _Episode:
         first, last = self.builder.append_observation(token_ids)
         self.tool_calls.append(ToolCall(code or "", outcome, observation, first, last, wait_seconds))
         self.at_line_start = observation.endswith("\n")
+
+    def _has_answer(self) -> bool:
+        """Whether the turn that just ended holds a boxed answer."""
+        start, stop = self.builder.turns[-1]
+        return find_answer(self.player.vocabulary.decode(self.builder.token_ids[start:stop].tolist())) is not None
 
     def _remaining(self) -> int:
         return self.player.settings.max_response_tokens - len(self.builder)

@@ -1,8 +1,9 @@
 //! Python face of packing and advantages.
 
-use numpy::{PyArray1, PyReadonlyArray1, ToPyArray};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 
+use crate::advantage::{self, Rows};
 use crate::packing::Row;
 
 #[pyfunction]
@@ -25,7 +26,105 @@ pub fn group_advantages<'py>(
     let estimator = estimator.parse()?;
     // Copied: another thread may write to the arrays while the GIL is released.
     let (rewards, groups) = (rewards.as_array().to_vec(), groups.as_array().to_vec());
-    let advantages =
-        py.detach(|| crate::advantage::group_advantages(estimator, &rewards, &groups))?;
-    Ok(advantages.to_pyarray(py))
+    let advantages = py.detach(|| advantage::group_advantages(estimator, &rewards, &groups))?;
+    Ok(advantages.into_pyarray(py))
+}
+
+// The kernels on rows take a few milliseconds for a million tokens, less than copying their arrays twice: they work on
+// the arrays themselves and keep the GIL, so that no other thread writes to them meanwhile.
+
+#[pyfunction]
+pub fn spread<'py>(
+    py: Python<'py>,
+    values: PyReadonlyArray1<'py, f64>,
+    lengths: PyReadonlyArray1<'py, i64>,
+    mask: PyReadonlyArray1<'py, bool>,
+) -> PyResult<Bound<'py, PyArray1<f32>>> {
+    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
+    Ok(advantage::spread(values.as_slice()?, rows)?.into_pyarray(py))
+}
+
+#[pyfunction]
+pub fn row_sums<'py>(
+    py: Python<'py>,
+    values: PyReadonlyArray1<'py, f32>,
+    lengths: PyReadonlyArray1<'py, i64>,
+    mask: PyReadonlyArray1<'py, bool>,
+) -> PyResult<Bound<'py, PyArray1<f64>>> {
+    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
+    Ok(advantage::row_sums(values.as_slice()?, rows)?.into_pyarray(py))
+}
+
+#[pyfunction]
+pub fn discounted_returns<'py>(
+    py: Python<'py>,
+    rewards: PyReadonlyArray1<'py, f64>,
+    token_rewards: Option<PyReadonlyArray1<'py, f32>>,
+    lengths: PyReadonlyArray1<'py, i64>,
+    mask: PyReadonlyArray1<'py, bool>,
+    discount: f64,
+) -> PyResult<Bound<'py, PyArray1<f32>>> {
+    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
+    let token_rewards = token_rewards
+        .as_ref()
+        .map(|array| array.as_slice())
+        .transpose()?;
+    let returns =
+        advantage::discounted_returns(rewards.as_slice()?, token_rewards, rows, discount)?;
+    Ok(returns.into_pyarray(py))
+}
+
+type Arrays<'py> = (Bound<'py, PyArray1<f32>>, Bound<'py, PyArray1<f32>>);
+
+#[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "aligned arrays, by keyword in Python"
+)]
+pub fn generalized_advantages<'py>(
+    py: Python<'py>,
+    rewards: PyReadonlyArray1<'py, f64>,
+    token_rewards: Option<PyReadonlyArray1<'py, f32>>,
+    values: PyReadonlyArray1<'py, f32>,
+    lengths: PyReadonlyArray1<'py, i64>,
+    mask: PyReadonlyArray1<'py, bool>,
+    discount: f64,
+    gae_lambda: f64,
+) -> PyResult<Arrays<'py>> {
+    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
+    let token_rewards = token_rewards
+        .as_ref()
+        .map(|array| array.as_slice())
+        .transpose()?;
+    let (advantages, returns) = advantage::generalized_advantages(
+        rewards.as_slice()?,
+        token_rewards,
+        values.as_slice()?,
+        rows,
+        discount,
+        gae_lambda,
+    )?;
+    Ok((advantages.into_pyarray(py), returns.into_pyarray(py)))
+}
+
+#[pyfunction]
+pub fn whiten<'py>(
+    py: Python<'py>,
+    values: PyReadonlyArray1<'py, f32>,
+    lengths: PyReadonlyArray1<'py, i64>,
+    mask: PyReadonlyArray1<'py, bool>,
+) -> PyResult<Bound<'py, PyArray1<f32>>> {
+    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
+    Ok(advantage::whiten(values.as_slice()?, rows)?.into_pyarray(py))
+}
+
+#[pyfunction]
+pub fn whiten_rows<'py>(
+    py: Python<'py>,
+    values: PyReadonlyArray1<'py, f64>,
+    lengths: PyReadonlyArray1<'py, i64>,
+    mask: PyReadonlyArray1<'py, bool>,
+) -> PyResult<Bound<'py, PyArray1<f64>>> {
+    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
+    Ok(advantage::whiten_rows(values.as_slice()?, rows)?.into_pyarray(py))
 }

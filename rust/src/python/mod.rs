@@ -26,11 +26,19 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scanner::Marker>()?;
     module.add_class::<splice::TrajectoryBuilder>()?;
     module.add_class::<sandbox::SandboxWorkers>()?;
+    module.add_class::<sandbox::SandboxRequest>()?;
+    module.add_class::<sandbox::SandboxState>()?;
     module.add_class::<sandbox::SandboxRun>()?;
     module.add_function(wrap_pyfunction!(sandbox::prepare_sandbox, module)?)?;
     module.add_function(wrap_pyfunction!(sandbox::sandbox_files, module)?)?;
     module.add_function(wrap_pyfunction!(sandbox::serve_sandbox, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::pack, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::group_advantages, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::spread, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::row_sums, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::discounted_returns, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::generalized_advantages, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::whiten, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::whiten_rows, module)?)?;
     Ok(())
 }

@@ -1,0 +1,129 @@
+"""What a row adds to the loss of an optimizer step, and the sums that describe it. The losses are of `algorithms`."""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torl.algorithms.losses import (
+    PolicyLoss,
+    cispo_policy_loss,
+    clipped_policy_loss,
+    clipped_value_loss,
+    gspo_policy_loss,
+    importance_weights,
+    kl_to_reference,
+    logprob_gap,
+    reinforce_policy_loss,
+)
+from torl.config import AlgorithmConfig
+from torl.learner.batch import Row
+from torl.types import Float32Array
+
+
+class RowTensors:
+    """A row on the device. A row without sampled tokens gets one whose mask is False, so that a backward exists."""
+
+    def __init__(self, row: Row, device: torch.device) -> None:
+        self.token_ids_N = torch.from_numpy(row.token_ids_N).to(device, torch.int64)
+        self.position_ids_N = torch.from_numpy(row.position_ids_N).to(device, torch.int64)
+        self.sample_lengths = row.sample_lengths
+        self.empty = len(row.target_K) == 0
+        self.device = device
+        self.predictor_K = self._indices(row.predictor_K)
+        self.target_K = self._indices(row.target_K)
+        # Numbers the samples of the row from 0; a sample lies in one row, so no sequence is cut.
+        self.sequence_K = self._indices(np.unique(row.sample_K, return_inverse=True)[1])
+        self.mask_K = torch.full_like(self.target_K, not self.empty, dtype=torch.bool)
+        self.weight_K = self._numbers(row.weight_K)
+        self.rollout_logprob_K = self._numbers(row.rollout_logprob_K)
+        self.advantage_K = self._numbers(row.advantage_K)
+        self.ref_logprob_K = self._numbers(row.ref_logprob_K)
+        self.value_K = self._numbers(row.value_K)
+        self.return_K = self._numbers(row.return_K)
+        # None: the update starts from the weights that are being trained.
+        self.old_logprob_K = None if row.old_logprob_K is None else self._numbers(row.old_logprob_K)
+
+    def _indices(self, array: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
+        indices = torch.zeros(1, dtype=torch.int64) if self.empty else torch.from_numpy(array)
+        return indices.to(self.device)
+
+    def _numbers(self, array: Float32Array | None) -> Tensor:
+        """On the device; zeros for what the samples do not have."""
+        if self.empty or array is None:
+            return torch.zeros(len(self.target_K), device=self.device)
+        return torch.from_numpy(array).to(self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A row's part of the loss, and of the sums and maxima over the tokens of the step. Names are equal on all rows."""
+
+    loss: Tensor
+    sums: dict[str, Tensor]
+    maxima: dict[str, Tensor]
+
+
+def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algorithm: AlgorithmConfig) -> Objective:
+    """Policy loss, times the correction for the engine's gap, plus KL term, minus entropy bonus; from (K,) tensors."""
+    old_logprobs = logprobs.detach() if row.old_logprob_K is None else row.old_logprob_K
+    policy_loss = _policy_loss(logprobs, old_logprobs, row, algorithm)
+    per_token = policy_loss.per_token
+    gap = logprob_gap(old_logprobs, row.rollout_logprob_K, row.mask_K)
+    sums = {
+        "entropy": torch.where(row.mask_K, entropies, 0.0).sum(),
+        "clip_fraction": policy_loss.clipped_tokens,
+        "dual_clip_fraction": policy_loss.dual_clipped_tokens,
+        "approximate_kl": policy_loss.approximate_kl,
+        "logprob_gap_mean": gap.absolute_sum,
+        "logprob_gap_kl": gap.kl,
+    }
+    if algorithm.importance_correction is not None:
+        weights = importance_weights(
+            algorithm.importance_correction,
+            old_logprobs,
+            row.rollout_logprob_K,
+            row.mask_K,
+            row.sequence_K,
+            low=algorithm.importance_low,
+            high=algorithm.importance_high,
+        )
+        per_token = per_token * weights
+        sums["importance_weight"] = torch.where(row.mask_K, weights, 0.0).sum()
+        sums["importance_masked"] = (weights == 0).sum()
+    if algorithm.needs_reference:
+        kl = kl_to_reference(logprobs, row.ref_logprob_K, row.mask_K, algorithm.kl_estimator)
+        sums["reference_kl"] = kl.sum()
+        if algorithm.kl_in == "loss":
+            per_token = per_token + algorithm.kl_coefficient * kl
+    if algorithm.entropy_bonus > 0:
+        per_token = per_token - algorithm.entropy_bonus * torch.where(row.mask_K, entropies, 0.0)
+    return Objective((row.weight_K * per_token).sum(), sums, {"logprob_gap_max": gap.absolute_max})
+
+
+def _policy_loss(logprobs: Tensor, old_logprobs: Tensor, row: RowTensors, algorithm: AlgorithmConfig) -> PolicyLoss:
+    inputs = (logprobs, old_logprobs, row.advantage_K, row.mask_K)
+    low, high = algorithm.clip_low, algorithm.clip_high
+    if algorithm.policy_loss == "clipped":
+        return clipped_policy_loss(*inputs, clip_low=low, clip_high=high, dual_clip=algorithm.dual_clip)
+    if algorithm.policy_loss == "gspo":
+        return gspo_policy_loss(*inputs, row.sequence_K, clip_low=low, clip_high=high)
+    if algorithm.policy_loss == "cispo":
+        return cispo_policy_loss(*inputs, clip_low=low, clip_high=high)
+    if algorithm.policy_loss == "reinforce":
+        return reinforce_policy_loss(*inputs)
+    assert_never(algorithm.policy_loss)
+
+
+def value_objective(values: Tensor, row: RowTensors, clip: float | None) -> Objective:
+    """The critic's loss from its (K,) values."""
+    loss = clipped_value_loss(values, row.value_K, row.return_K, row.mask_K, clip=clip)
+    errors = torch.where(row.mask_K, values - row.return_K, 0.0)
+    sums = {
+        "value_mean": torch.where(row.mask_K, values, 0.0).sum(),
+        "clip_fraction": loss.clipped_tokens,
+        "squared_error": errors.square().sum(),
+    }
+    return Objective((row.weight_K * loss.per_token).sum(), sums, {"error_max": errors.abs().max()})

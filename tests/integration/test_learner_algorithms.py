@@ -1,0 +1,268 @@
+"""Every term of the loss through the real learner: equal to plain torch in one process, whatever ranks and stages."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learner_fixtures import (
+    GRADIENT_CLIP,
+    LEARNING_RATE,
+    TEMPERATURE,
+    plain_logprobs,
+    random_samples,
+    read_weights,
+    relative_distance,
+    start_learner,
+    write_tiny_model,
+)
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+import reference
+from torl.algorithms.samples import with_advantages
+from torl.config import AlgorithmConfig, CriticConfig
+from torl.learner.checkpoint import checkpoint_path
+from torl.types import TrainingSample
+
+SAMPLES = random_samples(8, seed=11, longest=24)
+CLIP = (0.1, 0.15)
+FIXED_LENGTH = 30
+
+
+@pytest.fixture(scope="module")
+def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with tied embeddings."""
+    return write_tiny_model(tmp_path_factory.mktemp("learner-model"))
+
+
+def load(directory: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def near(samples: list[TrainingSample], directory: Path) -> list[TrainingSample]:
+    """With the engine's logprobs not far from the model's: some weights are inside the bounds and some outside."""
+    generator = np.random.default_rng(0)
+    model = load(directory)
+    found = []
+    for sample in samples:
+        logprobs = np.concatenate([[0], plain_logprobs(model, sample, TEMPERATURE).detach().numpy()])
+        noisy = logprobs + generator.normal(0, 0.3, len(sample))
+        found.append(replace(sample, rollout_logprobs=np.where(sample.loss_mask, noisy, 0).astype(np.float32)))
+    return found
+
+
+def plain_updates(directory: Path, samples: list[TrainingSample], algorithm: AlgorithmConfig, updates: int) -> Any:
+    """The optimizer steps in plain torch, one sample at a time, the losses by `tests/reference.py`'s formulas."""
+    model, frozen = load(directory), load(directory)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.999), weight_decay=0.01)
+    old = [plain_logprobs(model, sample, TEMPERATURE).detach() for sample in samples]
+    ref = [plain_logprobs(frozen, sample, TEMPERATURE).detach() for sample in samples]
+    counts = [int(sample.loss_mask.sum()) for sample in samples]
+    report: list[dict[str, float]] = []
+    for _ in range(updates):
+        optimizer.zero_grad()
+        total = 0.0
+        for sample, old_T, ref_T, count in zip(samples, old, ref, counts, strict=True):
+            mask = torch.from_numpy(sample.loss_mask[1:])
+            logits = model(input_ids=torch.from_numpy(sample.token_ids).long()[None]).logits[0, :-1] / TEMPERATURE
+            distribution = torch.log_softmax(logits.float(), -1)
+            logprobs = distribution.gather(-1, torch.from_numpy(sample.token_ids).long()[1:, None]).squeeze(-1)[mask]
+            entropy = -(distribution.exp() * distribution).sum(-1)[mask]
+            assert sample.advantages is not None
+            advantages = torch.from_numpy(sample.advantages[1:])[mask]
+            rollout = torch.from_numpy(sample.rollout_logprobs[1:])[mask]
+            loss = _loss(algorithm, logprobs, old_T[mask], advantages, rollout)
+            x = ref_T[mask] - logprobs
+            loss = (
+                loss
+                + algorithm.kl_coefficient * {"k1": -x, "k2": x**2 / 2, "k3": x.exp() - x - 1}[algorithm.kl_estimator]
+            )
+            loss = loss - algorithm.entropy_bonus * entropy
+            divisor = {
+                "token": sum(counts),
+                "sequence": count * len(samples),
+                "fixed": FIXED_LENGTH * len(samples),
+            }[algorithm.aggregation]
+            part = loss.sum() / divisor
+            part.backward()
+            total += float(part.detach())
+        norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_CLIP))
+        optimizer.step()
+        report.append({"loss": total, "gradient_norm": norm})
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, report
+
+
+def _loss(algorithm: AlgorithmConfig, logprobs: Tensor, old: Tensor, advantages: Tensor, rollout: Tensor) -> Tensor:
+    ratio = (logprobs - old).exp()
+    if algorithm.policy_loss == "gspo":
+        ratio = (logprobs - old).mean().exp().detach() * (logprobs - logprobs.detach()).exp()
+    kept = ratio.clamp(1 - CLIP[0], 1 + CLIP[1])
+    loss = torch.maximum(-ratio * advantages, -kept * advantages)
+    if algorithm.policy_loss == "cispo":
+        loss = -kept.detach() * advantages * logprobs
+    if algorithm.policy_loss == "reinforce":
+        loss = -advantages * logprobs
+    if algorithm.importance_correction is None:
+        return loss
+    tokens = [
+        reference.ReferenceToken(0, 0.0, old_logprob, 0.0, rollout_logprob)
+        for old_logprob, rollout_logprob in zip(old.tolist(), rollout.tolist(), strict=True)
+    ]
+    weights = reference.importance_weights(
+        algorithm.importance_correction, tokens, algorithm.importance_low, algorithm.importance_high
+    )
+    return loss * torch.tensor(weights)
+
+
+# Every loss, aggregation, correction, KL estimate, stage and number of ranks at least once, all of them with several
+# updates on the same samples, so that ratios are not 1; rows of 30 tokens hold one or two samples, 4,096 hold all.
+@pytest.mark.parametrize(
+    ("terms", "zero_stage", "ranks", "row_tokens"),
+    [
+        ({"policy_loss": "clipped", "aggregation": "sequence", "kl_coefficient": 0.5, "kl_estimator": "k3"}, 0, 2, 30),
+        ({"policy_loss": "gspo", "aggregation": "sequence", "importance_correction": "tis"}, 1, 1, 4096),
+        ({"policy_loss": "gspo", "aggregation": "token", "importance_correction": "mis"}, 3, 2, 30),
+        ({"policy_loss": "cispo", "aggregation": "fixed", "importance_correction": "icepop"}, 2, 2, 30),
+        ({"policy_loss": "reinforce", "aggregation": "fixed", "kl_coefficient": 0.5, "kl_estimator": "k2"}, 3, 2, 4096),
+        ({"policy_loss": "clipped", "aggregation": "token", "entropy_bonus": 0.3, "kl_coefficient": 0.2}, 3, 1, 30),
+    ],
+)
+async def test_updates_equal_plain_torch(
+    terms: dict[str, Any], zero_stage: int, ranks: int, row_tokens: int, model_directory: Path, tmp_path: Path
+) -> None:
+    algorithm = AlgorithmConfig(
+        clip_low=CLIP[0],
+        clip_high=CLIP[1],
+        fixed_length=FIXED_LENGTH,
+        importance_low=0.5,
+        importance_high=1.5,
+        epochs=3,
+        **terms,
+    )
+    samples = near(SAMPLES, model_directory)
+    expected, reports = plain_updates(model_directory, samples, algorithm, 3)
+    learner = await start_learner(
+        model_directory,
+        tmp_path / "logs",
+        algorithm=algorithm,
+        zero_stage=zero_stage,
+        ranks=ranks,
+        row_tokens=row_tokens,
+    )
+    async with learner:
+        prepared = await learner.prepare(samples)
+        assert all(sample.old_logprobs is not None for sample in prepared)
+        assert all((sample.ref_logprobs is not None) == algorithm.needs_reference for sample in prepared)
+        report = await learner.update(prepared, step=0)
+        await learner.export(tmp_path / "model")
+    assert report["updates"] == 3
+    assert report["loss"] == pytest.approx(np.mean([row["loss"] for row in reports]), rel=1e-5, abs=1e-6)
+    assert report["gradient_norm"] == pytest.approx(np.mean([row["gradient_norm"] for row in reports]), rel=1e-5)
+    # Loss and gradient agree as closely as float32 allows; AdamW makes more of a rounding where a gradient is near 0.
+    assert relative_distance(read_weights(tmp_path / "model"), expected) < 1e-5
+    assert report["approximate_kl"] > 0
+    if algorithm.importance_correction in ("icepop", "mis"):
+        assert 0 < report["importance_masked"] < 1
+    if algorithm.needs_reference:
+        assert report["reference_kl"] > 0
+
+
+async def test_what_has_no_advantage_is_not_computed_and_changes_nothing(model_directory: Path, tmp_path: Path) -> None:
+    """Half of the trajectories have none: the step is the whole batch's, in fewer rows. None at all is no step."""
+    half = [
+        sample if index % 2 else replace(sample, advantages=np.zeros_like(sample.rollout_logprobs))
+        for index, sample in enumerate(SAMPLES)
+    ]
+    expected, reports = plain_updates(model_directory, half, AlgorithmConfig(clip_low=CLIP[0], clip_high=CLIP[1]), 1)
+    async with await start_learner(model_directory, tmp_path / "logs", zero_stage=1) as learner:
+        report = await learner.update(half, step=0)
+        assert report["samples"] == 4
+        assert report["loss"] == pytest.approx(reports[0]["loss"], rel=1e-5)
+        await learner.export(tmp_path / "one")
+        nothing = [replace(sample, advantages=np.zeros_like(sample.rollout_logprobs)) for sample in SAMPLES]
+        with pytest.raises(ValueError, match="sample 0 has no advantages"):
+            await learner.train_step([replace(sample, advantages=None) for sample in SAMPLES])
+        assert await learner.update([], step=1) == {"updates": 0, "seconds": pytest.approx(0, abs=1)}
+        assert await learner.update(nothing, step=1) == {"updates": 0, "seconds": pytest.approx(0, abs=1)}
+        await learner.export(tmp_path / "two")
+    assert relative_distance(read_weights(tmp_path / "one"), expected) < 1e-6
+    assert relative_distance(read_weights(tmp_path / "two"), read_weights(tmp_path / "one")) == 0
+
+
+# --- the critic -------------------------------------------------------------------------------------------------------
+
+
+def plain_critic(
+    directory: Path, samples: list[TrainingSample], critic: CriticConfig
+) -> tuple[list[float], list[Tensor]]:
+    """Value updates in plain torch: the loss of each, and the values afterwards."""
+    trunk = load(directory).base_model
+    head = torch.nn.Linear(32, 1)
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    parameters = [*trunk.parameters(), *head.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=critic.learning_rate, betas=(0.9, 0.999), weight_decay=0.01)
+
+    def values(sample: TrainingSample) -> Tensor:
+        hidden = trunk(input_ids=torch.from_numpy(sample.token_ids).long()[None]).last_hidden_state[0, :-1]
+        return head(hidden).squeeze(-1)[torch.from_numpy(sample.loss_mask[1:])]
+
+    total = sum(int(sample.loss_mask.sum()) for sample in samples)
+    losses = []
+    for _ in range(critic.updates):
+        optimizer.zero_grad()
+        loss = 0.0
+        for sample in samples:
+            assert sample.returns is not None
+            assert sample.values is not None
+            mask = sample.loss_mask
+            targets, old = torch.from_numpy(sample.returns[mask]), torch.from_numpy(sample.values[mask])
+            found = values(sample)
+            errors = (found - targets) ** 2
+            if critic.value_clip is not None:
+                kept = old + (found - old).clamp(-critic.value_clip, critic.value_clip)
+                errors = torch.maximum(errors, (kept - targets) ** 2)
+            part = errors.sum() / 2 / total
+            part.backward()
+            loss += float(part.detach())
+        torch.nn.utils.clip_grad_norm_(parameters, GRADIENT_CLIP)
+        optimizer.step()
+        losses.append(loss)
+    with torch.no_grad():
+        return losses, [values(sample) for sample in samples]
+
+
+@pytest.mark.parametrize(("zero_stage", "ranks", "value_clip"), [(0, 1, None), (2, 2, 0.01), (3, 2, 0.2)])
+async def test_the_critic_equals_plain_torch_and_resumes(
+    zero_stage: int, ranks: int, value_clip: float | None, model_directory: Path, tmp_path: Path
+) -> None:
+    critic = CriticConfig(learning_rate=2e-3, epochs=4, value_clip=value_clip, head_start_steps=1)
+    algorithm = AlgorithmConfig(estimator="ppo", gae_lambda=0.9, normalize_advantages=True)
+    rewards = [1.0, -1.0] * 4
+    groups = [index // 2 for index in range(8)]
+    settings = {"algorithm": algorithm, "critic": critic, "zero_stage": zero_stage, "ranks": ranks, "row_tokens": 60}
+    seconds = {"seconds": 0.0, "update_seconds": 0.0, "critic_update_seconds": 0.0}
+
+    async def step(learner: Any, number: int) -> tuple[list[TrainingSample], dict[str, float]]:
+        prepared = with_advantages(await learner.prepare(SAMPLES), rewards, groups, algorithm)
+        return prepared, await learner.update(prepared, step=number)
+
+    async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:
+        before, first = await step(learner, 0)
+        assert first["updates"] == 0  # the critic's head start
+        assert all(not sample.values.any() for sample in before)
+        losses, values = plain_critic(model_directory, before, critic)
+        assert first["critic_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+        await learner.save_checkpoint(checkpoint_path(tmp_path, 1), {})
+        after, second = await step(learner, 1)
+        for sample, expected in zip(after, values, strict=True):
+            np.testing.assert_allclose(sample.values[sample.loss_mask], expected, atol=2e-5)
+        assert second["updates"] == 1
+        assert second["critic_explained_variance"] > 0 > math.log(second["critic_loss"] / losses[0])
+        await learner.load_checkpoint(checkpoint_path(tmp_path, 1))
+        _, again = await step(learner, 1)
+    assert again | seconds == second | seconds

@@ -1,0 +1,102 @@
+"""Algorithms through a whole run, every part real: a critic, a reference policy, several updates, dynamic sampling."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli import ROOT, running
+
+from torl.verify import main
+
+DEMO = str(ROOT / "configs" / "demo.toml")
+SMALL = {
+    "run.steps": "3",
+    "rollout.prompts_per_step": "4",
+    "rollout.samples_per_prompt": "4",
+    "evaluation.max_problems": "4",
+    "evaluation.samples": "0",
+    "evaluation.every_steps": "0",
+    "checkpoint.every_steps": "0",
+    "selection.drop_uniform_groups": "false",
+    "learner.ranks": "2",
+}
+
+PPO = {
+    "algorithm.estimator": "ppo",
+    "algorithm.gae_lambda": "0.95",
+    "algorithm.normalize_advantages": "true",
+    "critic.learning_rate": "1e-3",
+    "critic.epochs": "2",
+    "critic.mini_batches": "2",
+    "critic.head_start_steps": "1",
+    "learner.zero_stage": "2",
+}
+
+REINFORCE = {
+    "algorithm.estimator": "reinforce_plus_plus_baseline",
+    "algorithm.kl_coefficient": "0.01",
+    "algorithm.kl_estimator": "k1",
+    "algorithm.kl_in": "reward",
+    "algorithm.mini_batches": "2",
+    "algorithm.importance_correction": "tis",
+    "selection.accuracy_window": "[0.0, 1.0]",
+    "selection.dynamic_sampling": "true",
+    "selection.max_rounds": "3",
+    "selection.mask_wrong_truncated": "true",
+    "reward.overlong_buffer": "20",
+    "learner.zero_stage": "3",
+}
+
+
+def run(directory: Path, changes: dict[str, str]) -> list[dict[str, float]]:
+    """The rows of the training steps, after a run that ended well."""
+    options = SMALL | changes | {"run.directory": str(directory)}
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    with running("torl.train", DEMO, *words, log=directory.with_suffix(".log")) as command:
+        assert command.wait(280) == 0, command.output()
+        command.assert_nothing_left()
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if "time/step" in row]
+
+
+def test_ppo_with_a_critic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = run(tmp_path / "run", PPO)
+    assert [row["learner/updates"] for row in rows] == [0, 1, 1]  # the critic learns alone first
+    assert "learner/loss" not in rows[0]
+    assert all(row["learner/critic_loss"] > 0 and row["learner/critic_gradient_norm"] > 0 for row in rows)
+    assert all(row["learner/critic_samples"] == 2 * 16 for row in rows)  # two epochs
+    assert rows[-1]["learner/critic_value_mean"] != 0
+    # On the weights that sampled: engine and trainer agree, whatever the critic did.
+    assert max(row["learner/logprob_gap_mean"] for row in rows[1:]) < 2e-6
+    lines = (tmp_path / "run" / "trajectories" / "step_000002.jsonl").read_text().splitlines()
+    advantages = [json.loads(line)["advantage"] for line in lines]
+    assert len(set(advantages)) > 4  # token by token: no two responses have the same mean
+    assert main([str(tmp_path / "run")]) == 0
+    checks = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert checks["advantages"]["compared"] == 3 * 16
+    assert (tmp_path / "run" / "checkpoints" / "step_000003" / "learner" / "critic").is_dir()
+
+
+def test_reinforce_with_a_reference_policy_and_dynamic_sampling(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = run(tmp_path / "run", REINFORCE)
+    for number, row in enumerate(rows):
+        if row["data/trained_groups"] == 0:
+            continue
+        assert row["learner/updates"] in (1, 2)
+        assert row["learner/importance_weight"] == pytest.approx(1, abs=1e-3)
+        assert abs(row["learner/reference_kl"]) < 1e-3 if number == 0 else row["learner/reference_kl"] != 0
+        assert 1 <= row["selection/rounds"] <= 3
+        assert row["data/trained_groups"] + row["selection/missing_groups"] == 4
+        lines = (tmp_path / "run" / "trajectories" / f"step_{number:06d}.jsonl").read_text().splitlines()
+        records = [json.loads(line) for line in lines]
+        learned = {record["group"] for record in records if record["advantage"] is not None}
+        assert len(learned) == row["data/trained_groups"]
+        mixed = {record["group"] for record in records if record["correct"]}
+        mixed &= {record["group"] for record in records if not record["correct"]}
+        assert learned <= mixed
+    assert any(row["data/trained_groups"] for row in rows)
+    assert main([str(tmp_path / "run")]) == 0
+    checks = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert checks["advantages"]["compared"] == 4 * sum(row["data/trained_groups"] for row in rows)

@@ -1,0 +1,163 @@
+"""`torl.verify` on a real run: all of it agrees; and each planted bug is found, by the check that should find it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli import ROOT, running
+
+from torl.config import AlgorithmConfig
+from torl.verify import main, slow_advantages
+
+DEMO = str(ROOT / "configs" / "demo.toml")
+OPTIONS = {
+    "run.steps": "2",
+    "rollout.prompts_per_step": "6",
+    "rollout.samples_per_prompt": "4",
+    "evaluation.max_problems": "2",
+    "evaluation.samples": "0",
+    "evaluation.every_steps": "0",
+    "checkpoint.every_steps": "1",
+    "learner.learning_rate": "1e-3",  # so that the weights of a wrong version are found out
+    "learner.zero_stage": "3",
+    "learner.ranks": "2",
+    "reward.overlong_buffer": "40",
+    "algorithm.normalize_advantages": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps with the checkpoint between them."""
+    directory = tmp_path_factory.mktemp("verify") / "run"
+    words = [
+        word for name, value in (OPTIONS | {"run.directory": str(directory)}).items() for word in (f"--{name}", value)
+    ]
+    with running("torl.train", DEMO, *words, log=directory.with_suffix(".log")) as command:
+        assert command.wait(280) == 0, command.output()
+    return directory
+
+
+def verified(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    """The exit status and the checks by name."""
+    status = main([str(run)])
+    return status, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_a_run_agrees_with_its_records(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, checks = verified(run, capsys)
+    assert status == 0, checks
+    assert {name: check["compared"] for name, check in checks.items()} == {
+        "tokens": 48,
+        "rewards": 48,
+        "advantages": checks["advantages"]["compared"],
+        "logprobs": 48,
+    }
+    assert checks["advantages"]["compared"] > 0
+    assert checks["logprobs"]["note"] == "policy versions 0, 1"
+
+
+def _mask(row: dict[str, Any]) -> bool:
+    """An observation is learned from."""
+    if not row["tool_calls"]:
+        return False
+    row["loss_mask"] = [[True, sum(length for _, length in row["loss_mask"])]]
+    return True
+
+
+def _turn(row: dict[str, Any]) -> bool:
+    row["turns"][0]["stop"] -= 1
+    return True
+
+
+def _observation(row: dict[str, Any]) -> bool:
+    """The model saw something else than the tool said."""
+    if not row["tool_calls"] or row["tool_calls"][0]["stop"] - row["tool_calls"][0]["start"] < 2:
+        return False
+    row["token_ids"][row["tool_calls"][0]["start"]] += 1
+    return True
+
+
+def _reward(row: dict[str, Any]) -> bool:
+    row["reward"] = -row["reward"]
+    return True
+
+
+def _advantage(row: dict[str, Any]) -> bool:
+    if not row["advantage"]:
+        return False
+    row["advantage"] *= 1.01
+    return True
+
+
+def _logprob(row: dict[str, Any]) -> bool:
+    row["rollout_logprobs"][0] -= 0.01
+    return True
+
+
+@pytest.mark.parametrize(
+    ("plant", "check"),
+    [
+        (_mask, "tokens"),
+        (_turn, "tokens"),
+        (_observation, "tokens"),
+        (_reward, "rewards"),
+        (_advantage, "advantages"),
+        (_logprob, "logprobs"),
+    ],
+)
+def test_a_planted_bug_is_found(
+    plant: Callable[[dict[str, Any]], bool],
+    check: str,
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    copy = tmp_path / "run"
+    (copy / "trajectories").mkdir(parents=True)
+    shutil.copyfile(run / "config.toml", copy / "config.toml")
+    rows = [json.loads(line) for line in (run / "trajectories" / "step_000000.jsonl").read_text().splitlines()]
+    assert any(plant(row) for row in rows)  # of the first that allows it
+    (copy / "trajectories" / "step_000000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, checks = verified(copy, capsys)
+    assert status == 1
+    assert checks[check]["wrong"] >= 1
+    if check in ("tokens", "advantages"):
+        assert checks[check]["wrong"] == 1
+        assert len(checks[check]["examples"]) == 1
+
+
+def test_weights_of_another_step_are_found(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "run"
+    (copy / "trajectories").mkdir(parents=True)
+    shutil.copyfile(run / "config.toml", copy / "config.toml")
+    shutil.copyfile(run / "trajectories" / "step_000001.jsonl", copy / "trajectories" / "step_000001.jsonl")
+    shutil.copytree(run / "checkpoints" / "step_000002", copy / "checkpoints" / "step_000001")
+    status, checks = verified(copy, capsys)
+    assert status == 1
+    assert checks["logprobs"]["wrong"] >= 1
+    assert not any(checks[name]["wrong"] for name in ("tokens", "rewards", "advantages"))
+
+
+def test_what_is_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert "config.toml: cannot be read" in capsys.readouterr().err
+
+
+def test_slow_advantages_by_hand() -> None:
+    def found(estimator: str, values: list[list[float]] | None = None, **options: Any) -> list[float]:
+        algorithm = AlgorithmConfig(estimator=estimator, **options)  # type: ignore[arg-type]
+        rows = slow_advantages(algorithm, [1.0, -1.0, 1.0], ["a", "a", "b"], [[0, 0], [0], [0]], values)
+        assert [len(row) for row in rows] == [2, 1, 1]
+        return [value for row in rows for value in row]
+
+    assert found("dr_grpo") == [1, 1, -1, 1]
+    assert found("rloo") == [2, 2, -2, 1]
+    assert found("grpo") == pytest.approx([2**-0.5, 2**-0.5, -(2**-0.5), 1], rel=1e-5)
+    assert found("reinforce_plus_plus") == pytest.approx([0.5, 0.5, -1.5, 0.5])  # 1, 1, -1, 1: mean 1/2, variance 1
+    # Errors: 1/2 * 3 - 2, 1 - 3, -1 - 4, 1 - 0; the first advantage is -1/2 - 2 / 4.
+    values = [[2.0, 3.0], [4.0], [0.0]]
+    assert found("ppo", values, discount=0.5, gae_lambda=0.5) == [-1, -2, -5, 1]

@@ -1,0 +1,54 @@
+"""The optimizer steps of one training step: every sample once in each epoch, and one report of them all."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torl.learner.mini_batches import combine_reports, explained_variance, mini_batches
+from torl.types import TrainingSample
+
+
+@given(st.integers(0, 50), st.integers(1, 4), st.integers(1, 8), st.integers())
+def test_every_epoch_holds_each_sample_once(samples, epochs, parts, key) -> None:
+    found = mini_batches(samples, epochs, parts, key)
+    cuts = min(samples, parts)
+    assert len(found) == epochs * cuts
+    for epoch in range(epochs):
+        own = found[epoch * cuts : (epoch + 1) * cuts]
+        assert sorted(index for part in own for index in part) == list(range(samples))
+        assert max(map(len, own), default=0) - min(map(len, own), default=0) <= 1
+    assert found == mini_batches(samples, epochs, parts, key)
+
+
+def test_epochs_and_steps_have_orders_of_their_own() -> None:
+    first, second = mini_batches(40, 2, 2, (0, 3, "policy"))[::2]
+    assert first != second
+    assert mini_batches(40, 1, 2, (0, 4, "policy"))[0] != first
+    assert mini_batches(3, 1, 1, 0) == [[0, 1, 2]]
+
+
+def test_reports_are_averaged_summed_and_maximised() -> None:
+    one = {"loss": 1.0, "tokens": 10, "logprob_gap_max": 0.5}
+    other = {"loss": 3.0, "tokens": 6, "logprob_gap_max": 0.25}
+    assert combine_reports([one, other]) == {"loss": 2.0, "tokens": 16, "logprob_gap_max": 0.5}
+    assert combine_reports([one]) == one
+    assert combine_reports([]) == {}
+
+
+def test_explained_variance_by_hand() -> None:
+    mask = np.array([False, True, True])
+    sample = TrainingSample(
+        np.zeros(3, np.int32),
+        mask,
+        np.zeros(3, np.float32),
+        returns=np.array([9, 1, 3], np.float32),
+        values=np.array([0, 1, 3], np.float32),
+    )
+    assert explained_variance([sample]) == 1
+    assert explained_variance([replace(sample, values=np.array([0, 2, 2], np.float32))]) == 0
+    half = replace(sample, values=np.array([0, 1.5, 2.5], np.float32))
+    assert explained_variance([half, half]) == pytest.approx(0.75)
+    assert explained_variance([replace(sample, returns=np.ones(3, np.float32))]) == 0

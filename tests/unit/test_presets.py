@@ -1,0 +1,65 @@
+"""The presets against the table of published numbers in docs/presets.md, field by field, in both directions."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torl.config import TrainConfig
+from torl.settings import load_config
+
+ROOT = Path(__file__).parents[2]
+PRESETS = sorted(path for path in ROOT.glob("configs/*.toml") if not path.stem.startswith("demo"))
+# What says how many machines there are, where things lie, and how often is measured: not part of what was published.
+OURS = re.compile(
+    r"(run|model|engine|evaluation|checkpoint|sandbox)\..*"
+    r"|data\.(train|evaluation|template)"
+    r"|learner\.(ranks|zero_stage|dtype|row_tokens|gradient_checkpointing|offload_.*)"
+)
+
+
+def published() -> dict[str, dict[str, Any]]:
+    """For each preset the numbers of its table."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in (ROOT / "docs" / "presets.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            table = found.setdefault(line.removeprefix("## ").strip(), {})
+        elif row := re.fullmatch(r"\| `([a-z_.]+)` \| `(.+)` \| .+ \|", line):
+            assert row[1] not in table, f"{line} stands twice"
+            table[row[1]] = tomllib.loads(f"value = {row[2]}")["value"]
+    return found
+
+
+def leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted names and values of a TOML file; `data.evaluation` is one of them."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict) and not prefix:
+            found |= leaves(value, f"{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def test_every_preset_has_a_table() -> None:
+    assert set(published()) == {path.stem for path in PRESETS}
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_a_preset_holds_the_published_numbers(path: Path) -> None:
+    table = published()[path.stem]
+    config = load_config(TrainConfig, path)
+    assert len(table) > 15
+    for name, value in table.items():
+        section, field = name.split(".")
+        held = getattr(getattr(config, section), field)
+        assert (list(held) if isinstance(held, tuple) else held) == value, name
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_a_preset_holds_no_number_without_a_source(path: Path) -> None:
+    written = leaves(tomllib.loads(path.read_text(encoding="utf-8")))
+    unexplained = {name for name in written if not OURS.fullmatch(name)} - set(published()[path.stem])
+    assert not unexplained

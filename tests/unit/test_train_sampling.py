@@ -1,0 +1,156 @@
+"""Dynamic sampling: a step plays until its batch is full, with a bound, and its selection is written down."""
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripted_engine import ScriptedEngine, ScriptedInterpreter
+from tokenizers_for_tests import byte_level_bpe
+from torl.config import DataConfig, ModelConfig, RewardConfig, RolloutConfig, RunConfig, SelectionConfig, TrainConfig
+from torl.data.sampler import PromptSampler
+from torl.metrics.console import Console
+from torl.reward.grader import GraderPool
+from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.formats import ToRLFormat
+from torl.rollout.tokenizer import TextEncoder
+from torl.rollout.vocabulary import build_vocabulary
+from torl.train import Run
+from torl.types import FinishReason, Problem, Prompt
+
+TOKENIZER = byte_level_bpe()
+VOCABULARY = build_vocabulary(TOKENIZER)
+ENCODER = TextEncoder(TOKENIZER, VOCABULARY)
+
+
+class IdleSandbox:
+    """Nothing here calls the tool; its self-test has tests of its own."""
+
+    def self_test(self) -> None: ...
+
+
+def make_run(
+    signal: Any, problems: int, tmp_path: Path, grader: GraderPool, **selection: Any
+) -> tuple[Run, io.StringIO]:
+    """A run whose model solves half of the samples of the problems for which `signal(number)` holds, of others none."""
+
+    def script(request_id: str) -> list[int]:
+        number, sample = re.fullmatch(r"\d+/p(\d+)/(\d+)/0", request_id).groups()  # type: ignore[union-attr]
+        solved = signal(int(number)) and int(sample) % 2
+        return ENCODER.encode("\\boxed{1}" if solved else "\\boxed{2}" + " and so on" * 8)
+
+    config = TrainConfig(
+        run=RunConfig(directory=tmp_path, steps=1),
+        model=ModelConfig(path=""),
+        data=DataConfig(train=""),
+        rollout=RolloutConfig(prompts_per_step=4, samples_per_prompt=2, max_response_tokens=40),
+        reward=RewardConfig(overlong_buffer=selection.pop("overlong_buffer", 0)),
+        selection=SelectionConfig(**selection),
+    )
+    prompts = [Prompt(Problem(f"p{number}", "", "1"), (5, 6)) for number in range(problems)]
+    engine = ScriptedEngine(script, TOKENIZER.eos_token_id)
+    settings = EpisodeSettings.from_config(config.rollout, 0)
+    player = EpisodePlayer(engine, ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), settings)
+    said = io.StringIO()
+    parts: dict[str, Any] = dict.fromkeys(("learner", "writer"))
+    run = Run(
+        config=config,
+        directory=tmp_path,
+        console=Console(said),
+        sampler=PromptSampler(prompts, 0),
+        evaluation_sets={},
+        sandbox=IdleSandbox(),  # type: ignore[arg-type]
+        grader=grader,
+        player=player,
+        first_step=0,
+        **parts,
+    )
+    return run, said
+
+
+@pytest.fixture(scope="module")
+async def grader() -> Any:
+    async with GraderPool(1, 2.0) as pool:
+        yield pool
+
+
+async def test_without_it_a_step_plays_its_prompts_once(grader: GraderPool, tmp_path: Path) -> None:
+    run, _ = make_run(lambda number: number % 2, 20, tmp_path, grader, drop_uniform_groups=True)
+    played = await run._play_step(0)
+    assert len(played.trajectories) == 8
+    groups = {trajectory.group for trajectory in played.trajectories}
+    signal = {group for group in groups if int(group.removeprefix("0/p")) % 2}
+    assert {played.trajectories[index].group for index in played.kept} == signal
+    assert played.counts["selection/uniform_groups"] == 4 - len(signal)
+    assert played.counts["selection/rounds"] == 1
+    assert played.counts["selection/missing_groups"] == 0
+
+
+async def test_rounds_go_on_until_the_batch_is_full(grader: GraderPool, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"accuracy_window": (0.0, 1.0), "dynamic_sampling": True}
+    run, said = make_run(lambda number: number % 5 == 0, 200, tmp_path, grader, **settings)
+    played = await run._play_step(0)
+    trajectories, rewards, groups = played.batch()
+    assert len(trajectories) == 8
+    assert len(set(groups)) == 4
+    assert all(int(group.removeprefix("0/p")) % 5 == 0 for group in groups)
+    assert sorted(rewards) == [-1.0] * 4 + [1.0] * 4
+    assert played.counts["selection/rounds"] > 1
+    assert played.counts["selection/missing_groups"] == 0
+    total = len({trajectory.group for trajectory in played.trajectories})
+    assert total == 4 + played.counts["selection/groups_outside_window"] + played.counts["selection/surplus_groups"]
+    # The groups that were sampled first: those that are short do not push in.
+    in_order = [trajectory.group for trajectory in played.trajectories]
+    first = [group for group in dict.fromkeys(in_order) if int(group.removeprefix("0/p")) % 5 == 0][:4]
+    assert list(dict.fromkeys(groups)) == first
+    assert "kept after" not in said.getvalue()
+
+
+async def test_rounds_have_an_end(grader: GraderPool, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"drop_uniform_groups": True, "dynamic_sampling": True, "max_rounds": 3}
+    run, said = make_run(lambda number: False, 200, tmp_path, grader, **settings)
+    played = await run._play_step(0)
+    assert played.kept == []
+    assert played.counts["selection/rounds"] == 3
+    assert played.counts["selection/missing_groups"] == 4
+    assert "step 1: 0 of 4 groups kept after 3 rounds" in said.getvalue()
+
+
+async def test_no_problem_is_played_twice_in_a_step(grader: GraderPool, tmp_path: Path) -> None:
+    """Also where there are fewer problems than the rounds ask for, and an epoch ends in the middle of the step."""
+    settings: dict[str, Any] = {"drop_uniform_groups": True, "dynamic_sampling": True, "max_rounds": 50}
+    run, _ = make_run(lambda number: number == 3, 7, tmp_path, grader, **settings)
+    played = await run._play_step(0)
+    groups = [trajectory.group for trajectory in played.trajectories]
+    assert len(groups) == 2 * len(set(groups)) == 14
+    assert {groups[index] for index in played.kept} == {"0/p3"}
+    assert played.counts["selection/missing_groups"] == 3
+
+
+async def test_long_responses_are_punished_before_anything_is_selected(grader: GraderPool, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"drop_uniform_groups": True, "overlong_buffer": 39}
+    run, _ = make_run(lambda number: True, 4, tmp_path, grader, **settings)
+    played = await run._play_step(0)
+    for trajectory, grade, reward in zip(played.trajectories, played.grades, played.rewards, strict=True):
+        punishment = min(1, max(0, (len(trajectory) - 1) / 39))
+        assert reward == grade.reward == pytest.approx((1 if grade.correct else -1) - punishment)
+        assert punishment > 0
+
+
+async def test_an_episode_may_end_at_a_void_turn() -> None:
+    turns = {
+        "0/p/0/0": "hm\n```output",
+        "0/p/1/0": "\\boxed{1}\n```output",
+        "0/p/2/0": "\n```python\n1\n```\n```output",
+    }
+    engine = ScriptedEngine(lambda request: ENCODER.encode(turns.get(request, "\\boxed{2}")), TOKENIZER.eos_token_id)
+    settings = EpisodeSettings(max_response_tokens=200, end_at_void_turn=True)
+    player = EpisodePlayer(engine, ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), settings)
+    prompt = Prompt(Problem("p", "", ""), (5, 6))
+    played = [await player.play(prompt, step=0, sample=sample) for sample in range(3)]
+    assert [each.finish_reason for each in played] == [FinishReason.VOID, FinishReason.STOP, FinishReason.STOP]
+    assert [len(each.tool_calls) for each in played] == [0, 1, 1]
+    assert played[0].loss_mask_T.all()
+    assert played[0].sampled_text == "hm\n```output"
