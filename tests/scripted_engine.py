@@ -1,16 +1,23 @@
 """An engine that samples what it is told, for laws about what is done with its tokens. The real one tests the truth."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tokenizers_for_tests import byte_level_bpe
 from torl.errors import EngineError
-from torl.types import Outcome, OutcomeStatus, SampledTokens, SamplingParameters
+from torl.rollout.turns import TurnEnd
+from torl.rollout.vocabulary import build_vocabulary
+from torl.types import Outcome, OutcomeStatus, SampledTurn, SamplingParameters
+
+TOKENIZER = byte_level_bpe()
+VOCABULARY = build_vocabulary(TOKENIZER)
+STOP = TOKENIZER.eos_token_id
 
 
 @dataclass
 class Request:
-    """One call of `generate`: what was asked, and every token that was emitted."""
+    """One call of `sample`: what was asked, and every token that was emitted."""
 
     token_ids: list[int]
     sampling: SamplingParameters
@@ -23,11 +30,10 @@ class Request:
 class ScriptedEngine:
     """`script(request_id)` gives the tokens of a turn; a stop token ends it, and so does `max_tokens`.
 
-    `pieces(request_id)` gives the lengths of the pieces, repeated. `open` counts streams that were not closed.
+    `pieces(request_id)` gives how many tokens each step samples, repeated. `open` counts calls that have not ended.
     """
 
     script: Callable[[str], Sequence[int]]
-    stop_token_id: int
     pieces: Callable[[str], Sequence[int]] = lambda _: (1,)
     version: Callable[[str], int] = lambda _: 0
     fail_on: str | None = None
@@ -35,34 +41,52 @@ class ScriptedEngine:
     open: int = 0
     most_open: int = 0
 
-    async def generate(
-        self, token_ids: Sequence[int], sampling: SamplingParameters, request_id: str, *, streamed: bool = True
-    ) -> AsyncGenerator[SampledTokens, None]:
-        """See `torl.rollout.engine.Engine`."""
+    async def sample(
+        self,
+        token_ids: Sequence[int],
+        sampling: SamplingParameters,
+        request_id: str,
+        *,
+        end: TurnEnd,
+        episode: int = 0,
+        on_block: Callable[[str], None] | None = None,
+    ) -> SampledTurn:
+        """See `torl.rollout.engine.Engine`. Samples in steps of `pieces`, and looks for the end after each."""
         assert request_id not in self.requests
         request = self.requests[request_id] = Request(list(token_ids), sampling, version=self.version(request_id))
-        tokens = [*self.script(request_id), self.stop_token_id]
-        tokens = tokens[: min(tokens.index(self.stop_token_id) + 1, sampling.max_tokens)]
-        reason = "stop" if tokens[-1] == self.stop_token_id else "length"
-        lengths = self.pieces(request_id) if streamed else (len(tokens),)
+        tokens = [*self.script(request_id), STOP]
+        tokens = tokens[: min(tokens.index(STOP) + 1, sampling.max_tokens)]
+        reason = "stop" if tokens[-1] == STOP else "length"
+        lengths = self.pieces(request_id)
+        scanner = end.scanner(VOCABULARY)
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:
-            start = turn = 0
+            start = step = 0
             while start < len(tokens):
                 await asyncio.sleep(0)
                 if request_id == self.fail_on:
                     raise EngineError("the engine died")
-                stop = start + lengths[turn % len(lengths)]
-                ids = tuple(tokens[start:stop])
-                logprobs = tuple(-0.5 - 0.25 * (index % 7) for index in range(start, start + len(ids)))
-                request.emitted += ids
-                request.logprobs += logprobs
-                last = stop >= len(tokens)
-                yield SampledTokens(ids, logprobs, request.version, reason if last else None, cached_tokens=start)
-                start, turn = stop, turn + 1
+                piece = tokens[start : start + lengths[step % len(lengths)]]
+                request.emitted += piece
+                start, step = start + len(piece), step + 1
+                scan = scanner.feed(piece)
+                if on_block is not None:
+                    for block in scan.blocks:
+                        on_block(block.code)
+                if scan.marker is not None:
+                    reason = "end"
+                    break
         finally:
             self.open -= 1
+        request.logprobs = [-0.5 - 0.25 * (index % 7) for index in range(len(request.emitted))]
+        return SampledTurn(
+            token_ids=tuple(request.emitted),
+            logprobs=tuple(request.logprobs),
+            policy_versions=((request.version, 0),),
+            finish_reason=reason,
+            cached_tokens=0,
+        )
 
 
 @dataclass

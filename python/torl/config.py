@@ -90,8 +90,13 @@ class RolloutConfig(Section):
     """End an episode whose turn asks for output with neither a code block nor a boxed answer in it (SimpleTIR)."""
     max_observation_characters: PositiveInt = 256
     """Longer observations keep their head and tail, half of this each, with "..." between."""
+    interpreter_state: Literal["fresh", "episode", "replay"] = "fresh"
+    """What a block finds of earlier ones: nothing (ToRL), the variables of all blocks of its episode, or those of the
+    blocks that ran well, which are run again before it."""
+    speculative_execution: bool = True
+    """Run a code block as soon as it closes, before the model has asked for its output."""
     max_concurrent_episodes: PositiveInt = 1024
-    """Episodes in flight at once."""
+    """Episodes being sampled at once; those that wait for the interpreter are not counted."""
 
 
 class EngineConfig(Section):
@@ -115,6 +120,9 @@ class EngineConfig(Section):
     """Do not compile or capture graphs: slower steps, a faster start. Always so on a CPU."""
     sleep_while_learning: bool = False
     """Free the engine's GPU memory while the learner trains (engine and learner share the GPUs)."""
+    live_turns: Literal["recompute", "keep", "drain"] = "recompute"
+    """What becomes of turns being sampled when weights arrive: they go on after their prefix was computed anew, they go
+    on with the old policy's keys and values (cheaper; log-probabilities are no longer exact), or they end first."""
     verify_weights: bool = False
     """Compare checksums of the weights on both sides of every transfer."""
 

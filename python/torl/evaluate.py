@@ -44,7 +44,6 @@ async def evaluate(
     config: EvaluationConfig,
     *,
     name: str,
-    max_concurrent_episodes: int,
     on_episode: Callable[[Trajectory], None] | None = None,
 ) -> Evaluation:
     """Play every prompt greedily, or `config.samples` times at `config.temperature`, or both; grade and measure.
@@ -65,7 +64,6 @@ async def evaluate(
             prompts[: config.max_problems],
             label=f"{name}-{label}",
             samples=samples,
-            max_concurrent_episodes=max_concurrent_episodes,
             on_episode=on_episode,
         )
 
@@ -85,7 +83,6 @@ async def _play_and_grade(
     *,
     label: str,
     samples: int,
-    max_concurrent_episodes: int,
     on_episode: Callable[[Trajectory], None] | None,
 ) -> tuple[list[Trajectory], list[Grade]]:
     from torl.rollout.scheduler import play_groups
@@ -96,7 +93,6 @@ async def _play_and_grade(
         prompts,
         step=label,
         samples_per_prompt=samples,
-        max_concurrent_episodes=max_concurrent_episodes,
         on_episode=on_episode,
     )
     async with aclosing(groups):
@@ -182,7 +178,6 @@ async def _evaluate_model(model_path: str, problems: str, config: EvaluateConfig
                     prompts,
                     config.evaluation,
                     name=name,
-                    max_concurrent_episodes=config.rollout.max_concurrent_episodes,
                     on_episode=lambda _: wait.advance(),
                 ),
                 player.engine.watch(),

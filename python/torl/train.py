@@ -202,7 +202,6 @@ class Run:
                 prompts,
                 step=step,
                 samples_per_prompt=rollout.samples_per_prompt,
-                max_concurrent_episodes=rollout.max_concurrent_episodes,
                 on_episode=lambda _: wait.advance(),
             )
             async with aclosing(groups), asyncio.TaskGroup() as tasks:
@@ -288,7 +287,6 @@ class Run:
                         prompts,
                         config,
                         name=name,
-                        max_concurrent_episodes=self.config.rollout.max_concurrent_episodes,
                         on_episode=partial(_advance, wait),
                     )
                 metrics |= names.evaluation(name, found.metrics)

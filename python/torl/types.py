@@ -86,19 +86,20 @@ class SamplingParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class SampledTokens:
-    """One piece of a turn's stream, in order.
+class SampledTurn:
+    """What the engine sampled in one turn, token for token.
 
-    `logprobs[i]` is the engine's own log-probability of `token_ids[i]` after temperature.
-    `finish_reason` is None until the last piece, then "stop" (end-of-sequence token, which is the last of
-    the ids) or "length" (`max_tokens` reached). `cached_tokens` is known on the first piece of a turn.
+    `logprobs[i]` is the engine's own log-probability of `token_ids[i]` after temperature. `policy_versions` are pairs
+    (version, index of the first token it sampled), in order; more than one where the weights changed in flight.
+    `finish_reason` is "stop" (end-of-sequence token, the last of the ids), "length" (`max_tokens` reached) or "end"
+    (what the caller asked to end the turn at; some tokens may follow it).
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    policy_version: int
-    finish_reason: str | None = None
-    cached_tokens: int = 0
+    policy_versions: tuple[tuple[int, int], ...]
+    finish_reason: str
+    cached_tokens: int  # of the prefix
 
 
 # --- trajectories -----------------------------------------------------------------------------------------

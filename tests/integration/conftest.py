@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -76,16 +76,19 @@ async def engine(tiny_model_directory: Path, tmp_path_factory: pytest.TempPathFa
     await started.close()
 
 
-def make_engine(model: Path, log_path: Path, tensor_parallel: int = 1) -> "VllmEngine":
+def make_engine(model: Path, log_path: Path, **settings: Any) -> "VllmEngine":
     """An engine with the tests' settings, not yet started."""
     from torl.rollout.tokenizer import load_tokenizer, stop_token_ids
     from torl.rollout.vllm_engine import VllmEngine
+    from torl.rollout.vocabulary import build_vocabulary
 
+    tokenizer = load_tokenizer(model)
     return VllmEngine(
         model,
-        EngineConfig(dtype="float32", max_sequences=256, cpu_threads=1, tensor_parallel=tensor_parallel),
+        EngineConfig(dtype="float32", max_sequences=256, cpu_threads=1, **settings),
+        vocabulary=build_vocabulary(tokenizer),
         max_model_tokens=MAX_MODEL_TOKENS,
-        stop_token_ids=stop_token_ids(model, load_tokenizer(model)),
+        stop_token_ids=stop_token_ids(model, tokenizer),
         log_path=log_path,
     )
 

@@ -28,9 +28,7 @@ def player(engine, sandbox, vocabulary, encoder) -> EpisodePlayer:
 
 
 async def play(player: EpisodePlayer, prompts: list[Prompt], step: str, on_episode: Any = None) -> list[Trajectory]:
-    groups = play_groups(
-        player, prompts, step=step, samples_per_prompt=16, max_concurrent_episodes=256, on_episode=on_episode
-    )
+    groups = play_groups(player, prompts, step=step, samples_per_prompt=16, on_episode=on_episode)
     async with aclosing(groups):
         return [trajectory async for group in groups for trajectory in group]
 

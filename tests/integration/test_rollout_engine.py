@@ -1,4 +1,4 @@
-"""vLLM behind the `Engine` protocol: seeds, aborts, deaths, and nothing left behind."""
+"""vLLM behind the `Engine` protocol: seeds, markers, aborts, deaths, and nothing left behind."""
 
 import asyncio
 import os
@@ -6,74 +6,85 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import make_engine
 
+from torl._core import Vocabulary
 from torl.errors import EngineError
-from torl.types import SamplingParameters
+from torl.rollout.turns import TurnEnd
+from torl.types import SampledTurn, SamplingParameters
 
 LONG = SamplingParameters(max_tokens=500, seed=11)
 
 
-async def turn(engine: Any, prompt: tuple[int, ...], sampling: SamplingParameters, name: str = "turn") -> list[Any]:
-    return [piece async for piece in engine.generate(prompt, sampling, name)]
-
-
-def ids(pieces: list[Any]) -> list[int]:
-    return [token_id for piece in pieces for token_id in piece.token_ids]
+async def turn(
+    engine: Any, prompt: tuple[int, ...], sampling: SamplingParameters, name: str = "turn", marker: bytes | None = None
+) -> SampledTurn:
+    return await engine.sample(prompt, sampling, name, end=TurnEnd(marker, at_line_start=True))
 
 
 async def test_a_seed_repeats_its_tokens(engine, prompts) -> None:
     prompt = prompts[0].token_ids
-    one, again = [ids(await turn(engine, prompt, SamplingParameters(max_tokens=40, seed=3))) for _ in range(2)]
-    other = ids(await turn(engine, prompt, SamplingParameters(max_tokens=40, seed=4)))
+    one, again = [(await turn(engine, prompt, SamplingParameters(max_tokens=40, seed=3))).token_ids for _ in range(2)]
+    other = (await turn(engine, prompt, SamplingParameters(max_tokens=40, seed=4))).token_ids
     assert one == again
     assert one != other
 
 
-async def test_the_last_piece_says_why(engine, prompts, tokenizer) -> None:
-    pieces = await turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=5, seed=0))
-    assert [piece.finish_reason for piece in pieces] == [None] * (len(pieces) - 1) + ["length"]
-    assert len(ids(pieces)) == 5
-    assert all(len(piece.token_ids) == len(piece.logprobs) for piece in pieces)
-    pieces = await turn(engine, prompts[0].token_ids, LONG)
-    assert pieces[-1].finish_reason == "stop"
-    assert ids(pieces)[-1] == tokenizer.eos_token_id
-    assert tokenizer.eos_token_id not in ids(pieces)[:-1]
+async def test_a_turn_says_why_it_ended(engine, prompts, tokenizer) -> None:
+    sampled = await turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=5, seed=0))
+    assert sampled.finish_reason == "length"
+    assert len(sampled.token_ids) == len(sampled.logprobs) == 5
+    assert sampled.policy_versions == ((engine.policy_version, 0),)
+    sampled = await turn(engine, prompts[0].token_ids, LONG)
+    assert sampled.finish_reason == "stop"
+    assert sampled.token_ids[-1] == tokenizer.eos_token_id
+    assert tokenizer.eos_token_id not in sampled.token_ids[:-1]
+
+
+async def test_a_marker_ends_the_turn_at_its_last_token(engine, prompts, vocabulary) -> None:
+    """In the engine, where an end-of-sequence token ends it: not one token more is sampled."""
+    ended = 0
+    for seed in range(40):
+        blocks: list[str] = []
+        end = TurnEnd(b"```output", at_line_start=True)
+        sampled = await engine.sample(
+            prompts[0].token_ids,
+            SamplingParameters(max_tokens=120, seed=seed),
+            f"marker-{seed}",
+            end=end,
+            on_block=blocks.append,
+        )
+        plain = await turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=120, seed=seed), f"p-{seed}")
+        scan = end.scanner(vocabulary).feed(plain.token_ids)
+        assert (sampled.finish_reason == "end") == (scan.marker is not None)
+        assert sampled.token_ids == plain.token_ids[: scan.consumed]
+        assert sampled.logprobs == pytest.approx(plain.logprobs[: scan.consumed], abs=1e-5)
+        await asyncio.sleep(0.01)
+        assert blocks == [block.code for block in scan.blocks]
+        ended += scan.marker is not None
+    assert 5 < ended < 40
 
 
 async def test_prompts_that_together_exceed_a_batch(engine, prompts) -> None:
     """vLLM's CPU worker dies of a seeded request whose prompt is cut in two: prompts are never cut."""
     long_prompts = [(*prompt.token_ids, *range(30, 330)) for prompt in prompts] * 2
     sampling = SamplingParameters(max_tokens=4, seed=1)
-    turns = await asyncio.gather(*(turn(engine, prompt, sampling, f"p{i}") for i, prompt in enumerate(long_prompts)))
-    assert all(len(ids(pieces)) >= 1 for pieces in turns)
-
-
-async def test_closing_the_stream_aborts_the_request(engine, prompts) -> None:
-    async with aclosing(engine.generate(prompts[0].token_ids, LONG, "aborted")) as stream:
-        await anext(stream)
-        assert engine.live_requests == 1
-    assert engine.live_requests == 0
-    assert engine._llm.get_num_unfinished_requests() == 0
+    turns = await asyncio.gather(*(turn(engine, p, sampling, f"p{i}") for i, p in enumerate(long_prompts)))
+    assert all(len(sampled.token_ids) >= 1 for sampled in turns)
 
 
 async def test_a_cancelled_task_aborts_its_request(engine, prompts) -> None:
-    async def consume() -> None:
-        async with aclosing(engine.generate(prompts[0].token_ids, LONG, "cancelled")) as stream:
-            async for _ in stream:
-                started.set()
-
-    started = asyncio.Event()
-    task = asyncio.ensure_future(consume())
-    await started.wait()
+    task = asyncio.ensure_future(turn(engine, prompts[0].token_ids, LONG, "cancelled"))
+    while not engine.live_requests:
+        await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert engine.live_requests == 0
     assert engine._llm.get_num_unfinished_requests() == 0
 
 
@@ -137,7 +148,12 @@ async def test_a_model_that_cannot_be_loaded_leaves_nothing(tmp_path) -> None:
 
     (tmp_path / "config.json").write_text("{}")
     engine = VllmEngine(
-        tmp_path, EngineConfig(), max_model_tokens=64, stop_token_ids=[0], log_path=tmp_path / "engine.log"
+        tmp_path,
+        EngineConfig(),
+        vocabulary=Vocabulary([b"a"]),
+        max_model_tokens=64,
+        stop_token_ids=[0],
+        log_path=tmp_path / "engine.log",
     )
     environment = dict(os.environ)
     with pytest.raises(EngineError, match="did not start"):

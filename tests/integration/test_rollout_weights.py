@@ -4,21 +4,45 @@ import asyncio
 import json
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import pytest_asyncio
 from conftest import make_engine
 
 from torl.errors import EngineError
+from torl.rollout.turns import TurnEnd
 from torl.types import SamplingParameters
 from torl.weight_transfer import Rendezvous
 
+if TYPE_CHECKING:
+    from torl.rollout.vllm_engine import VllmEngine
+
 SENDER = Path(__file__).parent / "weight_sender.py"
 GREEDY = SamplingParameters(max_tokens=48, temperature=0.0)
+NO_END = TurnEnd(None, at_line_start=True)
+
+
+@pytest_asyncio.fixture
+async def engine_of(
+    tiny_model_directory: Path, tmp_path: Path
+) -> AsyncIterator[Callable[[str], Awaitable["VllmEngine"]]]:
+    """Makes engines that treat live turns as told."""
+    engines = []
+
+    async def start(live_turns: str) -> "VllmEngine":
+        engines.append(make_engine(tiny_model_directory, tmp_path / "engine.log", live_turns=live_turns))
+        await engines[-1].start()
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        await engine.close()
 
 
 @asynccontextmanager
@@ -53,13 +77,9 @@ def perturbed(model: Path, directory: Path) -> Path:
 
 
 async def greedy_turn(engine: Any, token_ids: tuple[int, ...]) -> tuple[list[int], list[float], int]:
-    ids: list[int] = []
-    logprobs: list[float] = []
-    async for piece in engine.generate(token_ids, GREEDY, "greedy"):
-        ids += piece.token_ids
-        logprobs += piece.logprobs
-        version = piece.policy_version
-    return ids, logprobs, version
+    sampled = await engine.sample(token_ids, GREEDY, "greedy", end=NO_END)
+    ((version, _),) = sampled.policy_versions
+    return list(sampled.token_ids), list(sampled.logprobs), version
 
 
 def transformers_logprobs(model: Path, prompt: tuple[int, ...], ids: list[int]) -> np.ndarray:
@@ -93,13 +113,47 @@ async def test_new_weights_are_those_that_were_sent(engine, prompts, tiny_model_
     assert (await greedy_turn(engine, prompt))[:2] == before[:2]
 
 
-async def test_live_requests_and_new_weights_exclude_each_other(engine, prompts, tmp_path) -> None:
-    stream = engine.generate(prompts[0].token_ids, SamplingParameters(max_tokens=400, seed=1), "live")
-    await anext(stream)
-    with pytest.raises(EngineError, match="1 requests are live"):
-        await engine.receive_weights(Rendezvous("127.0.0.1", 9, 2), engine.policy_version + 1)
-    await stream.aclose()
-    assert engine.live_requests == 0
+@pytest.mark.parametrize("live_turns", ["recompute", "keep", "drain"])
+async def test_weights_in_flight(engine_of, prompts, tiny_model_directory, tmp_path, live_turns) -> None:
+    """Turns that are being sampled go on, and each token is what the version that it names would have said."""
+    engine = await engine_of(live_turns)
+    changed = perturbed(tiny_model_directory, tmp_path / "changed")
+    sampling = SamplingParameters(max_tokens=400, seed=1)
+    prompts = [prompt for prompt in prompts for _ in range(4)]
+    async with sending(changed, tmp_path) as (rendezvous, process):
+        turns = [
+            asyncio.ensure_future(
+                engine.sample(prompt.token_ids, replace(sampling, seed=index), f"live-{index}", end=NO_END)
+            )
+            for index, prompt in enumerate(prompts)
+        ]
+        await asyncio.sleep(0.15)
+        assert engine.live_requests > 16
+        await engine.receive_weights(rendezvous, 1)
+        assert await process.wait() == 0
+    late = await engine.sample(prompts[0].token_ids, sampling, "late", end=NO_END)
+    assert [version for version, _ in late.policy_versions] == [1]
+    spanning = 0
+    gaps = []
+    for prompt, sampled in zip(prompts, await asyncio.gather(*turns), strict=True):
+        assert len(sampled.token_ids) == len(sampled.logprobs)
+        versions = [version for version, _ in sampled.policy_versions]
+        assert versions in ([0], [0, 1])
+        spanning += versions == [0, 1]
+        ids = list(sampled.token_ids)
+        boundary = sampled.policy_versions[1][1] if versions == [0, 1] else len(ids)
+        old = transformers_logprobs(tiny_model_directory, prompt.token_ids, ids)[:boundary]
+        new = transformers_logprobs(changed, prompt.token_ids, ids)[boundary:]
+        assert np.abs(old - sampled.logprobs[:boundary]).max() < 1e-5
+        gaps += np.abs(new - sampled.logprobs[boundary:]).tolist()
+    if live_turns == "drain":
+        assert spanning == 0
+        return
+    assert spanning > 3
+    if live_turns == "recompute":
+        assert max(gaps) < 1e-5
+    else:  # what the old policy's keys and values are worth
+        assert np.mean(gaps) > 1e-4
 
 
 async def test_a_broken_transfer_stops_the_engine(tiny_model_directory, prompts, tmp_path) -> None:

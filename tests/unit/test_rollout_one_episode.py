@@ -20,15 +20,19 @@ CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
 
 
 def play(
-    *turns: str, calls: int = 1, limit: int = 200, piece: int = 1, stdout: str = "42\n"
+    *turns: str, calls: int = 1, limit: int = 200, piece: int = 1, stdout: str = "42\n", early: bool = False
 ) -> tuple[Trajectory, EpisodePlayer]:
     engine = ScriptedEngine(
         lambda request: ENCODER.encode(turns[int(request.rsplit("/", 1)[1])]),
-        TOKENIZER.eos_token_id,
         lambda _: (piece,),
     )
     player = EpisodePlayer(
-        engine, ScriptedInterpreter(lambda _: stdout), VOCABULARY, ENCODER, ToRLFormat(calls), EpisodeSettings(limit)
+        engine,
+        ScriptedInterpreter(lambda _: stdout),
+        VOCABULARY,
+        ENCODER,
+        ToRLFormat(calls),
+        EpisodeSettings(limit, speculative_execution=early),
     )
     prompt = Prompt(Problem("seven", "", ""), tuple(ENCODER.encode("Question\n")))
     return asyncio.run(player.play(prompt, step=0, sample=0)), player
@@ -113,7 +117,7 @@ def test_code_that_prints_the_end_of_text_does_not_end_the_episode() -> None:
 
 
 def test_a_broken_sandbox_ends_the_episode() -> None:
-    engine = ScriptedEngine(lambda _: ENCODER.encode(CALL), TOKENIZER.eos_token_id)
+    engine = ScriptedEngine(lambda _: ENCODER.encode(CALL))
     interpreter = ScriptedInterpreter(fail_with=SandboxError("no guest"))
     player = EpisodePlayer(engine, interpreter, VOCABULARY, ENCODER, ToRLFormat(1), EpisodeSettings(100))
     with pytest.raises(SandboxError, match="no guest"):
@@ -123,9 +127,7 @@ def test_a_broken_sandbox_ends_the_episode() -> None:
 
 def test_seeds_name_the_turn_and_snippets_of_a_problem_share_theirs() -> None:
     async def play_all(seed: int) -> tuple[set[int], set[int]]:
-        engine = ScriptedEngine(
-            lambda request: ENCODER.encode(CALL if request.endswith("/0") else "x"), TOKENIZER.eos_token_id
-        )
+        engine = ScriptedEngine(lambda request: ENCODER.encode(CALL if request.endswith("/0") else "x"))
         interpreter = ScriptedInterpreter()
         player = EpisodePlayer(engine, interpreter, VOCABULARY, ENCODER, ToRLFormat(1), EpisodeSettings(100, seed=seed))
         for step in (0, 1):

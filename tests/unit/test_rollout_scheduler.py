@@ -1,6 +1,7 @@
 """Many episodes at once: refill, groups, errors, cancellation."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
@@ -11,9 +12,10 @@ from torl.errors import EngineError, SandboxError
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.formats import ToRLFormat
 from torl.rollout.scheduler import play_groups
+from torl.rollout.slots import EpisodeSlots
 from torl.rollout.tokenizer import TextEncoder
 from torl.rollout.vocabulary import build_vocabulary
-from torl.types import Problem, Prompt
+from torl.types import Problem, Prompt, Trajectory
 
 TOKENIZER = byte_level_bpe()
 VOCABULARY = build_vocabulary(TOKENIZER)
@@ -23,9 +25,19 @@ PLAIN = ENCODER.encode("The answer is \\boxed{1}.")
 PROMPTS = [Prompt(Problem(f"p{index}", "", ""), (5, 6, 7)) for index in range(6)]
 
 
-def make_player(engine: ScriptedEngine, interpreter: ScriptedInterpreter | None = None) -> EpisodePlayer:
+def make_player(
+    engine: ScriptedEngine, interpreter: ScriptedInterpreter | None = None, in_flight: int = 24
+) -> EpisodePlayer:
     settings = EpisodeSettings(max_response_tokens=200)
-    return EpisodePlayer(engine, interpreter or ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), settings)
+    return EpisodePlayer(
+        engine,
+        interpreter or ScriptedInterpreter(),
+        VOCABULARY,
+        ENCODER,
+        ToRLFormat(1),
+        settings,
+        EpisodeSlots(in_flight),
+    )
 
 
 def calls_first(request_id: str) -> list[int]:
@@ -34,14 +46,13 @@ def calls_first(request_id: str) -> list[int]:
 
 async def test_every_episode_once_and_groups_whole() -> None:
     # Problems differ in length, so that they end out of order.
-    engine = ScriptedEngine(lambda request: PLAIN * (7 - int(request.split("/")[1][1:])), TOKENIZER.eos_token_id)
+    engine = ScriptedEngine(lambda request: PLAIN * (7 - int(request.split("/")[1][1:])))
     episodes = []
     groups = play_groups(
         make_player(engine),
         PROMPTS,
         step=3,
         samples_per_prompt=4,
-        max_concurrent_episodes=24,
         on_episode=episodes.append,
     )
     async with aclosing(groups):
@@ -55,16 +66,45 @@ async def test_every_episode_once_and_groups_whole() -> None:
 
 
 async def test_never_more_than_allowed_in_flight() -> None:
-    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id)
-    groups = play_groups(make_player(engine), PROMPTS, step=0, samples_per_prompt=4, max_concurrent_episodes=5)
+    engine = ScriptedEngine(lambda _: PLAIN)
+    groups = play_groups(make_player(engine, in_flight=5), PROMPTS, step=0, samples_per_prompt=4)
     async with aclosing(groups):
         assert len([group async for group in groups]) == 6
     assert engine.most_open == 5
 
 
+async def test_who_waits_for_the_tool_makes_room() -> None:
+    engine = ScriptedEngine(calls_first)
+    interpreter = ScriptedInterpreter(delay=30)
+    groups = play_groups(make_player(engine, interpreter, in_flight=3), PROMPTS, step=0, samples_per_prompt=4)
+    first = asyncio.ensure_future(anext(groups))
+    await asyncio.sleep(0.2)
+    assert interpreter.running == len(engine.requests) == 12  # four times as many as may be sampled, and no more
+    assert engine.most_open == 3
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await groups.aclose()
+
+
+async def test_a_second_step_starts_when_the_first_leaves_room() -> None:
+    engine = ScriptedEngine(lambda request: PLAIN * 50 if "p0" in request else PLAIN)
+    player = make_player(engine, in_flight=4)
+    steps = [play_groups(player, PROMPTS, step=step, samples_per_prompt=1) for step in range(2)]
+
+    async def played(groups: AsyncGenerator[list[Trajectory], None]) -> list[str]:
+        async with aclosing(groups):
+            return [group[0].group async for group in groups]
+
+    first, second = await asyncio.gather(*map(played, steps))
+    assert len(first) == len(second) == 6
+    begun = list(engine.requests)
+    assert [request.split("/")[0] for request in begun] == ["0"] * 6 + ["1"] * 6
+    assert player.slots.sampling == 0
+
+
 async def test_episodes_go_on_while_the_consumer_is_busy() -> None:
-    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id)
-    groups = play_groups(make_player(engine), PROMPTS, step=0, samples_per_prompt=2, max_concurrent_episodes=2)
+    engine = ScriptedEngine(calls_first)
+    groups = play_groups(make_player(engine, in_flight=2), PROMPTS, step=0, samples_per_prompt=2)
     async with aclosing(groups):
         await anext(groups)
         await asyncio.sleep(0.2)
@@ -73,11 +113,9 @@ async def test_episodes_go_on_while_the_consumer_is_busy() -> None:
 
 
 async def test_a_slow_call_holds_up_nobody_else() -> None:
-    engine = ScriptedEngine(lambda request: CALL if request == "0/p0/0/0" else PLAIN, TOKENIZER.eos_token_id)
+    engine = ScriptedEngine(lambda request: CALL if request == "0/p0/0/0" else PLAIN)
     interpreter = ScriptedInterpreter(delay=0.5)
-    groups = play_groups(
-        make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=1, max_concurrent_episodes=6
-    )
+    groups = play_groups(make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=1)
     async with aclosing(groups):
         order = [group[0].group async for group in groups]
     assert order[-1] == "0/p0"
@@ -85,11 +123,9 @@ async def test_a_slow_call_holds_up_nobody_else() -> None:
 
 @pytest.mark.parametrize("where", ["engine", "sandbox"])
 async def test_the_first_host_error_cancels_the_rest(where: str) -> None:
-    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id, fail_on="0/p2/1/1" if where == "engine" else None)
+    engine = ScriptedEngine(calls_first, fail_on="0/p2/1/1" if where == "engine" else None)
     interpreter = ScriptedInterpreter(delay=0.01, fail_with=SandboxError("dead") if where == "sandbox" else None)
-    groups = play_groups(
-        make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=3, max_concurrent_episodes=18
-    )
+    groups = play_groups(make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=3)
 
     async def consume() -> None:
         async with aclosing(groups):
@@ -104,11 +140,11 @@ async def test_the_first_host_error_cancels_the_rest(where: str) -> None:
 
 
 async def test_closing_early_leaves_nothing_running() -> None:
-    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id)
+    engine = ScriptedEngine(calls_first)
     interpreter = ScriptedInterpreter(delay=30)
     interpreter_of_first = ScriptedInterpreter()
-    player = make_player(engine, interpreter_of_first)
-    groups = play_groups(player, PROMPTS, step=0, samples_per_prompt=1, max_concurrent_episodes=4)
+    player = make_player(engine, interpreter_of_first, in_flight=4)
+    groups = play_groups(player, PROMPTS, step=0, samples_per_prompt=1)
     before = asyncio.all_tasks()
     await anext(groups)
     player.interpreter = interpreter
@@ -119,13 +155,11 @@ async def test_closing_early_leaves_nothing_running() -> None:
 
 
 async def test_cancelling_the_consumer_leaves_nothing_running() -> None:
-    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id)
+    engine = ScriptedEngine(calls_first)
     interpreter = ScriptedInterpreter(delay=30)
 
     async def consume() -> None:
-        groups = play_groups(
-            make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=2, max_concurrent_episodes=12
-        )
+        groups = play_groups(make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=2)
         async with aclosing(groups):
             async for _ in groups:
                 pass
@@ -142,6 +176,6 @@ async def test_cancelling_the_consumer_leaves_nothing_running() -> None:
 
 
 async def test_numbers_that_make_no_sense() -> None:
-    engine = ScriptedEngine(calls_first, TOKENIZER.eos_token_id)
+    engine = ScriptedEngine(calls_first)
     with pytest.raises(ValueError, match="at least 1"):
-        await anext(play_groups(make_player(engine), PROMPTS, step=0, samples_per_prompt=0, max_concurrent_episodes=1))
+        await anext(play_groups(make_player(engine), PROMPTS, step=0, samples_per_prompt=0))

@@ -50,7 +50,7 @@ def make_run(
         selection=SelectionConfig(**selection),
     )
     prompts = [Prompt(Problem(f"p{number}", "", "1"), (5, 6)) for number in range(problems)]
-    engine = ScriptedEngine(script, TOKENIZER.eos_token_id)
+    engine = ScriptedEngine(script)
     settings = EpisodeSettings.from_config(config.rollout, 0)
     player = EpisodePlayer(engine, ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), settings)
     said = io.StringIO()
@@ -145,7 +145,7 @@ async def test_an_episode_may_end_at_a_void_turn() -> None:
         "0/p/1/0": "\\boxed{1}\n```output",
         "0/p/2/0": "\n```python\n1\n```\n```output",
     }
-    engine = ScriptedEngine(lambda request: ENCODER.encode(turns.get(request, "\\boxed{2}")), TOKENIZER.eos_token_id)
+    engine = ScriptedEngine(lambda request: ENCODER.encode(turns.get(request, "\\boxed{2}")))
     settings = EpisodeSettings(max_response_tokens=200, end_at_void_turn=True)
     player = EpisodePlayer(engine, ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), settings)
     prompt = Prompt(Problem("p", "", ""), (5, 6))

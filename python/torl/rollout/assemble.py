@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torl.config import EngineConfig, RolloutConfig, SandboxConfig
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.formats import ToRLFormat
+from torl.rollout.slots import EpisodeSlots
 from torl.rollout.tokenizer import TextEncoder, stop_token_ids
 from torl.rollout.vllm_engine import VllmEngine
 from torl.rollout.vocabulary import build_vocabulary
@@ -67,6 +68,7 @@ async def open_player(
     running = VllmEngine(
         model,
         engine,
+        vocabulary=vocabulary,
         max_model_tokens=max_prompt_tokens + rollout.max_response_tokens,
         stop_token_ids=stop_token_ids(model, tokenizer),
         log_path=log_directory / "engine.log",
@@ -79,6 +81,7 @@ async def open_player(
         encoder=TextEncoder(tokenizer, vocabulary),
         format=ToRLFormat.from_config(rollout),
         settings=EpisodeSettings.from_config(rollout, seed),
+        slots=EpisodeSlots(rollout.max_concurrent_episodes),
     )
     try:
         await running.start()

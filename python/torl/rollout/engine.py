@@ -1,9 +1,10 @@
-"""What a rollout needs of an inference engine: token ids in, a stream of token ids with log-probabilities out."""
+"""What a rollout needs of an inference engine: a prefix in, a turn of token ids with log-probabilities out."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from torl.types import SampledTokens, SamplingParameters
+from torl.rollout.turns import TurnEnd
+from torl.types import SampledTurn, SamplingParameters
 
 if TYPE_CHECKING:
     from torl.weight_transfer import Rendezvous
@@ -25,22 +26,31 @@ class Engine(Protocol):
         """Load the model and return once requests are served."""
         ...
 
-    def generate(
-        self, token_ids: Sequence[int], sampling: SamplingParameters, request_id: str, *, streamed: bool = True
-    ) -> AsyncGenerator[SampledTokens, None]:
-        """Sample one turn after the prefix `token_ids`.
+    async def sample(
+        self,
+        token_ids: Sequence[int],
+        sampling: SamplingParameters,
+        request_id: str,
+        *,
+        end: TurnEnd,
+        episode: int = 0,
+        on_block: Callable[[str], None] | None = None,
+    ) -> SampledTurn:
+        """Sample one turn after the prefix `token_ids`, up to `end`.
 
-        The pieces together are what the engine sampled, in order; the last one has a `finish_reason`. Closing
-        the generator early (`aclose`, or cancelling the task that iterates) aborts the request; tokens that
-        the engine ran ahead meanwhile are lost. A caller that will not close early and reads the turn only when it is
-        whole says `streamed=False`: one piece costs less than many.
+        `on_block(code)` is called when a code block closes, while the turn goes on; it is a hint, which may come late
+        or never. `episode` numbers the episode that the turn belongs to: those with lower numbers are served first
+        where not all can be, and all turns of one are sampled where its prefix is cached. Cancelling the call aborts
+        the request.
         """
         ...
 
     async def receive_weights(self, rendezvous: "Rendezvous", policy_version: int) -> None:
         """Take the weights a `WeightChannel` sends at `rendezvous`; they are version `policy_version` from then on.
 
-        No request may be live. Forgets every cached prefix, because its keys and values are the old policy's.
+        Turns that are being sampled go on with the new weights, and say which of their tokens are whose; none begins
+        meanwhile. Cached keys and values are the old policy's: they are forgotten, unless the engine was told to keep
+        them (`EngineConfig.live_turns`).
         """
         ...
 

@@ -12,9 +12,12 @@ import select
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torl._core import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -22,20 +25,36 @@ class ProcessSetup:
     """Carried as vLLM's `additional_config`; `environment` maps a variable to its value, or to None to unset it."""
 
     log_path: str
-    environment: Mapping[str, str | None] = field(default_factory=dict)
+    environment: Mapping[str, str | None]
+    vocabulary: "Vocabulary"
+    """For the scanners of the scheduler."""
+    blocks_path: str
+    """Where it announces code blocks (`torl.rollout.announcements`)."""
 
     def compute_hash(self) -> str:
         """vLLM asks this of anything that may change a compiled graph; nothing here does."""
         return "torl"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (os.getpid(), self.log_path, dict(self.environment))
+        return _unpickle, (
+            os.getpid(),
+            self.log_path,
+            dict(self.environment),
+            self.vocabulary,
+            self.blocks_path,
+        )
 
 
-def _unpickle(parent: int, log_path: str, environment: dict[str, str | None]) -> ProcessSetup:
+def _unpickle(
+    parent: int,
+    log_path: str,
+    environment: dict[str, str | None],
+    vocabulary: "Vocabulary",
+    blocks_path: str,
+) -> ProcessSetup:
     if parent != os.getpid():  # a copy made inside one process is no new process
         _set_up(parent, log_path, environment)
-    return ProcessSetup(log_path, environment)
+    return ProcessSetup(log_path, environment, vocabulary, blocks_path)
 
 
 def _set_up(parent: int, log_path: str, environment: Mapping[str, str | None]) -> None:

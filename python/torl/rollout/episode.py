@@ -2,17 +2,19 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from torl._core import Scanner, TrajectoryBuilder, Vocabulary
+from torl._core import TrajectoryBuilder, Vocabulary
 from torl.config import RolloutConfig
 from torl.reward.answers import find_answer
 from torl.rollout.engine import Engine
 from torl.rollout.formats import NO_CODE, Format
 from torl.rollout.seeds import derive_seed
+from torl.rollout.slots import EpisodeSlots
 from torl.rollout.tokenizer import TextEncoder
+from torl.rollout.tool import InterpreterState, Tool, ToolCounters
+from torl.rollout.turns import TurnEnd
 from torl.types import FinishReason, Prompt, SamplingParameters, ToolCall, Trajectory, Turn
 
 if TYPE_CHECKING:
@@ -28,20 +30,32 @@ class EpisodeSettings:
     top_p: float = 1.0
     seed: int = 0  # of the run
     end_at_void_turn: bool = False
+    interpreter_state: InterpreterState = "fresh"
+    speculative_execution: bool = True
 
     @classmethod
     def from_config(cls, config: RolloutConfig, seed: int, temperature: float | None = None) -> "EpisodeSettings":
         """The settings of a run; an evaluation may have its own temperature."""
         chosen = config.temperature if temperature is None else temperature
-        return cls(config.max_response_tokens, chosen, config.top_p, seed, config.end_at_void_turn)
+        return cls(
+            max_response_tokens=config.max_response_tokens,
+            temperature=chosen,
+            top_p=config.top_p,
+            seed=seed,
+            end_at_void_turn=config.end_at_void_turn,
+            interpreter_state=config.interpreter_state,
+            speculative_execution=config.speculative_execution,
+        )
 
 
 @dataclass(slots=True)
 class EpisodeCounters:
     """What happened in all episodes of a player, and is in no trajectory."""
 
-    dropped_tokens: int = 0  # sampled in the same piece after a marker: thrown away
+    started: int = 0
+    dropped_tokens: int = 0  # sampled after what ends a turn: thrown away
     calls_without_code: int = 0
+    tool: ToolCounters = field(default_factory=ToolCounters)
 
 
 @dataclass(slots=True)
@@ -54,6 +68,7 @@ class EpisodePlayer:
     encoder: TextEncoder
     format: Format
     settings: EpisodeSettings
+    slots: EpisodeSlots = field(default_factory=EpisodeSlots)
     counters: EpisodeCounters = field(default_factory=EpisodeCounters)
 
     async def play(self, prompt: Prompt, *, step: int | str, sample: int) -> Trajectory:
@@ -65,7 +80,11 @@ class EpisodePlayer:
         Raises:
             EngineError, SandboxError: the host is broken. What the model does wrong never raises.
         """
-        return await _Episode(self, prompt, step, sample).play()
+        episode = _Episode(self, prompt, step, sample)
+        try:
+            return await episode.play()
+        finally:
+            await episode.tool.close()
 
 
 class _Episode:
@@ -80,6 +99,12 @@ class _Episode:
         self.cached_tokens: list[int] = []
         self.tool_calls: list[ToolCall] = []
         self.at_line_start = _ends_line(player.vocabulary, prompt.token_ids)
+        self.number = player.counters.started
+        player.counters.started += 1
+        settings = player.settings
+        # One seed for all samples of a problem, so that equal snippets have equal outcomes.
+        seed = derive_seed(settings.seed, step, prompt.problem.id)
+        self.tool = Tool(player.interpreter, settings.interpreter_state, seed=seed, counters=player.counters.tool)
 
     async def play(self) -> Trajectory:
         start = time.perf_counter()
@@ -96,36 +121,38 @@ class _Episode:
 
     async def _sample_turn(self) -> tuple[FinishReason | None, tuple[str | None, bytes]]:
         """One generation. Returns why the episode ended, or None and the call: (code, overshoot of the marker)."""
-        player, calls = self.player, len(self.tool_calls)
-        marker = player.format.marker(calls)
-        scanner = Scanner(player.vocabulary, marker, self.at_line_start) if marker is not None else None
-        turn = len(self.cached_tokens)
+        player, turn = self.player, len(self.cached_tokens)
+        marker = player.format.marker(len(self.tool_calls))
+        end = TurnEnd(marker, self.at_line_start)
         sampling = SamplingParameters(
             max_tokens=self._remaining(),
             temperature=player.settings.temperature,
             top_p=player.settings.top_p,
             seed=derive_seed(player.settings.seed, self.step, self.prompt.problem.id, self.sample, turn),
         )
-        request_id = f"{self.step}/{self.prompt.problem.id}/{self.sample}/{turn}"
-        blocks: list[str] = []
-        stream = player.engine.generate(self.builder.context(), sampling, request_id, streamed=scanner is not None)
-        async with aclosing(stream) as pieces:
-            async for piece in pieces:
-                if len(self.cached_tokens) == turn:
-                    self.cached_tokens.append(piece.cached_tokens)
-                found = None
-                kept = len(piece.token_ids)
-                if scanner is not None:
-                    scan = scanner.feed(piece.token_ids)
-                    blocks += [block.code for block in scan.blocks]
-                    found, kept = scan.marker, scan.consumed
-                self.builder.append_sampled(piece.token_ids[:kept], piece.logprobs[:kept], piece.policy_version)
-                if found is not None:
-                    player.counters.dropped_tokens += len(piece.token_ids) - kept
-                    return None, (player.format.choose(blocks), found.overshoot)
-                if piece.finish_reason is not None:
-                    return FinishReason(piece.finish_reason), (None, b"")
-        raise RuntimeError("the engine's stream ended without a finish reason")
+        sampled = await player.engine.sample(
+            self.builder.context(),
+            sampling,
+            f"{self.step}/{self.prompt.problem.id}/{self.sample}/{turn}",
+            end=end,
+            episode=self.number,
+            on_block=self.tool.start if marker is not None and player.settings.speculative_execution else None,
+        )
+        # The engine ended the turn; where exactly is read off the tokens.
+        scan = end.scanner(player.vocabulary).feed(sampled.token_ids)
+        kept = len(sampled.token_ids) if scan.marker is None else scan.consumed
+        starts = [start for _, start in sampled.policy_versions]
+        for (version, start), stop in zip(sampled.policy_versions, [*starts[1:], kept], strict=True):
+            if start < kept:
+                part = slice(start, min(stop, kept))
+                self.builder.append_sampled(sampled.token_ids[part], sampled.logprobs[part], version)
+        self.cached_tokens.append(sampled.cached_tokens)
+        if scan.marker is not None:
+            player.counters.dropped_tokens += len(sampled.token_ids) - kept
+            return None, (player.format.choose([block.code for block in scan.blocks]), scan.marker.overshoot)
+        if sampled.finish_reason == "end":
+            raise RuntimeError("the engine ended a turn that is not at its end")
+        return FinishReason(sampled.finish_reason), (None, b"")
 
     async def _call_tool(self, code: str | None, overshoot: bytes) -> None:
         """Run the code of the turn that just ended and splice its observation, cut at the response limit."""
@@ -135,9 +162,8 @@ class _Episode:
             player.counters.calls_without_code += 1
             outcome = NO_CODE
         else:
-            # One seed for all samples of a problem, so that equal snippets have equal outcomes.
-            seed = derive_seed(player.settings.seed, self.step, self.prompt.problem.id)
-            outcome = await player.interpreter.run_async(code, seed=seed)
+            with player.slots.waiting():
+                outcome = await self.tool.call(code)
         wait_seconds = time.perf_counter() - start
         observation = player.format.answer(outcome, overshoot)
         token_ids = player.encoder.encode(observation)[: self._remaining()]

@@ -1,7 +1,7 @@
 """Many episodes at once: none waits for another, and groups come out as they finish."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from torl.rollout.episode import EpisodePlayer
@@ -17,62 +17,62 @@ class _Group:
 
 async def play_groups(
     player: EpisodePlayer,
-    prompts: Iterable[Prompt],
+    prompts: Sequence[Prompt],
     *,
     step: int | str,
     samples_per_prompt: int,
-    max_concurrent_episodes: int,
     on_episode: Callable[[Trajectory], None] | None = None,
 ) -> AsyncGenerator[list[Trajectory], None]:
     """Play `samples_per_prompt` episodes of each prompt; yield each group as soon as its last episode ends.
 
-    Up to `max_concurrent_episodes` are in flight; the next one starts the moment one ends, whether or not the
-    consumer is ready for it. A group's trajectories are in the order of `sample`. `on_episode` is called for
-    each episode as it ends.
+    The player's slots say how many are in flight; the next one starts the moment there is room, whether or not the
+    consumer is ready for it. Several calls may share the slots: the earlier one's episodes start first, and its last
+    ones are played beside the next one's first. A group's trajectories are in the order of `sample`. `on_episode` is
+    called for each episode as it ends.
 
     The first host error (`EngineError`, `SandboxError`) cancels every other episode and is raised. So does closing the
     generator or cancelling its consumer: when that has happened no request and no run is left. Use `aclosing`.
     """
-    if samples_per_prompt < 1 or max_concurrent_episodes < 1:
-        raise ValueError("samples_per_prompt and max_concurrent_episodes must be at least 1")
+    if samples_per_prompt < 1:
+        raise ValueError("samples_per_prompt must be at least 1")
+    slots = player.slots
+    trajectories_left = len(prompts) * samples_per_prompt
     waiting = _episodes(prompts, samples_per_prompt)
     running: dict[asyncio.Task[Trajectory], _Group] = {}
     ended: asyncio.Queue[tuple[asyncio.Task[Trajectory], _Group]] = asyncio.Queue()
-    stopped = False
 
     def start_next() -> bool:
         request = next(waiting, None)
         if request is None:
             return False
         group, sample = request
+        slots.begin()
         task = asyncio.ensure_future(player.play(group.prompt, step=step, sample=sample))
         running[task] = group
         task.add_done_callback(end)
         return True
 
     def end(task: asyncio.Task[Trajectory]) -> None:
-        nonlocal stopped
         ended.put_nowait((task, running.pop(task)))
         if task.cancelled() or task.exception() is not None:
-            stopped = True
+            slots.remove(start_next)
             for other in running:
                 other.cancel()
-        if not stopped:
-            start_next()
+        slots.end()
 
     try:
-        while len(running) < max_concurrent_episodes and start_next():
-            pass
-        while running or not ended.empty():
+        slots.add(start_next)
+        while trajectories_left > 0:
             task, group = await ended.get()
             trajectory = task.result()
             if on_episode is not None:
                 on_episode(trajectory)
+            trajectories_left -= 1
             group.trajectories.append(trajectory)
             if len(group.trajectories) == group.samples:
                 yield sorted(group.trajectories, key=lambda trajectory: trajectory.sample)
     finally:
-        stopped = True
+        slots.remove(start_next)
         left = list(running)
         for task in left:
             task.cancel()

@@ -1,7 +1,7 @@
 """vLLM's asynchronous engine behind the `Engine` protocol: CUDA and CPU by the same code.
 
 The engine runs in processes of its own (see `engine_process`); this one only sends requests and reads tokens.
-The only file that imports vLLM besides `vllm_worker`, which runs over there.
+The only file that imports vLLM besides `vllm_scheduler` and `vllm_worker`, which run over there.
 """
 
 import asyncio
@@ -10,17 +10,20 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torl.config import EngineConfig
 from torl.errors import EngineError
+from torl.rollout.announcements import BlockListener
 from torl.rollout.engine_process import ProcessSetup, log_to_file
-from torl.types import SampledTokens, SamplingParameters
+from torl.rollout.turns import MARKER_STOP, TURN_SPANS, TurnEnd, encode_turn
+from torl.types import SampledTurn, SamplingParameters
 
 if TYPE_CHECKING:
+    from torl._core import Vocabulary
     from torl.weight_transfer import Rendezvous
 
 _WORKER_EXTENSION = "torl.rollout.vllm_worker.WeightReceiver"
@@ -65,6 +68,7 @@ class VllmEngine:
         model: Path,
         config: EngineConfig,
         *,
+        vocabulary: "Vocabulary",
         max_model_tokens: int,
         stop_token_ids: Sequence[int],
         log_path: Path,
@@ -75,6 +79,7 @@ class VllmEngine:
 
         Args:
             model: directory with config.json and safetensors.
+            vocabulary: what the model's tokens mean, for the scanners that end turns.
             max_model_tokens: longest prompt plus response.
             stop_token_ids: the end-of-sequence tokens (`torl.rollout.tokenizer.stop_token_ids`).
             log_path: where the engine's processes write what they would print.
@@ -86,9 +91,13 @@ class VllmEngine:
         self._stop_token_ids = list(stop_token_ids)
         self._log_path = log_path
         self._log_start = 0
-        self._policy_version = policy_version
+        self._vocabulary = vocabulary
+        self._blocks = BlockListener()
+        self._versions = [policy_version]  # by how often the engine was paused and resumed
         self._seed = seed
         self._live = 0
+        self._serving = asyncio.Event()  # cleared while weights arrive: no turn begins
+        self._serving.set()
         self._llm: Any = None
         self._processes: tuple[EngineProcess, ...] = ()
         self._on_cpu = False
@@ -97,7 +106,7 @@ class VllmEngine:
     @property
     def policy_version(self) -> int:
         """Version of the weights that sample now."""
-        return self._policy_version
+        return self._versions[-1]
 
     @property
     def live_requests(self) -> int:
@@ -121,7 +130,7 @@ class VllmEngine:
         self._log_start = self._log_path.stat().st_size if self._log_path.exists() else 0
         # In a thread, because vLLM blocks until its processes are up. Cancelled while it blocks, the start still has
         # to finish before it can be undone.
-        starting = asyncio.ensure_future(asyncio.to_thread(self._start))
+        starting = asyncio.ensure_future(asyncio.to_thread(self._start, self._blocks.open()))
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -130,6 +139,7 @@ class VllmEngine:
             await self.close()
             raise
         except Exception as error:
+            self._blocks.close()
             raise EngineError(f"the engine did not start: {_first_line(error)}\n{self._log_tail()}") from error
         try:
             llm = self._running()
@@ -140,7 +150,7 @@ class VllmEngine:
             await self.close()
             raise
 
-    def _start(self) -> None:
+    def _start(self, blocks_path: str) -> None:
         """Build the AsyncLLM; leave this process's environment as it was.
 
         vLLM writes to `os.environ` for the processes it will start. What it wrote goes to them by the
@@ -157,7 +167,11 @@ class VllmEngine:
             arguments = AsyncEngineArgs(**self._arguments(), logging_config=LoggingConfig(configure_logging=False))
             config = arguments.create_engine_config()
             environment = {**changes(), **self._environment()}
-            config.additional_config = ProcessSetup(str(self._log_path.resolve()), environment)
+            config.additional_config = ProcessSetup(
+                str(self._log_path.resolve()), environment, self._vocabulary, blocks_path
+            )
+            scheduler = "AsyncTurnScheduler" if config.scheduler_config.async_scheduling else "TurnScheduler"
+            config.scheduler_config.scheduler_cls = f"torl.rollout.vllm_scheduler.{scheduler}"
         # A fork of a process with threads and an event loop may deadlock, and nothing would be unpickled in it.
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
         self._llm = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
@@ -175,6 +189,7 @@ class VllmEngine:
             "tensor_parallel_size": config.tensor_parallel,
             "data_parallel_size": config.data_parallel,
             "enable_prefix_caching": True,
+            "scheduling_policy": "priority",  # an episode that goes on comes before one that begins
             "logprobs_mode": "processed_logprobs",  # after temperature, as the trainer computes them
             "max_logprobs": 1,
             "enforce_eager": config.enforce_eager or self._on_cpu,
@@ -216,34 +231,41 @@ class VllmEngine:
                 environment["OMP_NUM_THREADS"] = str(self._config.cpu_threads)
         return environment
 
-    async def generate(
-        self, token_ids: Sequence[int], sampling: SamplingParameters, request_id: str, *, streamed: bool = True
-    ) -> AsyncGenerator[SampledTokens, None]:
-        """See `Engine.generate`."""
+    async def sample(
+        self,
+        token_ids: Sequence[int],
+        sampling: SamplingParameters,
+        request_id: str,
+        *,
+        end: TurnEnd,
+        episode: int = 0,
+        on_block: Callable[[str], None] | None = None,
+    ) -> SampledTurn:
+        """See `Engine.sample`."""
         from vllm.inputs.engine import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError
 
+        await self._serving.wait()
         llm = self._running()
-        version = self._policy_version
-        stream = llm.generate(tokens_input(list(token_ids)), self._sampling(sampling, streamed), request_id)
+        if on_block is not None:
+            self._blocks.expect(request_id, on_block)
+        stream = llm.generate(
+            tokens_input(list(token_ids)),
+            self._sampling(sampling, encode_turn(end, request_id)),
+            request_id,
+            priority=episode,
+            data_parallel_rank=episode % self._config.data_parallel if self._config.data_parallel > 1 else None,
+        )
         self._live += 1
         finished = False
         try:
             async for output in stream:
-                piece = output.outputs[0]
-                if piece.finish_reason not in (None, "stop", "length"):
-                    raise EngineError(f"the engine ended request {request_id} with {piece.finish_reason!r}")
-                finished = piece.finish_reason is not None
-                yield SampledTokens(
-                    token_ids=tuple(piece.token_ids),
-                    logprobs=tuple(piece.logprobs.logprobs),
-                    policy_version=version,
-                    finish_reason=piece.finish_reason,
-                    cached_tokens=output.num_cached_tokens or 0,
-                )
+                finished = True
+                return self._turn(output, request_id)
+            raise EngineError(f"the engine never ended request {request_id}")
         except EngineDeadError as error:
             raise self._death() from error
-        except (EngineError, asyncio.CancelledError, GeneratorExit):
+        except (EngineError, asyncio.CancelledError):
             raise
         except Exception as error:
             if llm.errored:
@@ -251,11 +273,27 @@ class VllmEngine:
             raise EngineError(f"the engine refused request {request_id}: {_first_line(error)}") from error
         finally:
             self._live -= 1
+            self._blocks.forget(request_id)
             await stream.aclose()
             if not finished and not llm.errored:
                 await llm.abort(request_id)  # vLLM forgets to when it is cancelled while it takes the request
 
-    def _sampling(self, sampling: SamplingParameters, streamed: bool) -> Any:
+    def _turn(self, output: Any, request_id: str) -> SampledTurn:
+        found = output.outputs[0]
+        reason = "end" if found.stop_reason == MARKER_STOP else found.finish_reason
+        if reason not in ("stop", "length", "end"):
+            raise EngineError(f"the engine ended request {request_id} with {reason!r}")
+        return SampledTurn(
+            token_ids=tuple(found.token_ids),
+            logprobs=tuple(found.logprobs.logprobs),
+            policy_versions=tuple(
+                (self._versions[resumed], first) for resumed, first in output.kv_transfer_params[TURN_SPANS]
+            ),
+            finish_reason=reason,
+            cached_tokens=output.num_cached_tokens or 0,
+        )
+
+    def _sampling(self, sampling: SamplingParameters, turn: dict[str, Any]) -> Any:
         from vllm.sampling_params import RequestOutputKind, SamplingParams
 
         return SamplingParams(
@@ -267,21 +305,30 @@ class VllmEngine:
             logprobs=0,  # the sampled token's own
             flat_logprobs=True,
             detokenize=False,
-            output_kind=RequestOutputKind.DELTA if streamed else RequestOutputKind.FINAL_ONLY,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            extra_args=turn,
             skip_clone=True,
         )
 
     async def receive_weights(self, rendezvous: "Rendezvous", policy_version: int) -> None:
         """See `Engine.receive_weights`."""
         llm = self._running()
-        if self._live:
-            raise EngineError(f"new weights while {self._live} requests are live")
         # What vLLM is sent must be plain: its messages turn a dataclass into a dictionary.
         where = (rendezvous.host, rendezvous.port, rendezvous.world_size, rendezvous.backend)
+        keep = self._config.live_turns == "keep"
+        self._serving.clear()
         try:
+            if paused := self._live > 0:
+                mode = "wait" if self._config.live_turns == "drain" else "keep"
+                await llm.pause_generation(mode=mode, clear_cache=False)
             await llm.collective_rpc("torl_receive_weights", args=where)
-            if not await llm.reset_prefix_cache():
+            if not (paused and keep) and not await llm.reset_prefix_cache(reset_running_requests=True):
                 raise EngineError("cached prefixes of the old policy are still in use")
+            if paused:
+                self._versions.append(policy_version)
+                await llm.resume_generation()
+            else:
+                self._versions[-1] = policy_version
         except BaseException as error:  # cancelled in the middle it holds weights of two versions as well
             self._unusable = f"it did not take the weights of version {policy_version}"
             if not isinstance(error, Exception):
@@ -289,7 +336,8 @@ class VllmEngine:
             if llm.errored:
                 raise self._death() from error
             raise EngineError(f"the engine is not usable: {self._unusable}: {_first_line(error)}") from error
-        self._policy_version = policy_version
+        finally:
+            self._serving.set()
 
     async def describe_workers(self) -> list[dict[str, Any]]:
         """What each worker is: "pid", "threads" (compute threads), "compiles" (whether torch.compile is on)."""
@@ -319,6 +367,7 @@ class VllmEngine:
     async def close(self) -> None:
         """See `Engine.close`."""
         llm, self._llm = self._llm, None
+        self._blocks.close()
         if llm is not None:
             await asyncio.to_thread(llm.shutdown, _SHUTDOWN_SECONDS)
         # vLLM ends its processes; a worker whose core was killed may need another word.

@@ -4,7 +4,7 @@ What the code does wrong is an `Outcome`; what the host does wrong is a `torl.er
 """
 
 from torl.sandbox.guest import cache_directory, prepare_guest
-from torl.sandbox.interpreter import Interpreter
+from torl.sandbox.interpreter import Interpreter, InterpreterSession, StatefulInterpreter
 from torl.sandbox.pool import Confinement, SandboxPool
 from torl.sandbox.session import Session
 from torl.types import Outcome, OutcomeStatus
@@ -12,10 +12,12 @@ from torl.types import Outcome, OutcomeStatus
 __all__ = [
     "Confinement",
     "Interpreter",
+    "InterpreterSession",
     "Outcome",
     "OutcomeStatus",
     "SandboxPool",
     "Session",
+    "StatefulInterpreter",
     "cache_directory",
     "prepare_guest",
 ]

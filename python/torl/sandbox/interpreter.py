@@ -16,3 +16,28 @@ class Interpreter(Protocol):
             SandboxError: The host is broken. Nothing the code does raises.
         """
         ...
+
+
+class InterpreterSession(Protocol):
+    """A program whose parts run one after the other, each with the state that those before it left."""
+
+    async def run_async(self, code: str) -> Outcome:
+        """Run the next part. A part that is stopped leaves the state as it was before it.
+
+        Raises:
+            SandboxError: The host is broken.
+        """
+        ...
+
+    def fork(self) -> "InterpreterSession":
+        """Another program that goes on from where this one is."""
+        ...
+
+
+@runtime_checkable
+class StatefulInterpreter(Interpreter, Protocol):
+    """An interpreter that can keep state between runs. `SandboxPool` is one."""
+
+    def session(self, *, seed: int = 0) -> InterpreterSession:
+        """A program that has not begun."""
+        ...

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyType};
 
 use crate::scanner as core;
 use crate::vocabulary as table;
@@ -23,6 +23,16 @@ impl Vocabulary {
 
     fn __len__(&self) -> usize {
         self.0.len()
+    }
+
+    /// To be sent to other processes.
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> (Bound<'py, PyType>, (Vec<Bound<'py, PyBytes>>,)) {
+        let table = &slf.get().0;
+        let ids = 0..table.len() as u32;
+        let tokens = ids.map(|id| PyBytes::new(slf.py(), table.token(id)));
+        (slf.get_type(), (tokens.collect(),))
     }
 
     fn decode_bytes<'py>(&self, py: Python<'py>, token_ids: Vec<u32>) -> Bound<'py, PyBytes> {

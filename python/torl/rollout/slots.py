@@ -1,0 +1,71 @@
+"""How many episodes are sampled at once."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# Episodes that wait for the interpreter make room for others. With a slow interpreter nearly all may wait: this many
+# times the number that is sampled at once may have begun.
+_BEGUN_FACTOR = 4
+
+
+class EpisodeSlots:
+    """Keeps `limit` episodes being sampled, from whatever sources there are; the first source comes first.
+
+    A source is a function that begins one episode and returns False when it has none left. It is called whenever there
+    is room: because an episode ended, or because one waits for its tool and the engine could do something else.
+    """
+
+    def __init__(self, limit: int = 1024) -> None:
+        if limit < 1:
+            raise ValueError("at least one episode must be sampled at once")
+        self._limit = limit
+        self._sampling = 0
+        self._waiting = 0
+        self._sources: deque[Callable[[], bool]] = deque()
+
+    @property
+    def sampling(self) -> int:
+        """Episodes being sampled now."""
+        return self._sampling
+
+    def add(self, source: Callable[[], bool]) -> None:
+        """Begin episodes of `source` when those before it have no more."""
+        self._sources.append(source)
+        self._fill()
+
+    def remove(self, source: Callable[[], bool]) -> None:
+        """Begin no more episodes of `source`."""
+        if source in self._sources:
+            self._sources.remove(source)
+
+    def begin(self) -> None:
+        """An episode begins; called by a source for each that it begins."""
+        self._sampling += 1
+
+    def end(self) -> None:
+        """An episode has ended."""
+        self._sampling -= 1
+        self._fill()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While an episode waits for its tool. It goes on at once after that, whether or not others took its place."""
+        self._sampling -= 1
+        self._waiting += 1
+        self._fill()
+        try:
+            yield
+        finally:
+            self._sampling += 1
+            self._waiting -= 1
+
+    def _fill(self) -> None:
+        while (
+            self._sources
+            and self._sampling < self._limit
+            and self._sampling + self._waiting < _BEGUN_FACTOR * self._limit
+        ):
+            source = self._sources[0]
+            if not source():
+                self.remove(source)
