@@ -12,7 +12,7 @@
 //! ended in the place of the thread that cannot.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Result, SandboxError};
@@ -31,6 +31,8 @@ const RETRY: Duration = Duration::from_millis(1);
 
 /// CPU time that a run may use after its memory was taken away.
 const LAST_RESORT: Duration = Duration::from_millis(12);
+
+const THREAD_NAME: &str = "torl-watchdog";
 
 /// Where the run is. The watchdog moves it to `EXPIRED`, after which no host call starts and none returns.
 const IN_GUEST: u8 = 0;
@@ -96,13 +98,20 @@ impl Watchdog {
         }
         let shared = Arc::new(Shared::default());
         let watched = Arc::clone(&shared);
+        // A thread makes system calls as it begins, its name among them, that the walls around a worker take away.
+        let begun = Arc::new(Barrier::new(2));
+        let here = Arc::clone(&begun);
         std::thread::Builder::new()
-            .name("torl-watchdog".into())
+            .name(THREAD_NAME.into())
             .stack_size(256 << 10)
-            .spawn(move || watched.watch(clock))
+            .spawn(move || {
+                here.wait();
+                watched.watch(clock);
+            })
             .map_err(|error| {
                 SandboxError::new(format!("cannot start the watchdog thread: {error}"))
             })?;
+        begun.wait();
         Ok(Self { shared })
     }
 
@@ -350,4 +359,19 @@ fn clock_time(clock: libc::clockid_t) -> Duration {
     // SAFETY: `time` is valid for writes. A clock that cannot be read leaves zero.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else the kernel kills a worker that is faster than its watchdog thread, on a busy machine.
+    #[test]
+    fn the_thread_has_begun_when_it_is_started() {
+        let _watchdog = Watchdog::start().unwrap();
+        let names = std::fs::read_dir("/proc/self/task")
+            .unwrap()
+            .map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")));
+        assert!(names.flatten().any(|name| name.trim() == THREAD_NAME));
+    }
 }
