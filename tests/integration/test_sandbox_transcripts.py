@@ -1,15 +1,19 @@
 """The sandbox against CPython: code and outputs of whole transcripts that another system recorded."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandboxes import GUESTS
-from torl.sandbox import Outcome, SandboxPool
+from torl.sandbox import Outcome, OutcomeStatus, SandboxPool
 
 TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "tora_gsm8k_transcripts.jsonl"
 BLOCK = re.compile(r"```python\n(.*?)\n```\n```output\n(.*?)\n?```", re.DOTALL)
@@ -47,3 +51,41 @@ def test_recorded_outputs_are_reproduced(guest: dict[str, Any]) -> None:
     report = "\n".join(f"{name}: recorded {output!r}, now {now!r}" for name, output, now in different)
     print(f"{equal:.2%} of {len(recorded)} equal\n{report}")
     assert equal >= 0.99, report
+
+
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    """Two processes for each core that do nothing but compute."""
+    cores = len(os.sched_getaffinity(0))
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * cores)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def seen(outcome: Outcome) -> tuple[object, ...]:
+    """All of an outcome but its times."""
+    return (
+        outcome.status, outcome.stdout, outcome.stderr, outcome.exception_type, outcome.exception_line, outcome.traceback,
+        outcome.value, outcome.peak_memory_bytes, outcome.files,
+    )  # fmt: skip
+
+
+def test_outcomes_are_the_same_on_a_busy_machine() -> None:
+    codes = [code for _, code, _ in blocks()]
+    options: dict[str, Any] = {"seed": 3, "value": True, "return_files": True}
+    with SandboxPool(cpu_seconds=10, wall_seconds=300, shared_bytes=0) as pool:
+        quiet = pool.run_batch(codes, **options)
+        with busy_machine():
+            # In another order, so that each runs on another worker, behind others.
+            busy = pool.run_batch(codes[::-1], **options)[::-1]
+    repeatable = [
+        (one, other)
+        for one, other in zip(quiet, busy, strict=True)
+        if OutcomeStatus.TIMEOUT not in (one.status, other.status)
+    ]
+    assert len(repeatable) > 0.99 * len(codes)
+    assert [seen(one) for one, _ in repeatable] == [seen(other) for _, other in repeatable]

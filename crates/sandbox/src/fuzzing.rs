@@ -3,15 +3,16 @@
 
 use wasmtime::{Engine, Linker, Memory, MemoryType, Module, Store, Val, ValType};
 
-use crate::calls;
-use crate::driver;
-use crate::engine;
-use crate::files::Archive;
-use crate::host::{HostState, Stop};
-use crate::limits::{Gate, Limits};
-use crate::protocol::{Order, Reply, read_frame, take_frame};
+use crate::guest::driver;
+use crate::limits::Limits;
 use crate::request::Request;
-use crate::session::SessionState;
+use crate::run::calls;
+use crate::run::engine;
+use crate::run::files::Archive;
+use crate::run::host::{HostState, Stop};
+use crate::run::session::SessionState;
+use crate::run::watchdog::Gate;
+use crate::worker::protocol::{Order, Reply, read_frame, take_frame};
 
 /// Reads `bytes` as a frame, as an order and as a reply, and goes on with a session that they hold. What they decode to
 /// encodes to what decodes to the same.
@@ -291,10 +292,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::confine::Confinement;
-    use crate::engine::{ImageLayout, Reuse};
     use crate::guest::Prepared;
     use crate::outcome::{Exception, Outcome, Status};
+    use crate::run::instance::ImageLayout;
+    use crate::run::runner::Reuse;
+    use crate::worker::confine::Confinement;
 
     /// SplitMix64.
     struct Random(u64);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::session::SessionState;
+use crate::run::session::SessionState;
 
 /// The end of a run, in the words of the Python side's `OutcomeStatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

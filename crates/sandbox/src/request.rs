@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::errno;
-use crate::files::Tree;
 use crate::limits::Limits;
-use crate::session::SessionState;
+use crate::run::errno;
+use crate::run::files::Tree;
+use crate::run::session::SessionState;
 
 /// One run to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,0 +1,342 @@
+//! The prepared guest on disk: built once for each user, checked before every use, rebuilt when damaged.
+//!
+//! Every file is written under another name, synced and renamed; beside it lies a `.check` file with its length and
+//! CRC-32, written last. A file without a matching check does not exist. Builders hold a lock.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::error::{Result, SandboxError};
+use crate::guest::module;
+use crate::guest::{self, Artifacts, Prepared};
+use crate::run::engine;
+use crate::run::instance::ImageLayout;
+
+/// Told the name of a stage and the fraction of the whole preparation done so far; `false` gives the preparation up.
+pub type Progress<'a> = dyn FnMut(&str, f64) -> bool + 'a;
+
+/// A directory of prepared guests.
+pub struct Cache {
+    root: PathBuf,
+}
+
+/// A cached file and what belongs to its check.
+struct Entry {
+    path: PathBuf,
+}
+
+impl Cache {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    fn entry(&self, kind: &str, key: &str) -> Entry {
+        Entry {
+            path: self.root.join(format!("{key}.{kind}")),
+        }
+    }
+
+    fn module(&self) -> Entry {
+        self.entry("module", &guest::module_key())
+    }
+
+    fn archive(&self) -> Entry {
+        self.entry("zip", &guest::archive_key())
+    }
+
+    fn image(&self) -> Entry {
+        self.entry("image", &guest::image_key())
+    }
+
+    /// Where this build keeps the parts of its guest, prepared or not: module, memory image, standard library.
+    pub fn files(&self) -> [PathBuf; 3] {
+        [self.module().path, self.image().path, self.archive().path]
+    }
+
+    /// The prepared guest, if all of it is there and undamaged. Reads every byte (about 0.1 s).
+    pub fn open(&self) -> Option<Prepared> {
+        let stack_pointer = self.image().verify()?;
+        self.module().verify()?;
+        self.archive().verify()?;
+        for entry in [self.image(), self.module(), self.archive()] {
+            entry.note_use();
+        }
+        let image = self.image().path;
+        let layout = ImageLayout {
+            bytes: fs::metadata(&image).ok()?.len(),
+            stack_pointer,
+        };
+        Some(Prepared {
+            module: self.module().path,
+            image,
+            archive: self.archive().path,
+            layout,
+        })
+    }
+
+    /// Builds what is missing or damaged. Two processes that do so at once do it once.
+    ///
+    /// Must run in a process of its own: it compiles with every core, and runs the guest on a large stack.
+    pub fn prepare(&self, artifacts: &Path, progress: &mut Progress<'_>) -> Result<Prepared> {
+        fs::create_dir_all(&self.root)
+            .map_err(|error| SandboxError::file("make the cache directory", &self.root, &error))?;
+        progress("waiting for another process", 0.0);
+        let _lock = Lock::take(&self.root.join("lock"))?;
+        if let Some(prepared) = self.open() {
+            return Ok(prepared);
+        }
+        self.remove_leftovers();
+        progress("checking the guest", 0.0);
+        let artifacts = Artifacts::read(artifacts)?;
+        let split = module::split(&artifacts.module)?;
+        let archive = self.archive();
+        if archive.verify().is_none() {
+            archive.write(&artifacts.archive, 0)?;
+        }
+        let module = self.module();
+        if module.verify().is_none() {
+            module.write(&compile(&split.code, progress)?, 0)?;
+        }
+        progress("warming up the interpreter", 0.92);
+        let (memory, layout) = guest::warm_up(&module.path, &archive.path, &split)?;
+        progress("writing the snapshot", 0.97);
+        self.image().write(&memory, layout.stack_pointer)?;
+        progress("ready", 1.0);
+        self.open().ok_or_else(|| {
+            SandboxError::new(format!(
+                "what was just written to {} reads back differently; check the disk",
+                self.root.display()
+            ))
+        })
+    }
+
+    /// Removes files that a killed builder left half written, and guests of other versions that nobody uses any more.
+    /// What cannot be removed takes space and harms nothing else.
+    fn remove_leftovers(&self) {
+        let Ok(entries) = fs::read_dir(&self.root) else {
+            return;
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.to_string_lossy();
+            if name.contains(PARTIAL) {
+                let _ = fs::remove_file(&path);
+            } else if let Some(kept) = name.strip_suffix(CHECK)
+                && is_older(&path, UNUSED)
+            {
+                let _ = fs::remove_file(&path);
+                let _ = fs::remove_file(kept);
+            }
+        }
+    }
+}
+
+/// A guest that was not opened for so long is another version's that is gone.
+const UNUSED: Duration = Duration::from_secs(60 * 24 * 3600);
+
+fn is_older(path: &Path, age: Duration) -> bool {
+    fs::metadata(path)
+        .and_then(|metadata| metadata.modified())
+        .is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed > age))
+}
+
+/// Marks files that are being written.
+const PARTIAL: &str = ".partial-";
+/// Ends the name of a check.
+const CHECK: &str = ".check";
+
+impl Entry {
+    fn check_path(&self) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(CHECK);
+        name.into()
+    }
+
+    /// Sets the time of the check to now, where the cache may be written to.
+    fn note_use(&self) {
+        if let Ok(check) = OpenOptions::new().append(true).open(self.check_path()) {
+            let _ = check.set_modified(SystemTime::now());
+        }
+    }
+
+    /// The number kept with the file, if the file is whole.
+    fn verify(&self) -> Option<u32> {
+        let check = fs::read_to_string(self.check_path()).ok()?;
+        let mut fields = check.strip_suffix('\n')?.split(' ');
+        let length: u64 = fields.next()?.parse().ok()?;
+        let checksum: u32 = fields.next()?.parse().ok()?;
+        let number: u32 = fields.next()?.parse().ok()?;
+        let file = File::open(&self.path).ok()?;
+        if file.metadata().ok()?.len() != length {
+            return None;
+        }
+        let mut hasher = crc32fast::Hasher::new();
+        let mut reader = BufReader::with_capacity(1 << 20, file);
+        let mut buffer = vec![0u8; 1 << 20];
+        loop {
+            match reader.read(&mut buffer).ok()? {
+                0 => break,
+                count => hasher.update(&buffer[..count]),
+            }
+        }
+        (hasher.finalize() == checksum).then_some(number)
+    }
+
+    /// Replaces the file, and keeps a number with it.
+    fn write(&self, bytes: &[u8], number: u32) -> Result<()> {
+        let check = format!("{} {} {number}\n", bytes.len(), crc32fast::hash(bytes));
+        let _ = fs::remove_file(self.check_path());
+        write_atomically(&self.path, bytes)?;
+        write_atomically(&self.check_path(), check.as_bytes())
+    }
+}
+
+fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut name = path.to_path_buf().into_os_string();
+    name.push(format!("{PARTIAL}{}", std::process::id()));
+    let partial = PathBuf::from(name);
+    let written = (|| {
+        let mut file = File::create(&partial)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&partial, path)?;
+        if let Some(directory) = path.parent() {
+            File::open(directory)?.sync_all()?;
+        }
+        Ok(())
+    })();
+    written.map_err(|error: std::io::Error| {
+        let _ = fs::remove_file(&partial);
+        SandboxError::file("write", path, &error)
+    })
+}
+
+/// An exclusive lock on a file, given back when dropped, by the system if the process dies.
+struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    fn take(path: &Path) -> Result<Self> {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)
+            .map_err(|error| SandboxError::file("open", path, &error))?;
+        // SAFETY: a system call on an open descriptor.
+        while unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } != 0 {
+            let error = std::io::Error::last_os_error();
+            if error.kind() != std::io::ErrorKind::Interrupted {
+                return Err(SandboxError::file("lock", path, &error));
+            }
+        }
+        Ok(Self { _file: file })
+    }
+}
+
+/// Compiles the guest ahead of time. The compiler does not tell how far it is, so the fraction is an estimate from
+/// the time that passed.
+fn compile(code: &[u8], progress: &mut Progress<'_>) -> Result<Vec<u8>> {
+    /// CPU seconds the compilation takes on an ordinary core.
+    const EXPECTED_CPU_SECONDS: f64 = 90.0;
+    const STAGE: &str = "compiling the interpreter";
+    let engine = engine::new_engine()?;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let expected = EXPECTED_CPU_SECONDS / cores as f64;
+    let started = Instant::now();
+    let finished = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let compilation = scope.spawn(|| {
+            let compiled = engine.precompile_module(code);
+            finished.store(true, Ordering::Release);
+            compiled
+        });
+        while !finished.load(Ordering::Acquire) {
+            let spent = started.elapsed().as_secs_f64() / expected;
+            progress(STAGE, 0.02 + 0.9 * (1.0 - (-1.5 * spent).exp()));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        compilation
+            .join()
+            .map_err(|_| SandboxError::new("the compiler panicked on the guest"))?
+            .map_err(|error| SandboxError::new(format!("the guest does not compile: {error:#}")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str) -> Entry {
+        let directory =
+            std::env::temp_dir().join(format!("torl-cache-{}-{name}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        Entry {
+            path: directory.join("file"),
+        }
+    }
+
+    #[test]
+    fn a_whole_file_gives_its_number_back() {
+        let entry = entry("whole");
+        assert_eq!(entry.verify(), None);
+        entry.write(b"content", 7).unwrap();
+        assert_eq!(entry.verify(), Some(7));
+        entry.write(b"", 8).unwrap();
+        assert_eq!(entry.verify(), Some(8));
+        fs::remove_dir_all(entry.path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn what_nobody_uses_any_more_is_removed_and_the_rest_is_not() {
+        let used = entry("unused");
+        let root = used.path.parent().unwrap();
+        let [old, half] = ["old", "half.partial-1"].map(|name| Entry {
+            path: root.join(name),
+        });
+        for entry in [&used, &old] {
+            entry.write(b"content", 1).unwrap();
+            let check = OpenOptions::new()
+                .append(true)
+                .open(entry.check_path())
+                .unwrap();
+            check.set_modified(SystemTime::now() - 2 * UNUSED).unwrap();
+        }
+        fs::write(&half.path, b"x").unwrap();
+        fs::write(root.join("lock"), b"").unwrap();
+        used.note_use();
+        Cache::new(root).remove_leftovers();
+        assert_eq!((used.verify(), old.verify()), (Some(1), None));
+        let mut left: Vec<_> = fs::read_dir(root)
+            .unwrap()
+            .map(|file| file.unwrap().file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["file", "file.check", "lock"]);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn every_single_change_of_file_or_check_is_noticed() {
+        let entry = entry("changed");
+        entry.write(b"content", 7).unwrap();
+        for path in [entry.path.clone(), entry.check_path()] {
+            let whole = fs::read(&path).unwrap();
+            for index in 0..whole.len() {
+                let mut changed = whole.clone();
+                changed[index] ^= 1;
+                fs::write(&path, &changed).unwrap();
+                assert_ne!(entry.verify(), Some(7), "{} {index}", path.display());
+                fs::write(&path, &whole[..index]).unwrap();
+                assert_ne!(entry.verify(), Some(7), "{} {index}", path.display());
+            }
+            fs::write(&path, &whole).unwrap();
+            assert_eq!(entry.verify(), Some(7));
+        }
+        fs::remove_dir_all(entry.path.parent().unwrap()).unwrap();
+    }
+}

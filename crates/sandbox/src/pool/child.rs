@@ -1,0 +1,265 @@
+//! A worker process as its parent sees it.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::error::{Result, SandboxError};
+use crate::guest::{Cache, Prepared, Progress};
+use crate::run::runner::{Reuse, Reusing};
+use crate::worker::confine::Confinement;
+use crate::worker::protocol::{Order, Reply, take_frame, write_frame};
+
+/// How long a worker may take to load the guest on a machine that is very busy.
+const START_DEADLINE: Duration = Duration::from_secs(60);
+
+/// A worker process and the socket to it. Dropping it kills and reaps the process.
+pub struct Child {
+    process: std::process::Child,
+    stream: UnixStream,
+    /// What was received of a frame that is not complete.
+    received: Vec<u8>,
+    /// It has given its last reply.
+    ended: bool,
+}
+
+/// What came of waiting for a reply.
+pub enum Received {
+    Reply(Reply),
+    /// The deadline passed first. The worker must be replaced: its reply may still come.
+    TimedOut,
+    /// The process ended, or what it sent makes no sense.
+    Gone,
+}
+
+impl Child {
+    /// Starts a worker with `command`. It is killed when the *thread* that called this ends.
+    pub fn spawn(command: &[OsString]) -> Result<Self> {
+        let (program, arguments) = command.split_first().ok_or_else(|| {
+            SandboxError::new("the command that starts a sandbox worker is empty")
+        })?;
+        let cannot = |error: io::Error| {
+            SandboxError::new(format!(
+                "cannot start a sandbox worker with {}: {error}",
+                program.display()
+            ))
+        };
+        let (stream, theirs) = UnixStream::pair().map_err(cannot)?;
+        let process = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            // The terminal's Ctrl-C is for the parent, which ends its workers itself.
+            .process_group(0)
+            .spawn()
+            .map_err(cannot)?;
+        Ok(Self {
+            process,
+            stream,
+            received: Vec::new(),
+            ended: false,
+        })
+    }
+
+    /// Starts a worker that has the guest loaded; says how its runs get fresh state, and which walls are around it.
+    pub fn serving(
+        command: &[OsString],
+        prepared: &Prepared,
+        reuse: Reuse,
+    ) -> Result<(Self, Reusing, Confinement)> {
+        let mut child = Self::spawn(command)?;
+        let deadline = Instant::now() + START_DEADLINE;
+        let prepared = prepared.clone();
+        child.send(&Order::Serve { prepared, reuse }.encode(), deadline);
+        match child.receive(Some(deadline)) {
+            Received::Reply(Reply::Ready(reusing, walls)) => Ok((child, reusing, walls)),
+            Received::Reply(Reply::Failed(message)) => Err(SandboxError::new(message)),
+            Received::Reply(_) => Err(SandboxError::new("a sandbox worker spoke out of turn")),
+            Received::TimedOut => Err(SandboxError::new(format!(
+                "a sandbox worker was not ready after {} s",
+                START_DEADLINE.as_secs()
+            ))),
+            Received::Gone => Err(child.obituary("while it started")),
+        }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Whether an idle worker still holds its end of the socket. Does not reap a process that ended: its number stays
+    /// taken, so that nobody signals a stranger.
+    pub fn alive(&self) -> bool {
+        !self.ended && self.poll(libc::POLLIN, Some(Duration::ZERO)) == Ok(false)
+    }
+
+    /// Whether there is something to receive within `patience`: an answer, or that the worker is gone.
+    pub fn answers_within(&self, patience: Duration) -> bool {
+        self.poll(libc::POLLIN, Some(patience)) == Ok(true)
+    }
+
+    /// Waits until the socket is ready for `events` or closed; `false` when the time is over before.
+    fn poll(&self, events: i16, time: Option<Duration>) -> std::result::Result<bool, ()> {
+        let mut entry = libc::pollfd {
+            fd: self.stream.as_raw_fd(),
+            events,
+            revents: 0,
+        };
+        let time = time.map(|time| libc::timespec {
+            tv_sec: time.as_secs() as libc::time_t,
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: one valid entry, and a time that outlives the call.
+        match unsafe { libc::ppoll(&raw mut entry, 1, pointer, std::ptr::null()) } {
+            0 => Ok(false),
+            1 => Ok(true),
+            // A signal, whose handler has run: for the caller it is as if nothing had happened yet.
+            _ => Err(()),
+        }
+    }
+
+    /// Sends an encoded order. A worker that cannot take it is found out by the `receive` that follows.
+    pub fn send(&mut self, order: &[u8], deadline: Instant) {
+        let mut frame = Vec::with_capacity(4 + order.len());
+        if write_frame(&mut frame, order).is_err() {
+            return;
+        }
+        let mut rest = &frame[..];
+        while !rest.is_empty() {
+            // SAFETY: the pointer and the length are those of `rest`.
+            let sent = unsafe {
+                libc::send(
+                    self.stream.as_raw_fd(),
+                    rest.as_ptr().cast(),
+                    rest.len(),
+                    libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+                )
+            };
+            if sent >= 0 {
+                rest = &rest[sent as usize..];
+            } else if io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
+                || !self.wait(libc::POLLOUT, Some(deadline))
+            {
+                return;
+            }
+        }
+    }
+
+    pub fn receive(&mut self, deadline: Option<Instant>) -> Received {
+        loop {
+            match take_frame(&mut self.received) {
+                Ok(Some(body)) => {
+                    let Ok(reply) = Reply::decode(&body) else {
+                        return Received::Gone;
+                    };
+                    self.ended = matches!(reply, Reply::Last(_));
+                    return Received::Reply(reply);
+                }
+                Ok(None) => {}
+                Err(_) => return Received::Gone,
+            }
+            if !self.wait(libc::POLLIN, deadline) {
+                return Received::TimedOut;
+            }
+            match read_some(&self.stream, &mut self.received) {
+                Ok(0) => return Received::Gone,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Received::Gone,
+            }
+        }
+    }
+
+    /// Waits until the socket is ready for `events` or closed; `false` when the deadline passes first.
+    fn wait(&self, events: i16, deadline: Option<Instant>) -> bool {
+        loop {
+            let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match self.poll(events, time) {
+                Ok(ready) => return ready,
+                Err(()) => continue,
+            }
+        }
+    }
+
+    fn obituary(&mut self, when: &str) -> SandboxError {
+        let _ = self.process.kill();
+        let how = self
+            .process
+            .wait()
+            .map_or_else(|error| error.to_string(), |status| status.to_string());
+        SandboxError::new(format!("a sandbox worker ended {when} ({how})"))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Killing one that has ended is no error; what cannot be reaped is the system's to clean up.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Appends what the socket holds ready.
+fn read_some(mut stream: &UnixStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    const PIECE: usize = 64 << 10;
+    let start = buffer.len();
+    buffer.resize(start + PIECE, 0);
+    let count = stream.read(&mut buffer[start..]);
+    buffer.truncate(start + *count.as_ref().unwrap_or(&0));
+    count
+}
+
+/// The prepared guest of `cache`, built by a child process from the files in `artifacts` if it is not there yet.
+///
+/// `progress` is told the name of a stage and the fraction done, and gives the preparation up by returning `false`; it is
+/// not called when nothing is to do.
+///
+/// # Errors
+/// When the guest is missing or is not the one torl was made for, or the cache cannot be written.
+pub fn prepare(
+    command: &[OsString],
+    artifacts: &Path,
+    cache: &Path,
+    progress: &mut Progress<'_>,
+) -> Result<Prepared> {
+    if let Some(prepared) = Cache::new(cache).open() {
+        return Ok(prepared);
+    }
+    let mut child = Child::spawn(command)?;
+    let order = Order::Prepare {
+        artifacts: artifacts.to_path_buf(),
+        cache: cache.to_path_buf(),
+    };
+    child.send(&order.encode(), Instant::now() + START_DEADLINE);
+    loop {
+        match child.receive(None) {
+            Received::Reply(Reply::Progress { stage, fraction }) => {
+                if !progress(&stage, fraction) {
+                    return Err(SandboxError::new(
+                        "the preparation of the guest was given up",
+                    ));
+                }
+            }
+            Received::Reply(Reply::Prepared) => break,
+            Received::Reply(Reply::Failed(message)) => return Err(SandboxError::new(message)),
+            Received::Reply(Reply::Done(_) | Reply::Last(_) | Reply::Ready(..)) => {
+                return Err(SandboxError::new("a sandbox worker spoke out of turn"));
+            }
+            Received::TimedOut | Received::Gone => {
+                return Err(child.obituary("while it prepared the guest"));
+            }
+        }
+    }
+    Cache::new(cache).open().ok_or_else(|| {
+        SandboxError::new(format!(
+            "the guest in {} was damaged right after it was prepared",
+            cache.display()
+        ))
+    })
+}

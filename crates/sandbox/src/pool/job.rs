@@ -1,0 +1,102 @@
+//! A run that was submitted, and how it is answered: once, whatever happens.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::error::SandboxError;
+use crate::outcome::Outcome;
+use crate::pool::sharing::Key;
+use crate::request::Request;
+
+/// Why a run has no outcome.
+#[derive(Debug, Clone)]
+pub enum RunError {
+    Cancelled,
+    /// The pool was closed before the run was over.
+    Closed,
+    /// The request cannot be run: see [`Request::check`].
+    Refused(String),
+    Host(SandboxError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cancelled => formatter.write_str("the run was cancelled"),
+            Self::Closed => formatter.write_str("the sandbox pool is closed"),
+            Self::Refused(reason) => formatter.write_str(reason),
+            Self::Host(error) => error.fmt(formatter),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+pub type RunResult = std::result::Result<Outcome, RunError>;
+pub type Callback = Box<dyn FnOnce(RunResult) + Send>;
+
+/// A run that was submitted.
+pub struct Job {
+    pub request: Request,
+    pub submitted: Instant,
+    /// Under which others may wait for this run's outcome; `None` if it is for itself alone.
+    pub key: Option<Key>,
+    state: Mutex<JobState>,
+}
+
+struct JobState {
+    /// Taken by whoever delivers the result: exactly once.
+    callback: Option<Callback>,
+    /// The process that runs the job, while it does.
+    process: Option<libc::pid_t>,
+}
+
+impl Job {
+    pub fn new(request: Request, key: Option<Key>, callback: Callback) -> Self {
+        Self {
+            request,
+            submitted: Instant::now(),
+            key,
+            state: Mutex::new(JobState {
+                callback: Some(callback),
+                process: None,
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JobState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Delivers the result, if nobody did before; kills the process that still works on it.
+    pub fn finish(&self, result: RunResult) -> bool {
+        let mut state = self.lock();
+        let Some(callback) = state.callback.take() else {
+            return false;
+        };
+        if let Some(process) = state.process.take() {
+            kill(process);
+        }
+        drop(state);
+        callback(result);
+        true
+    }
+
+    /// Notes the process that runs the job; `false` when nobody waits for it any more.
+    pub fn assign(&self, process: Option<u32>) -> bool {
+        let mut state = self.lock();
+        state.process = process.map(|process| process as libc::pid_t);
+        state.callback.is_some()
+    }
+
+    /// Whether somebody waits for it.
+    pub fn is_wanted(&self) -> bool {
+        self.lock().callback.is_some()
+    }
+}
+
+pub fn kill(process: libc::pid_t) {
+    // SAFETY: the callers hold the lock under which a process is forgotten before it is reaped.
+    unsafe { libc::kill(process, libc::SIGKILL) };
+}

@@ -1,0 +1,271 @@
+//! A pool of workers as its owner sees it: runs go in, outcomes come out. What happens between is in `slots.rs`.
+
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::error::{Result, SandboxError};
+use crate::guest::Prepared;
+use crate::outcome::Outcome;
+use crate::pool::job::{Callback, kill};
+use crate::pool::sharing::Admission;
+use crate::pool::slots::{Shared, Task, lock, wait};
+use crate::request::Request;
+use crate::run::runner::{Reuse, Reusing};
+use crate::worker::confine::Confinement;
+
+pub use self::child::prepare;
+pub use self::job::{Job, RunError, RunResult};
+pub use self::statistics::{Latency, Statistics};
+
+mod child;
+mod job;
+mod sharing;
+mod slots;
+mod statistics;
+
+/// How often a caller that waits for long looks whether it is to give up.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// How a pool works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Worker processes, at least one.
+    pub workers: usize,
+    pub reuse: Reuse,
+    /// Bytes of outcomes that are remembered for equal requests; 0: every run is executed.
+    pub shared_bytes: usize,
+}
+
+/// Worker processes that run untrusted code.
+pub struct Pool {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// A fork of the process has neither the threads nor the right to kill the workers.
+    owner: u32,
+}
+
+impl Pool {
+    /// Starts worker processes with `command`, which must end up in [`crate::worker::main`], and waits for them.
+    ///
+    /// # Errors
+    /// When a worker cannot be started or cannot run the guest.
+    pub fn new(command: Vec<OsString>, prepared: Prepared, settings: Settings) -> Result<Self> {
+        let shared = Arc::new(Shared::new(command, prepared, settings));
+        let pool = Self {
+            shared: Arc::clone(&shared),
+            threads: Mutex::default(),
+            owner: std::process::id(),
+        };
+        for slot in 0..shared.slots.len() {
+            let shared = Arc::clone(&shared);
+            let thread = std::thread::Builder::new()
+                .name(format!("torl-pool-{slot}"))
+                .spawn(move || shared.serve(slot))
+                .map_err(|error| {
+                    SandboxError::new(format!("cannot start a thread of the pool: {error}"))
+                })?;
+            lock(&pool.threads).push(thread);
+        }
+        let mut state = shared.lock();
+        while state.starting > 0 && state.broken.is_none() {
+            state = wait(&shared.started, state);
+        }
+        let broken = state.broken.clone();
+        drop(state);
+        broken.map_or(Ok(pool), Err)
+    }
+
+    /// Puts a run at the end of the queue. `callback` is called once: on a thread of the pool, or right here when the
+    /// outcome is known, the request is refused, or the pool is closed or broken.
+    pub fn submit(
+        &self,
+        request: Request,
+        callback: impl FnOnce(RunResult) + Send + 'static,
+    ) -> Arc<Job> {
+        let (job, admitted) = self.admit(request, Box::new(callback));
+        if let Some(job) = admitted {
+            self.shared
+                .dispatch(&mut self.shared.lock(), Task::new(job));
+        }
+        job
+    }
+
+    /// Runs `request` and waits. `interrupted` is asked now and then whether to give up, in which case the run is
+    /// cancelled.
+    pub fn run(&self, request: Request, mut interrupted: impl FnMut() -> bool) -> RunResult {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        // A receiver that is gone was interrupted.
+        let deliver = move |result| drop(sender.send(result));
+        let (job, admitted) = self.admit(request, Box::new(deliver));
+        if let Some(job) = admitted {
+            self.shared.run_here(job);
+        }
+        loop {
+            match receiver.recv_timeout(GLANCE) {
+                Ok(result) => return result,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    if interrupted() {
+                        self.cancel(&job);
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(RunError::Closed),
+            }
+        }
+    }
+
+    /// Runs all of `requests` and waits; the outcomes are in their order.
+    ///
+    /// # Errors
+    /// The first run that has no outcome; the others are cancelled.
+    pub fn run_batch(
+        &self,
+        requests: Vec<Request>,
+        mut interrupted: impl FnMut() -> bool,
+    ) -> std::result::Result<Vec<Outcome>, RunError> {
+        let (sender, receiver) = mpsc::channel();
+        let mut outcomes: Vec<Option<Outcome>> = requests.iter().map(|_| None).collect();
+        let jobs: Vec<_> = requests
+            .into_iter()
+            .enumerate()
+            .map(|(index, request)| {
+                let sender = sender.clone();
+                self.submit(request, move |result| drop(sender.send((index, result))))
+            })
+            .collect();
+        let cancel_all = || {
+            for job in &jobs {
+                self.cancel(job);
+            }
+        };
+        let mut missing = jobs.len();
+        while missing > 0 {
+            match receiver.recv_timeout(GLANCE) {
+                Ok((index, Ok(outcome))) => {
+                    outcomes[index] = Some(outcome);
+                    missing -= 1;
+                }
+                Ok((_, Err(error))) => {
+                    cancel_all();
+                    return Err(error);
+                }
+                Err(_) if interrupted() => {
+                    cancel_all();
+                    return Err(RunError::Cancelled);
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    /// The job of a request, a second time if it is to be executed: else it was refused, or waits for another, or is
+    /// answered already.
+    fn admit(&self, request: Request, callback: Callback) -> (Arc<Job>, Option<Arc<Job>>) {
+        // Before any lock is taken, which nobody may be left to give back.
+        if std::process::id() != self.owner {
+            let job = Arc::new(Job::new(request, None, callback));
+            let reason = "this process was forked from the one that owns the sandbox pool; make a pool of its own";
+            job.finish(Err(RunError::Host(SandboxError::new(reason))));
+            return (job, None);
+        }
+        if let Err(reason) = request.check() {
+            let job = Arc::new(Job::new(request, None, callback));
+            job.finish(Err(RunError::Refused(reason)));
+            return (job, None);
+        }
+        let key = self.shared.sharing_key(&request);
+        let job = Arc::new(Job::new(request, key, callback));
+        let mut state = self.shared.lock();
+        if let Some(error) = state.refusal() {
+            drop(state);
+            job.finish(Err(error));
+            return (job, None);
+        }
+        match state.sharing.admit(Arc::clone(&job)) {
+            Admission::Execute(admitted) => (job, Some(admitted)),
+            Admission::Joined => (job, None),
+            Admission::Known(known, outcome) => {
+                state.statistics.shared += 1;
+                state.statistics.latency.record(known.submitted.elapsed());
+                drop(state);
+                known.finish(Ok(*outcome));
+                (job, None)
+            }
+        }
+    }
+
+    /// Takes a run back: out of the queue, or by killing its worker. `false` when it was over already.
+    pub fn cancel(&self, job: &Arc<Job>) -> bool {
+        let mut state = self.shared.lock();
+        let before = state.queue.len();
+        state.queue.retain(|queued| !Arc::ptr_eq(queued, job));
+        if state.queue.len() < before {
+            self.shared.take_over(&mut state, job);
+        }
+        drop(state);
+        let cancelled = job.finish(Err(RunError::Cancelled));
+        self.shared.lock().statistics.cancelled += u64::from(cancelled);
+        cancelled
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        let state = self.shared.lock();
+        Statistics {
+            queued: state.queue.len() as u64,
+            ..state.statistics.clone()
+        }
+    }
+
+    /// Whether workers keep a guest from run to run, or why they do not.
+    pub fn reusing(&self) -> Reusing {
+        self.shared.lock().reusing.clone()
+    }
+
+    /// The walls around each worker process.
+    pub fn confinement(&self) -> Confinement {
+        self.shared.lock().walls.clone()
+    }
+
+    /// The process ids of the workers that are alive now.
+    pub fn processes(&self) -> Vec<u32> {
+        self.shared
+            .lock()
+            .processes
+            .iter()
+            .copied()
+            .flatten()
+            .collect()
+    }
+
+    /// Ends the pool: queued and running runs end in [`RunError::Closed`], and the workers are killed and reaped.
+    pub fn close(&self) {
+        if std::process::id() != self.owner {
+            return;
+        }
+        let mut state = self.shared.lock();
+        state.closed = true;
+        let waiting = state.drain();
+        for process in state.processes.iter().flatten() {
+            kill(*process as libc::pid_t);
+        }
+        drop(state);
+        self.shared.call_all();
+        for job in waiting {
+            job.finish(Err(RunError::Closed));
+        }
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            // A callback may close the pool from the pool's own thread.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,44 @@
+//! The compiler's settings, and how much stack what it compiles may use.
+
+use wasmtime::{Collector, Config, Engine, OptLevel};
+
+use crate::error::{Result, SandboxError};
+use crate::run::watchdog::MEMORY_RESERVATION;
+
+/// Native stack a guest may use. The interpreter's own guard against recursion counts its stack in linear memory and
+/// must strike first: some of its functions use thirty times as much here as there.
+const GUEST_STACK: usize = 128 << 20;
+/// Stack of the thread that runs the guest. Only what is used takes memory.
+pub const RUNNER_STACK: usize = GUEST_STACK + (8 << 20);
+
+/// An engine that does not do its part.
+pub fn broken(action: &str, error: impl std::fmt::Display) -> SandboxError {
+    SandboxError::new(format!("the sandbox's engine cannot {action}: {error}"))
+}
+
+/// Names the settings below. Change it with them: it is part of the cache's key.
+pub const SETTINGS: &str = "1";
+
+fn config() -> Config {
+    let mut config = Config::new();
+    config
+        .cranelift_opt_level(OptLevel::Speed)
+        .wasm_exceptions(true)
+        .wasm_tail_call(true)
+        .wasm_memory64(false)
+        .wasm_multi_memory(false)
+        .relaxed_simd_deterministic(true)
+        .collector(Collector::DeferredReferenceCounting)
+        .max_wasm_stack(GUEST_STACK)
+        // Unused, but the engine refuses a guest stack that is larger.
+        .async_stack_size(GUEST_STACK + (4 << 20))
+        .memory_reservation(MEMORY_RESERVATION as u64)
+        .memory_may_move(false)
+        .generate_address_map(false)
+        .native_unwind_info(false);
+    config
+}
+
+pub fn new_engine() -> Result<Engine> {
+    Engine::new(&config()).map_err(|error| broken("start", error))
+}

@@ -1,0 +1,394 @@
+//! What the host keeps for a run, and how a call reaches the guest's memory. With `calls` beside it this is the whole
+//! surface between untrusted code and the host.
+//!
+//! There is a virtual clock, a seeded random stream, standard input with the text of the request, standard output and
+//! error that are kept up to a limit, a file system in memory, and nothing else: every other call of WASI answers
+//! `ENOSYS`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use wasmtime::{Caller, Memory, ResourceLimiter};
+
+use crate::error::{Result as HostResult, SandboxError};
+use crate::guest::driver;
+use crate::request::Request;
+use crate::run::errno::{self, Checked};
+use crate::run::files::{Archive, FileSystem, Target, Tree};
+use crate::run::watchdog::Gate;
+use crate::wire::{Reader, Writer};
+
+/// Files the driver uses besides the standard three: the run's code to read, its report to write.
+pub const CODE_DESCRIPTOR: i32 = 1000;
+pub const REPORT_DESCRIPTOR: i32 = 1001;
+/// A report is cut here; the driver never writes that much, but the guest could.
+const REPORT_LIMIT: usize = 4 << 20;
+
+/// The virtual clock at the start of every run: 2026-01-01T00:00:00Z.
+pub const CLOCK_START: u64 = 1_767_225_600_000_000_000;
+/// The monotonic clock then. Not zero, so that differences of early readings stay positive.
+pub const MONOTONIC_START: u64 = 1_000_000_000_000;
+/// How far each reading moves the clock, so that code waiting for time to pass comes to its end.
+pub const CLOCK_TICK: u64 = 1_000;
+
+/// Far beyond any date the guest can show, and far from overflow: waiting moves the clock no further.
+pub const LATEST: u64 = 1 << 62;
+
+/// How many bytes a host call moves before it looks whether the run's time is over.
+pub const PIECE: usize = 1 << 20;
+
+/// Why a host call ended the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The run's time was over.
+    Expired,
+    /// The output limit was reached.
+    Output,
+    /// `os._exit(code)` or the like.
+    Exit(i32),
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "the host ended the run: {self:?}")
+    }
+}
+
+impl std::error::Error for Stop {}
+
+/// What a run has written.
+#[derive(Debug, Default)]
+pub struct Output {
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+impl Output {
+    pub fn len(&self) -> usize {
+        self.stdout.len() + self.stderr.len()
+    }
+}
+
+/// All the host keeps for one run, and drops after it.
+pub struct HostState {
+    pub memory: Option<Memory>,
+    /// Shared with the watchdog, which may have to answer for the run.
+    pub output: Arc<Mutex<Output>>,
+    pub report: Vec<u8>,
+    /// Whether the guest asked for more memory than its limit.
+    pub memory_refused: bool,
+    gate: Gate,
+    pub files: FileSystem,
+    /// The files as they were before the run, if the outcome shall hold what changed.
+    files_before: Option<Tree>,
+    stdin: Unread,
+    code: Unread,
+    pub clock: u64,
+    random: u64,
+    memory_limit: usize,
+    output_limit: usize,
+}
+
+/// Bytes to be read once, from the start to the end.
+struct Unread {
+    bytes: Vec<u8>,
+    position: usize,
+}
+
+impl Unread {
+    fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, position: 0 }
+    }
+
+    fn read(&mut self, target: &mut [u8]) -> usize {
+        let rest = &self.bytes[self.position..];
+        let count = rest.len().min(target.len());
+        target[..count].copy_from_slice(&rest[..count]);
+        self.position += count;
+        count
+    }
+}
+
+impl HostState {
+    /// The state before a run.
+    ///
+    /// # Errors
+    /// When the request's files cannot be put in place, which [`Request::check`] finds out.
+    pub fn new(gate: Gate, archive: Archive, request: &Request) -> HostResult<Self> {
+        let limits = &request.limits;
+        let mut files = FileSystem::new(archive, limits.files_bytes, CLOCK_START);
+        put_files(&mut files, request, CLOCK_START)
+            .map_err(|path| SandboxError::new(format!("cannot put the file {path:?} in place")))?;
+        Ok(Self {
+            memory: None,
+            output: Arc::default(),
+            report: Vec::new(),
+            memory_refused: false,
+            gate,
+            files_before: request.return_files.then(|| files.tree().clone()),
+            files,
+            stdin: Unread::new(request.stdin.clone()),
+            code: Unread::new(driver::input(request)),
+            clock: 0,
+            random: request.seed,
+            memory_limit: usize::try_from(limits.memory_bytes).unwrap_or(usize::MAX),
+            output_limit: usize::try_from(limits.output_bytes).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// Every file that the run made or changed, if the outcome shall hold them.
+    pub fn changed_files(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let before = self.files_before.as_ref();
+        before.map_or_else(Vec::new, |before| {
+            self.files.tree().files_changed_since(before)
+        })
+    }
+
+    /// Ends a call that takes long when the run's time is over.
+    pub fn check_time(&self) -> Result<(), Stop> {
+        if self.gate.is_expired() {
+            Err(Stop::Expired)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What a session carries on of this: the clock, the random stream and the files.
+    pub fn save(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.number(self.clock).number(self.random);
+        self.files.encode(&mut writer);
+        writer.0
+    }
+
+    /// Takes what was saved after the last run of a session to the start of this one.
+    pub fn load(&mut self, saved: &[u8], request: &Request) -> HostResult<()> {
+        let read = || {
+            let mut reader = Reader(saved);
+            let (clock, random) = (reader.number()?, reader.number()?);
+            let archive = self.files.archive().clone();
+            let files = FileSystem::decode(&mut reader, archive, request.limits.files_bytes)?;
+            reader.end((clock, random, files))
+        };
+        let damaged = |error: &dyn std::fmt::Display| {
+            SandboxError::new(format!(
+                "the state of a sandbox session is damaged: {error}"
+            ))
+        };
+        let (clock, random, files) = read().map_err(|error| damaged(&error))?;
+        // Readings after the longest wait moved it further; and whoever sent this has run untrusted code.
+        (self.clock, self.random, self.files) = (clock.min(LATEST), random, files);
+        Ok(())
+    }
+
+    /// Puts the files of the request where the session has its own.
+    ///
+    /// # Errors
+    /// The path of the first that cannot be.
+    pub fn put_files(&mut self, request: &Request) -> Result<(), String> {
+        put_files(&mut self.files, request, CLOCK_START + self.clock)?;
+        self.files_before = request.return_files.then(|| self.files.tree().clone());
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub fn expire(&self) {
+        self.gate.expire();
+    }
+
+    /// The time of a change to the file system. No two are at the same time.
+    pub fn next_time(&mut self) -> u64 {
+        self.clock += CLOCK_TICK;
+        CLOCK_START + self.clock
+    }
+
+    pub fn read_clock(&mut self, clock: i32) -> Option<u64> {
+        self.clock += CLOCK_TICK;
+        match clock {
+            0 => Some(CLOCK_START + self.clock),
+            1 => Some(MONOTONIC_START + self.clock),
+            2 | 3 => Some(self.clock),
+            _ => None,
+        }
+    }
+
+    /// The next eight bytes of the run's random stream (SplitMix64; Steele, Lea and Flood 2014).
+    pub fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Whether a descriptor can be written to, at a position of the call's own if `positioned`.
+    pub fn check_writable(&self, descriptor: i32, positioned: bool) -> Checked<()> {
+        match descriptor {
+            REPORT_DESCRIPTOR => Ok(()),
+            _ => self.files.check_writable(descriptor, positioned),
+        }
+    }
+
+    pub fn check_readable(&self, descriptor: i32, positioned: bool) -> Checked<()> {
+        match descriptor {
+            CODE_DESCRIPTOR => Ok(()),
+            _ => self.files.check_readable(descriptor, positioned),
+        }
+    }
+
+    /// What was written so far.
+    pub fn output(&self) -> MutexGuard<'_, Output> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes as many of `bytes` as there is room for.
+    pub fn write(
+        &mut self,
+        descriptor: i32,
+        position: Option<u64>,
+        bytes: &[u8],
+    ) -> Result<Checked<usize>, Stop> {
+        if descriptor == REPORT_DESCRIPTOR {
+            let room = REPORT_LIMIT - self.report.len();
+            self.report
+                .extend_from_slice(&bytes[..bytes.len().min(room)]);
+            return Ok(Ok(bytes.len()));
+        }
+        let target = match self.files.target(descriptor) {
+            Ok(Target::Node(_)) => {
+                let now = self.next_time();
+                return Ok(self.files.write(descriptor, position, bytes, now));
+            }
+            Ok(target) => target,
+            Err(code) => return Ok(Err(code)),
+        };
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = self.output_limit - output.len();
+        let sink = match target {
+            Target::Stdout => &mut output.stdout,
+            Target::Stderr => &mut output.stderr,
+            _ => return Ok(Err(errno::BADF)),
+        };
+        sink.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if bytes.len() > room {
+            return Err(Stop::Output);
+        }
+        Ok(Ok(bytes.len()))
+    }
+
+    /// Reads into `target`; fewer bytes than it holds at the end, where nothing is left.
+    pub fn read(
+        &mut self,
+        descriptor: i32,
+        position: Option<u64>,
+        target: &mut [u8],
+    ) -> Checked<usize> {
+        if descriptor == CODE_DESCRIPTOR {
+            return Ok(self.code.read(target));
+        }
+        match self.files.target(descriptor)? {
+            Target::Stdin => Ok(self.stdin.read(target)),
+            _ => self.files.read(descriptor, position, target),
+        }
+    }
+}
+
+/// The error is the path of the file that cannot be put where it shall be.
+fn put_files(files: &mut FileSystem, request: &Request, now: u64) -> Result<(), String> {
+    for (path, bytes) in &request.files {
+        files.put(path, bytes, now).map_err(|_| path.clone())?;
+    }
+    Ok(())
+}
+
+impl ResourceLimiter for HostState {
+    fn memory_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let allowed = desired <= self.memory_limit;
+        self.memory_refused |= !allowed;
+        if allowed {
+            self.gate.note_memory(desired as u64);
+        }
+        Ok(allowed)
+    }
+
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        _desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(true)
+    }
+}
+
+/// The guest's memory during a host call. Every access is checked; a wild pointer is the guest's `EFAULT`.
+pub struct GuestMemory<'a>(pub &'a mut [u8]);
+
+impl GuestMemory<'_> {
+    pub fn slice(&self, address: i32, length: usize) -> Checked<&[u8]> {
+        let start = address as u32 as usize;
+        self.0.get(start..start + length).ok_or(errno::FAULT)
+    }
+
+    pub fn slice_mut(&mut self, address: i32, length: usize) -> Checked<&mut [u8]> {
+        let start = address as u32 as usize;
+        self.0.get_mut(start..start + length).ok_or(errno::FAULT)
+    }
+
+    pub fn write(&mut self, address: i32, bytes: &[u8]) -> Checked<()> {
+        self.slice_mut(address, bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    pub fn read_u32(&self, address: i32) -> Checked<u32> {
+        let bytes = self.slice(address, 4)?;
+        Ok(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+    }
+
+    pub fn read_u64(&self, address: i32) -> Checked<u64> {
+        let bytes = self.slice(address, 8)?;
+        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    }
+
+    /// The `index`th buffer of a scatter/gather list: its address and length.
+    pub fn vector(&self, list: i32, index: i32) -> Checked<(i32, usize)> {
+        let entry = list.wrapping_add(index.wrapping_mul(8));
+        let address = self.read_u32(entry)?;
+        let length = self.read_u32(entry.wrapping_add(4))?;
+        Ok((address as i32, length as usize))
+    }
+}
+
+/// Runs the body of a host call between the watchdog's gates, with the guest's memory and the host's state apart.
+pub fn host_call(
+    caller: &mut Caller<'_, HostState>,
+    body: impl FnOnce(&mut GuestMemory<'_>, &mut HostState) -> Result<Checked<()>, Stop>,
+) -> wasmtime::Result<i32> {
+    let gate = caller.data().gate.clone();
+    if !gate.enter() {
+        return Err(Stop::Expired.into());
+    }
+    let memory = caller
+        .data()
+        .memory
+        .expect("the memory is set before the first call");
+    let (bytes, state) = memory.data_and_store_mut(caller);
+    let answer = body(&mut GuestMemory(bytes), state);
+    if !gate.leave() {
+        return Err(Stop::Expired.into());
+    }
+    match answer? {
+        Ok(()) => Ok(errno::SUCCESS),
+        Err(code) => Ok(code),
+    }
+}
+
+/// The state of a run that nothing limits in time, over a small archive.
+#[cfg(test)]
+pub fn state_for_tests(request: &Request) -> HostState {
+    HostState::new(Gate::default(), Archive::for_tests(), request).unwrap()
+}

@@ -1,0 +1,161 @@
+//! One instance of the guest, whose memory is a private copy-on-write mapping of the image.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use wasmtime::{Engine, Instance, InstancePre, Memory, Store, TypedFunc};
+
+use crate::error::{Result, SandboxError};
+use crate::guest::module::STACK_POINTER_EXPORT;
+use crate::run::engine::broken;
+use crate::run::host::HostState;
+use crate::run::reset::Image;
+
+const WASM_PAGE: u64 = 64 << 10;
+
+/// What a memory image holds beside the bytes themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageLayout {
+    /// A multiple of the WebAssembly page.
+    pub bytes: u64,
+    pub stack_pointer: u32,
+}
+
+/// The memory image every guest starts from.
+pub struct LoadedImage {
+    file: File,
+    pub layout: ImageLayout,
+    /// For comparison.
+    pub image: Image,
+}
+
+impl LoadedImage {
+    pub fn open(path: &Path, layout: ImageLayout) -> Result<Self> {
+        let file = File::open(path).map_err(|error| SandboxError::file("open", path, &error))?;
+        let image = Image::map(&file, layout.bytes as usize)?;
+        Ok(Self {
+            file,
+            layout,
+            image,
+        })
+    }
+}
+
+/// An instance and the store it lives in.
+pub struct Guest {
+    pub store: Store<HostState>,
+    pub memory: Memory,
+    instance: Instance,
+    allocate: TypedFunc<i32, i32>,
+    turn: TypedFunc<(i32, i32), i32>,
+}
+
+impl Guest {
+    /// A new instance of `module`. Its memory is the image; without one it is as the module declares it.
+    pub fn new(
+        engine: &Engine,
+        module: &InstancePre<HostState>,
+        image: Option<&LoadedImage>,
+        state: HostState,
+    ) -> Result<Self> {
+        let mut store = Store::new(engine, state);
+        let instance = module
+            .instantiate(&mut store)
+            .map_err(|error| broken("make an instance", error))?;
+        let memory = instance
+            .get_memory(&mut store, "memory")
+            .ok_or_else(|| broken("use the guest", "it exports no memory"))?;
+        let unusable = |error| broken("use the guest", error);
+        let allocate = instance
+            .get_typed_func(&mut store, "host_alloc")
+            .map_err(unusable)?;
+        let turn = instance
+            .get_typed_func(&mut store, "turn")
+            .map_err(unusable)?;
+        let mut guest = Self {
+            store,
+            memory,
+            instance,
+            allocate,
+            turn,
+        };
+        if let Some(LoadedImage { file, layout, .. }) = image {
+            guest.grow_to(layout.bytes)?;
+            map_image(memory.data_ptr(&guest.store), file, layout.bytes)?;
+        }
+        guest.store.data_mut().memory = Some(memory);
+        // Only now: the image itself may be larger than the limit of the run, which then may not grow at all.
+        guest.store.limiter(|state| state);
+        Ok(guest)
+    }
+
+    /// Grows the memory to `bytes`, if it is smaller.
+    pub fn grow_to(&mut self, bytes: u64) -> Result<()> {
+        let missing = bytes.saturating_sub(self.memory.data_size(&self.store) as u64);
+        self.memory
+            .grow(&mut self.store, missing / WASM_PAGE)
+            .map(drop)
+            .map_err(|error| broken("grow the guest's memory", error))
+    }
+
+    /// Writes all of the memory, which is grown to its size.
+    pub fn fill(&mut self, memory: &[u8]) -> Result<()> {
+        self.grow_to(memory.len() as u64)?;
+        self.memory
+            .write(&mut self.store, 0, memory)
+            .map_err(|error| broken("fill the guest's memory", error))
+    }
+
+    /// Writes source text into the guest; the result runs it.
+    #[allow(clippy::type_complexity)]
+    pub fn prepare(
+        &mut self,
+        source: &str,
+    ) -> Result<impl FnOnce(&mut Store<HostState>) -> wasmtime::Result<i32> + use<>> {
+        let length = i32::try_from(source.len())
+            .map_err(|_| broken("call the guest", "the source is too long"))?;
+        let address = self
+            .allocate
+            .call(&mut self.store, length)
+            .map_err(|error| broken("call the guest", error))?;
+        self.memory
+            .write(&mut self.store, address as u32 as usize, source.as_bytes())
+            .map_err(|error| broken("write to the guest", error))?;
+        let turn = self.turn.clone();
+        Ok(move |store: &mut Store<HostState>| turn.call(store, (address, length)))
+    }
+
+    /// The stack pointer, which between calls is where it was at the start.
+    pub fn stack_pointer(&mut self) -> Result<u32> {
+        self.instance
+            .get_global(&mut self.store, STACK_POINTER_EXPORT)
+            .and_then(|global| global.get(&mut self.store).i32())
+            .map(|value| value as u32)
+            .ok_or_else(|| broken("use the guest", "it exports no stack pointer"))
+    }
+}
+
+/// Maps the image over the start of the guest's memory, copy-on-write.
+fn map_image(base: *mut u8, file: &File, bytes: u64) -> Result<()> {
+    // SAFETY: `base` starts the memory of a guest that is not running, which has at least `bytes` bytes; the new
+    // private mapping takes the place of its pages and is unmapped with the rest of the memory's reservation.
+    let address = unsafe {
+        libc::mmap(
+            base.cast(),
+            bytes as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if address == base.cast() {
+        Ok(())
+    } else {
+        Err(broken(
+            "map the memory image",
+            std::io::Error::last_os_error(),
+        ))
+    }
+}

@@ -1,0 +1,330 @@
+//! One run: a guest that is new or was put back to the image, from the request to the outcome.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wasmtime::{Engine, InstancePre, Linker, Module};
+
+use crate::error::Result;
+use crate::guest::driver;
+use crate::outcome::{Exception, Outcome, Status};
+use crate::request::Request;
+use crate::run::calls;
+use crate::run::engine::{broken, new_engine};
+use crate::run::files::Archive;
+use crate::run::host::{HostState, Stop};
+use crate::run::instance::{Guest, ImageLayout, LoadedImage};
+use crate::run::reset::{Tracked, Tracker};
+use crate::run::session::SessionState;
+use crate::run::watchdog::{Watchdog, thread_cpu_time};
+
+/// Runs code on the thread that made it.
+pub struct Runner {
+    engine: Engine,
+    instance: InstancePre<HostState>,
+    image: Option<LoadedImage>,
+    archive: Archive,
+    watchdog: Watchdog,
+    kept: Option<Kept>,
+}
+
+/// Whether a guest is kept and put back to the image after each run, where the system allows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reuse {
+    pub enabled: bool,
+    /// After so many runs the whole memory is compared with the image, as a check of the check (0: never).
+    pub verify_every: u64,
+}
+
+impl Default for Reuse {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            verify_every: 20_000,
+        }
+    }
+}
+
+/// Whether a guest is kept, or why not: every run has a new one then.
+pub type Reusing = std::result::Result<(), String>;
+
+/// The guest that is kept from one run to the next.
+struct Kept {
+    tracker: Tracker,
+    guest: Option<(Guest, Tracked)>,
+    /// Whether the guest has run since it was last equal to the image.
+    used: bool,
+    verification: Verification,
+}
+
+/// Compares the whole memory with the image after every so many runs.
+struct Verification {
+    /// 0: never.
+    every: u64,
+    runs: u64,
+}
+
+impl Runner {
+    /// A runner of the compiled guest at `module`. Without an image the guest starts as published, without its data.
+    pub fn new(module: &Path, image: Option<(&Path, ImageLayout)>, archive: &Path) -> Result<Self> {
+        // First of all: it installs the handler that wasmtime's own passes faults on to.
+        let watchdog = Watchdog::start()?;
+        let engine = new_engine()?;
+        // SAFETY: the file is what this very engine configuration serialised; the cache has verified it.
+        let compiled = unsafe { Module::deserialize_file(&engine, module) }
+            .map_err(|error| broken(&format!("load {}", module.display()), error))?;
+        let mut linker = Linker::new(&engine);
+        calls::link(&mut linker, &compiled).map_err(|error| broken("link the guest", error))?;
+        let instance = linker
+            .instantiate_pre(&compiled)
+            .map_err(|error| broken("link the guest", error))?;
+        let image = image
+            .map(|(path, layout)| LoadedImage::open(path, layout))
+            .transpose()?;
+        Ok(Self {
+            engine,
+            instance,
+            image,
+            archive: Archive::open(archive)?,
+            watchdog,
+            kept: None,
+        })
+    }
+
+    /// What is told of a run that cannot be ended from outside, right before this process ends.
+    pub fn set_last_resort(&mut self, report: impl Fn(Outcome) + Send + 'static) {
+        self.watchdog.set_last_resort(report);
+    }
+
+    /// From now on keeps a guest from run to run and puts its memory back to the image, if the system allows it.
+    pub fn keep_guest(&mut self, verify_every: u64) -> Reusing {
+        let tracker = Tracker::open().map_err(|error| error.to_string())?;
+        self.kept = Some(Kept {
+            tracker,
+            guest: None,
+            used: false,
+            verification: Verification {
+                every: verify_every,
+                runs: 0,
+            },
+        });
+        Ok(())
+    }
+
+    /// The host's side of a run that is about to start.
+    fn host_state(&self, request: &Request) -> Result<HostState> {
+        HostState::new(self.watchdog.gate(), self.archive.clone(), request)
+    }
+
+    /// A new guest, its memory a private copy-on-write mapping of the image.
+    pub fn instantiate(&self, request: &Request) -> Result<Guest> {
+        let state = self.host_state(request)?;
+        let mut guest = Guest::new(&self.engine, &self.instance, self.image.as_ref(), state)?;
+        self.check_stack_pointer(&mut guest)?;
+        Ok(guest)
+    }
+
+    /// Gives a guest that has run a new host's side, and nothing else.
+    pub fn renew(&self, guest: &mut Guest, request: &Request) -> Result<()> {
+        *guest.store.data_mut() = self.host_state(request)?;
+        guest.store.data_mut().memory = Some(guest.memory);
+        Ok(())
+    }
+
+    /// A guest equal to the image: the one that is kept, or a new one.
+    fn guest(&mut self, request: &Request) -> Result<(Guest, Option<Tracked>)> {
+        self.restore()?;
+        if let Some((mut guest, tracked)) = self.kept.as_mut().and_then(|kept| kept.guest.take()) {
+            self.renew(&mut guest, request)?;
+            return Ok((guest, Some(tracked)));
+        }
+        let guest = self.instantiate(request)?;
+        let base = guest.memory.data_ptr(&guest.store);
+        let tracked = match (&self.kept, &self.image) {
+            (Some(kept), Some(image)) => Some(Tracked::start(&kept.tracker, base, &image.image)?),
+            _ => None,
+        };
+        Ok((guest, tracked))
+    }
+
+    /// Runs `request` from start to end. An error means that the host is broken, never that the code is.
+    pub fn run(&mut self, request: &Request) -> Result<Outcome> {
+        let started = Instant::now();
+        let cpu_started = thread_cpu_time();
+        let (mut guest, mut tracked) = self.guest(request)?;
+        if let Some(session) = &request.session
+            && let Err(exception) = resume(&mut guest, session, request)?
+        {
+            self.keep(guest, tracked);
+            let mut outcome = Outcome::without_guest(Status::Error, started.elapsed());
+            outcome.stderr = exception.traceback.clone().into_bytes();
+            outcome.exception = Some(exception);
+            return Ok(outcome);
+        }
+        let call = guest.prepare(driver::RUN)?;
+        let armament = self.watchdog.arm(
+            &request.limits,
+            guest.memory.data_ptr(&guest.store),
+            guest.memory.data_size(&guest.store) as u64,
+            Arc::clone(&guest.store.data().output),
+        );
+        let result = call(&mut guest.store);
+        let expired = armament.end();
+        let ended_well = result.is_ok() && !expired;
+        let mut outcome = conclude(result, guest.store.data_mut(), expired);
+        outcome.peak_memory_bytes = guest.memory.data_size(&guest.store) as u64;
+        outcome.cpu_time = thread_cpu_time().saturating_sub(cpu_started);
+        if ended_well {
+            if request.session.is_some() {
+                outcome.session = Some(self.state_after(&mut guest, tracked.as_mut())?.into());
+            }
+            self.keep(guest, tracked);
+        }
+        outcome.wall_time = started.elapsed();
+        Ok(outcome)
+    }
+
+    /// Keeps a guest for the next run. One that trapped must not come here: its state outside of the linear memory is
+    /// unknown.
+    fn keep(&mut self, guest: Guest, tracked: Option<Tracked>) {
+        let size = guest.memory.data_size(&guest.store) as u64;
+        if let (Some(tracked), Some(kept), Some(image)) = (tracked, &mut self.kept, &self.image)
+            // A memory that grew does not shrink.
+            && size == image.layout.bytes
+        {
+            kept.guest = Some((guest, tracked));
+            kept.used = true;
+        }
+    }
+
+    /// What the next run of a session goes on from.
+    fn state_after(
+        &self,
+        guest: &mut Guest,
+        tracked: Option<&mut Tracked>,
+    ) -> Result<SessionState> {
+        let image = self
+            .image
+            .as_ref()
+            .map(|image| image.image.bytes())
+            .ok_or_else(|| broken("keep a session", "there is no memory image"))?;
+        let written = match (tracked, &self.kept) {
+            (Some(tracked), Some(kept)) => tracked.written(&kept.tracker, image.len())?,
+            // Nobody kept count: compare all of it.
+            _ => std::iter::once(0..image.len()).collect(),
+        };
+        let (memory, host) = guest.memory.data_and_store_mut(&mut guest.store);
+        Ok(SessionState::capture(memory, image, &written, host.save()))
+    }
+
+    /// Puts the kept guest back to the image, if it has run. Takes its time where nobody waits for it: call it when the
+    /// outcome has been delivered.
+    ///
+    /// # Errors
+    /// Something of a run could be left in the guest: this process must not run another.
+    pub fn restore(&mut self) -> Result<()> {
+        let Some(kept) = self.kept.as_mut().filter(|kept| kept.used) else {
+            return Ok(());
+        };
+        kept.used = false;
+        let (Some((mut guest, mut tracked)), Some(image)) = (kept.guest.take(), &self.image) else {
+            return Ok(());
+        };
+        let memory = guest.memory.data_mut(&mut guest.store);
+        tracked.restore(&kept.tracker, memory, image.image.bytes())?;
+        if kept.verification.is_due() && memory != image.image.bytes() {
+            return Err(broken(
+                "trust the kept guest",
+                "its memory differs from the image after it was put back",
+            ));
+        }
+        self.check_stack_pointer(&mut guest)?;
+        if let Some(kept) = &mut self.kept {
+            kept.guest = Some((guest, tracked));
+        }
+        Ok(())
+    }
+
+    /// Between calls the stack pointer is where it was when the image was made.
+    fn check_stack_pointer(&self, guest: &mut Guest) -> Result<()> {
+        let Some(layout) = self.image.as_ref().map(|image| image.layout) else {
+            return Ok(());
+        };
+        let found = guest.stack_pointer()?;
+        if found == layout.stack_pointer {
+            return Ok(());
+        }
+        let expected = layout.stack_pointer;
+        Err(broken(
+            "trust the guest",
+            format!("its stack pointer is {found}, not {expected}"),
+        ))
+    }
+}
+
+/// Takes a guest that is equal to the image to where a session was. The inner error is the session's own doing: there is
+/// no place any more for the files of the request.
+fn resume(
+    guest: &mut Guest,
+    session: &SessionState,
+    request: &Request,
+) -> Result<std::result::Result<(), Exception>> {
+    if !session.is_begun() {
+        return Ok(Ok(()));
+    }
+    guest.grow_to(session.memory_bytes)?;
+    let (memory, host) = guest.memory.data_and_store_mut(&mut guest.store);
+    session.apply(memory)?;
+    host.load(&session.host, request)?;
+    Ok(host.put_files(request).map_err(|path| {
+        let line =
+            format!("OSError: the file {path:?} cannot be put into the directory of the session");
+        Exception {
+            type_name: "OSError".into(),
+            traceback: format!("{line}\n"),
+            line,
+        }
+    }))
+}
+
+impl Verification {
+    fn is_due(&mut self) -> bool {
+        self.runs += 1;
+        self.every != 0 && self.runs.is_multiple_of(self.every)
+    }
+}
+
+/// Reads from what a run left behind how it ended.
+fn conclude(result: wasmtime::Result<i32>, state: &mut HostState, expired: bool) -> Outcome {
+    let exception = driver::exception(&state.report);
+    let status = match &result {
+        // It came to its end as its time did: its memory may be out of reach.
+        Ok(_) if expired => Status::Timeout,
+        Ok(_) => driver::status(&state.report),
+        Err(error) => match error.downcast_ref::<Stop>() {
+            Some(Stop::Expired) => Status::Timeout,
+            Some(Stop::Output) => Status::OutputLimit,
+            Some(Stop::Exit(0)) => Status::Ok,
+            Some(Stop::Exit(_)) => Status::Error,
+            // The fault by which the watchdog ends a run is the only trap of a run whose time is over.
+            None if expired => Status::Timeout,
+            // The interpreter is not proof against a refusal everywhere: it aborts, or follows a null pointer.
+            None if state.memory_refused => Status::Memory,
+            None => Status::Crash,
+        },
+    };
+    let mut output = state.output();
+    Outcome {
+        status,
+        value: driver::value(&state.report),
+        files: state.changed_files(),
+        stdout: std::mem::take(&mut output.stdout),
+        stderr: std::mem::take(&mut output.stderr),
+        exception,
+        session: None,
+        cpu_time: Duration::ZERO,
+        wall_time: Duration::ZERO,
+        peak_memory_bytes: 0,
+    }
+}

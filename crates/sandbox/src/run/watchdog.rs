@@ -1,0 +1,377 @@
+//! The watchdog that ends a run when its time is over.
+//!
+//! The deadline costs the guest nothing: compiled code has no checks in its loops. When the run's thread has used its
+//! CPU time, the watchdog takes all access to the linear memory away (`mprotect(PROT_NONE)`), the next load or store
+//! of the guest faults, and wasmtime turns that into a trap. Host calls touch guest memory too, so they pass a
+//! gate: the watchdog never protects the memory while the run is inside a host call, the call traps when it ends.
+//! What the gate cannot see is code of the runtime that copies guest memory (`memory.copy`); when that faults, our
+//! signal handler gives it the memory back for the moment, and the watchdog tries again a little later.
+//!
+//! A loop that touches no memory never faults (a polynomial of degree 2³¹ is such a loop), and a copy of hundreds of
+//! megabytes takes its time. A run that goes on like that is ended with its process: the watchdog says how the run
+//! ended in the place of the thread that cannot.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{Result, SandboxError};
+use crate::limits::Limits;
+use crate::outcome::{Outcome, Status};
+use crate::run::host::Output;
+
+/// Address space reserved for a guest's memory: all a 32-bit guest can name.
+pub const MEMORY_RESERVATION: usize = 1 << 32;
+
+/// How much memory a fault in the runtime's own code gets back at once.
+const LIFTED_WINDOW: usize = 64 << 20;
+
+/// How long the watchdog waits before it protects the memory again, and how precise its wake-ups are.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// CPU time that a run may use after its memory was taken away.
+const LAST_RESORT: Duration = Duration::from_millis(12);
+
+const THREAD_NAME: &str = "torl-watchdog";
+
+/// Where the run is. The watchdog moves it to `EXPIRED`, after which no host call starts and none returns.
+const IN_GUEST: u8 = 0;
+const IN_HOST: u8 = 1;
+const EXPIRED: u8 = 2;
+
+/// The memory under protection, for the signal handler, which can reach nothing else. Zero: none.
+static PROTECTED_BASE: AtomicUsize = AtomicUsize::new(0);
+
+/// A run in progress, as the watchdog sees it.
+struct Armed {
+    limits: Limits,
+    cpu_start: Duration,
+    start: Instant,
+    base: usize,
+    output: Arc<Mutex<Output>>,
+    /// The CPU time at which its memory was first taken away.
+    protected: Option<Duration>,
+}
+
+#[derive(Default)]
+struct State {
+    run: Option<Armed>,
+    /// When the watchdog looks next at the latest.
+    wake: Option<Instant>,
+    report: Option<Report>,
+}
+
+/// Tells how a run ended that does not end by itself.
+type Report = Box<dyn Fn(Outcome) + Send>;
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    phase: AtomicU8,
+    memory_bytes: AtomicU64,
+}
+
+/// Ends runs of the thread that made it. One for each process: the signal handler is the process's own.
+pub struct Watchdog {
+    shared: Arc<Shared>,
+}
+
+/// The part of the watchdog that host calls see.
+#[derive(Clone, Default)]
+pub struct Gate {
+    shared: Arc<Shared>,
+}
+
+impl Watchdog {
+    /// Starts the watchdog thread for runs on the calling thread. Must be called before the first wasmtime engine is
+    /// made: faults that are not the guest's are passed on to the handler that was there before wasmtime's.
+    pub fn start() -> Result<Self> {
+        install_fault_handler()?;
+        let mut clock: libc::clockid_t = 0;
+        // SAFETY: the calling thread is alive and `clock` is valid for writes.
+        let code = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
+        if code != 0 {
+            return Err(SandboxError::new(format!(
+                "no CPU clock for the run's thread (error {code})"
+            )));
+        }
+        let shared = Arc::new(Shared::default());
+        let watched = Arc::clone(&shared);
+        // A thread makes system calls as it begins, its name among them, that the walls around a worker take away.
+        let begun = Arc::new(Barrier::new(2));
+        let here = Arc::clone(&begun);
+        std::thread::Builder::new()
+            .name(THREAD_NAME.into())
+            .stack_size(256 << 10)
+            .spawn(move || {
+                here.wait();
+                watched.watch(clock);
+            })
+            .map_err(|error| {
+                SandboxError::new(format!("cannot start the watchdog thread: {error}"))
+            })?;
+        begun.wait();
+        Ok(Self { shared })
+    }
+
+    pub fn gate(&self) -> Gate {
+        Gate {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// What is told of a run that cannot be ended from outside, right before this process ends.
+    pub fn set_last_resort(&mut self, report: impl Fn(Outcome) + Send + 'static) {
+        self.shared.lock().report = Some(Box::new(report));
+    }
+
+    /// Starts the clock of a run with `memory_bytes` of memory at `base`, which writes to `output`. The run is ended
+    /// until the result is dropped.
+    pub fn arm(
+        &self,
+        limits: &Limits,
+        base: *mut u8,
+        memory_bytes: u64,
+        output: Arc<Mutex<Output>>,
+    ) -> Armament<'_> {
+        let start = Instant::now();
+        let soonest = start + limits.cpu_time.min(limits.wall_time);
+        let mut state = self.shared.lock();
+        self.shared.phase.store(IN_GUEST, Ordering::SeqCst);
+        self.shared
+            .memory_bytes
+            .store(memory_bytes, Ordering::Relaxed);
+        state.run = Some(Armed {
+            limits: *limits,
+            cpu_start: thread_cpu_time(),
+            start,
+            base: base as usize,
+            output,
+            protected: None,
+        });
+        // A watchdog that wakes in time anyway is left asleep: waking it costs more than a short run.
+        if state.wake.is_none_or(|wake| wake > soonest) {
+            state.wake = Some(soonest);
+            self.shared.changed.notify_one();
+        }
+        Armament { watchdog: self }
+    }
+}
+
+/// A run under the watchdog's eye.
+pub struct Armament<'a> {
+    watchdog: &'a Watchdog,
+}
+
+impl Armament<'_> {
+    /// Stops the clock. Whether the run's time was over: its memory may be out of reach then.
+    pub fn end(self) -> bool {
+        // Not before the watchdog lets go of the run.
+        let shared = &self.watchdog.shared;
+        drop(self);
+        shared.phase.load(Ordering::SeqCst) == EXPIRED
+    }
+}
+
+impl Drop for Armament<'_> {
+    fn drop(&mut self) {
+        let mut state = self.watchdog.shared.lock();
+        state.run = None;
+        PROTECTED_BASE.store(0, Ordering::SeqCst);
+    }
+}
+
+impl Armed {
+    /// The end of a run that `used` so much CPU time, told by another than itself.
+    fn outcome(&self, used: Duration, memory_bytes: u64) -> Outcome {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        Outcome {
+            stdout: std::mem::take(&mut output.stdout),
+            stderr: std::mem::take(&mut output.stderr),
+            cpu_time: used,
+            peak_memory_bytes: memory_bytes,
+            ..Outcome::without_guest(Status::Timeout, self.start.elapsed())
+        }
+    }
+}
+
+impl Gate {
+    /// Tells the watchdog that the run's memory grows.
+    pub fn note_memory(&self, bytes: u64) {
+        self.shared.memory_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Enters a host call; `false` when the run's time is over and the call must trap.
+    pub fn enter(&self) -> bool {
+        self.shared
+            .phase
+            .compare_exchange(IN_GUEST, IN_HOST, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// Whether the run's time ended during the host call in progress: one that takes long gives up then.
+    pub fn is_expired(&self) -> bool {
+        self.shared.phase.load(Ordering::SeqCst) == EXPIRED
+    }
+
+    #[cfg(test)]
+    pub fn expire(&self) {
+        self.shared.phase.store(EXPIRED, Ordering::SeqCst);
+    }
+
+    /// Leaves a host call; `false` when the run's time ended meanwhile and the call must trap.
+    pub fn leave(&self) -> bool {
+        self.shared
+            .phase
+            .compare_exchange(IN_HOST, IN_GUEST, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self, clock: libc::clockid_t) {
+        let mut state = self.lock();
+        loop {
+            let wait = self.look(&mut state, clock);
+            state.wake = wait.map(|wait| Instant::now() + wait);
+            state = match wait {
+                Some(wait) => {
+                    self.changed
+                        .wait_timeout(state, wait)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+                None => self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Ends the run in progress if its time is over; says when to look again.
+    fn look(&self, state: &mut State, clock: libc::clockid_t) -> Option<Duration> {
+        let run = state.run.as_mut()?;
+        let now = clock_time(clock);
+        let used = now.saturating_sub(run.cpu_start);
+        let elapsed = run.start.elapsed();
+        if used < run.limits.cpu_time && elapsed < run.limits.wall_time {
+            return Some((run.limits.cpu_time - used).min(run.limits.wall_time - elapsed));
+        }
+        // From inside a host call the run ends by itself, when the call returns.
+        if self.phase.swap(EXPIRED, Ordering::SeqCst) == IN_GUEST {
+            run.protected = Some(now);
+        }
+        if let Some(since) = run.protected {
+            protect(run.base);
+            if now.saturating_sub(since) > LAST_RESORT
+                && let Some(report) = &state.report
+            {
+                // No host call has begun since, so nothing writes to the output; and the run's thread cannot leave
+                // while the state is locked.
+                report(run.outcome(used, self.memory_bytes.load(Ordering::Relaxed)));
+                // SAFETY: ends the process at once, without the destructors that the stuck thread would disturb.
+                unsafe { libc::_exit(0) };
+            }
+        }
+        Some(RETRY)
+    }
+}
+
+/// Takes all access to the guest's memory away. The caller holds the watchdog's lock, so the memory is still mapped.
+fn protect(base: usize) {
+    PROTECTED_BASE.store(base, Ordering::SeqCst);
+    // SAFETY: the range is the reservation of a live guest memory, which only the guest and host calls use; the gate
+    // keeps host calls out.
+    let code = unsafe {
+        libc::mprotect(
+            base as *mut libc::c_void,
+            MEMORY_RESERVATION,
+            libc::PROT_NONE,
+        )
+    };
+    // Without it the run cannot be ended from inside; the parent's wall deadline kills the process.
+    debug_assert_eq!(code, 0);
+}
+
+/// Gives guest memory back to code of the runtime that faulted on it, and passes every other fault on.
+extern "C" fn on_fault(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
+    let base = PROTECTED_BASE.load(Ordering::SeqCst);
+    // SAFETY: the kernel passes a valid `siginfo_t`.
+    let address = unsafe { (*info).si_addr() } as usize;
+    if base != 0 && address.wrapping_sub(base) < MEMORY_RESERVATION {
+        let start = address & !0xffff;
+        let length = LIFTED_WINDOW.min(base + MEMORY_RESERVATION - start);
+        // SAFETY: `mprotect` is a plain system call, and the range lies in the reservation of the run that expired.
+        let code = unsafe {
+            libc::mprotect(
+                start as *mut libc::c_void,
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+            )
+        };
+        if code == 0 {
+            return;
+        }
+    }
+    // SAFETY: resets the signal to its default; the fault happens again on return and ends the process.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+fn install_fault_handler() -> Result<()> {
+    // SAFETY: a zeroed `sigaction` is valid, and the handler only makes system calls.
+    let code = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_fault as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut())
+    };
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(SandboxError::new(format!(
+            "cannot install the fault handler: {}",
+            std::io::Error::last_os_error()
+        )))
+    }
+}
+
+/// CPU time used by the calling thread.
+pub fn thread_cpu_time() -> Duration {
+    clock_time(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn clock_time(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is valid for writes. A clock that cannot be read leaves zero.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else the kernel kills a worker that is faster than its watchdog thread, on a busy machine.
+    #[test]
+    fn the_thread_has_begun_when_it_is_started() {
+        let _watchdog = Watchdog::start().unwrap();
+        let names = std::fs::read_dir("/proc/self/task")
+            .unwrap()
+            .map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")));
+        assert!(names.flatten().any(|name| name.trim() == THREAD_NAME));
+    }
+}
