@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from torl._core import Scanner, TrajectoryBuilder, Vocabulary
+from torl._core import TrajectoryBuilder, Vocabulary
 from torl.config import RolloutConfig
 from torl.reward.answers import find_answer
 from torl.rollout.engine import Engine
@@ -40,7 +40,7 @@ class EpisodeSettings:
 class EpisodeCounters:
     """What happened in all episodes of a player, and is in no trajectory."""
 
-    dropped_tokens: int = 0  # sampled in the same piece after a marker: thrown away
+    dropped_tokens: int = 0  # sampled in the same piece after the end of a turn: thrown away
     calls_without_code: int = 0
 
 
@@ -95,10 +95,9 @@ class _Episode:
                 return self._trajectory(ended, time.perf_counter() - start)
 
     async def _sample_turn(self) -> tuple[FinishReason | None, tuple[str | None, bytes]]:
-        """One generation. Returns why the episode ended, or None and the call: (code, overshoot of the marker)."""
-        player, calls = self.player, len(self.tool_calls)
-        marker = player.format.marker(calls)
-        scanner = Scanner(player.vocabulary, marker, self.at_line_start) if marker is not None else None
+        """One generation. Returns why the episode ended, or None and the call: (code, overshoot)."""
+        player = self.player
+        scanner = player.format.scanner(player.vocabulary, len(self.tool_calls), self.at_line_start)
         turn = len(self.cached_tokens)
         sampling = SamplingParameters(
             max_tokens=self._remaining(),
@@ -113,16 +112,16 @@ class _Episode:
             async for piece in pieces:
                 if len(self.cached_tokens) == turn:
                     self.cached_tokens.append(piece.cached_tokens)
-                found = None
+                overshoot = None
                 kept = len(piece.token_ids)
                 if scanner is not None:
                     scan = scanner.feed(piece.token_ids)
                     blocks += [block.code for block in scan.blocks]
-                    found, kept = scan.marker, scan.consumed
+                    overshoot, kept = scan.overshoot, scan.consumed
                 self.builder.append_sampled(piece.token_ids[:kept], piece.logprobs[:kept], piece.policy_version)
-                if found is not None:
+                if overshoot is not None:
                     player.counters.dropped_tokens += len(piece.token_ids) - kept
-                    return None, (player.format.choose(blocks), found.overshoot)
+                    return None, (player.format.choose(blocks), overshoot)
                 if piece.finish_reason is not None:
                     return FinishReason(piece.finish_reason), (None, b"")
         raise RuntimeError("the engine's stream ended without a finish reason")
@@ -173,6 +172,7 @@ class _Episode:
             text=decode(token_ids.tolist()),
             sampled_text="\n".join(decode(token_ids[turn.start : turn.stop].tolist()) for turn in turns),
             seconds=seconds,
+            format=self.player.format.name,
         )
 
 
