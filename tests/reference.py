@@ -23,7 +23,9 @@ class ReferenceScan:
     marker: tuple[int, int, bool] | None  # start, stop, inside a block
 
 
-def scan_bytes(text: bytes, marker: bytes | None, at_line_start: bool = True) -> ReferenceScan:
+def scan_bytes(
+    text: bytes, marker: bytes | None, at_line_start: bool = True, stop_at_block: bool = False
+) -> ReferenceScan:
     """Look at a whole turn at once: cut it after the first marker, then walk over its lines."""
     place = text.find(marker) if marker is not None else -1
     if marker is not None and place >= 0:
@@ -40,7 +42,7 @@ def scan_bytes(text: bytes, marker: bytes | None, at_line_start: bool = True) ->
                 opened = offset + len(line)
         offset += len(line)
     found = None if place < 0 or marker is None else (place, place + len(marker), opened is not None)
-    return ReferenceScan(blocks, found)
+    return ReferenceScan(blocks[:1] if stop_at_block else blocks, found)
 
 
 def _lines(text: bytes) -> list[bytes]:

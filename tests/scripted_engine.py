@@ -47,7 +47,7 @@ class ScriptedEngine:
         sampling: SamplingParameters,
         request_id: str,
         *,
-        end: TurnEnd,
+        end: TurnEnd | None,
         episode: int = 0,
         on_block: Callable[[str], None] | None = None,
     ) -> SampledTurn:
@@ -58,7 +58,7 @@ class ScriptedEngine:
         tokens = tokens[: min(tokens.index(STOP) + 1, sampling.max_tokens)]
         reason = "stop" if tokens[-1] == STOP else "length"
         lengths = self.pieces(request_id)
-        scanner = end.scanner(VOCABULARY)
+        scanner = end and end.scanner(VOCABULARY)
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:
@@ -70,11 +70,13 @@ class ScriptedEngine:
                 piece = tokens[start : start + lengths[step % len(lengths)]]
                 request.emitted += piece
                 start, step = start + len(piece), step + 1
+                if scanner is None:
+                    continue
                 scan = scanner.feed(piece)
                 if on_block is not None:
                     for block in scan.blocks:
                         on_block(block.code)
-                if scan.marker is not None:
+                if scan.overshoot is not None:
                     reason = "end"
                     break
         finally:

@@ -78,11 +78,14 @@ class Scan:
     def marker(self) -> Marker | None: ...
     @property
     def consumed(self) -> int:
-        """How many of the ids were read: all of them, or up to and including the marker's last token."""
+        """How many of the ids were read: all of them, or up to and including the one that ended the turn."""
+    @property
+    def overshoot(self) -> bytes | None:
+        """What the token that ended the turn holds beyond that end, unread; None if the turn goes on."""
 
 @final
 class Scanner:
-    """Finds code blocks and the stop marker in the tokens of one turn, exact to the byte.
+    """Finds code blocks and the end of the turn in its tokens, exact to the byte.
 
     What is found depends on the turn's bytes only, never on how they are cut into tokens or calls:
 
@@ -92,18 +95,21 @@ class Scanner:
     - The marker counts wherever it stands; in the middle of a line of code it closes nothing (`Marker.inside_block`).
     """
 
-    def __new__(cls, vocabulary: Vocabulary, marker: bytes | None, at_line_start: bool = True) -> Scanner:
+    def __new__(
+        cls, vocabulary: Vocabulary, marker: bytes | None, at_line_start: bool = True, *, stop_at_block: bool = False
+    ) -> Scanner:
         """A scanner at the start of a turn.
 
         `marker`: what ends the turn, for example ``b"```output"``; None where nothing does (no tool calls left).
         `at_line_start`: whether the text before the turn ends with a newline, or there is none.
-        Raises `ValueError` for an empty marker.
+        `stop_at_block`: the first block ends the turn, at the third backtick that closes it.
+        Raises `ValueError` for an empty marker, and for a marker where blocks end turns.
         """
 
     def feed(self, token_ids: Sequence[int]) -> Scan:
-        """Read tokens, up to and including the one that completes the marker.
+        """Read tokens, up to and including the one that ends the turn.
 
-        Raises `ValueError` if the turn's marker has been found before: call `reset` first.
+        Raises `ValueError` if the turn was over before: call `reset` first.
         """
 
     def reset(self, at_line_start: bool = True) -> None:
@@ -119,7 +125,7 @@ class Scanner:
         """Whether a block has been opened and not yet closed."""
     @property
     def is_finished(self) -> bool:
-        """Whether the marker has been found in this turn."""
+        """Whether the turn is over: what ends it has been found."""
 
 # --- splice -----------------------------------------------------------------------------------------------
 

@@ -9,12 +9,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from torl.types import FormatName
+
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["float32", "bfloat16"]
+TemplateName = Literal["torl", "zerotir", "orz", "none"]
 
 
 class Section(BaseModel):
@@ -54,7 +57,7 @@ class DataConfig(Section):
     """Problem file to train on (.jsonl, .json or .parquet)."""
     evaluation: dict[str, str] = {}
     """Problem files to evaluate on, by the name they get in the metrics."""
-    template: Literal["torl", "none"] = "torl"
+    template: TemplateName = "torl"
     """Prompt template."""
     max_prompt_tokens: PositiveInt = 400
     """Problems whose prompt is longer are dropped and counted."""
@@ -65,7 +68,7 @@ class EvaluateDataConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    template: Literal["torl", "none"] = "torl"
+    template: TemplateName = "torl"
     max_prompt_tokens: PositiveInt = 400
 
 
@@ -82,14 +85,18 @@ class RolloutConfig(Section):
     """Sampling temperature; 0 is greedy."""
     top_p: Share = 1.0
     """Nucleus sampling mass; the trainer's log-probabilities are exact only at 1."""
+    format: FormatName = "torl"
+    """Protocol of a tool call: "torl" runs the last block at ```output, "zerotir" each block when its fence closes."""
     max_tool_calls: NonNegativeInt = 1
-    """Tool calls an episode may make (C). After the last the marker is plain text; 0 trains without the tool."""
+    """Tool calls an episode may make (C, or ZeroTIR's N). After the last, all is text; 0 trains without the tool."""
     error_observation: Literal["last_line", "traceback", "tagged", "hidden"] = "last_line"
     """What the model sees of an exception: its last line, the traceback, the last line in <error> tags, or nothing."""
     end_at_void_turn: bool = False
     """End an episode whose turn asks for output with neither a code block nor a boxed answer in it (SimpleTIR)."""
     max_observation_characters: PositiveInt = 256
-    """Longer observations keep their head and tail, half of this each, with "..." between."""
+    """Format "torl": longer observations keep their head and tail, half of this each, with "..." between."""
+    max_observation_tokens: PositiveInt = 256
+    """Format "zerotir": an observation of more tokens, fences included, becomes a sentence that says so."""
     interpreter_state: Literal["fresh", "episode", "replay"] = "fresh"
     """What a block finds of earlier ones: nothing (ToRL), the variables of all blocks of its episode, or those of the
     blocks that ran well, which are run again before it."""
@@ -350,7 +357,7 @@ class CriticConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """Measuring on the evaluation sets during the run, with the tool as in training."""
+    """Measuring on the evaluation sets during the run."""
 
     every_steps: NonNegativeInt = 4
     """Evaluate after every this many steps, and before the first and after the last; 0 only before and after."""
@@ -362,6 +369,8 @@ class EvaluationConfig(Section):
     """Trajectories for each problem sampled at `temperature`, whose mean accuracy is measured as well; 0 for none."""
     temperature: PositiveFloat = 1.0
     """Temperature of these samples."""
+    max_tool_calls: NonNegativeInt | None = None
+    """Tool calls an episode of an evaluation may make; as in training when unset."""
 
     def episodes(self, problems: int) -> int:
         """Episodes that evaluating a set of so many problems takes."""

@@ -57,9 +57,9 @@ async def evaluate(
     from torl.metrics.dynamics import training_dynamics
 
     async def play(label: str, temperature: float, samples: int) -> tuple[list[Trajectory], list[Grade]]:
-        settings = replace(player.settings, temperature=temperature)
+        form = player.format if config.max_tool_calls is None else player.format.limited(config.max_tool_calls)
         return await _play_and_grade(
-            replace(player, settings=settings),
+            replace(player, settings=replace(player.settings, temperature=temperature), format=form),
             grader,
             prompts[: config.max_problems],
             label=f"{name}-{label}",
@@ -126,8 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         changes["samples"] = options.samples
     if options.max_problems is not None:
         changes["max_problems"] = options.max_problems
-    rollout = config.rollout if options.tool == "on" else config.rollout.model_copy(update={"max_tool_calls": 0})
-    config = config.model_copy(update={"rollout": rollout, "evaluation": config.evaluation.model_copy(update=changes)})
+    if options.tool == "off":
+        changes["max_tool_calls"] = 0
+    config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update=changes)})
     return run_until_done(_evaluate_model(options.model, options.problems, config, options.output))
 
 

@@ -6,7 +6,7 @@ Axis suffix `_T`: the tokens of one trajectory's response, sampled and observed,
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ import numpy.typing as npt
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+FormatName: TypeAlias = Literal["torl", "zerotir"]
+"""The protocols between model and interpreter (`torl.rollout.formats`)."""
 
 
 # --- problems ---------------------------------------------------------------------------------------------
@@ -154,6 +157,7 @@ class Trajectory:
     text: str  # the whole response, observations included
     sampled_text: str  # sampled tokens only; observations are replaced by one newline
     seconds: float
+    format: FormatName = "torl"  # the protocol it was played in
 
     def __len__(self) -> int:
         return len(self.token_ids_T)

@@ -160,22 +160,21 @@ def _replay(
     trajectory: Trajectory, config: TrainConfig, vocabulary: "Vocabulary", encoder: "TextEncoder"
 ) -> Iterator[tuple[str, int, int, str | None]]:
     """(turn or observation, start, stop, problem) along the token ids, found by the scanner that episodes run on."""
-    from torl._core import Scanner
-    from torl.rollout.formats import ToRLFormat
+    from torl.rollout.formats import make_format
 
-    form = ToRLFormat.from_config(config.rollout)
+    form = make_format(config.rollout, lambda text: len(encoder.encode(text)))
     ids = trajectory.token_ids_T.tolist()
     limit, place = config.rollout.max_response_tokens, 0
     at_line_start = vocabulary.decode(list(trajectory.prompt.token_ids)).endswith("\n")
     for number, call in enumerate(trajectory.tool_calls):
-        marker = form.marker(number)
-        if marker is None:
+        turn_end = form.turn_end(number, at_line_start)
+        if turn_end is None:
             yield "turn", place, place, f"call {number} is beyond the last that the run allows"
             return
-        scan = Scanner(vocabulary, marker, at_line_start).feed(ids[place:])
+        scan = turn_end.scanner(vocabulary).feed(ids[place:])
         stop = place + scan.consumed
-        if scan.marker is None:
-            yield "turn", place, stop, f"there is no marker for call {number}"
+        if scan.overshoot is None:
+            yield "turn", place, stop, f"nothing asks for call {number}"
             return
         code = form.choose([block.code for block in scan.blocks]) or ""
         yield "turn", place, stop, None if code == call.code else f"call {number} ran other code than was written"
@@ -185,14 +184,11 @@ def _replay(
         yield "observation", stop, end, None if fits else f"the observation of call {number} is not where it should be"
         place, at_line_start = end, call.observation.endswith("\n")
     if place < len(ids):
-        marker = form.marker(len(trajectory.tool_calls))
-        scanner = None if marker is None else Scanner(vocabulary, marker, at_line_start)
-        scan_end = scanner.feed(ids[place:]) if scanner is not None else None
-        unanswered = scan_end is not None and scan_end.marker is not None and len(ids) < limit
-        problem = None
-        if unanswered and trajectory.finish_reason is not FinishReason.VOID:
-            problem = "a marker was not answered"
-        yield "turn", place, len(ids), problem
+        turn_end = form.turn_end(len(trajectory.tool_calls), at_line_start)
+        asks = turn_end is not None and turn_end.scanner(vocabulary).feed(ids[place:]).overshoot is not None
+        asked = asks and len(ids) < limit
+        unanswered = asked and trajectory.finish_reason is not FinishReason.VOID
+        yield "turn", place, len(ids), "a tool call was not answered" if unanswered else None
 
 
 # --- rewards --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-//! Find closed ```` ```python ```` blocks and the stop marker in a stream of sampled tokens, exact to the byte.
+//! Find closed ```` ```python ```` blocks and the end of the turn in a stream of sampled tokens, exact to the byte.
 //!
 //! The scanner reads the bytes of one turn. What it finds depends on the bytes alone: not on how they were cut
 //! into tokens, nor on how the tokens were cut into pieces. The rules, line by line:
@@ -10,8 +10,9 @@
 //!   and ```` ```python ```` inside a block closes it and opens the next.
 //! - The marker counts wherever it stands, also in the middle of a line, where it closes nothing.
 //!
-//! Once the marker is complete the turn is over, and the rest of its token, the *overshoot*, is handed to the
-//! caller unread. `reset` begins the next turn: nothing of the last one (half a marker, an open block) is left.
+//! What ends the turn is the marker, or the first block's closing backtick, or nothing (`Stop`). Then the rest of that
+//! token, the *overshoot*, is handed to the caller unread. `reset` begins the next turn: nothing of the last one (half a
+//! marker, an open block) is left.
 
 use std::sync::Arc;
 
@@ -75,6 +76,14 @@ impl Marker {
     }
 }
 
+/// What ends a turn.
+pub enum Stop {
+    Never,
+    Marker(Marker),
+    /// The third backtick that closes a block.
+    Block,
+}
+
 /// A block that has just been closed. Offsets count bytes, and `token_index` tokens, from the start of the turn.
 pub struct CodeBlock<'a> {
     pub code: &'a [u8],
@@ -101,7 +110,7 @@ pub struct MarkerMatch<'a> {
 /// The state of one turn. Cheap to create; allocates only while a block is open, to keep its code.
 pub struct Scanner {
     vocabulary: Arc<Vocabulary>,
-    marker: Option<Marker>,
+    stop: Stop,
     line: Line,
     matched: usize,
     /// Offset of the open block's first byte of code.
@@ -114,10 +123,10 @@ pub struct Scanner {
 
 impl Scanner {
     /// `at_line_start`: whether the text before the turn ends with a newline, or there is none.
-    pub fn new(vocabulary: Arc<Vocabulary>, marker: Option<Marker>, at_line_start: bool) -> Self {
+    pub fn new(vocabulary: Arc<Vocabulary>, stop: Stop, at_line_start: bool) -> Self {
         let mut scanner = Self {
             vocabulary,
-            marker,
+            stop,
             line: Line::Rest,
             matched: 0,
             block_start: None,
@@ -159,12 +168,12 @@ impl Scanner {
         self.block_start.is_some()
     }
 
-    /// Whether the marker has been found in this turn.
+    /// Whether what ends the turn has been found in it.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Read tokens up to and including the one that completes the marker; give back how many were read.
+    /// Read tokens up to and including the one that ends the turn; give back how many were read.
     /// Blocks and the marker are reported in the order in which they end.
     pub fn feed(
         &mut self,
@@ -173,12 +182,13 @@ impl Scanner {
         mut on_marker: impl FnMut(MarkerMatch<'_>),
     ) -> Result<usize> {
         if self.finished {
-            return invalid(
-                "the marker of this turn has been found; call reset() before the next turn",
-            );
+            return invalid("this turn is over; call reset() before the next turn");
         }
         let vocabulary = Arc::clone(&self.vocabulary);
-        let skips = self.marker.as_ref().is_none_or(Marker::begins_structural);
+        let skips = match &self.stop {
+            Stop::Marker(marker) => marker.begins_structural(),
+            Stop::Never | Stop::Block => true,
+        };
         for (index, &id) in ids.iter().enumerate() {
             let token = vocabulary.token(id);
             if skips
@@ -225,13 +235,17 @@ impl Scanner {
                         overshoot,
                     });
                     self.code.clear();
+                    if matches!(self.stop, Stop::Block) {
+                        self.finished = true;
+                        return;
+                    }
                 }
             } else if was_open {
                 self.code.push(byte);
             } else if byte == b'\n' && matches!(line, Line::Blank | Line::Language(6)) {
                 self.block_start = Some(self.position);
             }
-            if let Some(marker) = &self.marker {
+            if let Stop::Marker(marker) = &self.stop {
                 self.matched = marker.advance(self.matched, byte);
                 if self.matched == marker.bytes.len() {
                     self.finished = true;
@@ -278,7 +292,9 @@ mod tests {
     ) -> (Vec<String>, Option<(usize, usize, bool)>, usize) {
         let mut scanner = Scanner::new(
             byte_vocabulary(),
-            marker.map(|bytes| Marker::new(bytes).unwrap()),
+            marker.map_or(Stop::Never, |bytes| {
+                Stop::Marker(Marker::new(bytes).unwrap())
+            }),
             true,
         );
         let ids: Vec<u32> = text.iter().copied().map(u32::from).collect();
@@ -362,7 +378,7 @@ mod tests {
             .copied()
             .map(u32::from)
             .collect();
-        let mut scanner = Scanner::new(byte_vocabulary(), None, false);
+        let mut scanner = Scanner::new(byte_vocabulary(), Stop::Never, false);
         let mut blocks = 0;
         scanner.feed(&ids, |_| blocks += 1, |_| ()).unwrap();
         assert_eq!(blocks, 0);
@@ -384,7 +400,7 @@ mod tests {
         .unwrap();
         let mut scanner = Scanner::new(
             Arc::new(vocabulary),
-            Some(Marker::new(b"```output").unwrap()),
+            Stop::Marker(Marker::new(b"```output").unwrap()),
             true,
         );
         let mut seen = Vec::new();
@@ -418,6 +434,36 @@ mod tests {
         scanner.reset(true);
         assert_eq!(scanner.feed(&[3], |_| panic!(), |_| panic!()).unwrap(), 1);
         assert_eq!((scanner.tokens(), scanner.position()), (1, 5));
+    }
+
+    #[test]
+    fn a_turn_that_ends_with_its_first_block() {
+        let tokens = [
+            b"```python\nx".as_slice(),
+            b"\n`",
+            b"``\n\n",
+            b"```python\ny\n```",
+        ];
+        let vocabulary = Arc::new(Vocabulary::new(&tokens).unwrap());
+        let mut scanner = Scanner::new(vocabulary, Stop::Block, true);
+        let mut seen = Vec::new();
+        let consumed = scanner
+            .feed(
+                &[0, 1, 2, 3],
+                |block| seen.push((block.code.to_vec(), block.overshoot.to_vec())),
+                |_| panic!(),
+            )
+            .unwrap();
+        assert_eq!((consumed, scanner.position()), (3, 15));
+        assert_eq!(seen, [(b"x\n".to_vec(), b"\n\n".to_vec())]);
+        assert!(scanner.is_finished() && !scanner.block_is_open());
+        scanner.reset(true);
+        // A fence that closes nothing ends nothing.
+        assert_eq!(
+            scanner.feed(&[2, 2], |_| panic!(), |_| panic!()).unwrap(),
+            2
+        );
+        assert!(!scanner.is_finished());
     }
 
     #[test]

@@ -20,10 +20,8 @@ from torl.types import SampledTurn, SamplingParameters
 LONG = SamplingParameters(max_tokens=500, seed=11)
 
 
-async def turn(
-    engine: Any, prompt: tuple[int, ...], sampling: SamplingParameters, name: str = "turn", marker: bytes | None = None
-) -> SampledTurn:
-    return await engine.sample(prompt, sampling, name, end=TurnEnd(marker, at_line_start=True))
+async def turn(engine: Any, prompt: tuple[int, ...], sampling: SamplingParameters, name: str = "turn") -> SampledTurn:
+    return await engine.sample(prompt, sampling, name, end=None)
 
 
 async def test_a_seed_repeats_its_tokens(engine, prompts) -> None:
@@ -45,27 +43,32 @@ async def test_a_turn_says_why_it_ended(engine, prompts, tokenizer) -> None:
     assert tokenizer.eos_token_id not in sampled.token_ids[:-1]
 
 
-async def test_a_marker_ends_the_turn_at_its_last_token(engine, prompts, vocabulary) -> None:
+@pytest.mark.parametrize("marker", [b"```output", None], ids=["marker", "block"])
+async def test_a_turn_ends_at_the_token_that_ends_it(engine, prompts, vocabulary, marker) -> None:
     """In the engine, where an end-of-sequence token ends it: not one token more is sampled."""
     ended = 0
     for seed in range(40):
         blocks: list[str] = []
-        end = TurnEnd(b"```output", at_line_start=True)
+        sampling = SamplingParameters(max_tokens=10 + 3 * seed, seed=seed)
+        end = TurnEnd(marker, at_line_start=True)
         sampled = await engine.sample(
             prompts[0].token_ids,
-            SamplingParameters(max_tokens=120, seed=seed),
-            f"marker-{seed}",
+            sampling,
+            f"ended-{seed}",
             end=end,
             on_block=blocks.append,
         )
-        plain = await turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=120, seed=seed), f"p-{seed}")
+        plain = await turn(engine, prompts[0].token_ids, sampling, f"p-{seed}")
         scan = end.scanner(vocabulary).feed(plain.token_ids)
-        assert (sampled.finish_reason == "end") == (scan.marker is not None)
+        assert (sampled.finish_reason == "end") == (scan.overshoot is not None)
         assert sampled.token_ids == plain.token_ids[: scan.consumed]
         assert sampled.logprobs == pytest.approx(plain.logprobs[: scan.consumed], abs=1e-5)
         await asyncio.sleep(0.01)
-        assert blocks == [block.code for block in scan.blocks]
-        ended += scan.marker is not None
+        # What closes with the turn's last token is news no more.
+        assert blocks == [
+            block.code for block in scan.blocks if scan.overshoot is None or block.token_index < scan.consumed - 1
+        ]
+        ended += scan.overshoot is not None
     assert 5 < ended < 40
 
 

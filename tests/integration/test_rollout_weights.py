@@ -16,7 +16,6 @@ import pytest_asyncio
 from conftest import make_engine
 
 from torl.errors import EngineError
-from torl.rollout.turns import TurnEnd
 from torl.types import SamplingParameters
 from torl.weight_transfer import Rendezvous
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 SENDER = Path(__file__).parent / "weight_sender.py"
 GREEDY = SamplingParameters(max_tokens=48, temperature=0.0)
-NO_END = TurnEnd(None, at_line_start=True)
 
 
 @pytest_asyncio.fixture
@@ -77,7 +75,7 @@ def perturbed(model: Path, directory: Path) -> Path:
 
 
 async def greedy_turn(engine: Any, token_ids: tuple[int, ...]) -> tuple[list[int], list[float], int]:
-    sampled = await engine.sample(token_ids, GREEDY, "greedy", end=NO_END)
+    sampled = await engine.sample(token_ids, GREEDY, "greedy", end=None)
     ((version, _),) = sampled.policy_versions
     return list(sampled.token_ids), list(sampled.logprobs), version
 
@@ -123,7 +121,7 @@ async def test_weights_in_flight(engine_of, prompts, tiny_model_directory, tmp_p
     async with sending(changed, tmp_path) as (rendezvous, process):
         turns = [
             asyncio.ensure_future(
-                engine.sample(prompt.token_ids, replace(sampling, seed=index), f"live-{index}", end=NO_END)
+                engine.sample(prompt.token_ids, replace(sampling, seed=index), f"live-{index}", end=None)
             )
             for index, prompt in enumerate(prompts)
         ]
@@ -131,7 +129,7 @@ async def test_weights_in_flight(engine_of, prompts, tiny_model_directory, tmp_p
         assert engine.live_requests > 16
         await engine.receive_weights(rendezvous, 1)
         assert await process.wait() == 0
-    late = await engine.sample(prompts[0].token_ids, sampling, "late", end=NO_END)
+    late = await engine.sample(prompts[0].token_ids, sampling, "late", end=None)
     assert [version for version, _ in late.policy_versions] == [1]
     spanning = 0
     gaps = []

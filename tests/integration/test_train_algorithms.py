@@ -33,6 +33,9 @@ PPO = {
 }
 
 REINFORCE = {
+    "rollout.format": "zerotir",
+    "rollout.max_tool_calls": "2",
+    "evaluation.max_tool_calls": "0",
     "algorithm.estimator": "reinforce_plus_plus_baseline",
     "algorithm.kl_coefficient": "0.01",
     "algorithm.kl_estimator": "k1",

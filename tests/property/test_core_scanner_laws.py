@@ -55,13 +55,16 @@ def expected(scan: ReferenceScan, tokens: list[bytes]):
 
 
 def feed_pieces(scanner: Scanner, pieces):
-    """Feed until the marker; what was found, and how many ids were read."""
+    """Feed until the turn is over; what was found, and how many ids were read."""
     blocks, consumed = [], 0
     for piece in pieces:
         scan = scanner.feed(piece)
         blocks += scan.blocks
         consumed += scan.consumed
-        if scan.marker is not None:
+        assert (scan.overshoot is None) == (not scanner.is_finished)
+        if scan.overshoot is not None:
+            last = blocks[-1] if scan.marker is None else scan.marker
+            assert scan.overshoot == last.overshoot
             return found(blocks, scan.marker), consumed
         assert scan.consumed == len(piece)
     return found(blocks, None), consumed
@@ -86,6 +89,23 @@ def test_any_cut_equals_a_literal_reading(text, token_lengths, piece_lengths, ma
     assert scanner.position == (len(text) if scan.marker is None else scan.marker[1])
 
 
+@settings(max_examples=1000)
+@given(soup_bytes, cuts, cuts, st.booleans())
+@example(b"```python\nx\n```\n\n", [4], [1], True)
+@example(b"```python\nx = '```'\n```python\n", [16, 9], [1], True)
+@example(b"```\n```python\n```", [3, 8], [2], False)
+def test_a_turn_that_ends_with_its_first_block(text, token_lengths, piece_lengths, at_line_start):
+    """The cut is the token with the third backtick of the closing fence, and nothing behind it is read."""
+    tokens = [token for piece in cut(text, token_lengths) for token in (piece, b"")]
+    scanner = Scanner(Vocabulary(tokens), None, at_line_start, stop_at_block=True)
+    result, consumed = feed_pieces(scanner, cut(range(len(tokens)), piece_lengths))
+    scan = scan_bytes(text, None, at_line_start, stop_at_block=True)
+    assert result == expected(scan, tokens)
+    assert scanner.is_finished == bool(scan.blocks)
+    assert scanner.position == (scan.blocks[0].end if scan.blocks else len(text))
+    assert consumed == (token_at(tokens, scan.blocks[0].end - 1)[0] + 1 if scan.blocks else len(tokens))
+
+
 @cache
 def families():
     """Every family of tokenizers, with its bytes and its vocabulary."""
@@ -103,6 +123,10 @@ def test_vocabularies_of_real_families(family, text, piece_lengths):
     whole, consumed = feed_pieces(Scanner(vocabulary, MARKER), [ids])
     assert (whole, consumed) == feed_pieces(Scanner(vocabulary, MARKER), cut(ids, piece_lengths))
     assert whole == expected(scan_bytes(b"".join(tokens), MARKER), tokens)
+    first, consumed = feed_pieces(Scanner(vocabulary, None, stop_at_block=True), cut(ids, piece_lengths))
+    scan = scan_bytes(b"".join(tokens), None, stop_at_block=True)
+    assert first == expected(scan, tokens)
+    assert consumed == (first[0][0][3] + 1 if scan.blocks else len(ids))
 
 
 @settings(max_examples=300)

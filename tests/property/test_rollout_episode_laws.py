@@ -8,10 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reference import scan_bytes
 from scripted_engine import ScriptedEngine, ScriptedInterpreter
 from tokenizers_for_tests import byte_level_bpe
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
-from torl.rollout.formats import ToRLFormat
+from torl.rollout.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.rollout.tokenizer import TextEncoder
 from torl.rollout.vocabulary import build_vocabulary
 from torl.types import FinishReason, Problem, Prompt, Trajectory
@@ -46,16 +47,29 @@ turns = st.one_of(
 )
 
 
+def first_end(text: bytes, form: Format, at_line_start: bool) -> int | None:
+    """Where the first end of a turn lies in these bytes, by the slow reference."""
+    scan = scan_bytes(text, MARKER if form.name == "torl" else None, at_line_start, form.name == "zerotir")
+    if form.name == "torl":
+        return None if scan.marker is None else scan.marker[1]
+    return scan.blocks[0].end if scan.blocks else None
+
+
 def play(
-    engine: ScriptedEngine, interpreter: ScriptedInterpreter, calls: int, limit: int, early: bool = False
+    engine: ScriptedEngine, interpreter: ScriptedInterpreter, form: Format, limit: int, early: bool = False
 ) -> Trajectory:
-    settings = EpisodeSettings(limit, temperature=0.7, seed=5, speculative_execution=early)
     prompt = Prompt(Problem("p", "q", "a"), tuple(ENCODER.encode("What is 1?\n")))
-    player = EpisodePlayer(engine, interpreter, VOCABULARY, ENCODER, ToRLFormat(calls), settings)
+    settings = EpisodeSettings(limit, temperature=0.7, seed=5, speculative_execution=early)
+    player = EpisodePlayer(engine, interpreter, VOCABULARY, ENCODER, form, settings)
     return asyncio.run(player.play(prompt, step=2, sample=3))
 
 
+def forms(calls: int) -> list[Format]:
+    return [ToRLFormat(calls), ZeroTIRFormat(lambda text: len(ENCODER.encode(text)), calls, "last_line", 24)]
+
+
 @given(
+    number=st.integers(0, 1),
     script=st.lists(turns, min_size=5, max_size=5),
     pieces=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     output=st.text(max_size=20),
@@ -64,8 +78,10 @@ def play(
     early=st.booleans(),
 )
 def test_the_record_is_what_was_emitted_and_observed(
-    script: list[list[int]], pieces: list[int], output: str, calls: int, limit: int, early: bool
+    number: int, script: list[list[int]], pieces: list[int], output: str, calls: int, limit: int, early: bool
 ) -> None:
+    form = forms(calls)[number]
+
     def turn_of(request_id: str) -> int:
         return int(request_id.rsplit("/", 1)[1])
 
@@ -75,7 +91,7 @@ def test_the_record_is_what_was_emitted_and_observed(
         lambda request: 10 + turn_of(request),
     )
     interpreter = ScriptedInterpreter(lambda _: output)
-    trajectory = play(engine, interpreter, calls, limit, early)
+    trajectory = play(engine, interpreter, form, limit, early)
     ids = trajectory.token_ids_T.tolist()
     requests = list(engine.requests.values())
     assert engine.open == interpreter.running == 0
@@ -94,9 +110,11 @@ def test_the_record_is_what_was_emitted_and_observed(
         assert set(trajectory.policy_versions_T[turn.start : turn.stop].tolist()) <= {10 + index}
         mask[turn.start : turn.stop] = True
         text = VOCABULARY.decode_bytes(ids[turn.start : turn.stop])
-        if index < calls and MARKER in text:
-            # The turn ends with the token that completes the first marker.
-            assert MARKER not in VOCABULARY.decode_bytes(ids[turn.start : turn.stop - 1])
+        begins_line = index == 0 or trajectory.tool_calls[index - 1].observation.endswith("\n")
+        end = first_end(text, form, begins_line)
+        if index < calls and end is not None:
+            # The turn ends with the token that holds the last byte of the first marker, or closing fence.
+            assert len(VOCABULARY.decode_bytes(ids[turn.start : turn.stop - 1])) < end
             assert index < len(trajectory.tool_calls) or len(trajectory) == limit
         else:
             assert request.emitted == ids[turn.start : turn.stop]
@@ -125,11 +143,15 @@ def test_the_record_is_what_was_emitted_and_observed(
     assert trajectory.text == VOCABULARY.decode(ids)
 
 
-@given(script=st.lists(turns, min_size=4, max_size=4), pieces=st.lists(st.integers(1, 7), min_size=1, max_size=5))
-def test_pieces_do_not_matter(script: list[list[int]], pieces: list[int]) -> None:
+@given(
+    number=st.integers(0, 1),
+    script=st.lists(turns, min_size=4, max_size=4),
+    pieces=st.lists(st.integers(1, 7), min_size=1, max_size=5),
+)
+def test_pieces_do_not_matter(number: int, script: list[list[int]], pieces: list[int]) -> None:
     def record(lengths: list[int]) -> Trajectory:
         engine = ScriptedEngine(lambda request: script[int(request.rsplit("/", 1)[1])], lambda _: lengths)
-        return play(engine, ScriptedInterpreter(), 3, 90)
+        return play(engine, ScriptedInterpreter(), forms(3)[number], 90)
 
     one, other = record([1]), record(pieces)
     for name in ("token_ids_T", "loss_mask_T", "rollout_logprobs_T", "policy_versions_T"):

@@ -14,10 +14,10 @@ from torl.algorithms.selection import (
     repetition,
     select_groups,
     silenced,
-    split_turns,
     without_loss,
 )
 from torl.config import AlgorithmConfig, SelectionConfig
+from torl.metrics.blocks import split_turns
 from torl.types import FinishReason, Grade, Outcome, OutcomeStatus, Problem, Prompt, ToolCall, Trajectory, Turn
 
 CODE = "```python\nprint(1)\n```\n"

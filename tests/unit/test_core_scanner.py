@@ -109,7 +109,21 @@ def test_a_long_piece_is_scanned_like_a_short_one() -> None:
     assert found.consumed == len(text)
 
 
+def test_a_block_may_end_the_turn() -> None:
+    vocabulary = Vocabulary([b"so\n```python\nx", b"\n```\n\n", b"```python\ny\n```"])
+    scanner = Scanner(vocabulary, None, stop_at_block=True)
+    found = scanner.feed([0, 1, 2])
+    (block,) = found.blocks
+    assert (block.code, block.token_index, found.overshoot, found.consumed) == ("x\n", 1, b"\n\n", 2)
+    assert found.marker is None
+    assert scanner.is_finished
+    scanner.reset()
+    assert scanner.feed([1]).overshoot is None  # a fence that closes nothing ends nothing
+
+
 def test_refusals() -> None:
+    with pytest.raises(ValueError, match="not at both"):
+        Scanner(BYTES, MARKER, stop_at_block=True)
     with pytest.raises(ValueError, match="marker is empty"):
         Scanner(BYTES, b"")
     with pytest.raises(OverflowError):

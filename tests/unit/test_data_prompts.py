@@ -27,6 +27,24 @@ def test_the_template_of_torl_to_the_letter() -> None:
     )
 
 
+THINK = (
+    "A conversation between User and Assistant. The User asks a question, and the Assistant solves it. "
+    "The Assistant first thinks about the reasoning process in the mind and then provides the User with the answer. "
+    "The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> </answer> tags, "
+    "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>. "
+)
+ANSWER = (
+    "User: You must put your answer inside <answer> </answer> tags, i.e., <answer> answer here </answer>. "
+    "And your final answer will be extracted automatically by the \\boxed{} tag.\nThis is the problem:"
+)
+
+
+def test_the_templates_of_zerotir_and_orz_to_the_letter() -> None:
+    assert render("orz", "What is {problem}?") == f"{THINK}{ANSWER}\nWhat is {{problem}}?\nAssistant: <think>"
+    python = "In your reasoning-process, You can use python-code to solve your problem. "
+    assert render("zerotir", "What?") == f"{THINK}{python}{ANSWER}What?\nAssistant: <think>"
+
+
 @pytest.mark.parametrize("question", ["{problem}", "{}", "{0} {x}", "\\boxed{}", "%s", ""])
 def test_questions_are_put_in_as_they_are(question: str) -> None:
     assert render("none", question) == question
@@ -35,7 +53,7 @@ def test_questions_are_put_in_as_they_are(question: str) -> None:
 
 
 def test_an_unknown_template() -> None:
-    with pytest.raises(ConfigError, match="'qwen'; there are: torl, none"):
+    with pytest.raises(ConfigError, match="'qwen'; there are: torl, zerotir, orz, none"):
         render("qwen", "q")
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from torl.rollout.formats import NO_CODE, ToRLFormat
+from torl._core import Vocabulary
+from torl.config import RolloutConfig
+from torl.rollout.formats import NO_CODE, TOO_LONG, ToRLFormat, ZeroTIRFormat, make_format
 from torl.rollout.observation import cap, observe
 from torl.types import Outcome, OutcomeStatus
 
@@ -110,9 +112,18 @@ def test_an_overshoot_inside_a_character_is_kept() -> None:
     assert ToRLFormat().answer(printed, b"\n\xc3\xa9") == "\n```\n"
 
 
-def test_the_marker_stops_as_long_as_calls_are_left() -> None:
-    assert [ToRLFormat(2).marker(calls) for calls in range(4)] == [b"```output", b"```output", None, None]
-    assert ToRLFormat(0).marker(0) is None
+def test_a_turn_ends_as_long_as_calls_are_left() -> None:
+    vocabulary = Vocabulary([b"```python\nx\n```\n", b"```output"])
+
+    def ends(form: ToRLFormat | ZeroTIRFormat, calls: int) -> int | None:
+        end = form.turn_end(calls, at_line_start=True)
+        return None if end is None else end.scanner(vocabulary).feed([0, 1]).consumed
+
+    for form, place in ((ToRLFormat(2), 2), (ZeroTIRFormat(len, 2), 1)):
+        assert [ends(form, calls) for calls in range(4)] == [place, place, None, None]
+        assert ends(form.limited(0), 0) is None
+        assert ends(form.limited(20), 19) == place
+        assert form.limited(20).name == form.name
 
 
 def test_the_last_block_of_the_turn_runs() -> None:
@@ -123,3 +134,43 @@ def test_the_last_block_of_the_turn_runs() -> None:
 def test_a_call_without_code_says_so_and_failed() -> None:
     assert not NO_CODE.ok
     assert ToRLFormat().answer(NO_CODE, b"") == "\nNoCode: there was no complete ```python block to run\n```\n"
+
+
+# --- ZeroTIR ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overshoot", "expected"),
+    [
+        (b"", "\n```output\n391\n```\n\n\n"),
+        (b"\n", "```output\n391\n```\n\n\n"),  # the closing fence's token holds its newline
+        (b"\n\n", "\n```output\n391\n```\n\n\n"),
+        (b"python", "\n```output\n391\n```\n\n\n"),  # a fence that closes one block and opens the next
+    ],
+)
+def test_what_zerotir_puts_in(overshoot: bytes, expected: str) -> None:
+    assert ZeroTIRFormat(len).answer(outcome(stdout="391\n"), overshoot) == expected
+
+
+def test_zerotir_says_that_a_result_is_too_long() -> None:
+    """The cap counts tokens, fences included, as in ZeroTIR's code."""
+    form = ZeroTIRFormat(len, max_observation_tokens=100)
+    frame = len("\n```output\n\n```\n\n\n")
+    assert form.answer(outcome(stdout="7" * (100 - frame)), b"") == f"\n```output\n{'7' * (100 - frame)}\n```\n\n\n"
+    assert form.answer(outcome(stdout="7" * (101 - frame)), b"") == f"\n```output\n{TOO_LONG}\n```\n\n\n"
+
+
+def test_zerotir_shows_errors_as_the_option_says() -> None:
+    shown = {errors: ZeroTIRFormat(len, errors=errors).answer(ERROR, b"\n") for errors in ("traceback", "hidden")}
+    assert shown == {
+        "traceback": f"```output\n{TRACEBACK}```\n\n\n",
+        "hidden": "```output\n\n```\n\n\n",
+    }
+
+
+def test_formats_come_by_name() -> None:
+    torl = make_format(RolloutConfig(max_tool_calls=3, max_observation_characters=9), len)
+    assert torl == ToRLFormat(3, "last_line", 9)
+    zerotir = make_format(RolloutConfig(format="zerotir", max_tool_calls=20, max_observation_tokens=77), len)
+    assert zerotir == ZeroTIRFormat(len, 20, "last_line", 77)
+    assert (torl.name, zerotir.name) == ("torl", "zerotir")

@@ -1,14 +1,17 @@
 """Single episodes with an engine that says what it is told."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from scripted_engine import ScriptedEngine, ScriptedInterpreter
 from tokenizers_for_tests import END, byte_level_bpe
+from torl.algorithms.selection import has_void_turn, invents_output
 from torl.errors import SandboxError
+from torl.metrics.blocks import split_turns, written_blocks
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
-from torl.rollout.formats import ToRLFormat
+from torl.rollout.formats import TOO_LONG, Format, ToRLFormat, ZeroTIRFormat
 from torl.rollout.tokenizer import TextEncoder
 from torl.rollout.vocabulary import build_vocabulary
 from torl.types import FinishReason, Problem, Prompt, Trajectory
@@ -20,7 +23,13 @@ CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
 
 
 def play(
-    *turns: str, calls: int = 1, limit: int = 200, piece: int = 1, stdout: str = "42\n", early: bool = False
+    *turns: str,
+    calls: int = 1,
+    limit: int = 200,
+    piece: int = 1,
+    stdout: str = "42\n",
+    form: Format | None = None,
+    early: bool = False,
 ) -> tuple[Trajectory, EpisodePlayer]:
     engine = ScriptedEngine(
         lambda request: ENCODER.encode(turns[int(request.rsplit("/", 1)[1])]),
@@ -31,7 +40,7 @@ def play(
         ScriptedInterpreter(lambda _: stdout),
         VOCABULARY,
         ENCODER,
-        ToRLFormat(calls),
+        form or ToRLFormat(calls),
         EpisodeSettings(limit, speculative_execution=early),
     )
     prompt = Prompt(Problem("seven", "", ""), tuple(ENCODER.encode("Question\n")))
@@ -141,3 +150,47 @@ def test_seeds_name_the_turn_and_snippets_of_a_problem_share_theirs() -> None:
     other_turns, other_runs = asyncio.run(play_all(1))
     assert not turns & other_turns
     assert not runs & other_runs
+
+
+# --- ZeroTIR ------------------------------------------------------------------------------------------------------
+
+BLOCK = "Let me see.\n```python\nprint(6*7)\n```"
+
+
+def play_zerotir(*turns: str, calls: int = 2, **options: Any) -> tuple[Trajectory, EpisodePlayer]:
+    return play(*turns, form=ZeroTIRFormat(lambda text: len(ENCODER.encode(text)), calls), **options)
+
+
+def test_a_block_runs_when_its_fence_closes() -> None:
+    trajectory, player = play_zerotir(f"{BLOCK}\n```output\n43\n```\n", "So \\boxed{42}.", piece=1000)
+    assert trajectory.text == f"{BLOCK}\n```output\n42\n```\n\n\nSo \\boxed{{42}}."
+    assert player.counters.dropped_tokens > 0  # the output that the model invented
+    assert [call.code for call in trajectory.tool_calls] == ["print(6*7)\n"]
+    assert trajectory.format == "zerotir"
+    turns = split_turns(trajectory.sampled_text, 1, "zerotir")
+    assert turns[0] == BLOCK
+    assert turns[1].strip() == "So \\boxed{42}."
+
+
+def test_each_block_is_a_call_until_none_is_left() -> None:
+    two = "```python\nprint(1)\n```"
+    trajectory, player = play_zerotir(f"{two} rest", f"{two} rest", f"{two}\nDone.", calls=2)
+    assert player.interpreter.codes == ["print(1)\n"] * 2
+    assert len(trajectory.turns) == 3
+    assert trajectory.text.endswith(f"{two}\nDone.")
+    assert len(written_blocks(trajectory.sampled_text, 2, "zerotir")) == 3
+    assert not has_void_turn(trajectory)
+    assert not invents_output(trajectory)
+
+
+def test_without_interactions_fences_and_output_are_text() -> None:
+    trajectory, player = play_zerotir(f"{BLOCK}\n```output\n43\n```\nDone.", calls=0)
+    assert player.interpreter.codes == []
+    assert trajectory.loss_mask_T.all()
+    assert trajectory.text.endswith("43\n```\nDone.")
+    assert invents_output(trajectory)
+
+
+def test_a_long_result_becomes_a_sentence() -> None:
+    trajectory, _ = play_zerotir(BLOCK, "Hm.", stdout="7 " * 500, limit=600)
+    assert trajectory.text == f"{BLOCK}\n```output\n{TOO_LONG}\n```\n\n\nHm."

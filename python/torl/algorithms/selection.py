@@ -12,7 +12,7 @@ import numpy as np
 
 from torl.algorithms.advantages import carries_signal
 from torl.config import SelectionConfig
-from torl.metrics.blocks import written_blocks
+from torl.metrics.blocks import split_turns, written_blocks
 from torl.reward.answers import find_answer
 from torl.types import BoolArray, FinishReason, Grade, TrainingSample, Trajectory
 
@@ -109,15 +109,20 @@ def has_void_turn(trajectory: Trajectory) -> bool:
     """Whether a turn holds neither a complete code block nor a boxed answer."""
     calls = len(trajectory.tool_calls)
     # A response that its last observation filled up to the limit has no turn after it.
-    turns = split_turns(trajectory.sampled_text, calls)[: len(trajectory.turns)]
+    turns = split_turns(trajectory.sampled_text, calls, trajectory.format)[: len(trajectory.turns)]
     return any(
-        not written_blocks(turn, int(index < calls)) and find_answer(turn) is None for index, turn in enumerate(turns)
+        not written_blocks(turn, int(index < calls), trajectory.format) and find_answer(turn) is None
+        for index, turn in enumerate(turns)
     )
 
 
 def invents_output(trajectory: Trajectory) -> bool:
-    """Whether the model opened an output block that no tool call answered, so that what stands in it is its own."""
-    return trajectory.sampled_text.count(_OUTPUT_FENCE) > len(trajectory.tool_calls)
+    """Whether the model opened an output block that no tool call answered, so that what stands in it is its own.
+
+    In format "torl" the model opens those of its calls as well; in format "zerotir" it should open none.
+    """
+    own = len(trajectory.tool_calls) if trajectory.format == "torl" else 0
+    return trajectory.sampled_text.count(_OUTPUT_FENCE) > own
 
 
 def repetition(trajectory: Trajectory, ngram: int) -> float:
@@ -125,16 +130,3 @@ def repetition(trajectory: Trajectory, ngram: int) -> float:
     tokens = trajectory.token_ids_T[trajectory.loss_mask_T].tolist()
     grams = [tuple(tokens[start : start + ngram]) for start in range(len(tokens) - ngram + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
-
-
-def split_turns(sampled_text: str, tool_calls: int) -> list[str]:
-    """The text of each turn: the first `tool_calls` end with the marker, the last with the response.
-
-    A marker's own last token may hold more text; that begins the next turn here.
-    """
-    turns, start = [], 0
-    for _ in range(tool_calls):
-        stop = sampled_text.index(_OUTPUT_FENCE, start) + len(_OUTPUT_FENCE)
-        turns.append(sampled_text[start:stop])
-        start = stop
-    return [*turns, sampled_text[start:]]

@@ -61,7 +61,7 @@ def _reward_metrics(trajectories: Sequence[Trajectory], grades: Sequence[Grade])
 def _block_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     with_code = blocks = before_answer = ran = 0
     for trajectory in trajectories:
-        written = written_blocks(trajectory.sampled_text, len(trajectory.tool_calls))
+        written = written_blocks(trajectory.sampled_text, len(trajectory.tool_calls), trajectory.format)
         answer = find_answer(trajectory.sampled_text)
         with_code += bool(written)
         blocks += len(written)

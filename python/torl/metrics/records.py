@@ -168,6 +168,7 @@ def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
         "text": trajectory.text,
         "sampled_text": trajectory.sampled_text,
         "finish_reason": trajectory.finish_reason.value,
+        "format": trajectory.format,
         "tool_calls": [_encode_call(call) for call in trajectory.tool_calls],
         "turns": [
             {"start": turn.start, "stop": turn.stop, "cached_tokens": turn.cached_tokens} for turn in trajectory.turns
@@ -205,6 +206,7 @@ def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
         text=row["text"],
         sampled_text=row["sampled_text"],
         seconds=row["seconds"],
+        format=row["format"],
     )
     numbers = {name: np.array(values, np.float32) for name, values in row["token_numbers"].items()}
     arrays = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torl.config import EngineConfig, RolloutConfig, SandboxConfig
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
-from torl.rollout.formats import ToRLFormat
+from torl.rollout.formats import make_format
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.tokenizer import TextEncoder, stop_token_ids
 from torl.rollout.vllm_engine import VllmEngine
@@ -65,6 +65,7 @@ async def open_player(
         DataError: the tokenizer has no end-of-sequence token or cannot encode observations.
     """
     vocabulary = build_vocabulary(tokenizer)
+    encoder = TextEncoder(tokenizer, vocabulary)
     running = VllmEngine(
         model,
         engine,
@@ -78,8 +79,8 @@ async def open_player(
         engine=running,
         interpreter=interpreter,
         vocabulary=vocabulary,
-        encoder=TextEncoder(tokenizer, vocabulary),
-        format=ToRLFormat.from_config(rollout),
+        encoder=encoder,
+        format=make_format(rollout, lambda text: len(encoder.encode(text))),
         settings=EpisodeSettings.from_config(rollout, seed),
         slots=EpisodeSlots(rollout.max_concurrent_episodes),
     )

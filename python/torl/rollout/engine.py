@@ -32,13 +32,13 @@ class Engine(Protocol):
         sampling: SamplingParameters,
         request_id: str,
         *,
-        end: TurnEnd,
+        end: TurnEnd | None,
         episode: int = 0,
         on_block: Callable[[str], None] | None = None,
     ) -> SampledTurn:
         """Sample one turn after the prefix `token_ids`, up to `end`.
 
-        `on_block(code)` is called when a code block closes, while the turn goes on; it is a hint, which may come late
+        `on_block(code)` is called when a code block closes and the turn goes on; it is a hint, which may come late
         or never. `episode` numbers the episode that the turn belongs to: those with lower numbers are served first
         where not all can be, and all turns of one are sampled where its prefix is cached. Cancelling the call aborts
         the request.

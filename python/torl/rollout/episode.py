@@ -14,7 +14,6 @@ from torl.rollout.seeds import derive_seed
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.tokenizer import TextEncoder
 from torl.rollout.tool import InterpreterState, Tool, ToolCounters
-from torl.rollout.turns import TurnEnd
 from torl.types import FinishReason, Prompt, SamplingParameters, ToolCall, Trajectory, Turn
 
 if TYPE_CHECKING:
@@ -120,10 +119,9 @@ class _Episode:
                 return self._trajectory(ended, time.perf_counter() - start)
 
     async def _sample_turn(self) -> tuple[FinishReason | None, tuple[str | None, bytes]]:
-        """One generation. Returns why the episode ended, or None and the call: (code, overshoot of the marker)."""
+        """One generation. Returns why the episode ended, or None and the call: (code, overshoot)."""
         player, turn = self.player, len(self.cached_tokens)
-        marker = player.format.marker(len(self.tool_calls))
-        end = TurnEnd(marker, self.at_line_start)
+        end = player.format.turn_end(len(self.tool_calls), self.at_line_start)
         sampling = SamplingParameters(
             max_tokens=self._remaining(),
             temperature=player.settings.temperature,
@@ -136,20 +134,20 @@ class _Episode:
             f"{self.step}/{self.prompt.problem.id}/{self.sample}/{turn}",
             end=end,
             episode=self.number,
-            on_block=self.tool.start if marker is not None and player.settings.speculative_execution else None,
+            on_block=self.tool.start if end is not None and player.settings.speculative_execution else None,
         )
         # The engine ended the turn; where exactly is read off the tokens.
-        scan = end.scanner(player.vocabulary).feed(sampled.token_ids)
-        kept = len(sampled.token_ids) if scan.marker is None else scan.consumed
+        scan = None if end is None else end.scanner(player.vocabulary).feed(sampled.token_ids)
+        kept = len(sampled.token_ids) if scan is None else scan.consumed
         starts = [start for _, start in sampled.policy_versions]
         for (version, start), stop in zip(sampled.policy_versions, [*starts[1:], kept], strict=True):
             if start < kept:
                 part = slice(start, min(stop, kept))
                 self.builder.append_sampled(sampled.token_ids[part], sampled.logprobs[part], version)
         self.cached_tokens.append(sampled.cached_tokens)
-        if scan.marker is not None:
+        if scan is not None and scan.overshoot is not None:
             player.counters.dropped_tokens += len(sampled.token_ids) - kept
-            return None, (player.format.choose([block.code for block in scan.blocks]), scan.marker.overshoot)
+            return None, (player.format.choose([block.code for block in scan.blocks]), scan.overshoot)
         if sampled.finish_reason == "end":
             raise RuntimeError("the engine ended a turn that is not at its end")
         return FinishReason(sampled.finish_reason), (None, b"")
@@ -199,6 +197,7 @@ class _Episode:
             text=decode(token_ids.tolist()),
             sampled_text="\n".join(decode(token_ids[turn.start : turn.stop].tolist()) for turn in turns),
             seconds=seconds,
+            format=self.player.format.name,
         )
 
 

@@ -1,12 +1,13 @@
 """How a model asks for a run and how it is answered: the part of an episode that differs between papers."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 from torl.config import RolloutConfig
 from torl.rollout.observation import ErrorObservation, observe
-from torl.types import Outcome, OutcomeStatus
+from torl.rollout.turns import TurnEnd
+from torl.types import FormatName, Outcome, OutcomeStatus
 
 NO_CODE = Outcome(
     status=OutcomeStatus.ERROR,
@@ -22,11 +23,23 @@ NO_CODE = Outcome(
 """The outcome of a call without code. Nothing ran; it counts as a call, and as one that failed."""
 
 
+TOO_LONG = "The output of the code execution is too long, please check your code."
+"""What ZeroTIR shows instead of a long result."""
+
+
 class Format(Protocol):
     """The protocol between model and interpreter that an episode follows."""
 
-    def marker(self, calls: int) -> bytes | None:
-        """What ends a turn after `calls` tool calls; None where nothing does any more."""
+    @property
+    def name(self) -> FormatName:
+        """Its name in the configuration and in records."""
+        ...
+
+    def turn_end(self, calls: int, at_line_start: bool) -> TurnEnd | None:
+        """What ends a turn after `calls` tool calls; None where nothing does any more.
+
+        `at_line_start`: whether the text before the turn ends with a newline, or there is none.
+        """
         ...
 
     def choose(self, blocks: Sequence[str]) -> str | None:
@@ -34,7 +47,11 @@ class Format(Protocol):
         ...
 
     def answer(self, outcome: Outcome, overshoot: bytes) -> str:
-        """The text to put in. `overshoot` is what the marker's last token held beyond the marker."""
+        """The text to put in. `overshoot` is what the token that ended the turn held beyond that end."""
+        ...
+
+    def limited(self, max_tool_calls: int) -> Self:
+        """The same format with another number of calls, for evaluation."""
         ...
 
 
@@ -50,15 +67,14 @@ class ToRLFormat:
     errors: ErrorObservation = "last_line"
     max_observation_characters: int = 256
 
-    @classmethod
-    def from_config(cls, config: RolloutConfig, max_tool_calls: int | None = None) -> "ToRLFormat":
-        """The format of a run; an evaluation may have its own number of calls."""
-        calls = config.max_tool_calls if max_tool_calls is None else max_tool_calls
-        return cls(calls, config.error_observation, config.max_observation_characters)
+    @property
+    def name(self) -> FormatName:
+        """See `Format.name`."""
+        return "torl"
 
-    def marker(self, calls: int) -> bytes | None:
-        """See `Format.marker`."""
-        return b"```output" if calls < self.max_tool_calls else None
+    def turn_end(self, calls: int, at_line_start: bool) -> TurnEnd | None:
+        """See `Format.turn_end`."""
+        return TurnEnd(b"```output", at_line_start) if calls < self.max_tool_calls else None
 
     def choose(self, blocks: Sequence[str]) -> str | None:
         """The last one."""
@@ -66,11 +82,71 @@ class ToRLFormat:
 
     def answer(self, outcome: Outcome, overshoot: bytes) -> str:
         r"""See `Format.answer`. What the model has sampled of it already ("```output\n") is not repeated."""
-        text = f"\n{observe(outcome, self.errors, self.max_observation_characters)}\n```\n"
-        rest = text.encode()
-        if rest.startswith(overshoot):
-            try:
-                return rest[len(overshoot) :].decode()
-            except UnicodeDecodeError:  # the token ended inside a character
-                return text
-        return text
+        return _without(overshoot, f"\n{observe(outcome, self.errors, self.max_observation_characters)}\n```\n")
+
+    def limited(self, max_tool_calls: int) -> Self:
+        """See `Format.limited`."""
+        return replace(self, max_tool_calls=max_tool_calls)
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroTIRFormat:
+    r"""ZeroTIR (section 3.2): a block runs when its fence closes, "\n```output\n{result}\n```\n\n\n" goes in.
+
+    After `max_tool_calls` calls (the paper's N interactions) fences are plain text. There is no marker: an output block
+    that the model opens itself is text. An observation of more than `max_observation_tokens`, fences included, is
+    replaced by a sentence that says so.
+    """
+
+    count_tokens: Callable[[str], int]
+    max_tool_calls: int = 2
+    errors: ErrorObservation = "traceback"
+    max_observation_tokens: int = 256
+
+    @property
+    def name(self) -> FormatName:
+        """See `Format.name`."""
+        return "zerotir"
+
+    def turn_end(self, calls: int, at_line_start: bool) -> TurnEnd | None:
+        """See `Format.turn_end`."""
+        return TurnEnd(None, at_line_start) if calls < self.max_tool_calls else None
+
+    def choose(self, blocks: Sequence[str]) -> str | None:
+        """The one that ended the turn."""
+        return blocks[-1] if blocks else None
+
+    def answer(self, outcome: Outcome, overshoot: bytes) -> str:
+        """See `Format.answer`. The newline that the closing fence's token may hold already is not repeated."""
+        text = self._frame(observe(outcome, self.errors, max_characters=None))
+        if self.count_tokens(text) > self.max_observation_tokens:
+            text = self._frame(TOO_LONG)
+        return _without(overshoot, text)
+
+    def limited(self, max_tool_calls: int) -> Self:
+        """See `Format.limited`."""
+        return replace(self, max_tool_calls=max_tool_calls)
+
+    @staticmethod
+    def _frame(result: str) -> str:
+        return f"\n```output\n{result}\n```\n\n\n"
+
+
+def make_format(config: RolloutConfig, count_tokens: Callable[[str], int]) -> Format:
+    """The format of that name; `count_tokens` says how many tokens of the model a text has."""
+    if config.format == "zerotir":
+        return ZeroTIRFormat(
+            count_tokens, config.max_tool_calls, config.error_observation, config.max_observation_tokens
+        )
+    return ToRLFormat(config.max_tool_calls, config.error_observation, config.max_observation_characters)
+
+
+def _without(overshoot: bytes, text: str) -> str:
+    """`text` less what was sampled of it already; all of it if something else was, or half a character."""
+    rest = text.encode()
+    if rest.startswith(overshoot):
+        try:
+            return rest[len(overshoot) :].decode()
+        except UnicodeDecodeError:  # the token ended inside a character
+            return text
+    return text

@@ -21,13 +21,14 @@ _LIMIT_LINES = {
 }
 
 
-def observe(outcome: Outcome, errors: ErrorObservation = "last_line", max_characters: int = 256) -> str:
+def observe(outcome: Outcome, errors: ErrorObservation = "last_line", max_characters: int | None = 256) -> str:
     """The observation of a run: what it printed, or one line on what went wrong; never more than the cap allows.
 
     Only the newlines at the end of the output are taken away. A run that ended well and printed nothing says so,
     and is not mistaken for a time-out. `errors` chooses what an exception or a limit shows (ToRL, section 3.2).
     """
-    return cap(_text(outcome, errors), max_characters)
+    text = _text(outcome, errors)
+    return text if max_characters is None else cap(text, max_characters)
 
 
 def cap(text: str, max_characters: int) -> str:

@@ -1,7 +1,7 @@
 """What controller and engine say to each other of a turn beside its tokens. No vLLM."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torl._core import Scanner, Vocabulary
@@ -19,8 +19,8 @@ MARKER_STOP = "torl_end"
 class TurnEnd:
     """What ends a turn beside an end-of-sequence token and its limit.
 
-    `marker`: the bytes that do; None where nothing does. `at_line_start`: whether the text before the turn ends with a
-    newline, or there is none.
+    `marker`: the bytes that do; None: the first code block that closes does. `at_line_start`: whether the text before
+    the turn ends with a newline, or there is none.
     """
 
     marker: bytes | None
@@ -28,14 +28,15 @@ class TurnEnd:
 
     def scanner(self, vocabulary: Vocabulary) -> Scanner:
         """A scanner at the start of the turn."""
-        return Scanner(vocabulary, self.marker, self.at_line_start)
+        return Scanner(vocabulary, self.marker, self.at_line_start, stop_at_block=self.marker is None)
 
 
-def encode_turn(end: TurnEnd, key: str) -> dict[str, Any]:
+def encode_turn(end: TurnEnd | None, key: str) -> dict[str, Any]:
     """The `extra_args` of a request; `key` names the turn when a block of it is announced."""
-    return {TURN_KEY: {"marker": end.marker, "at_line_start": end.at_line_start, "key": key}}
+    return {TURN_KEY: {"key": key, "end": None if end is None else asdict(end)}}
 
 
-def decode_turn_end(fields: Mapping[str, Any]) -> TurnEnd:
+def decode_turn(extra_args: Mapping[str, Any]) -> tuple[TurnEnd | None, str]:
     """What `encode_turn` was given."""
-    return TurnEnd(fields["marker"], fields["at_line_start"])
+    fields = extra_args[TURN_KEY]
+    return None if fields["end"] is None else TurnEnd(**fields["end"]), fields["key"]

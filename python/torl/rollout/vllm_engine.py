@@ -237,7 +237,7 @@ class VllmEngine:
         sampling: SamplingParameters,
         request_id: str,
         *,
-        end: TurnEnd,
+        end: TurnEnd | None,
         episode: int = 0,
         on_block: Callable[[str], None] | None = None,
     ) -> SampledTurn:

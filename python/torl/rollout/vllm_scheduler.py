@@ -25,7 +25,7 @@ from vllm.v1.request import RequestStatus
 from torl._core import Scanner
 from torl.rollout.announcements import BlockAnnouncer
 from torl.rollout.engine_process import ProcessSetup
-from torl.rollout.turns import MARKER_STOP, TURN_KEY, TURN_SPANS, decode_turn_end
+from torl.rollout.turns import MARKER_STOP, TURN_KEY, TURN_SPANS, decode_turn
 
 if TYPE_CHECKING:
     from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
@@ -59,10 +59,10 @@ class _Turns:
         self._pauses = 0
 
     def add_request(self, request: "Request") -> None:
-        extra = (request.sampling_params.extra_args or {}).get(TURN_KEY) if request.sampling_params else None
-        if extra is not None:
-            scanner = decode_turn_end(extra).scanner(self._vocabulary)
-            self._turns[request.request_id] = _Turn(scanner, extra["key"])
+        extra_args = request.sampling_params and request.sampling_params.extra_args
+        if extra_args and TURN_KEY in extra_args:
+            end, key = decode_turn(extra_args)
+            self._turns[request.request_id] = _Turn(None if end is None else end.scanner(self._vocabulary), key)
         super().add_request(request)  # type: ignore[misc]
 
     def set_pause_state(self, pause_state: PauseState) -> None:
@@ -82,9 +82,10 @@ class _Turns:
         turn.sampled += len(new_token_ids)
         if turn.scanner is not None:
             scan = turn.scanner.feed(new_token_ids)
-            for block in scan.blocks:
-                self._announcer.send(turn.key, block.code)
-            if scan.marker is not None and not stopped:
+            if scan.overshoot is None:
+                for block in scan.blocks:
+                    self._announcer.send(turn.key, block.code)
+            elif not stopped:
                 request.status = RequestStatus.FINISHED_STOPPED
                 request.stop_reason = MARKER_STOP
                 stopped = True

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
+use crate::error::invalid;
 use crate::scanner as core;
 use crate::vocabulary as table;
 
@@ -88,6 +89,7 @@ pub struct Scan {
     blocks: Vec<Py<CodeBlock>>,
     marker: Option<Py<Marker>>,
     consumed: usize,
+    overshoot: Option<Py<PyBytes>>,
 }
 
 /// What a scan found, before it becomes Python objects.
@@ -97,18 +99,41 @@ struct Found {
     marker: Option<(usize, usize, usize, Vec<u8>, bool)>,
 }
 
+impl Found {
+    /// What the token that ended the turn holds beyond that end.
+    fn overshoot(&self, py: Python<'_>) -> Py<PyBytes> {
+        let of_marker = self.marker.as_ref().map(|marker| &marker.3);
+        let overshoot = of_marker.or(self.blocks.last().map(|block| &block.4));
+        PyBytes::new(py, overshoot.map_or(&[], Vec::as_slice)).unbind()
+    }
+}
+
 #[pyclass(module = "torl._core")]
 pub struct Scanner(core::Scanner);
 
 #[pymethods]
 impl Scanner {
     #[new]
-    #[pyo3(signature = (vocabulary, marker, at_line_start = true))]
-    fn new(vocabulary: &Vocabulary, marker: Option<&[u8]>, at_line_start: bool) -> PyResult<Self> {
-        let marker = marker.map(core::Marker::new).transpose()?;
+    #[pyo3(signature = (vocabulary, marker, at_line_start = true, *, stop_at_block = false))]
+    fn new(
+        vocabulary: &Vocabulary,
+        marker: Option<&[u8]>,
+        at_line_start: bool,
+        stop_at_block: bool,
+    ) -> PyResult<Self> {
+        let stop = match (marker, stop_at_block) {
+            (None, false) => core::Stop::Never,
+            (None, true) => core::Stop::Block,
+            (Some(marker), false) => core::Stop::Marker(core::Marker::new(marker)?),
+            (Some(_), true) => {
+                return Ok(invalid(
+                    "a turn ends at a marker or at a block, not at both",
+                )?);
+            }
+        };
         Ok(Self(core::Scanner::new(
             Arc::clone(&vocabulary.0),
-            marker,
+            stop,
             at_line_start,
         )))
     }
@@ -120,6 +145,7 @@ impl Scanner {
         } else {
             py.detach(|| self.scan(&token_ids, &mut found))?
         };
+        let overshoot = self.0.is_finished().then(|| found.overshoot(py));
         let blocks = found
             .blocks
             .into_iter()
@@ -155,6 +181,7 @@ impl Scanner {
             blocks: blocks.collect::<PyResult<_>>()?,
             marker: marker.transpose()?,
             consumed,
+            overshoot,
         })
     }
 

@@ -396,8 +396,9 @@ impl FileSystem {
 
     /// Renames the first descriptor and path to the second.
     pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, &[u8]), now: u64) -> Checked<()> {
-        let from = self.tree.resolve(self.directory(old.0)?, old.1)?;
-        let to = self.tree.resolve(self.directory(new.0)?, new.1)?;
+        // That the old one is missing counts for more than a slash behind a file.
+        let from = self.tree.resolve_new(self.directory(old.0)?, old.1)?;
+        let to = self.tree.resolve_new(self.directory(new.0)?, new.1)?;
         self.tree.rename(&from, &to, now)
     }
 

@@ -100,7 +100,7 @@ impl Tree {
         };
         let source = from.inode.ok_or(errno::NOENT)?;
         let moves_directory = self.node(source).is_directory();
-        if to.slash && !moves_directory {
+        if (from.slash || to.slash) && !moves_directory {
             return Err(errno::NOTDIR);
         }
         if self.holds(source, to.directory) {
