@@ -104,6 +104,9 @@ class RolloutConfig(Section):
     """Run a code block as soon as it closes, before the model has asked for its output."""
     max_concurrent_episodes: PositiveInt = 1024
     """Episodes being sampled at once; those that wait for the interpreter are not counted."""
+    max_staleness: NonNegativeInt = 0
+    """Steps that are played ahead of the learner; 0 trains synchronously. With more, tokens are up to so many updates
+    older than the policy that learns from them, which `algorithm.importance_correction` makes up for."""
 
 
 class EngineConfig(Section):
@@ -427,6 +430,19 @@ class TrainConfig(Section):
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
         if self.reward.overlong_buffer >= self.rollout.max_response_tokens:
             raise ValueError("reward.overlong_buffer must be less than rollout.max_response_tokens")
+        return self
+
+    @model_validator(mode="after")
+    def _ahead_of_the_learner(self) -> Self:
+        if self.rollout.max_staleness == 0:
+            return self
+        if self.algorithm.importance_correction is None:
+            raise ValueError("rollout.max_staleness needs algorithm.importance_correction (tis, icepop or mis)")
+        if self.engine.sleep_while_learning or self.learner.offload_while_sampling:
+            raise ValueError(
+                "rollout.max_staleness needs devices of its own for the engine: "
+                "engine.sleep_while_learning and learner.offload_while_sampling must be off"
+            )
         return self
 
 

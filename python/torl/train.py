@@ -12,19 +12,19 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING
 
 from torl.config import TrainConfig
-from torl.errors import ConfigError, SandboxError
+from torl.errors import ConfigError
 from torl.evaluate import evaluate
+from torl.experience import Experience, PlayedStep
 from torl.run_directory import open_run_directory, write_summary
 from torl.settings import parse_command_line
 from torl.supervision import run_until_done, watched
-from torl.types import Float32Array, Grade, Outcome, OutcomeStatus, Prompt, TrainingSample, Trajectory
+from torl.types import Float32Array, Prompt, TrainingSample, Trajectory
 
 if TYPE_CHECKING:
     from torl.data.sampler import PromptSampler
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from torl.reward.grader import GraderPool
     from torl.rollout.episode import EpisodePlayer
     from torl.sandbox import Interpreter, SandboxPool
-
-# Fewer calls than this say nothing about whether the tool works; above, half of them crashing is no accident.
-_CALLS_TO_JUDGE = 16
-_CRASH_SHARE = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,6 +82,7 @@ class Run:
     sandbox: "SandboxPool"
     grader: "GraderPool"
     player: "EpisodePlayer"
+    experience: Experience
     learner: "Learner"
     writer: "RunWriter"
     first_step: int
@@ -95,47 +92,53 @@ class Run:
         from torl.algorithms.samples import training_samples, with_advantages
         from torl.algorithms.selection import silenced, without_loss
         from torl.metrics import names
-        from torl.metrics.dynamics import training_dynamics
+        from torl.metrics.dynamics import staleness, training_dynamics
         from torl.metrics.report import write_report
 
-        config, steps = self.config, self.config.run.steps
-        for step in range(self.first_step, steps):
-            await self._evaluate_if_due(step)
-            metrics: dict[str, float] = {}
-            with _timed(metrics, names.TIME_STEP):
-                # --- rollout: episodes of every prompt, each at its own pace, and what they are worth ----------------
-                with _timed(metrics, names.TIME_ROLLOUT):
-                    played = await self._play_step(step)
-                metrics |= training_dynamics(played.trajectories, played.grades) | played.counts
+        config, steps, experience = self.config, self.config.run.steps, self.experience
+        async with aclosing(experience.steps(self.first_step)) as played_steps:
+            for step in range(self.first_step, steps):
+                await self._evaluate_if_due(step)
+                metrics: dict[str, float] = {}
+                with _timed(metrics, names.TIME_STEP):
+                    # --- rollout: episodes of every prompt, each at its own pace, and what they are worth -----------
+                    with _timed(metrics, names.TIME_WAIT):
+                        played = await anext(played_steps)
+                    metrics[names.TIME_ROLLOUT] = played.seconds
+                    metrics |= training_dynamics(played.trajectories, played.grades) | played.counts
+                    metrics |= staleness(played.trajectories, step)
 
-                # --- learn: advantages within groups, then the optimizer steps -------------------------------------
-                trajectories, rewards, groups = played.batch()
-                grades = [played.grades[index] for index in played.kept]
-                silent = await asyncio.to_thread(silenced, trajectories, grades, config.selection)
-                metrics |= {names.masked(reason): len(found) for reason, found in silent.items()}
-                metrics[names.TRAINED_GROUPS] = len(set(groups))
-                samples = training_samples(trajectories)
-                for index in set().union(*silent.values()):
-                    samples[index] = without_loss(samples[index])
-                with _timed(metrics, names.TIME_LEARN):
-                    await self._share_devices_with_learner()
-                    samples = await self.learner.prepare(samples)
-                    samples = with_advantages(samples, rewards, groups, config.algorithm)
-                    metrics |= names.learner(await self.learner.update(samples, step=step))
-                await asyncio.to_thread(self._write_trajectories, step, played, samples)
+                    # --- learn: advantages within groups, then the optimizer steps ----------------------------------
+                    trajectories, rewards, groups = played.batch()
+                    grades = [played.grades[index] for index in played.kept]
+                    silent = await asyncio.to_thread(silenced, trajectories, grades, config.selection)
+                    metrics |= {names.masked(reason): len(found) for reason, found in silent.items()}
+                    metrics[names.TRAINED_GROUPS] = len(set(groups))
+                    samples = training_samples(trajectories)
+                    for index in set().union(*silent.values()):
+                        samples[index] = without_loss(samples[index])
+                    with _timed(metrics, names.TIME_LEARN):
+                        await self._share_devices_with_learner()
+                        samples = await self.learner.prepare(samples)
+                        samples = with_advantages(samples, rewards, groups, config.algorithm)
+                        metrics |= names.learner(await self.learner.update(samples, step=step))
+                    await asyncio.to_thread(self._write_trajectories, step, played, samples)
 
-                # --- weights: the engine samples the next step with what was learned -------------------------------
-                with _timed(metrics, names.TIME_SYNC):
-                    await self.synchronise_weights(policy_version=step + 1)
+                    # --- weights: the engine samples on with what was learned ---------------------------------------
+                    with _timed(metrics, names.TIME_SYNC):
+                        await self.synchronise_weights(policy_version=step + 1)
+                        experience.advance(step + 1)
 
-            # --- records ------------------------------------------------------------------------------------------
-            metrics[names.EPOCH] = self.sampler.epoch
-            metrics |= names.sandbox(self.sandbox.stats())
-            self.writer.write_metrics(step, metrics)
-            self.console.step(step + 1, steps, metrics)
-            if _due(step + 1, config.checkpoint.every_steps) and step + 1 < steps:
-                await self._save_checkpoint(step + 1)
-                write_report(self.directory, config.run.note)
+                # --- records ----------------------------------------------------------------------------------------
+                metrics[names.EPOCH] = self.sampler.epoch
+                counters = self.player.counters.tool
+                metrics |= names.speculation(counters.speculated, counters.wasted)
+                metrics |= names.sandbox(self.sandbox.stats())
+                self.writer.write_metrics(step, metrics)
+                self.console.step(step + 1, steps, metrics)
+                if _due(step + 1, config.checkpoint.every_steps) and step + 1 < steps:
+                    await self._save_checkpoint(step + 1)
+                    write_report(self.directory, config.run.note)
 
         await self._evaluate_if_due(steps)
         await self._save_checkpoint(steps)
@@ -143,105 +146,7 @@ class Run:
             await self.learner.export(self.directory / "model")
         write_report(self.directory, config.run.note)
 
-    async def _play_step(self, step: int) -> "_Played":
-        """Play prompts, once or until enough groups can be learned from, and say which of them are."""
-        from torl.algorithms.selection import prompts_for_next_round, select_groups
-        from torl.metrics import names
-
-        selection, wanted = self.config.selection, self.config.rollout.prompts_per_step
-        trajectories: list[Trajectory] = []
-        grades: list[Grade] = []
-        problems: set[str] = set()
-        count, rounds = wanted, 0
-        while True:
-            # A further round may reach into the next epoch, which holds this step's problems again.
-            prompts = [prompt for prompt in self.sampler.take(count) if prompt.problem.id not in problems]
-            problems |= {prompt.problem.id for prompt in prompts}
-            more_trajectories, more_grades = await self._play_and_grade(step, prompts)
-            trajectories += more_trajectories
-            grades += more_grades
-            rounds += 1
-            rewards = self._rewards(step, grades)
-            groups = [trajectory.group for trajectory in trajectories]
-            chosen = select_groups(rewards, grades, groups, selection)
-            kept = chosen.groups(groups)
-            missing = wanted - len(kept) if selection.dynamic_sampling else 0
-            if missing <= 0 or rounds == selection.max_rounds or len(problems) == len(self.sampler):
-                break
-            count = min(prompts_for_next_round(wanted, len(kept), len(problems)), len(self.sampler))
-        await self._require_working_tool(trajectories)
-        if missing > 0:
-            self.console.warning(f"step {step + 1}: {len(kept)} of {wanted} groups kept after {rounds} rounds")
-        batch = set(kept[:wanted])
-        return _Played(
-            trajectories=trajectories,
-            grades=grades,
-            rewards=rewards,
-            kept=[index for index, group in enumerate(groups) if group in batch],
-            counts={
-                names.SELECTION_ROUNDS: rounds,
-                names.SELECTION_UNIFORM: chosen.uniform,
-                names.SELECTION_OUTSIDE_WINDOW: chosen.outside_window,
-                names.SELECTION_SURPLUS: len(kept) - len(batch),
-                names.SELECTION_MISSING: max(0, missing),
-            },
-            normalize=self.config.algorithm.normalize_rewards,
-        )
-
-    async def _play_and_grade(self, step: int, prompts: Sequence[Prompt]) -> tuple[list[Trajectory], list[Grade]]:
-        """The trajectories of these prompts, in their order; groups are graded while others still play."""
-        from torl.rollout.scheduler import play_groups
-
-        rollout = self.config.rollout
-        total = len(prompts) * rollout.samples_per_prompt
-        grading: dict[str, asyncio.Task[list[Grade]]] = {}
-        finished: dict[str, list[Trajectory]] = {}
-        with self.console.wait(f"step {step + 1}: episodes", total) as wait:
-            groups = play_groups(
-                self.player,
-                prompts,
-                step=step,
-                samples_per_prompt=rollout.samples_per_prompt,
-                on_episode=lambda _: wait.advance(),
-            )
-            async with aclosing(groups), asyncio.TaskGroup() as tasks:
-                async for group in groups:
-                    problem = group[0].prompt.problem.id
-                    finished[problem] = group
-                    grading[problem] = tasks.create_task(self.grader.grade_batch(group))
-        order = [prompt.problem.id for prompt in prompts]
-        trajectories = [trajectory for problem in order for trajectory in finished[problem]]
-        grades = [grade for problem in order for grade in grading[problem].result()]
-        return trajectories, self._punish_length(trajectories, grades)
-
-    def _punish_length(self, trajectories: Sequence[Trajectory], grades: Sequence[Grade]) -> list[Grade]:
-        """The grades with what the length of a response costs taken from its reward."""
-        from torl.algorithms.rewards import overlong_punishment
-
-        limit, reward = self.config.rollout.max_response_tokens, self.config.reward
-        punishments = overlong_punishment(list(map(len, trajectories)), limit, reward.overlong_buffer)
-        return [
-            replace(grade, reward=grade.reward + reward.overlong_penalty * float(punishment)) if punishment else grade
-            for grade, punishment in zip(grades, punishments, strict=True)
-        ]
-
-    async def _require_working_tool(self, trajectories: Sequence[Trajectory]) -> None:
-        """Stop rather than train with a tool that no longer works, whatever its runs report."""
-        await asyncio.to_thread(self.sandbox.self_test)
-        outcomes: list[Outcome] = [call.outcome for trajectory in trajectories for call in trajectory.tool_calls]
-        crashes = sum(outcome.status is OutcomeStatus.CRASH for outcome in outcomes)
-        if len(outcomes) >= _CALLS_TO_JUDGE and crashes > _CRASH_SHARE * len(outcomes):
-            raise SandboxError(f"{crashes} of {len(outcomes)} tool calls crashed their worker in one step")
-
-    def _rewards(self, step: int, grades: Sequence[Grade]) -> list[float]:
-        from torl.rollout.seeds import derive_seed
-
-        rewards = [grade.reward for grade in grades]
-        if self.config.control.shuffle_rewards:
-            Random(derive_seed(self.config.run.seed, step, "shuffled rewards")).shuffle(rewards)
-        return rewards
-
-    def _write_trajectories(self, step: int, played: "_Played", samples: Sequence[TrainingSample]) -> None:
+    def _write_trajectories(self, step: int, played: "PlayedStep", samples: Sequence[TrainingSample]) -> None:
         """All that were played, those that were learned from with their advantages and what these were made of."""
         from torl.algorithms.samples import mean_advantage, token_numbers
 
@@ -302,34 +207,10 @@ class Run:
 
         metrics: dict[str, float] = {}
         with _timed(metrics, names.TIME_CHECKPOINT), self.console.wait("writing a checkpoint"):
-            state = {"step": step, "sampler": self.sampler.state_dict()}
+            state = {"step": step, "sampler": self.experience.position(step)}
             await self.learner.save_checkpoint(checkpoint_path(self.directory, step), state)
             prune_checkpoints(self.directory, self.config.checkpoint.keep)
         self.writer.write_metrics(step, metrics)
-
-
-@dataclass(frozen=True, slots=True)
-class _Played:
-    """The trajectories of a step, and which of them enter its batch."""
-
-    trajectories: list[Trajectory]
-    grades: list[Grade]
-    rewards: list[float]
-    kept: list[int]  # indices of those in the batch, whole groups
-    counts: dict[str, float]  # metrics of the selection
-    normalize: bool
-
-    def batch(self) -> tuple[list[Trajectory], list[float], list[str]]:
-        """Trajectories, rewards and groups of the batch."""
-        from torl.algorithms.rewards import normalize_rewards
-
-        trajectories = [self.trajectories[index] for index in self.kept]
-        rewards = [self.rewards[index] for index in self.kept]
-        return (
-            trajectories,
-            normalize_rewards(rewards).tolist() if self.normalize else rewards,
-            [trajectory.group for trajectory in trajectories],
-        )
 
 
 @asynccontextmanager
@@ -419,6 +300,7 @@ async def _open_run(config: TrainConfig, directory: Path, console: "Console") ->
             sandbox=sandbox,
             grader=grader.result(),
             player=player.result(),
+            experience=Experience(config, sampler, player.result(), grader.result(), sandbox, console),
             learner=learner.result(),
             writer=writer,
             first_step=first_step,

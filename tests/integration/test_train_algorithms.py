@@ -103,3 +103,29 @@ def test_reinforce_with_a_reference_policy_and_dynamic_sampling(
     assert main([str(tmp_path / "run")]) == 0
     checks = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert checks["advantages"]["compared"] == 4 * sum(row["data/trained_groups"] for row in rows)
+
+
+AHEAD = {
+    "run.steps": "6",
+    "rollout.max_staleness": "2",
+    "rollout.interpreter_state": "episode",
+    "algorithm.importance_correction": "tis",
+    "checkpoint.every_steps": "3",
+}
+
+
+def test_rollouts_ahead_of_the_learner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = run(tmp_path / "run", AHEAD)
+    assert rows[0]["rollout/staleness_max"] == 0
+    assert 0 < max(row["rollout/staleness_max"] for row in rows) <= 2
+    assert all(row["time/wait"] < row["time/step"] for row in rows)
+    for number in range(6):
+        lines = (tmp_path / "run" / "trajectories" / f"step_{number:06d}.jsonl").read_text().splitlines()
+        assert len(lines) == 16
+        for record in map(json.loads, lines):
+            versions = {version for version, own in zip(record["policy_versions"], record["mask"], strict=True) if own}
+            assert number - 2 <= min(versions) <= max(versions) <= number
+    assert main([str(tmp_path / "run")]) == 0
+    checks = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert checks["advantages"]["compared"] == 6 * 16
+    assert checks["logprobs"]["compared"] > 0

@@ -15,7 +15,7 @@ LAYERS: list[set[str]] = [
     {"_core"},
     {"sandbox", "reward", "data", "metrics", "algorithms"},
     {"rollout", "learner"},
-    {"evaluate", "run_directory"},
+    {"evaluate", "experience", "run_directory"},
     {"train", "verify"},
     {"demo"},
 ]

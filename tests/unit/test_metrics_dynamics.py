@@ -40,7 +40,7 @@ def trajectory(
         loss_mask_T=mask,
         rollout_logprobs_T=np.zeros(len(mask), np.float32),
         policy_versions_T=np.zeros(len(mask), np.int32),
-        turns=tuple(Turn(0, 1, 0) for _ in range(len(calls) + 1)),
+        turns=tuple(Turn(index, index + 1, index) for index in range(len(calls) + 1)),
         tool_calls=calls,
         finish_reason=FinishReason.LENGTH if truncated else FinishReason.STOP,
         text=sampled_text,
@@ -69,6 +69,7 @@ def test_a_step_worked_out_by_hand() -> None:
     metrics = training_dynamics(trajectories, grades)
     assert metrics == {
         names.REWARD_MEAN: 0.0,
+        names.CACHED_SHARE: 5 / 9,
         names.ACCURACY: 0.5,
         names.SOLVED: 0.5,  # 0/a, not 0/b
         names.ANSWERED: 0.75,

@@ -8,6 +8,8 @@ import builtins
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+import numpy as np
+
 from torl.metrics import names
 from torl.metrics.blocks import written_blocks
 from torl.reward.answers import find_answer
@@ -111,6 +113,26 @@ def _response_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         names.TURNS: sum(len(trajectory.turns) for trajectory in trajectories) / count,
         names.TRUNCATED: truncated / count,
         names.EPISODE_SECONDS: sum(trajectory.seconds for trajectory in trajectories) / count,
+        **_ratio(
+            names.CACHED_SHARE,
+            sum(turn.cached_tokens for trajectory in trajectories for turn in trajectory.turns[1:]),
+            sum(
+                len(trajectory.prompt.token_ids) + turn.start
+                for trajectory in trajectories
+                for turn in trajectory.turns[1:]
+            ),
+        ),
+    }
+
+
+def staleness(trajectories: Sequence[Trajectory], step: int) -> dict[str, float]:
+    """How old the policies are that sampled a step's tokens, for the policy of version `step` that learns from them."""
+    versions = [trajectory.policy_versions_T[trajectory.loss_mask_T] for trajectory in trajectories]
+    ages = step - np.concatenate(versions)
+    return {
+        names.STALENESS_MEAN: float(ages.mean()) if len(ages) else 0.0,
+        names.STALENESS_MAX: float(ages.max(initial=0)),
+        names.SPANNING: sum(len(np.unique(each)) > 1 for each in versions) / len(versions),
     }
 
 

@@ -118,12 +118,29 @@ LOGPROB_GAP_KL: Final = "learner/logprob_gap_kl"
 
 TIME_STEP: Final = "time/step"
 """The whole step, from its first prompt to its new weights; without evaluation and checkpoint."""
+TIME_WAIT: Final = "time/wait"
+"""How long the learner waited for the step's episodes."""
 TIME_ROLLOUT: Final = "time/rollout"
+"""From the first of the step's episodes to the last; with `rollout.max_staleness` much of it is before the step."""
 TIME_REWARD: Final = "time/reward"
 TIME_LEARN: Final = "time/learn"
 TIME_SYNC: Final = "time/sync"
 TIME_EVALUATION: Final = "time/evaluation"
 TIME_CHECKPOINT: Final = "time/checkpoint"
+
+# --- asynchrony -------------------------------------------------------------------------------------------
+
+STALENESS_MEAN: Final = "rollout/staleness_mean"
+"""Updates between the policy that sampled a token and the one that learns from it, over the sampled tokens."""
+STALENESS_MAX: Final = "rollout/staleness_max"
+SPANNING: Final = "rollout/spanning_versions"
+"""Share of trajectories that more than one policy sampled."""
+CACHED_SHARE: Final = "rollout/cached_share"
+"""Share of the prefix that was in the engine's cache, over the turns after the first."""
+SPECULATED: Final = "tool/speculated"
+"""Runs that began when their block closed, since the start of the process."""
+SPECULATIONS_WASTED: Final = "tool/speculations_wasted"
+"""Those whose outcome was never asked for."""
 
 # --- data -------------------------------------------------------------------------------------------------
 
@@ -132,6 +149,11 @@ TRAINED_GROUPS: Final = "data/trained_groups"
 """Groups whose trajectories entered the loss."""
 
 _EVALUATION: Final = "evaluation/"
+
+
+def speculation(speculated: int, wasted: int) -> dict[str, float]:
+    """What became of the runs that began early."""
+    return {SPECULATED: speculated, SPECULATIONS_WASTED: wasted}
 
 
 def learner(report: Mapping[str, float]) -> dict[str, float]:

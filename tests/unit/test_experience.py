@@ -1,7 +1,10 @@
 """Dynamic sampling: a step plays until its batch is full, with a bound, and its selection is written down."""
 
+import asyncio
 import io
+import json
 import re
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +12,25 @@ import pytest
 
 from scripted_engine import ScriptedEngine, ScriptedInterpreter
 from tokenizers_for_tests import byte_level_bpe
-from torl.config import DataConfig, ModelConfig, RewardConfig, RolloutConfig, RunConfig, SelectionConfig, TrainConfig
+from torl.config import (
+    AlgorithmConfig,
+    DataConfig,
+    ModelConfig,
+    RewardConfig,
+    RolloutConfig,
+    RunConfig,
+    SelectionConfig,
+    TrainConfig,
+)
 from torl.data.sampler import PromptSampler
+from torl.errors import EngineError
+from torl.experience import Experience
 from torl.metrics.console import Console
 from torl.reward.grader import GraderPool
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.formats import ToRLFormat
 from torl.rollout.tokenizer import TextEncoder
 from torl.rollout.vocabulary import build_vocabulary
-from torl.train import Run
 from torl.types import FinishReason, Problem, Prompt
 
 TOKENIZER = byte_level_bpe()
@@ -31,10 +44,16 @@ class IdleSandbox:
     def self_test(self) -> None: ...
 
 
-def make_run(
-    signal: Any, problems: int, tmp_path: Path, grader: GraderPool, **selection: Any
-) -> tuple[Run, io.StringIO]:
-    """A run whose model solves half of the samples of the problems for which `signal(number)` holds, of others none."""
+def make_experience(
+    signal: Any,
+    problems: int,
+    tmp_path: Path,
+    grader: GraderPool,
+    steps: int = 1,
+    staleness: int = 0,
+    **selection: Any,
+) -> tuple[Experience, io.StringIO]:
+    """The model solves half of the samples of the problems for which `signal(number)` holds, of others none."""
 
     def script(request_id: str) -> list[int]:
         number, sample = re.fullmatch(r"\d+/p(\d+)/(\d+)/0", request_id).groups()  # type: ignore[union-attr]
@@ -42,10 +61,13 @@ def make_run(
         return ENCODER.encode("\\boxed{1}" if solved else "\\boxed{2}" + " and so on" * 8)
 
     config = TrainConfig(
-        run=RunConfig(directory=tmp_path, steps=1),
+        run=RunConfig(directory=tmp_path, steps=steps),
         model=ModelConfig(path=""),
         data=DataConfig(train=""),
-        rollout=RolloutConfig(prompts_per_step=4, samples_per_prompt=2, max_response_tokens=40),
+        rollout=RolloutConfig(
+            prompts_per_step=4, samples_per_prompt=2, max_response_tokens=40, max_staleness=staleness
+        ),
+        algorithm=AlgorithmConfig(importance_correction="tis"),
         reward=RewardConfig(overlong_buffer=selection.pop("overlong_buffer", 0)),
         selection=SelectionConfig(**selection),
     )
@@ -54,20 +76,9 @@ def make_run(
     settings = EpisodeSettings.from_config(config.rollout, 0)
     player = EpisodePlayer(engine, ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), settings)
     said = io.StringIO()
-    parts: dict[str, Any] = dict.fromkeys(("learner", "writer"))
-    run = Run(
-        config=config,
-        directory=tmp_path,
-        console=Console(said),
-        sampler=PromptSampler(prompts, 0),
-        evaluation_sets={},
-        sandbox=IdleSandbox(),  # type: ignore[arg-type]
-        grader=grader,
-        player=player,
-        first_step=0,
-        **parts,
-    )
-    return run, said
+    sandbox: Any = IdleSandbox()
+    experience = Experience(config, PromptSampler(prompts, 0), player, grader, sandbox, Console(said))
+    return experience, said
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +88,8 @@ async def grader() -> Any:
 
 
 async def test_without_it_a_step_plays_its_prompts_once(grader: GraderPool, tmp_path: Path) -> None:
-    run, _ = make_run(lambda number: number % 2, 20, tmp_path, grader, drop_uniform_groups=True)
-    played = await run._play_step(0)
+    experience, _ = make_experience(lambda number: number % 2, 20, tmp_path, grader, drop_uniform_groups=True)
+    played = await experience.play(0)
     assert len(played.trajectories) == 8
     groups = {trajectory.group for trajectory in played.trajectories}
     signal = {group for group in groups if int(group.removeprefix("0/p")) % 2}
@@ -90,8 +101,8 @@ async def test_without_it_a_step_plays_its_prompts_once(grader: GraderPool, tmp_
 
 async def test_rounds_go_on_until_the_batch_is_full(grader: GraderPool, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"accuracy_window": (0.0, 1.0), "dynamic_sampling": True}
-    run, said = make_run(lambda number: number % 5 == 0, 200, tmp_path, grader, **settings)
-    played = await run._play_step(0)
+    experience, said = make_experience(lambda number: number % 5 == 0, 200, tmp_path, grader, **settings)
+    played = await experience.play(0)
     trajectories, rewards, groups = played.batch()
     assert len(trajectories) == 8
     assert len(set(groups)) == 4
@@ -110,8 +121,8 @@ async def test_rounds_go_on_until_the_batch_is_full(grader: GraderPool, tmp_path
 
 async def test_rounds_have_an_end(grader: GraderPool, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"drop_uniform_groups": True, "dynamic_sampling": True, "max_rounds": 3}
-    run, said = make_run(lambda number: False, 200, tmp_path, grader, **settings)
-    played = await run._play_step(0)
+    experience, said = make_experience(lambda number: False, 200, tmp_path, grader, **settings)
+    played = await experience.play(0)
     assert played.kept == []
     assert played.counts["selection/rounds"] == 3
     assert played.counts["selection/missing_groups"] == 4
@@ -121,8 +132,8 @@ async def test_rounds_have_an_end(grader: GraderPool, tmp_path: Path) -> None:
 async def test_no_problem_is_played_twice_in_a_step(grader: GraderPool, tmp_path: Path) -> None:
     """Also where there are fewer problems than the rounds ask for, and an epoch ends in the middle of the step."""
     settings: dict[str, Any] = {"drop_uniform_groups": True, "dynamic_sampling": True, "max_rounds": 50}
-    run, _ = make_run(lambda number: number == 3, 7, tmp_path, grader, **settings)
-    played = await run._play_step(0)
+    experience, _ = make_experience(lambda number: number == 3, 7, tmp_path, grader, **settings)
+    played = await experience.play(0)
     groups = [trajectory.group for trajectory in played.trajectories]
     assert len(groups) == 2 * len(set(groups)) == 14
     assert {groups[index] for index in played.kept} == {"0/p3"}
@@ -131,8 +142,8 @@ async def test_no_problem_is_played_twice_in_a_step(grader: GraderPool, tmp_path
 
 async def test_long_responses_are_punished_before_anything_is_selected(grader: GraderPool, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"drop_uniform_groups": True, "overlong_buffer": 39}
-    run, _ = make_run(lambda number: True, 4, tmp_path, grader, **settings)
-    played = await run._play_step(0)
+    experience, _ = make_experience(lambda number: True, 4, tmp_path, grader, **settings)
+    played = await experience.play(0)
     for trajectory, grade, reward in zip(played.trajectories, played.grades, played.rewards, strict=True):
         punishment = min(1, max(0, (len(trajectory) - 1) / 39))
         assert reward == grade.reward == pytest.approx((1 if grade.correct else -1) - punishment)
@@ -154,3 +165,70 @@ async def test_an_episode_may_end_at_a_void_turn() -> None:
     assert [len(each.tool_calls) for each in played] == [0, 1, 1]
     assert played[0].loss_mask_T.all()
     assert played[0].sampled_text == "hm\n```output"
+
+
+# --- ahead of the learner -----------------------------------------------------------------------------------
+
+
+def begun(experience: Experience) -> set[int]:
+    engine: Any = experience._player.engine
+    return {int(request.split("/")[0]) for request in engine.requests}
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+async def test_no_step_begins_further_ahead_than_allowed(grader: GraderPool, tmp_path: Path, staleness: int) -> None:
+    experience, _ = make_experience(lambda number: True, 40, tmp_path, grader, steps=6, staleness=staleness)
+    async with aclosing(experience.steps(0)) as steps:
+        for step in range(6):
+            played = await anext(steps)
+            assert {trajectory.group.split("/")[0] for trajectory in played.trajectories} == {str(step)}
+            await asyncio.sleep(0.1)
+            assert begun(experience) == set(range(min(6, step + staleness + 1)))
+            experience.advance(step + 1)
+    problems = [request.split("/")[1] for request in experience._player.engine.requests]  # type: ignore[attr-defined]
+    assert len(set(problems)) == 24  # no step took the problems of another
+
+
+async def test_what_was_played_ahead_is_played_again_after_a_kill(grader: GraderPool, tmp_path: Path) -> None:
+    experience, _ = make_experience(lambda number: True, 40, tmp_path, grader, steps=6, staleness=2)
+    async with aclosing(experience.steps(0)) as steps:
+        for step in range(3):
+            await anext(steps)
+            experience.advance(step + 1)
+        await asyncio.sleep(0.1)
+        position = json.loads(json.dumps(experience.position(3)))
+        ahead = [request for request in experience._player.engine.requests if request[0] == "3"]  # type: ignore[attr-defined]
+    assert ahead
+    resumed, _ = make_experience(lambda number: True, 40, tmp_path, grader, steps=6, staleness=2)
+    resumed._sampler.load_state_dict(position)
+    async with aclosing(resumed.steps(3)) as steps:
+        await anext(steps)
+        await asyncio.sleep(0.1)
+        again = [request for request in resumed._player.engine.requests if request[0] == "3"]  # type: ignore[attr-defined]
+    assert sorted(again) == sorted(ahead)
+
+
+async def test_a_host_that_breaks_ahead_of_the_learner_ends_the_steps_there(grader: GraderPool, tmp_path: Path) -> None:
+    experience, _ = make_experience(lambda number: True, 40, tmp_path, grader, steps=6, staleness=2)
+    engine: Any = experience._player.engine
+    order = [prompt.problem.id for prompt in PromptSampler(experience._sampler._prompts, 0).take(12)]
+    engine.fail_on = f"2/{order[9]}/1/0"
+    before = asyncio.all_tasks()
+    async with aclosing(experience.steps(0)) as steps:
+        await anext(steps)
+        await anext(steps)
+        with pytest.raises(ExceptionGroup) as raised:
+            await anext(steps)
+    assert raised.group_contains(EngineError, match="the engine died")
+    assert asyncio.all_tasks() == before
+
+
+async def test_closing_leaves_nothing_in_flight(grader: GraderPool, tmp_path: Path) -> None:
+    experience, _ = make_experience(lambda number: True, 40, tmp_path, grader, steps=6, staleness=3)
+    engine: Any = experience._player.engine
+    before = asyncio.all_tasks()
+    steps = experience.steps(0)
+    await anext(steps)
+    await steps.aclose()
+    assert asyncio.all_tasks() == before
+    assert engine.open == 0
