@@ -118,9 +118,9 @@ async def verify(run: Path, logprobs: int) -> list[Check]:
         await _check_rewards(rewards, records, config)
         _check_advantages(advantages, records, config)
         for record in records:
-            versions = {int(version) for version in record.trajectory.policy_versions_T if version >= 0}
-            if len(versions) == 1 and len(by_version[min(versions)]) < logprobs:
-                by_version[min(versions)].append(record)
+            for version in {int(version) for version in record.trajectory.policy_versions_T if version >= 0}:
+                if len(by_version[version]) < logprobs:
+                    by_version[version].append(record)
     return [tokens, rewards, advantages, _check_logprobs(run, model, by_version, config)]
 
 
@@ -357,6 +357,9 @@ def _check_logprobs(
     if config.rollout.top_p < 1:
         check.note = "top_p is below 1: the engine's are of a cut distribution"
         return check
+    if config.rollout.max_staleness and config.engine.live_turns == "keep":
+        check.note = "engine.live_turns is keep: the engine's are made with keys and values of older policies"
+        return check
     gaps: list[float] = []
     versions: list[int] = []
     for version, records in sorted(by_version.items()):
@@ -369,7 +372,7 @@ def _check_logprobs(
         versions.append(version)
         of_version: list[float] = []
         for record in records:
-            difference = _logprob_gaps(policy, record.trajectory, config.rollout.temperature)
+            difference = _logprob_gaps(policy, record.trajectory, version, config.rollout.temperature)
             worst = max(difference, default=0.0)
             check.add(worst <= limit, f"{_name(record)}: a logprob is {worst:.2g} off", worst)
             of_version += difference
@@ -390,8 +393,8 @@ def _load_weights(policy: Any, weights: dict[str, Any]) -> None:
         raise TorlError(f"a checkpoint's weights are not the model's: {absent + unexpected}")
 
 
-def _logprob_gaps(policy: Any, trajectory: Trajectory, temperature: float) -> list[float]:
-    """|engine - transformers| on every sampled token, from one forward over the whole trajectory."""
+def _logprob_gaps(policy: Any, trajectory: Trajectory, version: int, temperature: float) -> list[float]:
+    """|engine - transformers| on every token that this version sampled, from one forward over the trajectory."""
     import torch
 
     prompt = trajectory.prompt.token_ids
@@ -400,7 +403,7 @@ def _logprob_gaps(policy: Any, trajectory: Trajectory, temperature: float) -> li
         logits = policy(input_ids=ids).logits[0, len(prompt) - 1 : -1].float() / temperature
     logprobs = torch.log_softmax(logits, -1).gather(-1, ids[0, len(prompt) :, None]).squeeze(-1)
     gaps = (logprobs - torch.from_numpy(trajectory.rollout_logprobs_T)).abs()
-    found: list[float] = gaps[torch.from_numpy(trajectory.loss_mask_T)].tolist()
+    found: list[float] = gaps[torch.from_numpy(trajectory.policy_versions_T == version)].tolist()
     return found
 
 

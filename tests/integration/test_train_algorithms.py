@@ -123,9 +123,10 @@ def test_rollouts_ahead_of_the_learner(tmp_path: Path, capsys: pytest.CaptureFix
         lines = (tmp_path / "run" / "trajectories" / f"step_{number:06d}.jsonl").read_text().splitlines()
         assert len(lines) == 16
         for record in map(json.loads, lines):
-            versions = {version for version, own in zip(record["policy_versions"], record["mask"], strict=True) if own}
+            versions = {version for version, _ in record["policy_versions"] if version >= 0}
             assert number - 2 <= min(versions) <= max(versions) <= number
     assert main([str(tmp_path / "run")]) == 0
     checks = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert checks["advantages"]["compared"] == 6 * 16
-    assert checks["logprobs"]["compared"] > 0
+    # The gap stays at rounding for every version whose weights are left, also where a response spans several.
+    assert checks["logprobs"]["compared"] >= 16
