@@ -167,6 +167,8 @@ class RewardConfig(Section):
     """Reward of a correct final answer."""
     wrong: float = -1.0
     """Reward of a wrong or missing final answer."""
+    require_format: bool = False
+    """Reward a correct answer only in a response that ended by itself, with one boxed <answer> after </think>."""
     failed_code: float = 0.0
     """Added if the trajectory ran code and some of it failed (ToRL tried -0.5)."""
     overlong_buffer: NonNegativeInt = 0

@@ -273,6 +273,7 @@ async def _open_run(config: TrainConfig, directory: Path, console: "Console") ->
                             correct=config.reward.correct,
                             wrong=config.reward.wrong,
                             failed_code_penalty=config.reward.failed_code,
+                            require_format=config.reward.require_format,
                         )
                     )
                 )

@@ -119,6 +119,11 @@ class ToolCall:
     stop: int  # one past the last
     wait_seconds: float  # how long the episode waited for the outcome
 
+    @property
+    def ran(self) -> bool:
+        """Whether anything ran: a call in a turn without a closed block is answered with a `NoCode` error instead."""
+        return not (self.code == "" and self.outcome.exception_type == "NoCode")
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:

@@ -205,6 +205,7 @@ async def _check_rewards(check: Check, records: Sequence["TrajectoryRecord"], co
         correct=reward.correct,
         wrong=reward.wrong,
         failed_code_penalty=reward.failed_code,
+        require_format=reward.require_format,
     ) as grader:
         grades = await grader.grade_batch([record.trajectory for record in records])
     lengths = [len(record.trajectory) for record in records]

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ import pytest
 import torl.reward.process
 from torl.errors import RewardError
 from torl.reward import GraderPool, Verdict
-from torl.types import FinishReason, Outcome, OutcomeStatus, Problem, Prompt, ToolCall, Trajectory
+from torl.types import FinishReason, Grade, Outcome, OutcomeStatus, Problem, Prompt, ToolCall, Trajectory
 
 TIMEOUT_SECONDS = 1.0
 
@@ -90,6 +91,32 @@ def test_grades(
 ) -> None:
     grade = asyncio.run(grader.grade(trajectory(answer, text, *statuses)))
     assert (grade.reward, grade.correct, grade.answer, grade.failure) == (reward, correct, found, None)
+
+
+def test_a_call_without_code_is_no_failed_code(grader: GraderPool) -> None:
+    """The penalty is for code that ran; a marker with no block before it ran nothing."""
+    asked = trajectory("204", "\\boxed{204}")
+    outcome = Outcome(OutcomeStatus.ERROR, "", "", "NoCode", "NoCode: there was none", None, 0.0, 0.0, 0)
+    asked = replace(asked, tool_calls=(ToolCall("", outcome, "\n\n```\n", 0, 0, 0.0),))
+    assert asyncio.run(grader.grade(asked)).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "reward"),
+    [
+        ("so</think> <answer>\\boxed{204}</answer>", FinishReason.STOP, 1.0),
+        ("so</think> <answer>\\boxed{204}</answer>", FinishReason.LENGTH, 0.0),
+        ("so \\boxed{204}", FinishReason.STOP, 0.0),
+        ("so</think> <answer>\\boxed{205}</answer>", FinishReason.STOP, 0.0),
+    ],
+)
+def test_a_reward_that_asks_for_the_format(text: str, finish: FinishReason, reward: float) -> None:
+    async def graded() -> Grade:
+        async with GraderPool(workers=1, timeout_seconds=TIMEOUT_SECONDS, wrong=0.0, require_format=True) as pool:
+            return await pool.grade(replace(trajectory("204", text), finish_reason=finish))
+
+    grade = asyncio.run(graded())
+    assert (grade.reward, grade.correct) == (reward, "204" in text)  # right is right, whatever it is worth
 
 
 @pytest.mark.parametrize("bomb", ["9^{9^{9^9}}", "9^{9^{9}}", "(10^8)!", "\\sum_{k=1}^{10^9} k^k", "{" * 900 + "5"])

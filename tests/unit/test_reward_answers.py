@@ -5,6 +5,27 @@ import time
 import pytest
 
 from torl.reward import find_answer
+from torl.reward.answers import has_valid_format
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("hm</think> <answer>\\boxed{5}</answer>", True),
+        ("hm</think>\n<answer>It is \\boxed{5}.</answer>\n\n", True),
+        ("hm <answer>\\boxed{5}</answer>", False),  # the thought does not end
+        ("hm</think> \\boxed{5}", False),
+        ("hm</think> <answer>5</answer>", False),
+        ("hm \\boxed{5}</think> <answer>5</answer>", False),  # the box is elsewhere
+        ("hm</think> <answer>\\boxed{5}", False),
+        ("hm</think> <answer>\\boxed{5}</answer> and more", False),
+        ("hm</think> <answer>\\boxed{5}</answer><answer>\\boxed{5}</answer>", False),
+        ("hm</think></answer>\\boxed{5}<answer>", False),
+        ("<answer>\\boxed{5}</answer></think>", False),
+    ],
+)
+def test_valid_formats(text: str, valid: bool) -> None:
+    assert has_valid_format(text) == valid
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def _block_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         answer = find_answer(trajectory.sampled_text)
         with_code += bool(written)
         blocks += len(written)
-        ran += sum(map(ran_code, trajectory.tool_calls))
+        ran += sum(call.ran for call in trajectory.tool_calls)
         if answer is not None:
             before_answer += sum(block.start < answer.start for block in written)
     return {
@@ -81,7 +81,7 @@ def _block_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 def _run_metrics(trajectories: Sequence[Trajectory], grades: Sequence[Grade]) -> dict[str, float]:
     runs: list[tuple[ToolCall, bool]] = []  # with whether the response is correct
     for trajectory, grade in zip(trajectories, grades, strict=True):
-        runs += [(call, grade.correct) for call in trajectory.tool_calls if ran_code(call)]
+        runs += [(call, grade.correct) for call in trajectory.tool_calls if call.ran]
     calls = sum(len(trajectory.tool_calls) for trajectory in trajectories)
     of_correct = [call.outcome.ok for call, correct in runs if correct]
     of_incorrect = [call.outcome.ok for call, correct in runs if not correct]
@@ -134,11 +134,6 @@ def staleness(trajectories: Sequence[Trajectory], step: int) -> dict[str, float]
         names.STALENESS_MAX: float(ages.max(initial=0)),
         names.SPANNING: sum(len(np.unique(each)) > 1 for each in versions) / len(versions),
     }
-
-
-def ran_code(call: ToolCall) -> bool:
-    """Whether a call ran anything: one in a turn without a closed block is answered with a `NoCode` error instead."""
-    return not (call.code == "" and call.outcome.exception_type == "NoCode")
 
 
 def _exception_name(call: ToolCall) -> str:

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Self
 
 from torl.errors import RewardError
-from torl.reward.answers import find_answer
+from torl.reward.answers import find_answer, has_valid_format
 from torl.reward.process import GraderProcess, WorkerCrashError, WorkerTimeoutError
-from torl.types import Grade, Trajectory
+from torl.types import FinishReason, Grade, Trajectory
 
 LONGEST_ANSWER = 2000
 """Characters. Longer answers (and more than twice as long as the reference) are wrong without being compared."""
@@ -60,6 +60,7 @@ class GraderPool:
         correct: float = 1.0,
         wrong: float = -1.0,
         failed_code_penalty: float = 0.0,
+        require_format: bool = False,
     ) -> None:
         """Start nothing yet.
 
@@ -69,6 +70,8 @@ class GraderPool:
             correct: reward of a correct final answer.
             wrong: reward of a wrong or missing one.
             failed_code_penalty: added if the trajectory ran code and some of it failed.
+            require_format: whether a correct answer has its reward only in a response that ended by itself and has a
+                valid format (`torl.reward.answers.has_valid_format`).
         """
         if workers < 1 or timeout_seconds <= 0:
             raise ValueError("a grader pool needs at least one worker and a time-out above 0")
@@ -78,6 +81,7 @@ class GraderPool:
         self._correct = correct
         self._wrong = wrong
         self._failed_code_penalty = failed_code_penalty
+        self._require_format = require_format
         self._executor: ThreadPoolExecutor | None = None
         self._idle: queue.SimpleQueue[GraderProcess] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -149,8 +153,11 @@ class GraderPool:
         verdict = Verdict(correct=False)
         if answer is not None:
             verdict = await self.compare(trajectory.prompt.problem.answer, answer.text)
-        reward = self._correct if verdict.correct else self._wrong
-        if not all(call.outcome.ok for call in trajectory.tool_calls):
+        valid = not self._require_format or (
+            trajectory.finish_reason is FinishReason.STOP and has_valid_format(trajectory.sampled_text)
+        )
+        reward = self._correct if verdict.correct and valid else self._wrong
+        if any(call.ran and not call.outcome.ok for call in trajectory.tool_calls):
             reward += self._failed_code_penalty
         return Grade(reward, verdict.correct, None if answer is None else answer.text, verdict.failure)
 
