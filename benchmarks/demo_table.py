@@ -9,9 +9,11 @@ each at temperature 1 (a standard error of about 3 points for one run) and once 
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -23,11 +25,11 @@ EVALUATION_SETS = {
     "seen": "torl:demo/problems/seen.jsonl",
     "three_step": "torl:demo/problems/three_step.jsonl",
 }
-VARIANTS = {
-    "tool": ("with the tool, C = 1", []),
-    "no_tool": ("without it, C = 0", ["--rollout.max_tool_calls", "0"]),
-    "shuffled_observations": ("control: observations shuffled", ["--control.shuffle_observations"]),
-    "shuffled_rewards": ("control: rewards shuffled", ["--control.shuffle_rewards"]),
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    "tool": ("with the tool, C = 1", {}),
+    "no_tool": ("without it, C = 0", {"rollout.max_tool_calls": 0}),
+    "shuffled_observations": ("control: observations shuffled", {"control.shuffle_observations": True}),
+    "shuffled_rewards": ("control: rewards shuffled", {"control.shuffle_rewards": True}),
 }
 PROBLEMS = 128
 MEASURES = ("accuracy", "greedy_accuracy", "code_ratio", "pass_ratio")
@@ -42,7 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     runs = list(product(options.seeds, VARIANTS))  # all variants of a seed first: a table cut short is still whole
     with ThreadPoolExecutor(options.jobs) as pool:
-        summaries = pool.map(lambda run: train(options.output, *run, one_thread=options.jobs > 1), runs)
+        summaries = pool.map(lambda wanted: run(options.output, *wanted, one_thread=options.jobs > 1), runs)
         results: dict[str, list[Summary]] = {variant: [] for variant in VARIANTS}
         for (_, variant), summary in zip(runs, summaries, strict=True):
             results[variant].append(summary)
@@ -57,19 +59,31 @@ def main() -> None:
     print(json.dumps(results))
 
 
-def train(output: Path, seed: int, variant: str, *, one_thread: bool) -> Summary:
-    """Train once, or read what an earlier call trained."""
-    directory = output / f"{variant}_seed_{seed}"
+def run(output: Path, seed: int, variant: str, *, one_thread: bool) -> Summary:
+    """Train a variant, or read what an earlier call trained."""
+    overrides: dict[str, object] = {
+        "run.seed": seed,
+        "evaluation.every_steps": 0,
+        "evaluation.max_problems": PROBLEMS,
+        **{f"data.evaluation.{name}": path for name, path in EVALUATION_SETS.items()},
+        **VARIANTS[variant][1],
+    }
+    if one_thread:
+        overrides |= {"engine.cpu_threads": 1, "learner.cpu_threads": 1}
+    return train(output / f"{variant}_seed_{seed}", overrides)
+
+
+def train(directory: Path, overrides: Mapping[str, object]) -> Summary:
+    """Train the demo with `overrides` into `directory`, unless that is done already; its summary.
+
+    What a run that was cut short has left is removed first.
+    """
     summary = directory / "summary.json"
     if not summary.exists():
+        shutil.rmtree(directory, ignore_errors=True)
         command = [sys.executable, "-m", "torl.train", str(ROOT / "configs" / "demo.toml")]
-        command += ["--run.directory", str(directory), "--run.seed", str(seed), "--evaluation.every_steps", "0"]
-        command += ["--evaluation.max_problems", str(PROBLEMS)]
-        for name, path in EVALUATION_SETS.items():
-            command += [f"--data.evaluation.{name}", path]
-        if one_thread:
-            command += ["--engine.cpu_threads", "1", "--learner.cpu_threads", "1"]
-        command += VARIANTS[variant][1]
+        for name, value in {"run.directory": directory, **overrides}.items():
+            command += [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
         print(" ".join(command[1:]), file=sys.stderr, flush=True)
         subprocess.run(command, check=True, stdout=sys.stderr)
     loaded: Summary = json.loads(summary.read_text())
