@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -180,6 +180,39 @@ def test_truncated_importance_weights_equal_verl(batch, seed, high) -> None:
     )
     found = torch.where(numbers.mask, found, 0)
     np.testing.assert_allclose(batch.padded(found.numpy()), expected, **exact)
+
+
+@thorough
+@given(batches, seeds, st.sampled_from([("icepop", "token"), ("mis", "sequence")]), st.sampled_from(["0.5_2", "0.9_5"]))
+def test_masked_importance_weights_equal_verl(batch, seed, correction, bounds) -> None:
+    """IcePop by tokens, MIS by sequences: the weight within the bounds, 0 outside."""
+    numbers = Numbers(batch, seed)
+    name, level = correction
+    low, high = map(float, bounds.split("_"))
+    found = importance_weights(
+        name, numbers["old"], numbers["rollout"], numbers.mask, numbers.sequences, low=low, high=high
+    )
+    found = torch.where(numbers.mask, found, 0)
+    assume(found.any())  # where nothing is left, verl's own metrics divide by zero
+    expected, _ = rollout_corr_helper.compute_rollout_correction_weights(
+        numbers.padded("old") - numbers.padded("rollout"),
+        numbers.padded_mask,
+        rollout_is=level,
+        rollout_is_threshold=bounds,
+    )
+    np.testing.assert_allclose(batch.padded(found.numpy()), expected, **exact)
+
+
+def test_verl_rejects_by_the_inverse_ratio() -> None:
+    """Its masks named k1 bound rollout / trainer; its weights, and ours, trainer / rollout."""
+    log_ratio, mask = torch.tensor([[1.2, -1.2]]), torch.ones(1, 2)
+    kept, _ = rollout_corr_helper.compute_rollout_rejection_mask(log_ratio, mask, "token_k1", "0.5_5")
+    weights, _ = rollout_corr_helper.compute_rollout_correction_weights(log_ratio, mask, "token", "0.5_5")
+    assert kept.tolist() == [[0, 1]]
+    assert (weights > 0).tolist() == [[True, False]]
+    sequences = torch.zeros(2, dtype=torch.int64)
+    ours = importance_weights("icepop", log_ratio[0], torch.zeros(2), mask[0].bool(), sequences, low=0.5, high=5)
+    assert ours.tolist() == pytest.approx(weights[0].tolist())
 
 
 def test_gspo_counts_a_large_ratio_as_it_is() -> None:
