@@ -448,6 +448,35 @@ class TrainConfig(Section):
         return self
 
 
+class SampleConfig(Section):
+    """What is sampled, where nothing is learned."""
+
+    problems: str
+    """Problem file (.jsonl, .json or .parquet)."""
+    output: Path
+    """File of trajectories, one JSON object on each line. One that exists is gone on with."""
+    samples: PositiveInt = 1
+    """Trajectories for each problem."""
+    max_problems: PositiveInt | None = None
+    """Use only the first this many problems; all of them when unset."""
+    seed: int = 0
+    """Seed of everything random."""
+
+
+class RolloutCommandConfig(BaseModel):
+    """What `torl.rollout` takes from a configuration; all other sections of it are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model: ModelConfig
+    sample: SampleConfig
+    data: EvaluateDataConfig = EvaluateDataConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    engine: EngineConfig = EngineConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    reward: RewardConfig = RewardConfig()
+
+
 class EvaluateConfig(BaseModel):
     """What `torl.evaluate` takes from a run's configuration; all other sections of it are passed over."""
 

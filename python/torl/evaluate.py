@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from torl.config import EvaluateConfig, EvaluationConfig, RolloutConfig
-from torl.errors import ConfigError, DataError
+from torl.config import EvaluateConfig, EvaluationConfig
+from torl.errors import ConfigError
 from torl.settings import load_config
 from torl.supervision import run_until_done, watched
 from torl.types import Grade, Prompt, Trajectory
@@ -140,14 +140,14 @@ async def _evaluate_model(model_path: str, problems: str, config: EvaluateConfig
     from torl.metrics.console import Console
     from torl.metrics.writers import write_trajectories
     from torl.reward.grader import GraderPool
-    from torl.rollout.assemble import open_player, open_sandbox
+    from torl.rollout.assemble import open_player, open_sandbox, within_context
     from torl.rollout.tokenizer import load_tokenizer
 
     model = resolve_path(model_path)
     tokenizer = load_tokenizer(model)
     found = load_problems(problems)
     prompts = encode_prompts(found, tokenizer, config.data.template, config.data.max_prompt_tokens).prompts
-    rollout = _within_context(config.rollout, model, config.data.max_prompt_tokens)
+    rollout = within_context(config.rollout, model, config.data.max_prompt_tokens)
     name = Path(problems).stem
     async with AsyncExitStack() as stack:
         console = stack.enter_context(Console())
@@ -187,19 +187,6 @@ async def _evaluate_model(model_path: str, problems: str, config: EvaluateConfig
         if output is not None:
             write_trajectories(output, 0, evaluation.trajectories, evaluation.grades, evaluation_set=name)
     print(json.dumps(evaluation.metrics), flush=True)
-
-
-def _within_context(rollout: RolloutConfig, model: Path, max_prompt_tokens: int) -> RolloutConfig:
-    """The settings with a response limit that the model's context window has room for."""
-    try:
-        window = json.loads((model / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
-    except (OSError, ValueError) as error:
-        raise DataError(f"{model / 'config.json'}: cannot be read: {error}") from error
-    if not isinstance(window, int) or max_prompt_tokens + rollout.max_response_tokens <= window:
-        return rollout
-    if window <= max_prompt_tokens:
-        raise ConfigError(f"{model}: its context of {window} tokens has no room after {max_prompt_tokens} of prompt")
-    return rollout.model_copy(update={"max_response_tokens": window - max_prompt_tokens})
 
 
 if __name__ == "__main__":

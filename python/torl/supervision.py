@@ -12,7 +12,7 @@ from torl.errors import TorlError
 Result = TypeVar("Result")
 
 
-def run_until_done(work: Coroutine[Any, Any, None]) -> int:
+def run_until_done(work: Coroutine[Any, Any, object]) -> int:
     """Run `work` and return the exit status of the process.
 
     0 when it ended, 1 when it raised a `TorlError` (whose message goes to standard error), 128 + n after signal n:
@@ -37,7 +37,7 @@ def run_until_done(work: Coroutine[Any, Any, None]) -> int:
     return 128 + received
 
 
-async def _run(work: Coroutine[Any, Any, None]) -> signal.Signals | None:
+async def _run(work: Coroutine[Any, Any, object]) -> signal.Signals | None:
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     received: list[signal.Signals] = []

@@ -214,6 +214,16 @@ def replacing(path: Path) -> Iterator[Any]:
         raise
 
 
+def append_whole(path: Path, data: bytes) -> None:
+    """Add `data` to the end of a file: all of it, or nothing.
+
+    Raises:
+        RecordError: it could not be written.
+    """
+    with _explained(path), path.open("ab", buffering=0) as file:
+        _write_whole(file.fileno(), data)
+
+
 def _write_whole(descriptor: int, data: bytes) -> None:
     """Write all of `data`, or as if nothing had been: a part that fitted on a full disk is taken back."""
     written = os.write(descriptor, data)

@@ -1,12 +1,14 @@
 """From a configuration to the running parts that play episodes: a proven sandbox, an engine, a player."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torl.config import EngineConfig, RolloutConfig, SandboxConfig
+from torl.errors import ConfigError, DataError
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.formats import make_format
 from torl.rollout.slots import EpisodeSlots
@@ -89,3 +91,21 @@ async def open_player(
         yield player
     finally:
         await running.close()
+
+
+def within_context(rollout: RolloutConfig, model: Path, max_prompt_tokens: int) -> RolloutConfig:
+    """The settings with a response limit that the model's context window has room for.
+
+    Raises:
+        DataError: the model has no readable config.json.
+        ConfigError: there is no room at all.
+    """
+    try:
+        window = json.loads((model / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{model / 'config.json'}: cannot be read: {error}") from error
+    if not isinstance(window, int) or max_prompt_tokens + rollout.max_response_tokens <= window:
+        return rollout
+    if window <= max_prompt_tokens:
+        raise ConfigError(f"{model}: its context of {window} tokens has no room after {max_prompt_tokens} of prompt")
+    return rollout.model_copy(update={"max_response_tokens": window - max_prompt_tokens})
