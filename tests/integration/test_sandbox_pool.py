@@ -425,3 +425,22 @@ def test_nothing_piles_up(runs: int) -> None:
         assert now["descriptors"] <= then["descriptors"]
         assert now["threads"] <= then["threads"]
     assert descendants_of_this_process() <= children
+
+
+def test_a_deep_run_leaves_no_stack_behind() -> None:
+    deep = """import numpy
+x = None
+for _ in range(10**5):
+    y = numpy.empty(1, dtype=object)
+    y[0] = x
+    x = y
+del x, y
+"""
+    with SandboxPool(1) as pool:
+        [worker] = pool.processes()
+        pool.run_batch(["print(1)", "print(2)"])
+        before = held(worker)["bytes"]
+        assert pool.run(deep).status is OutcomeStatus.CRASH  # the whole native stack was in use: 128 MiB
+        assert pool.run("print(3)").ok
+        assert pool.processes() == [worker]
+        assert held(worker)["bytes"] < before + (16 << 20)

@@ -6,6 +6,7 @@ pub mod errno;
 pub mod files;
 pub mod host;
 pub mod instance;
+pub mod native_stack;
 pub mod reset;
 pub mod runner;
 pub mod session;

@@ -15,6 +15,7 @@ use crate::run::engine::{broken, new_engine};
 use crate::run::files::Archive;
 use crate::run::host::{HostState, Stop};
 use crate::run::instance::{Guest, ImageLayout, LoadedImage};
+use crate::run::native_stack::NativeStack;
 use crate::run::reset::{Tracked, Tracker};
 use crate::run::session::SessionState;
 use crate::run::watchdog::{Watchdog, thread_cpu_time};
@@ -26,6 +27,7 @@ pub struct Runner {
     image: Option<LoadedImage>,
     archive: Archive,
     watchdog: Watchdog,
+    stack: Option<NativeStack>,
     kept: Option<Kept>,
 }
 
@@ -88,6 +90,7 @@ impl Runner {
             image,
             archive: Archive::open(archive)?,
             watchdog,
+            stack: NativeStack::of_this_thread(),
             kept: None,
         })
     }
@@ -134,7 +137,7 @@ impl Runner {
 
     /// A guest equal to the image: the one that is kept, or a new one.
     fn guest(&mut self, request: &Request) -> Result<(Guest, Option<Tracked>)> {
-        self.restore()?;
+        self.put_back()?;
         if let Some((mut guest, tracked)) = self.kept.as_mut().and_then(|kept| kept.guest.take()) {
             self.renew(&mut guest, request)?;
             return Ok((guest, Some(tracked)));
@@ -218,12 +221,19 @@ impl Runner {
         Ok(SessionState::capture(memory, image, &written, host.save()))
     }
 
-    /// Puts the kept guest back to the image, if it has run. Takes its time where nobody waits for it: call it when the
+    /// Gives the stack of a deep run back, and puts the kept guest back to the image, if it has run. Takes its time where nobody waits for it: call it when the
     /// outcome has been delivered.
     ///
     /// # Errors
     /// Something of a run could be left in the guest: this process must not run another.
     pub fn restore(&mut self) -> Result<()> {
+        if let Some(stack) = &self.stack {
+            stack.release_unused();
+        }
+        self.put_back()
+    }
+
+    fn put_back(&mut self) -> Result<()> {
         let Some(kept) = self.kept.as_mut().filter(|kept| kept.used) else {
             return Ok(());
         };
