@@ -88,6 +88,7 @@ ALGORITHMS: dict[str, Overrides] = {
 
 ROWS: dict[str, tuple[str, Overrides]] = {
     **{name: (name.replace("_", " "), overrides) for name, overrides in ALGORITHMS.items()},
+    "grpo_2_updates": ("grpo, two updates a step", {"algorithm.mini_batches": 2}),  # as dapo, gspo and cispo make
     **{f"torl_{calls}": (f"grpo, C = {calls}", {"rollout.max_tool_calls": calls}) for calls in (0, 2, 4)},
     **{
         f"zerotir_{calls}": (
