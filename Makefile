@@ -7,7 +7,7 @@ PEERS := $(VENV)/peers
 UV := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python
 TORCH := torch==2.13.0
 
-.PHONY: demo demo-table test test-slow test-peers peers fuzz lint format install guest clean
+.PHONY: demo demo-table algorithm-table test test-slow test-peers peers fuzz lint format install guest clean
 .DEFAULT_GOAL := install
 
 demo: install guest
@@ -15,6 +15,9 @@ demo: install guest
 
 demo-table: install guest
 	$(BIN)/python benchmarks/demo_table.py
+
+algorithm-table: install guest
+	$(BIN)/python benchmarks/algorithm_table.py
 
 test: install guest
 	cargo test --release --workspace

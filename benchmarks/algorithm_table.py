@@ -88,13 +88,15 @@ ALGORITHMS: dict[str, Overrides] = {
 
 ROWS: dict[str, tuple[str, Overrides]] = {
     **{name: (name.replace("_", " "), overrides) for name, overrides in ALGORITHMS.items()},
-    **{f"torl_{calls}": (f"grpo, C = {calls}", {"rollout.max_tool_calls": calls}) for calls in (0, 2, 4)},
+    "grpo_2_updates": ("grpo, two updates a step", {"algorithm.mini_batches": 2}),  # as dapo, gspo and cispo make
+    "no_calls": ("grpo, C = N = 0: the formats are one", {"rollout.max_tool_calls": 0}),
+    **{f"torl_{calls}": (f"grpo, C = {calls}", {"rollout.max_tool_calls": calls}) for calls in (2, 4)},
     **{
         f"zerotir_{calls}": (
             f"grpo, ZeroTIR's format, N = {calls}",
             {"rollout.format": "zerotir", "rollout.max_tool_calls": calls},
         )
-        for calls in (0, 1, 2, 4)
+        for calls in (1, 2, 4)
     },
     **{
         f"torl_{calls}_{name}": (f"grpo, C = {calls}, {what}", {"rollout.max_tool_calls": calls, **overrides})

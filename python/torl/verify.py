@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torl.config import AlgorithmConfig, TrainConfig
+from torl.config import AlgorithmConfig, RolloutConfig, TrainConfig
 from torl.errors import TorlError
 from torl.settings import load_config
 from torl.types import FinishReason, Trajectory
@@ -113,7 +113,7 @@ async def verify(run: Path, logprobs: int) -> list[Check]:
     for path in training_files(run):
         records = list(read_trajectories(path))
         for record in records:
-            problem = _token_problem(record.trajectory, config, vocabulary, encoder)
+            problem = token_problem(record.trajectory, config.rollout, vocabulary, encoder)
             tokens.add(problem is None, f"{_name(record)}: {problem}")
         await _check_rewards(rewards, records, config)
         _check_advantages(advantages, records, config)
@@ -131,13 +131,20 @@ def _name(record: "TrajectoryRecord") -> str:
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 
-def _token_problem(
-    trajectory: Trajectory, config: TrainConfig, vocabulary: "Vocabulary", encoder: "TextEncoder"
+def token_problem(
+    trajectory: Trajectory, rollout: RolloutConfig, vocabulary: "Vocabulary", encoder: "TextEncoder"
 ) -> str | None:
-    """What does not fit in a trajectory's arrays; None if they are as the token ids and the tool calls say."""
+    """What does not fit in a trajectory's arrays; None if they are as the token ids and the tool calls say.
+
+    Args:
+        trajectory: as it was recorded.
+        rollout: the run's format, calls and limit.
+        vocabulary: of the model's tokenizer.
+        encoder: that encoded the observations.
+    """
     sampled = [False] * len(trajectory)
     turns: list[tuple[int, int]] = []
-    for kind, start, stop, problem in _replay(trajectory, config, vocabulary, encoder):
+    for kind, start, stop, problem in _replay(trajectory, rollout, vocabulary, encoder):
         if problem:
             return problem
         if kind == "turn":
@@ -157,14 +164,14 @@ def _token_problem(
 
 
 def _replay(
-    trajectory: Trajectory, config: TrainConfig, vocabulary: "Vocabulary", encoder: "TextEncoder"
+    trajectory: Trajectory, rollout: RolloutConfig, vocabulary: "Vocabulary", encoder: "TextEncoder"
 ) -> Iterator[tuple[str, int, int, str | None]]:
     """(turn or observation, start, stop, problem) along the token ids, found by the scanner that episodes run on."""
     from torl.rollout.formats import make_format
 
-    form = make_format(config.rollout, lambda text: len(encoder.encode(text)))
+    form = make_format(rollout, lambda text: len(encoder.encode(text)))
     ids = trajectory.token_ids_T.tolist()
-    limit, place = config.rollout.max_response_tokens, 0
+    limit, place = rollout.max_response_tokens, 0
     at_line_start = vocabulary.decode(list(trajectory.prompt.token_ids)).endswith("\n")
     for number, call in enumerate(trajectory.tool_calls):
         turn_end = form.turn_end(number, at_line_start)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 from reference import scan_bytes
 from scripted_engine import ScriptedEngine, ScriptedInterpreter
 from tokenizers_for_tests import byte_level_bpe
+from torl.config import RolloutConfig
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.rollout.tokenizer import TextEncoder
 from torl.rollout.vocabulary import build_vocabulary
 from torl.types import FinishReason, Problem, Prompt, Trajectory
+from torl.verify import token_problem
 
 TOKENIZER = byte_level_bpe()
 VOCABULARY = build_vocabulary(TOKENIZER)
@@ -141,6 +144,38 @@ def test_the_record_is_what_was_emitted_and_observed(
     assert spans[-1][1] == len(ids)
     assert all(left[1] == right[0] for left, right in pairwise(spans))
     assert trajectory.text == VOCABULARY.decode(ids)
+
+
+@given(
+    number=st.integers(0, 1),
+    script=st.lists(turns, min_size=5, max_size=5),
+    calls=st.integers(0, 4),
+    limit=st.integers(1, 80),
+    data=st.data(),
+)
+def test_an_audit_finds_the_turns_again(number: int, script: list[list[int]], calls: int, limit: int, data) -> None:
+    """From token ids and calls alone; and it finds a token with the wrong mask, and a turn of the wrong length."""
+    form = forms(calls)[number]
+    engine = ScriptedEngine(lambda request: script[int(request.rsplit("/", 1)[1])])
+    trajectory = play(engine, ScriptedInterpreter(lambda _: "1"), form, limit)
+    rollout = RolloutConfig(
+        format=form.name, max_tool_calls=calls, max_response_tokens=limit, max_observation_tokens=24
+    )
+
+    def audited(changed: Trajectory) -> str | None:
+        return token_problem(changed, rollout, VOCABULARY, ENCODER)
+
+    assert audited(trajectory) is None
+    mask = trajectory.loss_mask_T.copy()
+    place = data.draw(st.integers(0, len(mask) - 1))
+    mask[place] = not mask[place]
+    assert audited(replace(trajectory, loss_mask_T=mask)) == f"the loss mask is {mask[place]} at token {place}"
+    last = trajectory.turns[-1]
+    longer = (*trajectory.turns[:-1], replace(last, stop=last.stop + 1))
+    assert "turns are" in (audited(replace(trajectory, turns=longer)) or "")
+    if trajectory.tool_calls:
+        fewer = replace(trajectory, tool_calls=trajectory.tool_calls[:-1])
+        assert audited(fewer) is not None
 
 
 @given(
