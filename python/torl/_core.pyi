@@ -112,6 +112,12 @@ class Scanner:
         Raises `ValueError` if the turn was over before: call `reset` first.
         """
 
+    def feed_token(self, token_id: int) -> Scan | None:
+        """Read one token; None, and next to no work, unless a block closes or the turn ends with it.
+
+        Raises `ValueError` as `feed` does.
+        """
+
     def reset(self, at_line_start: bool = True) -> None:
         """Begin the next turn: half a marker and an open block are forgotten, all counts start at 0."""
     @property

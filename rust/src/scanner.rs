@@ -110,6 +110,11 @@ pub struct MarkerMatch<'a> {
 /// The state of one turn. Cheap to create; allocates only while a block is open, to keep its code.
 pub struct Scanner {
     vocabulary: Arc<Vocabulary>,
+    turn: Turn,
+}
+
+/// What has been read of a turn.
+struct Turn {
     stop: Stop,
     line: Line,
     matched: usize,
@@ -124,8 +129,7 @@ pub struct Scanner {
 impl Scanner {
     /// `at_line_start`: whether the text before the turn ends with a newline, or there is none.
     pub fn new(vocabulary: Arc<Vocabulary>, stop: Stop, at_line_start: bool) -> Self {
-        let mut scanner = Self {
-            vocabulary,
+        let mut turn = Turn {
             stop,
             line: Line::Rest,
             matched: 0,
@@ -135,12 +139,75 @@ impl Scanner {
             tokens: 0,
             finished: false,
         };
-        scanner.reset(at_line_start);
-        scanner
+        turn.reset(at_line_start);
+        Self { vocabulary, turn }
     }
 
     /// Begin the next turn.
     pub fn reset(&mut self, at_line_start: bool) {
+        self.turn.reset(at_line_start);
+    }
+
+    /// Bytes read in this turn.
+    pub fn position(&self) -> usize {
+        self.turn.position
+    }
+
+    /// Tokens read in this turn.
+    pub fn tokens(&self) -> usize {
+        self.turn.tokens
+    }
+
+    pub fn block_is_open(&self) -> bool {
+        self.turn.block_start.is_some()
+    }
+
+    /// Whether what ends the turn has been found in it.
+    pub fn is_finished(&self) -> bool {
+        self.turn.finished
+    }
+
+    /// Read tokens up to and including the one that ends the turn; give back how many were read.
+    /// Blocks and the marker are reported in the order in which they end.
+    pub fn feed(
+        &mut self,
+        ids: &[u32],
+        mut on_block: impl FnMut(CodeBlock<'_>),
+        mut on_marker: impl FnMut(MarkerMatch<'_>),
+    ) -> Result<usize> {
+        let Self { vocabulary, turn } = self;
+        if turn.finished {
+            return invalid("this turn is over; call reset() before the next turn");
+        }
+        let skips = match &turn.stop {
+            Stop::Marker(marker) => marker.begins_structural(),
+            Stop::Never | Stop::Block => true,
+        };
+        for (index, &id) in ids.iter().enumerate() {
+            let token = vocabulary.token(id);
+            if skips
+                && turn.line == Line::Rest
+                && turn.matched == 0
+                && !vocabulary.is_structural(id)
+            {
+                if turn.block_start.is_some() {
+                    turn.code.extend_from_slice(token);
+                }
+                turn.position += token.len();
+            } else {
+                turn.feed_token(token, &mut on_block, &mut on_marker);
+            }
+            turn.tokens += 1;
+            if turn.finished {
+                return Ok(index + 1);
+            }
+        }
+        Ok(ids.len())
+    }
+}
+
+impl Turn {
+    fn reset(&mut self, at_line_start: bool) {
         self.line = if at_line_start {
             Line::Backticks(0)
         } else {
@@ -154,63 +221,6 @@ impl Scanner {
         self.finished = false;
     }
 
-    /// Bytes read in this turn.
-    pub fn position(&self) -> usize {
-        self.position
-    }
-
-    /// Tokens read in this turn.
-    pub fn tokens(&self) -> usize {
-        self.tokens
-    }
-
-    pub fn block_is_open(&self) -> bool {
-        self.block_start.is_some()
-    }
-
-    /// Whether what ends the turn has been found in it.
-    pub fn is_finished(&self) -> bool {
-        self.finished
-    }
-
-    /// Read tokens up to and including the one that ends the turn; give back how many were read.
-    /// Blocks and the marker are reported in the order in which they end.
-    pub fn feed(
-        &mut self,
-        ids: &[u32],
-        mut on_block: impl FnMut(CodeBlock<'_>),
-        mut on_marker: impl FnMut(MarkerMatch<'_>),
-    ) -> Result<usize> {
-        if self.finished {
-            return invalid("this turn is over; call reset() before the next turn");
-        }
-        let vocabulary = Arc::clone(&self.vocabulary);
-        let skips = match &self.stop {
-            Stop::Marker(marker) => marker.begins_structural(),
-            Stop::Never | Stop::Block => true,
-        };
-        for (index, &id) in ids.iter().enumerate() {
-            let token = vocabulary.token(id);
-            if skips
-                && self.line == Line::Rest
-                && self.matched == 0
-                && !vocabulary.is_structural(id)
-            {
-                if self.block_is_open() {
-                    self.code.extend_from_slice(token);
-                }
-                self.position += token.len();
-            } else {
-                self.feed_token(token, &mut on_block, &mut on_marker);
-            }
-            self.tokens += 1;
-            if self.finished {
-                return Ok(index + 1);
-            }
-        }
-        Ok(ids.len())
-    }
-
     fn feed_token(
         &mut self,
         token: &[u8],
@@ -219,7 +229,7 @@ impl Scanner {
     ) {
         for (index, &byte) in token.iter().enumerate() {
             let overshoot = &token[index + 1..];
-            let was_open = self.block_is_open();
+            let was_open = self.block_start.is_some();
             let line = self.line;
             self.line = next_line(line, byte);
             self.position += 1;
@@ -254,7 +264,7 @@ impl Scanner {
                         stop: self.position,
                         token_index: self.tokens,
                         overshoot,
-                        inside_block: self.block_is_open(),
+                        inside_block: self.block_start.is_some(),
                     });
                     return;
                 }

@@ -151,3 +151,20 @@ def test_a_turn_knows_nothing_of_the_turn_before(first, second, token_lengths, a
     used.feed(ids[0])
     used.reset(at_line_start)
     assert feed_pieces(used, [ids[1]]) == feed_pieces(fresh, [ids[1]])
+
+
+@given(soup_bytes, cuts, markers)
+def test_a_token_alone_is_a_piece_of_one(text, token_lengths, marker):
+    tokens = cut(text, token_lengths)
+    vocabulary = Vocabulary(tokens)
+    pieces, alone = Scanner(vocabulary, marker), Scanner(vocabulary, marker)
+    for token_id in range(len(tokens)):
+        piece, scan = pieces.feed([token_id]), alone.feed_token(token_id)
+        assert (scan is None) == (not piece.blocks and piece.marker is None)
+        if scan is not None:
+            assert found(scan.blocks, scan.marker) == found(piece.blocks, piece.marker)
+            assert (scan.consumed, scan.overshoot) == (piece.consumed, piece.overshoot)
+        if pieces.is_finished:
+            break
+    assert alone.position == pieces.position
+    assert alone.is_finished == pieces.is_finished

@@ -81,8 +81,11 @@ class _Turns:
             turn.spans.append((self._pauses, turn.sampled))
         turn.sampled += len(new_token_ids)
         if turn.scanner is not None:
-            scan = turn.scanner.feed(new_token_ids)
-            if scan.overshoot is None:
+            one = len(new_token_ids) == 1
+            scan = turn.scanner.feed_token(new_token_ids[0]) if one else turn.scanner.feed(new_token_ids)
+            if scan is None:
+                pass
+            elif scan.overshoot is None:
                 for block in scan.blocks:
                     self._announcer.send(turn.key, block.code)
             elif not stopped:

@@ -145,6 +145,46 @@ impl Scanner {
         } else {
             py.detach(|| self.scan(&token_ids, &mut found))?
         };
+        self.report(py, found, consumed)
+    }
+
+    fn feed_token(&mut self, py: Python<'_>, token_id: u32) -> PyResult<Option<Scan>> {
+        let mut found = Found::default();
+        self.scan(&[token_id], &mut found)?;
+        if found.blocks.is_empty() && found.marker.is_none() {
+            return Ok(None);
+        }
+        self.report(py, found, 1).map(Some)
+    }
+
+    #[pyo3(signature = (at_line_start = true))]
+    fn reset(&mut self, at_line_start: bool) {
+        self.0.reset(at_line_start);
+    }
+
+    #[getter]
+    fn position(&self) -> usize {
+        self.0.position()
+    }
+
+    #[getter]
+    fn tokens(&self) -> usize {
+        self.0.tokens()
+    }
+
+    #[getter]
+    fn block_is_open(&self) -> bool {
+        self.0.block_is_open()
+    }
+
+    #[getter]
+    fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
+impl Scanner {
+    fn report(&self, py: Python<'_>, found: Found, consumed: usize) -> PyResult<Scan> {
         let overshoot = self.0.is_finished().then(|| found.overshoot(py));
         let blocks = found
             .blocks
@@ -185,33 +225,6 @@ impl Scanner {
         })
     }
 
-    #[pyo3(signature = (at_line_start = true))]
-    fn reset(&mut self, at_line_start: bool) {
-        self.0.reset(at_line_start);
-    }
-
-    #[getter]
-    fn position(&self) -> usize {
-        self.0.position()
-    }
-
-    #[getter]
-    fn tokens(&self) -> usize {
-        self.0.tokens()
-    }
-
-    #[getter]
-    fn block_is_open(&self) -> bool {
-        self.0.block_is_open()
-    }
-
-    #[getter]
-    fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
-}
-
-impl Scanner {
     fn scan(&mut self, token_ids: &[u32], found: &mut Found) -> crate::error::Result<usize> {
         let Found { blocks, marker } = found;
         self.0.feed(

@@ -1,0 +1,350 @@
+"""What tool calls cost: the time of a rollout with C calls in each response, divided by the time without any.
+
+    python benchmarks/rollout.py [--transcripts FILE] [--rounds 3] [--in-flight 64] [--model DIRECTORY]
+
+Every response has the same number of sampled tokens, and its calls stand at the same places
+(`rollout_forced_calls.py`); nothing is shared between equal runs. All variants run in one engine, interleaved; times
+are medians over the rounds. Beside torl runs the loop that ToRL's trainer has: all episodes sample until their marker,
+then all code runs, each run an HTTP-like call of 20 ms, then all texts are tokenized again. It gets torl's stop in the
+engine and its prefix cache.
+
+- "batch": so many episodes begin together and all are waited for, as in a synchronous step: what remains of a call is
+  what speculation could not hide, and at the end the engine has less and less to do.
+- "steady": episodes follow one another without end, as in asynchronous training: what remains is what scheduling
+  costs.
+
+The tools: one that only waits (1 ms, 50 ms, 1 s, or 10 s in one call of a hundred), and the sandbox with the code
+blocks of `--transcripts`. The last line is JSON.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rollout_forced_calls import PLAN
+
+from torl.config import EngineConfig
+from torl.data.paths import resolve_path
+from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.formats import ToRLFormat
+from torl.rollout.scheduler import play_groups
+from torl.rollout.slots import EpisodeSlots
+from torl.rollout.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
+from torl.rollout.turns import TurnEnd
+from torl.rollout.vllm_engine import VllmEngine
+from torl.rollout.vocabulary import build_vocabulary
+from torl.sandbox import Interpreter, SandboxPool
+from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SamplingParameters, Trajectory
+
+SNIPPETS = 500
+HTTP_SECONDS = 0.02
+PROMPT_TOKENS = 24
+
+
+class ForcedEngine(VllmEngine):
+    """An engine whose model calls its tool where the plan says."""
+
+    plan: Path
+
+    def _arguments(self) -> dict[str, Any]:
+        return super()._arguments() | {"logits_processors": ["rollout_forced_calls:ForcedCalls"]}
+
+    def _environment(self) -> dict[str, str | None]:
+        return super()._environment() | {PLAN: str(self.plan)}
+
+    def core_seconds(self) -> float:
+        """CPU time of the engine's core so far."""
+        fields = Path(f"/proc/{self.processes[0].pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Waiting:
+    """A tool that does nothing for a while; `seconds(n)` is how long its n-th call takes."""
+
+    seconds: Callable[[int], float]
+    calls: int = 0
+
+    async def run_async(self, code: str, *, seed: int = 0) -> Outcome:
+        self.calls += 1
+        await asyncio.sleep(self.seconds(self.calls))
+        return Outcome(OutcomeStatus.OK, "1\n", "", None, None, None, 0.0, 0.0, 0)
+
+
+@dataclass
+class Running:
+    """The sandbox. The forced block holds a number; the snippet of that number is what runs."""
+
+    pool: SandboxPool
+    snippets: list[str]
+
+    async def run_async(self, code: str, *, seed: int = 0) -> Outcome:
+        return await self.pool.run_async(self.snippets[int(re.sub(r"\D", "", code))], seed=seed)
+
+
+@dataclass
+class Bench:
+    """Everything the variants share."""
+
+    engine: ForcedEngine
+    player: Callable[[Interpreter, int, int], EpisodePlayer]
+    encoder: TextEncoder
+    vocabulary: Any
+    tokens: int
+    in_flight: int
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    core: dict[str, list[float]] = field(default_factory=dict)
+    run: int = 0
+
+    def prompts(self, calls: int, count: int) -> list[Prompt]:
+        """Prompts that no run has had: nothing of them is cached."""
+        self.run += 1
+        source = random.Random(self.run)
+        drawn = [[calls, *(source.randrange(5, 250) for _ in range(PROMPT_TOKENS - 1))] for _ in range(count)]
+        return [Prompt(Problem(f"{self.run}-{n}", "", "1"), tuple(ids)) for n, ids in enumerate(drawn)]
+
+    async def timed(self, name: str, work: Callable[[], Awaitable[float]]) -> None:
+        core = self.engine.core_seconds()
+        started = time.perf_counter()
+        seconds = await work()
+        self.core.setdefault(name, []).append((self.engine.core_seconds() - core) / (time.perf_counter() - started))
+        self.samples.setdefault(name, []).append(seconds)
+        print(f"  {name}: {seconds:.2f} s", file=sys.stderr, flush=True)
+
+    async def batch(self, tool: Interpreter, calls: int) -> float:
+        """Seconds for one batch, from its first episode to its last."""
+        player = self.player(tool, calls, self.in_flight)
+        started = time.perf_counter()
+        groups = play_groups(player, self.prompts(calls, self.in_flight), step=self.run, samples_per_prompt=1)
+        async with aclosing(groups):
+            async for (trajectory,) in groups:
+                self.check(trajectory, calls)
+        return time.perf_counter() - started
+
+    async def steady(self, tool: Interpreter, calls: int, episodes: int) -> float:
+        """Seconds for `in_flight` episodes where others run before, beside and after them."""
+        player = self.player(tool, calls, self.in_flight)
+        prompts = self.prompts(calls, 4 * episodes)
+        groups = play_groups(player, prompts, step=self.run, samples_per_prompt=1)
+        ended, first = 0, 0.0
+        async with aclosing(groups):
+            async for (trajectory,) in groups:
+                self.check(trajectory, calls)
+                ended += 1
+                if ended == episodes:
+                    first = time.perf_counter()
+                if ended == 2 * episodes:
+                    return (time.perf_counter() - first) * self.in_flight / episodes
+        raise RuntimeError("the episodes ran out")
+
+    def check(self, trajectory: Trajectory, calls: int) -> None:
+        sampled = int(trajectory.loss_mask_T.sum())
+        if len(trajectory.tool_calls) != calls or sampled != self.tokens:
+            raise RuntimeError(
+                f"{len(trajectory.tool_calls)} calls and {sampled} tokens, not {calls} and {self.tokens}"
+            )
+
+    async def torl_loop(self, tool: Interpreter, calls: int) -> float:
+        """The same batch as ToRL's loop plays it: a barrier after each turn, a slow call, texts tokenized again."""
+
+        async def call(code: str) -> str:
+            await asyncio.sleep(HTTP_SECONDS)
+            return (await tool.run_async(code)).stdout
+
+        started = time.perf_counter()
+        prompts = self.prompts(calls, self.in_flight)
+        contexts = [list(prompt.token_ids) for prompt in prompts]
+        for turn in range(calls + 1):
+            end = TurnEnd(b"```output", at_line_start=True) if turn < calls else None
+            turns = await asyncio.gather(
+                *(
+                    self.engine.sample(
+                        context,
+                        SamplingParameters(max_tokens=self.tokens, seed=number),
+                        f"{prompt.problem.id}/{turn}",
+                        end=end,
+                    )
+                    for number, (prompt, context) in enumerate(zip(prompts, contexts, strict=True))
+                )
+            )
+            if end is None:
+                break
+            texts = [self.vocabulary.decode(list(sampled.token_ids)) for sampled in turns]
+            codes = [text.rpartition("```python\n")[2].partition("\n```")[0] for text in texts]
+            outputs = await asyncio.gather(*map(call, codes))
+            for context, prompt, text, output in zip(contexts, prompts, texts, outputs, strict=True):
+                # The first tokens of a prompt are its plan, and no text.
+                whole = self.vocabulary.decode(context[len(prompt.token_ids) :]) + text + f"\n{output[:256]}\n```\n"
+                context[:] = [*prompt.token_ids, *self.encoder.encode(whole)]
+        return time.perf_counter() - started
+
+    async def plain(self) -> float:
+        """The same prompts through vLLM's own `generate`, without torl."""
+        from vllm import SamplingParams
+        from vllm.inputs.engine import tokens_input
+        from vllm.sampling_params import RequestOutputKind
+
+        async def one(prompt: Prompt, number: int) -> None:
+            sampling = SamplingParams(
+                max_tokens=self.tokens,
+                seed=number,
+                stop_token_ids=self.engine._stop_token_ids,
+                logprobs=0,
+                flat_logprobs=True,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+            ids = tokens_input(list(prompt.token_ids))
+            async for output in self.engine._llm.generate(ids, sampling, f"plain-{prompt.problem.id}"):
+                if len(output.outputs[0].token_ids) != self.tokens:
+                    raise RuntimeError(f"{len(output.outputs[0].token_ids)} tokens, not {self.tokens}")
+
+        started = time.perf_counter()
+        prompts = self.prompts(0, self.in_flight)
+        await asyncio.gather(*(one(prompt, number) for number, prompt in enumerate(prompts)))
+        return time.perf_counter() - started
+
+    def ratio(self, name: str, base: str) -> float | None:
+        if name not in self.samples or base not in self.samples:
+            return None
+        return round(statistics.median(self.samples[name]) / statistics.median(self.samples[base]), 3)
+
+
+def copy_model(source: Path, directory: Path) -> Path:
+    """The model with a context that is long enough; its answers do not matter here."""
+    shutil.copytree(source, directory)
+    config = json.loads((directory / "config.json").read_text())
+    config["max_position_embeddings"] = 8192
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+def read_snippets(path: Path) -> list[str]:
+    found: list[str] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        found += re.findall(r"```python\n(.*?)```", json.loads(line)["transcript"], re.DOTALL)
+    return found[:SNIPPETS]
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--transcripts", type=Path, help="JSON lines with a `transcript` that has code blocks")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=1020, help="sampled tokens of a response")
+    parser.add_argument("--calls", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--model", default="torl:demo/base_model")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--cache-gib", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="torl-rollout-") as scratch:
+        directory = Path(scratch)
+        model = copy_model(resolve_path(options.model), directory / "model")
+        tokenizer = load_tokenizer(model)
+        vocabulary = build_vocabulary(tokenizer)
+        encoder = TextEncoder(tokenizer, vocabulary)
+        snippets = read_snippets(options.transcripts) if options.transcripts else []
+        codes = [f"```python\nprint({number})\n```\n```output" for number in range(len(snippets) or SNIPPETS)]
+        plan = {
+            "tokens": options.tokens,
+            "calls": [encoder.encode(code) for code in codes],
+            "marker": encoder.encode("```output"),
+            "banned": [i for i in range(len(vocabulary)) if b"`" in vocabulary.decode_bytes([i])],
+            "end": tokenizer.eos_token_id,
+        }
+        (directory / "plan.json").write_text(json.dumps(plan))
+        engine = ForcedEngine(
+            model,
+            EngineConfig(
+                dtype=options.dtype, cpu_threads=1, max_sequences=options.in_flight, cpu_cache_gib=options.cache_gib
+            ),
+            vocabulary=vocabulary,
+            max_model_tokens=PROMPT_TOKENS + options.tokens + 17 * 160,
+            stop_token_ids=stop_token_ids(model, tokenizer),
+            log_path=directory / "engine.log",
+        )
+        engine.plan = directory / "plan.json"
+
+        def player(tool: Interpreter, calls: int, in_flight: int) -> EpisodePlayer:
+            settings = EpisodeSettings(options.tokens + 17 * 160, seed=1)
+            return EpisodePlayer(
+                engine, tool, vocabulary, encoder, ToRLFormat(calls), settings, EpisodeSlots(in_flight)
+            )
+
+        bench = Bench(engine, player, encoder, vocabulary, options.tokens, options.in_flight)
+        await engine.start()
+        try:
+            with SandboxPool(1, shared_bytes=0) as pool:
+                await measure(bench, options.rounds, options.calls, Running(pool, snippets) if snippets else None)
+        finally:
+            await engine.close()
+        report(bench, options.calls)
+
+
+async def measure(bench: Bench, rounds: int, calls: list[int], sandbox: Interpreter | None) -> None:
+    rare = random.Random(0)
+    waits: dict[str, Callable[[int], float]] = {
+        "wait1ms": lambda _: 0.001,
+        "wait50ms": lambda _: 0.05,
+        "wait1s": lambda _: 1.0,
+        "rare10s": lambda _: 10.0 if rare.random() < 0.01 else 0.0,
+    }
+    await bench.batch(Waiting(waits["wait1ms"]), calls[-1])  # the first is slower
+    episodes = 2 * bench.in_flight
+    for number in range(rounds):
+        print(f"round {number + 1} of {rounds}", file=sys.stderr)
+        await bench.timed("plain", bench.plain)
+        await bench.timed("c0", lambda: bench.batch(Waiting(waits["wait1ms"]), 0))
+        await bench.timed("c0_steady", lambda: bench.steady(Waiting(waits["wait1ms"]), 0, episodes))
+        for count in calls:
+            await bench.timed(f"c{count}_wait50ms", lambda: bench.batch(Waiting(waits["wait50ms"]), count))  # noqa: B023
+            if sandbox is not None:
+                await bench.timed(f"c{count}_real", lambda: bench.batch(sandbox, count))  # noqa: B023
+        for name, seconds in waits.items():
+            if name != "wait50ms":
+                await bench.timed(f"c8_{name}", lambda: bench.batch(Waiting(seconds), 8))  # noqa: B023
+            await bench.timed(f"c8_{name}_steady", lambda: bench.steady(Waiting(seconds), 8, episodes))  # noqa: B023
+        if sandbox is not None:
+            await bench.timed("c8_real_steady", lambda: bench.steady(sandbox, 8, episodes))
+        await bench.timed("c8_wait50ms_torl_loop", lambda: bench.torl_loop(Waiting(waits["wait50ms"]), 8))
+        if sandbox is not None:
+            await bench.timed("c1_real_torl_loop", lambda: bench.torl_loop(sandbox, 1))
+            await bench.timed("c8_real_torl_loop", lambda: bench.torl_loop(sandbox, 8))
+
+
+def report(bench: Bench, calls: list[int]) -> None:
+    names = [name for name in bench.samples if name not in ("plain", "c0", "c0_steady")]
+    ratios = {f"ratio_{name}": bench.ratio(name, "c0_steady" if name.endswith("steady") else "c0") for name in names}
+    busy = {f"engine_busy_{name}": round(statistics.median(shares), 3) for name, shares in bench.core.items()}
+    rate = bench.tokens * bench.in_flight / statistics.median(bench.samples["c0"])
+    for name, ratio in ratios.items():
+        print(f"{name:36} {ratio}")
+    print(
+        json.dumps(
+            {
+                "in_flight": bench.in_flight,
+                "tokens": bench.tokens,
+                "tokens_per_s": round(rate),
+                "no_tool_vs_vllm": bench.ratio("plain", "c0"),
+                **ratios,
+                **busy,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
