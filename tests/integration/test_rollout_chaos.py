@@ -1,0 +1,103 @@
+"""Real episodes while everything happens at once: nothing is lost, nothing is doubled, and all lines up."""
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import make_engine
+from test_rollout_episode import EngineRecord, check_against_engine, recorded
+from test_rollout_weights import perturbed, sending, transformers_logprobs
+
+from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.formats import Format, ToRLFormat, ZeroTIRFormat
+from torl.rollout.scheduler import play_groups
+from torl.rollout.slots import EpisodeSlots
+from torl.sandbox import SandboxPool
+from torl.types import Prompt, Trajectory
+
+CALLS = 16
+
+
+async def play(player: EpisodePlayer, prompts: list[Prompt], step: str, samples: int) -> list[Trajectory]:
+    groups = play_groups(player, prompts, step=step, samples_per_prompt=samples)
+    async with aclosing(groups):
+        return [trajectory async for group in groups for trajectory in group]
+
+
+async def disturb(
+    engine: Any, pool: SandboxPool, player: EpisodePlayer, prompts: list[Prompt], models: list[Path], scratch: Path
+) -> None:
+    """Until cancelled: new weights in flight, workers that die, rollouts that are given up."""
+    source, version = random.Random(3), engine.policy_version
+    while True:
+        version += 1
+        async with sending(models[version % 2], scratch) as (rendezvous, process):
+            await engine.receive_weights(rendezvous, version)
+            assert await process.wait() == 0
+        os.kill(source.choice(pool.processes()), signal.SIGKILL)
+        given_up = asyncio.ensure_future(play(player, prompts[:4], f"given up {version}", 8))
+        await asyncio.sleep(source.uniform(0.05, 0.5))
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [pytest.param(12, id="192 episodes"), pytest.param(200, id="3200 episodes", marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize("name", ["torl", "zerotir"])
+async def test_all_lines_up_whatever_happens(
+    tiny_model_directory, vocabulary, encoder, prompts, tmp_path, samples: int, name: str
+) -> None:
+    models = [tiny_model_directory, perturbed(tiny_model_directory, tmp_path / "changed")]
+    form: Format = ToRLFormat(CALLS) if name == "torl" else ZeroTIRFormat(lambda text: len(encoder.encode(text)), CALLS)
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log")
+    await engine.start()
+    try:
+        with SandboxPool(2, shared_bytes=0) as pool, recorded(engine) as record:
+            settings = EpisodeSettings(400, seed=11, interpreter_state="episode")
+            player = EpisodePlayer(engine, pool, vocabulary, encoder, form, settings, EpisodeSlots(96))
+            trouble = asyncio.ensure_future(disturb(engine, pool, player, prompts, models, tmp_path))
+            trajectories = await play(player, prompts, "chaos", samples)
+            while engine.policy_version < 2 and not trouble.done():  # all had ended before anything had happened
+                trajectories += await play(player, prompts, f"more chaos {len(trajectories)}", samples)
+            trouble.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await trouble
+            stats = pool.stats()
+            assert stats["workers_replaced"] > 0
+            assert stats["queued"] == stats["running"] == 0
+        assert engine.live_requests == engine._llm.get_num_unfinished_requests() == 0
+    finally:
+        await engine.close()
+    check(trajectories, record, models, len(prompts) * samples)
+
+
+def check(trajectories: list[Trajectory], record: EngineRecord, models: list[Path], count: int) -> None:
+    names = Counter((trajectory.group, trajectory.sample) for trajectory in trajectories)
+    assert len(trajectories) % count == 0
+    assert set(names.values()) == {1}
+    spanning, gaps = 0, []
+    for number, trajectory in enumerate(trajectories):
+        check_against_engine(trajectory, record)
+        versions = trajectory.policy_versions_T[trajectory.loss_mask_T]
+        assert (np.diff(versions) >= 0).all()
+        spanning += len(np.unique(versions)) > 1
+        if number % 8 and len(np.unique(versions)) == 1:
+            continue
+        ids = trajectory.token_ids_T.tolist()
+        for version in np.unique(versions):
+            own = trajectory.policy_versions_T == version
+            logprobs = transformers_logprobs(models[version % 2], trajectory.prompt.token_ids, ids)
+            gaps.append(np.abs(logprobs - trajectory.rollout_logprobs_T)[own].max())
+    assert np.mean(gaps) < 1e-5
+    assert max(gaps) < 1e-4  # other weights, or keys of other weights, are off by a hundred times that
+    assert spanning > 0
+    assert max(len(trajectory.tool_calls) for trajectory in trajectories) > 3
