@@ -1,4 +1,10 @@
-"""The two ways a run gets fresh state, for fixtures: whatever holds must hold for both."""
+"""The two ways a run gets fresh state, for fixtures: what holds must hold for both. And other work on the machine."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -6,3 +12,16 @@ import pytest
 KEPT = {"reuse_guest": True, "verify_every": 1, "shared_bytes": 0}
 FRESH = {"reuse_guest": False, "shared_bytes": 0}
 GUESTS = [pytest.param(KEPT, id="kept"), pytest.param(FRESH, id="fresh")]
+
+
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    """Two processes for each core that do nothing but compute."""
+    cores = len(os.sched_getaffinity(0))
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * cores)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandboxes import GUESTS
+from sandboxes import GUESTS, busy_machine
 from torl.sandbox import Outcome, OutcomeStatus, SandboxPool
 
 ENDED = {OutcomeStatus.OK, OutcomeStatus.ERROR}
@@ -80,6 +80,18 @@ def test_endless_code_ends_in_time(pool: SandboxPool, code: str) -> None:
     outcome = attack(pool, "print('begun')\n" + code)
     assert (outcome.status, outcome.stdout) in [(OutcomeStatus.TIMEOUT, "begun\n"), (OutcomeStatus.MEMORY, "begun\n")]
     assert outcome.cpu_seconds < 0.3 + 0.25
+
+
+def test_the_limit_on_cpu_time_holds_on_a_busy_machine() -> None:
+    codes = [
+        "while True: pass",
+        "x = []\nwhile True: x.append(0); x.pop()",
+        "while True:\n    try: 1 / 0\n    except: pass",
+    ]
+    with SandboxPool(1, cpu_seconds=0.1, wall_seconds=60) as pool, busy_machine():
+        outcomes = pool.run_batch(codes * 5)
+    assert {outcome.status for outcome in outcomes} == {OutcomeStatus.TIMEOUT}
+    assert max(outcome.cpu_seconds for outcome in outcomes) < 0.1 + 0.02
 
 
 HOGS = {

@@ -1,18 +1,14 @@
 """The sandbox against CPython: code and outputs of whole transcripts that another system recorded."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandboxes import GUESTS
+from sandboxes import GUESTS, busy_machine
 from torl.sandbox import Outcome, OutcomeStatus, SandboxPool
 
 TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "tora_gsm8k_transcripts.jsonl"
@@ -51,19 +47,6 @@ def test_recorded_outputs_are_reproduced(guest: dict[str, Any]) -> None:
     report = "\n".join(f"{name}: recorded {output!r}, now {now!r}" for name, output, now in different)
     print(f"{equal:.2%} of {len(recorded)} equal\n{report}")
     assert equal >= 0.99, report
-
-
-@contextmanager
-def busy_machine() -> Iterator[None]:
-    """Two processes for each core that do nothing but compute."""
-    cores = len(os.sched_getaffinity(0))
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * cores)]
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
 
 
 def seen(outcome: Outcome) -> tuple[object, ...]:

@@ -7,11 +7,14 @@
 //! What the gate cannot see is code of the runtime that copies guest memory (`memory.copy`); when that faults, our
 //! signal handler gives it the memory back for the moment, and the watchdog tries again a little later.
 //!
+//! The watchdog is a thread, which a busy machine may let wait for its turn while the run goes on. So the kernel tells the
+//! run's own thread as well, by a timer on its CPU time: its signal handler takes the memory away just the same.
+//!
 //! A loop that touches no memory never faults (a polynomial of degree 2³¹ is such a loop), and a copy of hundreds of
 //! megabytes takes its time. A run that goes on like that is ended with its process: the watchdog says how the run
 //! ended in the place of the thread that cannot.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,6 +45,9 @@ const EXPIRED: u8 = 2;
 /// The memory under protection, for the signal handler, which can reach nothing else. Zero: none.
 static PROTECTED_BASE: AtomicUsize = AtomicUsize::new(0);
 
+/// What the signal handler of the timer works on: the watchdog's own, which lives as long as the process.
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
+
 /// A run in progress, as the watchdog sees it.
 struct Armed {
     limits: Limits,
@@ -49,7 +55,7 @@ struct Armed {
     start: Instant,
     base: usize,
     output: Arc<Mutex<Output>>,
-    /// The CPU time at which its memory was first taken away.
+    /// The CPU time at which its memory was first found taken away.
     protected: Option<Duration>,
 }
 
@@ -70,11 +76,15 @@ struct Shared {
     changed: Condvar,
     phase: AtomicU8,
     memory_bytes: AtomicU64,
+    /// The memory of the run in progress, for the signal handler. Zero: none.
+    base: AtomicUsize,
 }
 
 /// Ends runs of the thread that made it. One for each process: the signal handler is the process's own.
 pub struct Watchdog {
     shared: Arc<Shared>,
+    /// `None` where the system has none.
+    timer: Option<CpuTimer>,
 }
 
 /// The part of the watchdog that host calls see.
@@ -112,7 +122,15 @@ impl Watchdog {
                 SandboxError::new(format!("cannot start the watchdog thread: {error}"))
             })?;
         begun.wait();
-        Ok(Self { shared })
+        // One reference is the signal handler's, for good.
+        SHARED.store(
+            Arc::into_raw(Arc::clone(&shared)).cast_mut(),
+            Ordering::SeqCst,
+        );
+        Ok(Self {
+            shared,
+            timer: CpuTimer::of_this_thread(),
+        })
     }
 
     pub fn gate(&self) -> Gate {
@@ -150,6 +168,10 @@ impl Watchdog {
             output,
             protected: None,
         });
+        self.shared.base.store(base as usize, Ordering::SeqCst);
+        if let Some(timer) = &self.timer {
+            timer.set(limits.cpu_time);
+        }
         // A watchdog that wakes in time anyway is left asleep: waking it costs more than a short run.
         if state.wake.is_none_or(|wake| wake > soonest) {
             state.wake = Some(soonest);
@@ -176,7 +198,12 @@ impl Armament<'_> {
 
 impl Drop for Armament<'_> {
     fn drop(&mut self) {
+        // Its signal comes to this very thread, so it comes before this returns or not at all.
+        if let Some(timer) = &self.watchdog.timer {
+            timer.set(Duration::ZERO);
+        }
         let mut state = self.watchdog.shared.lock();
+        self.watchdog.shared.base.store(0, Ordering::SeqCst);
         state.run = None;
         PROTECTED_BASE.store(0, Ordering::SeqCst);
     }
@@ -263,9 +290,11 @@ impl Shared {
         if used < run.limits.cpu_time && elapsed < run.limits.wall_time {
             return Some((run.limits.cpu_time - used).min(run.limits.wall_time - elapsed));
         }
-        // From inside a host call the run ends by itself, when the call returns.
-        if self.phase.swap(EXPIRED, Ordering::SeqCst) == IN_GUEST {
-            run.protected = Some(now);
+        // From inside a host call the run ends by itself, when the call returns. What the timer has stopped already, it has
+        // stopped outside of one.
+        let before = self.phase.swap(EXPIRED, Ordering::SeqCst);
+        if before == IN_GUEST || PROTECTED_BASE.load(Ordering::SeqCst) != 0 {
+            run.protected.get_or_insert(now);
         }
         if let Some(since) = run.protected {
             protect(run.base);
@@ -283,7 +312,87 @@ impl Shared {
     }
 }
 
-/// Takes all access to the guest's memory away. The caller holds the watchdog's lock, so the memory is still mapped.
+/// A timer on the CPU time of the thread that made it, which then gets a signal.
+struct CpuTimer(libc::timer_t);
+
+// SAFETY: the number of a timer means the same to every thread of the process.
+unsafe impl Send for CpuTimer {}
+// SAFETY: as above; the kernel's calls are atomic.
+unsafe impl Sync for CpuTimer {}
+
+const CPU_TIME_IS_OVER: libc::c_int = libc::SIGALRM;
+
+impl CpuTimer {
+    fn of_this_thread() -> Option<Self> {
+        // SAFETY: zeroed structures are valid, and those that are written are valid for writes; the handler makes one system
+        // call and touches atomics only.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_cpu_time as *const () as usize;
+            action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+            let mut signals: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&raw mut signals, CPU_TIME_IS_OVER);
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = CPU_TIME_IS_OVER;
+            event.sigev_notify_thread_id = libc::syscall(libc::SYS_gettid) as libc::c_int;
+            let mut timer: libc::timer_t = std::mem::zeroed();
+            let clock = libc::CLOCK_THREAD_CPUTIME_ID;
+            let made = libc::sigaction(CPU_TIME_IS_OVER, &raw const action, std::ptr::null_mut())
+                == 0
+                && libc::pthread_sigmask(
+                    libc::SIG_UNBLOCK,
+                    &raw const signals,
+                    std::ptr::null_mut(),
+                ) == 0
+                && libc::timer_create(clock, &raw mut event, &raw mut timer) == 0;
+            made.then_some(Self(timer))
+        }
+    }
+
+    /// Lets the signal come when the thread has used so much more CPU time; zero: not at all.
+    fn set(&self, rest: Duration) {
+        let never = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let value = libc::itimerspec {
+            it_interval: never,
+            it_value: libc::timespec {
+                tv_sec: rest.as_secs().min(1 << 32) as libc::time_t,
+                tv_nsec: rest.subsec_nanos() as libc::c_long,
+            },
+        };
+        // SAFETY: a valid structure and a timer of this process. Should it fail, there is the watchdog's thread.
+        unsafe { libc::timer_settime(self.0, 0, &raw const value, std::ptr::null_mut()) };
+    }
+}
+
+impl Drop for CpuTimer {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses the timer any more.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+/// Does on the run's own thread what the watchdog does when it wakes.
+extern "C" fn on_cpu_time(_signal: libc::c_int) {
+    // SAFETY: null or a reference that is never given back.
+    let Some(shared) = (unsafe { SHARED.load(Ordering::SeqCst).as_ref() }) else {
+        return;
+    };
+    // SAFETY: the location is this thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    let base = shared.base.load(Ordering::SeqCst);
+    if base != 0 && shared.phase.swap(EXPIRED, Ordering::SeqCst) == IN_GUEST {
+        protect(base);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Takes all access to the guest's memory away. The caller holds the watchdog's lock, or is the run's own thread: the memory
+/// is still mapped.
 fn protect(base: usize) {
     PROTECTED_BASE.store(base, Ordering::SeqCst);
     // SAFETY: the range is the reservation of a live guest memory, which only the guest and host calls use; the gate

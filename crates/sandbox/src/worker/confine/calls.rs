@@ -94,6 +94,7 @@ fn needed() -> Result<Rules, seccompiler::BackendError> {
         libc::SYS_nanosleep,
         libc::SYS_restart_syscall,
         libc::SYS_sched_yield,
+        libc::SYS_timer_settime,
         // Memory. What is mapped of a file is a file that is open.
         libc::SYS_munmap,
         libc::SYS_mremap,
