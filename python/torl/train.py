@@ -96,6 +96,7 @@ class Run:
         from torl.metrics.report import write_report
 
         config, steps, experience = self.config, self.config.run.steps, self.experience
+        idle_seconds = self.player.engine.idle_seconds
         async with aclosing(experience.steps(self.first_step)) as played_steps:
             for step in range(self.first_step, steps):
                 await self._evaluate_if_due(step)
@@ -131,6 +132,8 @@ class Run:
 
                 # --- records ----------------------------------------------------------------------------------------
                 metrics[names.EPOCH] = self.sampler.epoch
+                metrics[names.TIME_ENGINE_IDLE] = self.player.engine.idle_seconds - idle_seconds
+                idle_seconds = self.player.engine.idle_seconds
                 counters = self.player.counters.tool
                 metrics |= names.speculation(counters.speculated, counters.wasted)
                 metrics |= names.sandbox(self.sandbox.stats())

@@ -22,6 +22,11 @@ class Engine(Protocol):
         """Version of the weights that sample now: 0 for those the engine was started with."""
         ...
 
+    @property
+    def idle_seconds(self) -> float:
+        """How long it has held no request since it was started."""
+        ...
+
     async def start(self) -> None:
         """Load the model and return once requests are served."""
         ...

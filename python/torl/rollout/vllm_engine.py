@@ -96,6 +96,8 @@ class VllmEngine:
         self._versions = [policy_version]  # by how often the engine was paused and resumed
         self._seed = seed
         self._live = 0
+        self._idle_seconds = 0.0
+        self._idle_since: float | None = None  # when its last request ended; None while it holds any
         self._serving = asyncio.Event()  # cleared while weights arrive: no turn begins
         self._serving.set()
         self._llm: Any = None
@@ -112,6 +114,11 @@ class VllmEngine:
     def live_requests(self) -> int:
         """Requests whose stream is open."""
         return self._live
+
+    @property
+    def idle_seconds(self) -> float:
+        """See `Engine.idle_seconds`."""
+        return self._idle_seconds + (0.0 if self._idle_since is None else time.perf_counter() - self._idle_since)
 
     @property
     def processes(self) -> tuple[EngineProcess, ...]:
@@ -146,6 +153,7 @@ class VllmEngine:
             pids = [worker["pid"] for worker in await self.describe_workers()]
             cores = [process.pid for process in llm.engine_core.resources.engine_manager.processes]
             self._processes = tuple(_identify(pid) for pid in dict.fromkeys([*cores, *pids]))
+            self._idle_since = time.perf_counter()
         except BaseException:
             await self.close()
             raise
@@ -256,6 +264,7 @@ class VllmEngine:
             priority=episode,
             data_parallel_rank=episode % self._config.data_parallel if self._config.data_parallel > 1 else None,
         )
+        self._idle_seconds, self._idle_since = self.idle_seconds, None
         self._live += 1
         finished = False
         try:
@@ -273,6 +282,8 @@ class VllmEngine:
             raise EngineError(f"the engine refused request {request_id}: {_first_line(error)}") from error
         finally:
             self._live -= 1
+            if self._live == 0:
+                self._idle_since = time.perf_counter()
             self._blocks.forget(request_id)
             await stream.aclose()
             if not finished and not llm.errored:

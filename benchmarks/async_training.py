@@ -1,0 +1,96 @@
+"""What running ahead of the learner is worth: the demo at `max_staleness` 0, 1 and 2.
+
+    python benchmarks/async_training.py [--staleness 0 1 2] [--seeds 0] [--steps 50] [--output runs/async_training]
+
+Each run is `python -m torl.train configs/demo.toml` with truncated importance sampling; runs that have ended are not
+made again. Wall time is that of the steps, without start, evaluations and checkpoints. "to 75 %": steps' time until the
+mean accuracy of five steps in a row on the training problems reaches it. Idle shares: of the learner, the time it
+waited for episodes; of the engine, the time in which it held no request. The last line is JSON.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+TARGET = 0.75
+WINDOW = 5
+HELD_OUT = 256  # problems of the evaluation; its samples of one problem are not independent
+
+
+def train(directory: Path, staleness: int, seed: int, steps: int) -> None:
+    if (directory / "summary.json").exists():
+        return
+    resume = ["--run.resume"] if directory.exists() else []
+    options = {
+        "run.directory": directory,
+        "run.seed": seed,
+        "run.steps": steps,
+        "rollout.max_staleness": staleness,
+        "algorithm.importance_correction": "tis",
+        "checkpoint.every_steps": 0,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    command = [sys.executable, "-m", "torl.train", str(ROOT / "configs" / "demo.toml"), *words, *resume]
+    print(f"staleness {staleness}, seed {seed}", file=sys.stderr, flush=True)
+    subprocess.run(command, check=True, stdout=sys.stderr, cwd=ROOT)
+
+
+def read(directory: Path) -> dict[str, Any]:
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    steps = [row for row in rows if "time/step" in row]
+    seconds = list(accumulate(row["time/step"] for row in steps))
+    accuracy = [row["reward/accuracy"] for row in steps]
+    reached = next(
+        (
+            seconds[at + WINDOW - 1]
+            for at in range(len(steps) - WINDOW + 1)
+            if statistics.fmean(accuracy[at : at + WINDOW]) >= TARGET
+        ),
+        None,
+    )
+    last = [row for row in rows if "evaluation/heldout/reward/accuracy" in row][-1]
+    return {
+        "seconds": seconds[-1],
+        "seconds_to_75": reached,
+        "accuracy": last["evaluation/heldout/reward/accuracy"],
+        "learner_idle": sum(row["time/wait"] for row in steps) / seconds[-1],
+        "engine_idle": sum(row["time/engine_idle"] for row in steps) / seconds[-1],
+        "staleness": statistics.fmean(row["rollout/staleness_mean"] for row in steps),
+        "gap_mean": statistics.fmean(row["learner/logprob_gap_mean"] for row in steps if row["learner/updates"]),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--output", type=Path, default=ROOT / "runs" / "async_training")
+    options = parser.parse_args()
+    found: dict[int, list[dict[str, Any]]] = {}
+    for seed in options.seeds:
+        for staleness in options.staleness:
+            directory = options.output / f"staleness_{staleness}_seed_{seed}"
+            train(directory, staleness, seed, options.steps)
+            found.setdefault(staleness, []).append(read(directory))
+    result: dict[str, Any] = {}
+    for staleness, runs in found.items():
+        known = {name: [run[name] for run in runs if run[name] is not None] for name in runs[0]}
+        means = {name: statistics.fmean(values) for name, values in known.items() if values}
+        error = math.sqrt(means["accuracy"] * (1 - means["accuracy"]) / (HELD_OUT * len(runs)))
+        cells = ", ".join(f"{name} {value:.3g}" for name, value in means.items())
+        print(f"max_staleness {staleness}: {cells} (accuracy ± {error:.3f})")
+        result |= {f"{name}_{staleness}": round(value, 4) for name, value in means.items()}
+        result[f"accuracy_error_{staleness}"] = round(error, 4)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
