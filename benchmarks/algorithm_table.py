@@ -86,20 +86,32 @@ ALGORITHMS: dict[str, Overrides] = {
 }
 
 
+LABELS = {
+    "grpo": "GRPO",
+    "dr_grpo": "Dr. GRPO",
+    "rloo": "RLOO",
+    "reinforce_plus_plus": "REINFORCE++",
+    "reinforce_plus_plus_baseline": "REINFORCE++-baseline",
+    "ppo": "PPO",
+    "dapo": "DAPO",
+    "gspo": "GSPO",
+    "cispo": "CISPO",
+}
+
 ROWS: dict[str, tuple[str, Overrides]] = {
-    **{name: (name.replace("_", " "), overrides) for name, overrides in ALGORITHMS.items()},
-    "grpo_2_updates": ("grpo, two updates a step", {"algorithm.mini_batches": 2}),  # as dapo, gspo and cispo make
-    "no_calls": ("grpo, C = N = 0: the formats are one", {"rollout.max_tool_calls": 0}),
-    **{f"torl_{calls}": (f"grpo, C = {calls}", {"rollout.max_tool_calls": calls}) for calls in (2, 4)},
+    **{name: (LABELS[name], overrides) for name, overrides in ALGORITHMS.items()},
+    "grpo_2_updates": ("GRPO, two updates a step", {"algorithm.mini_batches": 2}),  # as dapo, gspo and cispo make
+    "no_calls": ("GRPO, C = N = 0: the formats are one", {"rollout.max_tool_calls": 0}),
+    **{f"torl_{calls}": (f"GRPO, C = {calls}", {"rollout.max_tool_calls": calls}) for calls in (2, 4)},
     **{
         f"zerotir_{calls}": (
-            f"grpo, ZeroTIR's format, N = {calls}",
+            f"GRPO, ZeroTIR's format, N = {calls}",
             {"rollout.format": "zerotir", "rollout.max_tool_calls": calls},
         )
         for calls in (1, 2, 4)
     },
     **{
-        f"torl_{calls}_{name}": (f"grpo, C = {calls}, {what}", {"rollout.max_tool_calls": calls, **overrides})
+        f"torl_{calls}_{name}": (f"GRPO, C = {calls}, {what}", {"rollout.max_tool_calls": calls, **overrides})
         for calls in (1, 2)
         for name, what, overrides in (
             ("penalty", "-0.5 for failed code", {"reward.failed_code": -0.5}),
