@@ -95,6 +95,7 @@ fn needed() -> Result<Rules, seccompiler::BackendError> {
         libc::SYS_restart_syscall,
         libc::SYS_sched_yield,
         libc::SYS_timer_settime,
+        libc::SYS_timer_delete,
         // Memory. What is mapped of a file is a file that is open.
         libc::SYS_munmap,
         libc::SYS_mremap,
