@@ -18,6 +18,8 @@ from torl.sandbox import Outcome, OutcomeStatus, SandboxPool
 
 LIMIT = 1 << 20
 CPU_SECONDS = 0.3
+# How many times as long the others may take that shall end otherwise: filling all memory takes seconds on a busy machine.
+PATIENCE = 40
 # The watchdog sleeps until the limit and then takes the memory away: some milliseconds on a machine that has a core
 # free, some tens where others wait for it too.
 TOLERANCE_SECONDS = 0.1
@@ -58,13 +60,13 @@ def ended_as_foreseen(outcome: Outcome, ends: str) -> bool:
 
 
 def open_pool(cpu_seconds: float, **guest: Any) -> SandboxPool:
-    return SandboxPool(1, cpu_seconds=cpu_seconds, wall_seconds=20, memory_bytes=512 << 20, **guest)
+    return SandboxPool(1, cpu_seconds=cpu_seconds, wall_seconds=60, memory_bytes=512 << 20, **guest)
 
 
 @pytest.fixture(scope="module")
 def kept() -> Iterator[dict[bool, SandboxPool]]:
     """By whether the attack shall run out of time: the others shall not, however busy the machine is."""
-    with open_pool(CPU_SECONDS, **KEPT) as hasty, open_pool(10 * CPU_SECONDS, **KEPT) as patient:
+    with open_pool(CPU_SECONDS, **KEPT) as hasty, open_pool(PATIENCE * CPU_SECONDS, **KEPT) as patient:
         yield {True: hasty, False: patient}
         # What runs out of time may have to be ended with its worker: the last resort.
         assert patient.stats()["workers_replaced"] == 0
@@ -72,7 +74,7 @@ def kept() -> Iterator[dict[bool, SandboxPool]]:
 
 @pytest.fixture(scope="module")
 def fresh() -> Iterator[SandboxPool]:
-    with open_pool(10 * CPU_SECONDS, **FRESH) as pool:
+    with open_pool(PATIENCE * CPU_SECONDS, **FRESH) as pool:
         yield pool
 
 

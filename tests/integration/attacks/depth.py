@@ -2,7 +2,7 @@
 def f(n): return f(n + 1)
 f(0)
 
-# %% recursion with a raised limit: timeout or memory
+# %% recursion with a raised limit: memory
 import sys
 sys.setrecursionlimit(10**9)
 def f(n): return f(n + 1)
