@@ -303,7 +303,7 @@ async def measure(bench: Bench, rounds: int, calls: list[int], sandbox: Interpre
         "rare10s": lambda _: 10.0 if rare.random() < 0.01 else 0.0,
     }
     await bench.batch(Waiting(waits["wait1ms"]), calls[-1])  # the first is slower
-    episodes = 2 * bench.in_flight
+    episodes = bench.in_flight
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
         await bench.timed("plain", bench.plain)
