@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from torl.types import FormatName
+from torl.types import FormatName, InterpreterState
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -97,7 +97,7 @@ class RolloutConfig(Section):
     """Format "torl": longer observations keep their head and tail, half of this each, with "..." between."""
     max_observation_tokens: PositiveInt = 256
     """Format "zerotir": an observation of more tokens, fences included, becomes a sentence that says so."""
-    interpreter_state: Literal["fresh", "episode", "replay"] = "fresh"
+    interpreter_state: InterpreterState = "fresh"
     """What a block finds of earlier ones: nothing (ToRL), the variables of all blocks of its episode, or those of the
     blocks that ran well, which are run again before it."""
     speculative_execution: bool = True

@@ -25,11 +25,9 @@ def run_until_done(work: Coroutine[Any, Any, object]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except BaseExceptionGroup as group:
-        # Parts that start together fail together; the first tells what happened.
-        expected, unexpected = group.split(TorlError)
-        if unexpected is not None or expected is None:
+        if group.split(TorlError)[1] is not None:
             raise
-        print(f"error: {_first(expected)}", file=sys.stderr)
+        print(f"error: {first_error(group)}", file=sys.stderr)
         return 1
     if received is None:
         return 0
@@ -76,8 +74,10 @@ async def watched(work: Coroutine[Any, Any, Result], *watchers: Coroutine[Any, A
                 await each
 
 
-def _first(group: BaseExceptionGroup[TorlError]) -> BaseException:
-    error: BaseException = group
+def first_error(error: BaseException) -> BaseException:
+    """Of a group of errors the first that torl raised, where there is one: parts that run together fail together."""
+    if isinstance(error, BaseExceptionGroup):
+        error = error.subgroup(TorlError) or error
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

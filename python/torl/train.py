@@ -268,18 +268,7 @@ async def _open_run(config: TrainConfig, directory: Path, console: "Console") ->
             interpreter = ShuffledInterpreter(sandbox, config.run.seed)
         with console.wait("starting engine, learner and graders"):
             async with asyncio.TaskGroup() as starts:
-                grader = starts.create_task(
-                    stack.enter_async_context(
-                        GraderPool(
-                            config.reward.workers,
-                            config.reward.timeout_seconds,
-                            correct=config.reward.correct,
-                            wrong=config.reward.wrong,
-                            failed_code_penalty=config.reward.failed_code,
-                            require_format=config.reward.require_format,
-                        )
-                    )
-                )
+                grader = starts.create_task(stack.enter_async_context(GraderPool.from_config(config.reward)))
                 player = starts.create_task(
                     stack.enter_async_context(
                         open_player(

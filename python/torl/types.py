@@ -17,6 +17,8 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 FormatName: TypeAlias = Literal["torl", "zerotir"]
 """The protocols between model and interpreter (`torl.rollout.formats`)."""
+InterpreterState: TypeAlias = Literal["fresh", "episode", "replay"]
+"""What a code block finds of earlier ones (`torl.rollout.tool`)."""
 
 
 # --- problems ---------------------------------------------------------------------------------------------

@@ -206,14 +206,7 @@ async def _check_rewards(check: Check, records: Sequence["TrajectoryRecord"], co
     from torl.reward.grader import GraderPool
 
     reward = config.reward
-    async with GraderPool(
-        reward.workers,
-        reward.timeout_seconds,
-        correct=reward.correct,
-        wrong=reward.wrong,
-        failed_code_penalty=reward.failed_code,
-        require_format=reward.require_format,
-    ) as grader:
+    async with GraderPool.from_config(reward) as grader:
         grades = await grader.grade_batch([record.trajectory for record in records])
     lengths = [len(record.trajectory) for record in records]
     punishments = overlong_punishment(lengths, config.rollout.max_response_tokens, reward.overlong_buffer)

@@ -8,8 +8,9 @@ import pytest
 from sandboxes import GUESTS
 from scripted_engine import ScriptedInterpreter
 from torl.errors import ConfigError
-from torl.rollout.tool import InterpreterState, Tool, ToolCounters
+from torl.rollout.tool import Tool, ToolCounters
 from torl.sandbox import SandboxPool
+from torl.types import InterpreterState
 
 
 @pytest.fixture(scope="module", params=GUESTS)

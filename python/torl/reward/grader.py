@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
+from torl.config import RewardConfig
 from torl.errors import RewardError
 from torl.reward.answers import find_answer, has_valid_format
 from torl.reward.process import GraderProcess, WorkerCrashError, WorkerTimeoutError
@@ -90,6 +91,18 @@ class GraderPool:
         self._statistics = GraderStatistics()
         self._crashes_in_a_row = 0
         self._broken: RewardError | None = None
+
+    @classmethod
+    def from_config(cls, config: RewardConfig) -> "GraderPool":
+        """The graders of a run."""
+        return cls(
+            config.workers,
+            config.timeout_seconds,
+            correct=config.correct,
+            wrong=config.wrong,
+            failed_code_penalty=config.failed_code,
+            require_format=config.require_format,
+        )
 
     @property
     def statistics(self) -> GraderStatistics:

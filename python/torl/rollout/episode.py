@@ -13,8 +13,8 @@ from torl.rollout.formats import NO_CODE, Format
 from torl.rollout.seeds import derive_seed
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.tokenizer import TextEncoder
-from torl.rollout.tool import InterpreterState, Tool, ToolCounters
-from torl.types import FinishReason, Prompt, SamplingParameters, ToolCall, Trajectory, Turn
+from torl.rollout.tool import Tool, ToolCounters
+from torl.types import FinishReason, InterpreterState, Prompt, SamplingParameters, ToolCall, Trajectory, Turn
 
 if TYPE_CHECKING:
     from torl.sandbox import Interpreter

@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from torl.config import RolloutCommandConfig
-from torl.errors import ConfigError, DataError, TorlError
+from torl.errors import ConfigError, DataError
 from torl.settings import dump_config
-from torl.supervision import watched
+from torl.supervision import first_error, watched
 from torl.types import Grade, Problem, Prompt, Trajectory
 
 STEP = 0
@@ -71,7 +71,7 @@ def rollout(
         thread.start()
         thread.join()
         if failures:
-            raise _cause(failures[0])
+            raise first_error(failures[0])
         return found
 
 
@@ -92,7 +92,7 @@ async def sample_to_file(config: RolloutCommandConfig) -> list[Trajectory]:
     from torl.rollout.scheduler import play_groups
     from torl.rollout.tokenizer import load_tokenizer
 
-    sample, reward = config.sample, config.reward
+    sample = config.sample
     model = resolve_path(config.model.path)
     tokenizer = load_tokenizer(model)
     problems = load_problems(sample.problems)[: sample.max_problems]
@@ -113,15 +113,7 @@ async def sample_to_file(config: RolloutCommandConfig) -> list[Trajectory]:
                     open_sandbox(config.sandbox, lambda _, share: wait.update(completed=share))
                 )
             with console.wait("starting engine and graders"):
-                grader = await stack.enter_async_context(
-                    GraderPool(
-                        reward.workers,
-                        reward.timeout_seconds,
-                        correct=reward.correct,
-                        wrong=reward.wrong,
-                        failed_code_penalty=reward.failed_code,
-                    )
-                )
+                grader = await stack.enter_async_context(GraderPool.from_config(config.reward))
                 player = await stack.enter_async_context(
                     open_player(
                         model,
@@ -220,10 +212,3 @@ def _write_problems(path: Path, problems: Sequence[str | Problem]) -> Path:
             row = {"id": problem.id, "problem": problem.question, "answer": problem.answer}
             file.write(json.dumps(row) + "\n")
     return path
-
-
-def _cause(error: BaseException) -> BaseException:
-    """The torl error in a group of errors, if there is one: it says what to do."""
-    if isinstance(error, BaseExceptionGroup) and (known := error.subgroup(TorlError)) is not None:
-        return _cause(known.exceptions[0])
-    return error

@@ -3,13 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from torl.errors import ConfigError
 from torl.sandbox import Interpreter, InterpreterSession, StatefulInterpreter
-from torl.types import Outcome
-
-InterpreterState = Literal["fresh", "episode", "replay"]
+from torl.types import InterpreterState, Outcome
 
 
 @dataclass(slots=True)

@@ -83,12 +83,10 @@ class _Turns:
         if turn.scanner is not None:
             one = len(new_token_ids) == 1
             scan = turn.scanner.feed_token(new_token_ids[0]) if one else turn.scanner.feed(new_token_ids)
-            if scan is None:
-                pass
-            elif scan.overshoot is None:
+            if scan is not None and scan.overshoot is None:
                 for block in scan.blocks:
                     self._announcer.send(turn.key, block.code)
-            elif not stopped:
+            elif scan is not None and not stopped:
                 request.status = RequestStatus.FINISHED_STOPPED
                 request.stop_reason = MARKER_STOP
                 stopped = True
