@@ -5,7 +5,7 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -135,6 +135,8 @@ class EngineConfig(Section):
     on with the old policy's keys and values (cheaper; log-probabilities are no longer exact), or they end first."""
     verify_weights: bool = False
     """Compare checksums of the weights on both sides of every transfer."""
+    arguments: dict[str, Any] = {}
+    """Any other of vLLM's engine arguments (fields of its `AsyncEngineArgs`), by name."""
 
 
 class SandboxConfig(Section):

@@ -14,7 +14,7 @@ from torl.metrics.records import read_trajectories
 
 DEMO = str(ROOT / "configs" / "demo.toml")
 MODEL = "torl:demo/base_model"
-ENGINE = {"dtype": "float32", "cpu_threads": 1}
+ENGINE = {"dtype": "float32", "cpu_threads": 1, "arguments": {"block_size": 64}}
 
 
 def test_a_killed_command_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -55,6 +55,9 @@ def test_called_from_python(tmp_path: Path) -> None:
     )
     assert [t.prompt.problem.question for t in trajectories] == [q for q in questions for _ in range(3)]
     assert [t.sample for t in trajectories] == [0, 1, 2, 0, 1, 2]
+    later = {turn.cached_tokens for trajectory in trajectories for turn in trajectory.turns[1:]}
+    assert later <= {0, 64}, "the engine did not get its arguments: its own blocks have 32 tokens"
+    assert later
     assert len(list(read_trajectories(output))) == 6
     with pytest.raises(ConfigError, match="max_tool_cals"):
         torl.rollout(MODEL, questions, rollout={"max_tool_cals": 3})  # type: ignore[operator]

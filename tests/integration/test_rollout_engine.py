@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from conftest import make_engine
 
 from torl._core import Vocabulary
-from torl.errors import EngineError
+from torl.errors import ConfigError, EngineError
 from torl.rollout.turns import TurnEnd
 from torl.types import SampledTurn, SamplingParameters
 
@@ -89,6 +90,23 @@ async def test_a_cancelled_task_aborts_its_request(engine, prompts) -> None:
         await task
     assert engine.live_requests == 0
     assert engine._llm.get_num_unfinished_requests() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_num_batched_token": 8192}, "vLLM has no such argument; did you mean max_num_batched_tokens?"),
+        ({"enable_prefix_caching": False}, "enable_prefix_caching: torl sets it itself"),
+        ({"scheduler_cls": "mine.Scheduler"}, "scheduler_cls: torl sets it itself"),
+    ],
+)
+async def test_engine_arguments_that_cannot_be_are_refused(
+    arguments: dict[str, Any], message: str, tiny_model_directory: Path, tmp_path: Path
+) -> None:
+    refused = make_engine(tiny_model_directory, tmp_path / "engine.log", arguments=arguments)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        await refused.start()
+    assert refused.processes == ()
 
 
 async def test_a_prompt_that_is_too_long_is_refused(engine) -> None:

@@ -6,17 +6,18 @@ The only file that imports vLLM besides `vllm_scheduler` and `vllm_worker`, whic
 
 import asyncio
 import contextlib
+import difflib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torl.config import EngineConfig
-from torl.errors import EngineError
+from torl.errors import ConfigError, EngineError
 from torl.rollout.announcements import BlockListener
 from torl.rollout.engine_process import ProcessSetup, log_to_file
 from torl.rollout.turns import MARKER_STOP, TURN_SPANS, TurnEnd, encode_turn
@@ -129,6 +130,7 @@ class VllmEngine:
         """Start the engine's processes and load the model (some 15-30 s on a CPU).
 
         Raises:
+            ConfigError: `engine.arguments` holds what vLLM does not know or torl sets itself.
             EngineError: with the end of the engine's log; nothing is left running.
         """
         if self._llm is not None:
@@ -144,6 +146,9 @@ class VllmEngine:
             with contextlib.suppress(Exception):
                 await starting
             await self.close()
+            raise
+        except ConfigError:
+            self._blocks.close()
             raise
         except Exception as error:
             self._blocks.close()
@@ -172,7 +177,10 @@ class VllmEngine:
             from vllm.v1.engine.async_llm import AsyncLLM
 
             self._on_cpu = current_platform.is_cpu()
-            arguments = AsyncEngineArgs(**self._arguments(), logging_config=LoggingConfig(configure_logging=False))
+            own = self._arguments() | {"logging_config": LoggingConfig(configure_logging=False)}
+            others = self._config.arguments
+            _check_arguments(others, own, [field.name for field in fields(AsyncEngineArgs)])
+            arguments = AsyncEngineArgs(**self._defaults() | others | own)
             config = arguments.create_engine_config()
             environment = {**changes(), **self._environment()}
             config.additional_config = ProcessSetup(
@@ -183,6 +191,13 @@ class VllmEngine:
         # A fork of a process with threads and an event loop may deadlock, and nothing would be unpickled in it.
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
         self._llm = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+
+    def _defaults(self) -> dict[str, Any]:
+        """What `engine.arguments` may say otherwise."""
+        if not self._on_cpu:
+            return {}
+        batch_tokens = max(_CPU_BATCH_TOKENS, self._max_model_tokens, self._config.max_sequences)
+        return {"block_size": _CPU_BLOCK_SIZE, "max_num_batched_tokens": batch_tokens}
 
     def _arguments(self) -> dict[str, Any]:
         config = self._config
@@ -205,11 +220,9 @@ class VllmEngine:
         }
         if self._on_cpu:
             arguments |= {
-                "block_size": _CPU_BLOCK_SIZE,
                 "kv_cache_memory_bytes": config.cpu_cache_gib << 30,
                 # A seeded request whose prompt is cut in two ends the CPU worker ("CPU Generator does not use offset").
                 "enable_chunked_prefill": False,
-                "max_num_batched_tokens": max(_CPU_BATCH_TOKENS, self._max_model_tokens, config.max_sequences),
             }
             if config.tensor_parallel == 1:
                 arguments["distributed_executor_backend"] = _IN_CORE_EXECUTOR
@@ -425,6 +438,18 @@ def _private_environment() -> Iterator[Any]:
                     os.environ[name] = before[name]
                 elif value is not None:
                     del os.environ[name]
+
+
+def _check_arguments(others: Mapping[str, Any], own: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse engine arguments that vLLM does not have, and those that torl sets itself or takes its own place by."""
+    for name in others:
+        if name in own or name in ("scheduler_cls", "additional_config"):
+            raise ConfigError(f"engine.arguments.{name}: torl sets it itself")
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            raise ConfigError(
+                f"engine.arguments.{name}: vLLM has no such argument{f'; did you mean {close[0]}?' if close else ''}"
+            )
 
 
 def _identify(pid: int) -> EngineProcess:
