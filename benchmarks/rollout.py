@@ -2,7 +2,7 @@
 
     python benchmarks/rollout.py [--transcripts FILE] [--rounds 3] [--in-flight 64] [--model DIRECTORY]
 
-Every response has the same number of sampled tokens, and its calls stand at the same places
+Every response has the same number of sampled tokens, and its calls stand where its prompt says
 (`rollout_forced_calls.py`); nothing is shared between equal runs. All variants run in one engine, interleaved; times
 are medians over the rounds. Beside torl runs the loop that ToRL's trainer has: all episodes sample until their marker,
 then all code runs, each run an HTTP-like call of 20 ms, then all texts are tokenized again. It gets torl's stop in the
@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rollout_forced_calls import PLAN
+from rollout_forced_calls import PLAN, PROMPT_TOKENS
 
 from torl.config import EngineConfig
 from torl.data.paths import resolve_path
@@ -51,16 +51,12 @@ from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SamplingParamete
 
 SNIPPETS = 500
 HTTP_SECONDS = 0.02
-PROMPT_TOKENS = 24
 
 
 class ForcedEngine(VllmEngine):
     """An engine whose model calls its tool where the plan says."""
 
     plan: Path
-
-    def _arguments(self) -> dict[str, Any]:
-        return super()._arguments() | {"logits_processors": ["rollout_forced_calls:ForcedCalls"]}
 
     def _environment(self) -> dict[str, str | None]:
         return super()._environment() | {PLAN: str(self.plan)}
@@ -269,7 +265,11 @@ async def main() -> None:
         engine = ForcedEngine(
             model,
             EngineConfig(
-                dtype=options.dtype, cpu_threads=1, max_sequences=options.in_flight, cpu_cache_gib=options.cache_gib
+                dtype=options.dtype,
+                cpu_threads=1,
+                max_sequences=options.in_flight,
+                cpu_cache_gib=options.cache_gib,
+                arguments={"logits_processors": ["rollout_forced_calls:ForcedCalls"]},
             ),
             vocabulary=vocabulary,
             max_model_tokens=PROMPT_TOKENS + options.tokens + 17 * 160,

@@ -1,12 +1,14 @@
 """A logits processor that decides where a model calls its tool and when it stops, so that runs can be compared.
 
 vLLM loads it in the engine's process (`rollout.py` names it there). Between calls the model samples freely, except that
-it can neither write a backtick nor end. A prompt says by its first token how many calls its response makes; every turn
-has an equal share of the response's tokens, and ends with a forced block, the marker, or the end of the text.
+it can neither write a backtick nor end. A prompt says by its first token how many calls its response makes, and by the
+others where: episodes call at moments of their own, as real ones do. A turn has between a half and three halves of an
+equal share of the response's tokens, roughly, and ends with a forced block, the marker, or the end of the text.
 """
 
 import json
 import os
+import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import torch
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 PLAN = "TORL_BENCHMARK_PLAN"
+PROMPT_TOKENS = 24
 
 
 @dataclass
@@ -59,10 +62,16 @@ class ForcedCalls(LogitsProcessor):
         calls = prompt[0]
         size = len(self.marker)
         turn = sum(prompt[at : at + size] == self.marker for at in range(len(prompt) - size + 1))
-        length = self.tokens // (calls + 1)
-        if turn < calls:
-            return Row(sampled, length, self.calls[(prompt[1] + turn) % len(self.calls)])
-        return Row(sampled, self.tokens - calls * length, [self.end])
+        length = self.lengths(prompt[:PROMPT_TOKENS])[turn]
+        return Row(sampled, length, self.calls[(prompt[1] + turn) % len(self.calls)] if turn < calls else [self.end])
+
+    def lengths(self, prompt: list[int]) -> list[int]:
+        """Tokens of each turn of the response to a prompt, its ending included."""
+        calls = prompt[0]
+        source = random.Random(repr(prompt))
+        weights = [0.5 + source.random() for _ in range(calls + 1)]
+        lengths = [int(self.tokens * weight / sum(weights)) for weight in weights[:-1]]
+        return [*lengths, self.tokens - sum(lengths)]
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         logits[:, self.banned] = -torch.inf

@@ -4,7 +4,8 @@
 
 What the records say is worked out again another way, and compared:
 
-- tokens: turns, mask and observations, from the token ids alone; and that the text is what they decode to
+- tokens: turns, mask and observations, from the token ids alone; that the text is what they decode to, and that an
+  observation is what the format makes of its code's outcome
 - rewards: by grading again
 - advantages: by the formulas written out, one number at a time
 - logprobs: with plain transformers, in float32, from the weights of the version that sampled (the model the run began
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from torl.config import AlgorithmConfig, RolloutConfig, TrainConfig
 from torl.errors import TorlError
 from torl.settings import load_config
-from torl.types import FinishReason, Trajectory
+from torl.types import FinishReason, Outcome, Trajectory
 
 if TYPE_CHECKING:
     from torl._core import Vocabulary
@@ -187,8 +188,12 @@ def _replay(
         yield "turn", place, stop, None if code == call.code else f"call {number} ran other code than was written"
         expected = encoder.encode(call.observation)[: limit - stop]
         end = stop + len(expected)
-        fits = ids[stop:end] == expected and (call.start, call.stop) == (stop, end)
-        yield "observation", stop, end, None if fits else f"the observation of call {number} is not where it should be"
+        problem = None
+        if ids[stop:end] != expected or (call.start, call.stop) != (stop, end):
+            problem = f"the observation of call {number} is not where it should be"
+        elif _is_whole(call.outcome) and form.answer(call.outcome, scan.overshoot) != call.observation:
+            problem = f"the observation of call {number} is not what its code gave"
+        yield "observation", stop, end, problem
         place, at_line_start = end, call.observation.endswith("\n")
     if place < len(ids):
         turn_end = form.turn_end(len(trajectory.tool_calls), at_line_start)
@@ -196,6 +201,14 @@ def _replay(
         asked = asks and len(ids) < limit
         unanswered = asked and trajectory.finish_reason is not FinishReason.VOID
         yield "turn", place, len(ids), "a tool call was not answered" if unanswered else None
+
+
+def _is_whole(outcome: Outcome) -> bool:
+    """Whether nothing of it was left out of the record."""
+    from torl.metrics.records import LONGEST_OUTPUT
+
+    texts = (outcome.stdout, outcome.stderr, outcome.exception_line, outcome.traceback)
+    return all(len(text or "") < LONGEST_OUTPUT for text in texts)
 
 
 # --- rewards --------------------------------------------------------------------------------------------------------

@@ -160,9 +160,9 @@ async def test_updates_equal_plain_torch(
         report = await learner.update(prepared, step=0)
         await learner.export(tmp_path / "model")
     assert report["updates"] == 3
-    assert report["loss"] == pytest.approx(np.mean([row["loss"] for row in reports]), rel=1e-5, abs=1e-6)
-    assert report["gradient_norm"] == pytest.approx(np.mean([row["gradient_norm"] for row in reports]), rel=1e-5)
-    # Loss and gradient agree as closely as float32 allows; AdamW makes more of a rounding where a gradient is near 0.
+    assert report["loss"] == pytest.approx(np.mean([row["loss"] for row in reports]), rel=1e-6, abs=1e-6)
+    assert report["gradient_norm"] == pytest.approx(np.mean([row["gradient_norm"] for row in reports]), rel=1e-6)
+    # Three steps of AdamW make more of a rounding where a gradient is near 0.
     assert relative_distance(read_weights(tmp_path / "model"), expected) < 1e-5
     assert report["approximate_kl"] > 0
     if algorithm.importance_correction in ("icepop", "mis"):
@@ -181,7 +181,7 @@ async def test_what_has_no_advantage_is_not_computed_and_changes_nothing(model_d
     async with await start_learner(model_directory, tmp_path / "logs", zero_stage=1) as learner:
         report = await learner.update(half, step=0)
         assert report["samples"] == 4
-        assert report["loss"] == pytest.approx(reports[0]["loss"], rel=1e-5)
+        assert report["loss"] == pytest.approx(reports[0]["loss"], rel=1e-6)
         await learner.export(tmp_path / "one")
         nothing = [replace(sample, advantages=np.zeros_like(sample.rollout_logprobs)) for sample in SAMPLES]
         with pytest.raises(ValueError, match="sample 0 has no advantages"):
@@ -256,7 +256,7 @@ async def test_the_critic_equals_plain_torch_and_resumes(
         assert first["updates"] == 0  # the critic's head start
         assert all(not sample.values.any() for sample in before)
         losses, values = plain_critic(model_directory, before, critic)
-        assert first["critic_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+        assert first["critic_loss"] == pytest.approx(np.mean(losses), rel=1e-6)
         await learner.save_checkpoint(checkpoint_path(tmp_path, 1), {})
         after, second = await step(learner, 1)
         for sample, expected in zip(after, values, strict=True):

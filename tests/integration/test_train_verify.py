@@ -81,6 +81,14 @@ def _observation(row: dict[str, Any]) -> bool:
     return True
 
 
+def _outcome(row: dict[str, Any]) -> bool:
+    """The code printed something else than the model was shown."""
+    if not row["tool_calls"] or row["tool_calls"][0]["status"] != "ok":
+        return False
+    row["tool_calls"][0]["stdout"] += "1"
+    return True
+
+
 def _reward(row: dict[str, Any]) -> bool:
     row["reward"] = -row["reward"]
     return True
@@ -104,6 +112,7 @@ def _logprob(row: dict[str, Any]) -> bool:
         (_mask, "tokens"),
         (_turn, "tokens"),
         (_observation, "tokens"),
+        (_outcome, "tokens"),
         (_reward, "rewards"),
         (_advantage, "advantages"),
         (_logprob, "logprobs"),
