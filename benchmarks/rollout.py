@@ -31,6 +31,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,13 @@ from torl.rollout.vocabulary import build_vocabulary
 from torl.sandbox import Interpreter, SandboxPool
 from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SamplingParameters, Trajectory
 
+NAMES = [
+    *("plain", "c0", "c0_steady"),
+    *(f"c{calls}_wait50ms" for calls in (1, 2, 4, 8, 16)),
+    *("c8_wait1ms", "c8_wait1s", "c8_rare10s", "c1_real", "c8_real", "c16_real"),
+    *("c8_wait50ms_steady", "c16_wait50ms_steady", "c8_wait1s_steady", "c8_rare10s_steady", "c8_real_steady"),
+    *("c8_wait50ms_torl_loop", "c1_real_torl_loop", "c8_real_torl_loop"),
+]
 SNIPPETS = 500
 HTTP_SECONDS = 0.02
 
@@ -103,6 +111,7 @@ class Bench:
     in_flight: int
     samples: dict[str, list[float]] = field(default_factory=dict)
     core: dict[str, list[float]] = field(default_factory=dict)
+    computed: dict[str, int] = field(default_factory=dict)  # tokens that went through the model, in the last batch
     run: int = 0
 
     def prompts(self, calls: int, count: int) -> list[Prompt]:
@@ -120,19 +129,23 @@ class Bench:
         self.samples.setdefault(name, []).append(seconds)
         print(f"  {name}: {seconds:.2f} s", file=sys.stderr, flush=True)
 
-    async def batch(self, tool: Interpreter, calls: int) -> float:
+    async def batch(self, name: str, tool: Interpreter, calls: int) -> float:
         """Seconds for one batch, from its first episode to its last."""
         player = self.player(tool, calls, self.in_flight)
         started = time.perf_counter()
+        computed = 0
         groups = play_groups(player, self.prompts(calls, self.in_flight), step=self.run, samples_per_prompt=1)
         async with aclosing(groups):
             async for (trajectory,) in groups:
                 self.check(trajectory, calls)
+                # A turn computes what of its prefix is not cached, and all it samples but the last token.
+                computed += sum(PROMPT_TOKENS + turn.stop - turn.cached_tokens - 1 for turn in trajectory.turns)
+        self.computed[name] = computed
         return time.perf_counter() - started
 
-    async def steady(self, tool: Interpreter, calls: int, episodes: int) -> float:
+    async def steady(self, tool: Interpreter, calls: int) -> float:
         """Seconds for `in_flight` episodes where others run before, beside and after them."""
-        player = self.player(tool, calls, self.in_flight)
+        player, episodes = self.player(tool, calls, self.in_flight), self.in_flight
         prompts = self.prompts(calls, 4 * episodes)
         groups = play_groups(player, prompts, step=self.run, samples_per_prompt=1)
         ended, first = 0, 0.0
@@ -143,7 +156,7 @@ class Bench:
                 if ended == episodes:
                     first = time.perf_counter()
                 if ended == 2 * episodes:
-                    return (time.perf_counter() - first) * self.in_flight / episodes
+                    return time.perf_counter() - first
         raise RuntimeError("the episodes ran out")
 
     def check(self, trajectory: Trajectory, calls: int) -> None:
@@ -152,6 +165,8 @@ class Bench:
             raise RuntimeError(
                 f"{len(trajectory.tool_calls)} calls and {sampled} tokens, not {calls} and {self.tokens}"
             )
+        if not all(call.code for call in trajectory.tool_calls):
+            raise RuntimeError("a call had no code")
 
     async def torl_loop(self, tool: Interpreter, calls: int) -> float:
         """The same batch as ToRL's loop plays it: a barrier after each turn, a slow call, texts tokenized again."""
@@ -241,11 +256,12 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=1020, help="sampled tokens of a response")
-    parser.add_argument("--calls", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="what to time; c0 is needed")
     parser.add_argument("--model", default="torl:demo/base_model")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--cache-gib", type=int, default=3)
     options = parser.parse_args()
+    names = [name for name in options.only if options.transcripts or "real" not in name]
     with tempfile.TemporaryDirectory(prefix="torl-rollout-") as scratch:
         directory = Path(scratch)
         model = copy_model(resolve_path(options.model), directory / "model")
@@ -253,7 +269,7 @@ async def main() -> None:
         vocabulary = build_vocabulary(tokenizer)
         encoder = TextEncoder(tokenizer, vocabulary)
         snippets = read_snippets(options.transcripts) if options.transcripts else []
-        codes = [f"```python\nprint({number})\n```\n```output" for number in range(len(snippets) or SNIPPETS)]
+        codes = [f"\n```python\nprint({number})\n```\n```output" for number in range(len(snippets) or SNIPPETS)]
         plan = {
             "tokens": options.tokens,
             "calls": [encoder.encode(code) for code in codes],
@@ -288,50 +304,54 @@ async def main() -> None:
         await engine.start()
         try:
             with SandboxPool(1, shared_bytes=0) as pool:
-                await measure(bench, options.rounds, options.calls, Running(pool, snippets) if snippets else None)
+                await measure(bench, options.rounds, names, Running(pool, snippets) if snippets else None)
         finally:
             await engine.close()
-        report(bench, options.calls)
+        report(bench)
 
 
-async def measure(bench: Bench, rounds: int, calls: list[int], sandbox: Interpreter | None) -> None:
+def variants(bench: Bench, sandbox: Interpreter | None) -> dict[str, Callable[[], Awaitable[float]]]:
+    """What can be timed, by name, in the order of a round."""
     rare = random.Random(0)
-    waits: dict[str, Callable[[int], float]] = {
-        "wait1ms": lambda _: 0.001,
-        "wait50ms": lambda _: 0.05,
-        "wait1s": lambda _: 1.0,
-        "rare10s": lambda _: 10.0 if rare.random() < 0.01 else 0.0,
+    tools: dict[str, Interpreter] = {
+        "wait1ms": Waiting(lambda _: 0.001),
+        "wait50ms": Waiting(lambda _: 0.05),
+        "wait1s": Waiting(lambda _: 1.0),
+        "rare10s": Waiting(lambda _: 10.0 if rare.random() < 0.01 else 0.0),
     }
-    await bench.batch(Waiting(waits["wait1ms"]), calls[-1])  # the first is slower
-    episodes = bench.in_flight
+    if sandbox is not None:
+        tools["real"] = sandbox
+    found: dict[str, Callable[[], Awaitable[float]]] = {
+        "plain": bench.plain,
+        "c0": lambda: bench.batch("c0", tools["wait1ms"], 0),
+        "c0_steady": lambda: bench.steady(tools["wait1ms"], 0),
+    }
+    for name, tool in tools.items():
+        for calls in (1, 2, 4, 8, 16):
+            whole = f"c{calls}_{name}"
+            found[whole] = partial(bench.batch, whole, tool, calls)
+            found[f"{whole}_steady"] = partial(bench.steady, tool, calls)
+            found[f"{whole}_torl_loop"] = partial(bench.torl_loop, tool, calls)
+    return found
+
+
+async def measure(bench: Bench, rounds: int, names: list[str], sandbox: Interpreter | None) -> None:
+    works = variants(bench, sandbox)
+    await bench.batch("", Waiting(lambda _: 0.0), 16)  # the first is slower
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
-        await bench.timed("plain", bench.plain)
-        await bench.timed("c0", lambda: bench.batch(Waiting(waits["wait1ms"]), 0))
-        await bench.timed("c0_steady", lambda: bench.steady(Waiting(waits["wait1ms"]), 0, episodes))
-        for count in calls:
-            await bench.timed(f"c{count}_wait50ms", lambda: bench.batch(Waiting(waits["wait50ms"]), count))  # noqa: B023
-            if sandbox is not None:
-                await bench.timed(f"c{count}_real", lambda: bench.batch(sandbox, count))  # noqa: B023
-        for name, seconds in waits.items():
-            if name != "wait50ms":
-                await bench.timed(f"c8_{name}", lambda: bench.batch(Waiting(seconds), 8))  # noqa: B023
-            await bench.timed(f"c8_{name}_steady", lambda: bench.steady(Waiting(seconds), 8, episodes))  # noqa: B023
-        if sandbox is not None:
-            await bench.timed("c8_real_steady", lambda: bench.steady(sandbox, 8, episodes))
-        await bench.timed("c8_wait50ms_torl_loop", lambda: bench.torl_loop(Waiting(waits["wait50ms"]), 8))
-        if sandbox is not None:
-            await bench.timed("c1_real_torl_loop", lambda: bench.torl_loop(sandbox, 1))
-            await bench.timed("c8_real_torl_loop", lambda: bench.torl_loop(sandbox, 8))
+        for name in names:
+            await bench.timed(name, works[name])
 
 
-def report(bench: Bench, calls: list[int]) -> None:
+def report(bench: Bench) -> None:
     names = [name for name in bench.samples if name not in ("plain", "c0", "c0_steady")]
     ratios = {f"ratio_{name}": bench.ratio(name, "c0_steady" if name.endswith("steady") else "c0") for name in names}
     busy = {f"engine_busy_{name}": round(statistics.median(shares), 3) for name, shares in bench.core.items()}
+    computed = {f"computed_{name}": round(bench.computed[name] / bench.computed["c0"], 3) for name in bench.computed}
     rate = bench.tokens * bench.in_flight / statistics.median(bench.samples["c0"])
     for name, ratio in ratios.items():
-        print(f"{name:36} {ratio}")
+        print(f"{name:36} {ratio}    tokens computed {computed.get(name.replace('ratio', 'computed'), '')}")
     print(
         json.dumps(
             {
@@ -339,7 +359,9 @@ def report(bench: Bench, calls: list[int]) -> None:
                 "tokens": bench.tokens,
                 "tokens_per_s": round(rate),
                 "no_tool_vs_vllm": bench.ratio("plain", "c0"),
+                "samples_s": {name: [round(value, 2) for value in values] for name, values in bench.samples.items()},
                 **ratios,
+                **computed,
                 **busy,
             }
         )

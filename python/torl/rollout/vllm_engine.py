@@ -1,7 +1,8 @@
 """vLLM's asynchronous engine behind the `Engine` protocol: CUDA and CPU by the same code.
 
 The engine runs in processes of its own (see `engine_process`); this one only sends requests and reads tokens.
-The only file that imports vLLM besides `vllm_scheduler` and `vllm_worker`, which run over there.
+The only file that imports vLLM besides `vllm_scheduler` (with `vllm_partial_blocks`) and `vllm_worker`, which run over
+there.
 """
 
 import asyncio

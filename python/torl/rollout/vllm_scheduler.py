@@ -2,11 +2,12 @@
 
 vLLM's own stop strings need its detokenizer, are found by its front end one or two tokens too late, and cost a message
 to abort the request. Here the Rust scanner reads each token where vLLM checks its stop tokens, so that a turn with a
-marker costs what a turn costs that ends at an end-of-sequence token. Two more things happen at that place:
+marker costs what a turn costs that ends at an end-of-sequence token. Three more things happen at that place:
 
 - A code block that closes is announced to the controller at once, over a datagram socket, long before the turn
   ends (`BlockAnnouncer`). Nothing depends on it: what gets lost is found again when the turn is whole.
 - Tokens are held until their turn is whole. The front end sees one message for a turn, not one for each token.
+- The turn that follows computes only what is new: the observation (`PartialBlocks`).
 
 Runs in the engine's core process only. vLLM calls its scheduler's interface internal: what is overridden here is small,
 and the tests run it in the real engine.
@@ -26,8 +27,10 @@ from torl._core import Scanner
 from torl.rollout.announcements import BlockAnnouncer
 from torl.rollout.engine_process import ProcessSetup
 from torl.rollout.turns import MARKER_STOP, TURN_KEY, TURN_SPANS, decode_turn
+from torl.rollout.vllm_partial_blocks import PartialBlocks, can_continue_blocks
 
 if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
     from vllm.v1.request import Request
 
@@ -49,6 +52,9 @@ class _Turns:
 
     if TYPE_CHECKING:
         vllm_config: Any
+        kv_cache_manager: Any
+        connector: Any
+        num_spec_tokens: int
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -57,6 +63,10 @@ class _Turns:
         self._announcer = BlockAnnouncer(setup.blocks_path)
         self._turns: dict[str, _Turn] = {}
         self._pauses = 0
+        alone = self.connector is None and self.num_spec_tokens == 0
+        self._partial_blocks = (
+            PartialBlocks(self.kv_cache_manager) if alone and can_continue_blocks(self.kv_cache_manager) else None
+        )
 
     def add_request(self, request: "Request") -> None:
         extra_args = request.sampling_params and request.sampling_params.extra_args
@@ -90,7 +100,31 @@ class _Turns:
                 request.status = RequestStatus.FINISHED_STOPPED
                 request.stop_reason = MARKER_STOP
                 stopped = True
+                if self._partial_blocks is not None:
+                    # Tokens whose keys and values are there for certain: not the last, nor what is on its way.
+                    computed = request.num_computed_tokens - request.num_output_placeholders
+                    self._partial_blocks.keep(request, min(computed, request.num_tokens - 1))
         return new_token_ids, stopped
+
+    def schedule(self, *args: Any, **kwargs: Any) -> "SchedulerOutput":
+        if self._partial_blocks is None:
+            return super().schedule(*args, **kwargs)  # type: ignore[misc]
+        self._partial_blocks.make_room()
+        output = super().schedule(*args, **kwargs)  # type: ignore[misc]
+        self._partial_blocks.settle(output.num_scheduled_tokens)
+        return output
+
+    def _get_local_prefix_cache_hit(self, request: "Request") -> Any:
+        found, computed, *rest = super()._get_local_prefix_cache_hit(request)  # type: ignore[misc]
+        if self._partial_blocks is not None and request.request_id in self._turns:
+            found, computed = self._partial_blocks.extend(request, found, computed)
+        return found, computed, *rest
+
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
+        if self._partial_blocks is not None:
+            self._partial_blocks.clear()
+        done: bool = super().reset_prefix_cache(*args, **kwargs)  # type: ignore[misc]
+        return done
 
     def _free_request(self, request: "Request", *args: Any, **kwargs: Any) -> Any:
         # One that ended by itself is still needed for its last message; an aborted one sends none.
