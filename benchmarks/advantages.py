@@ -52,6 +52,8 @@ class Case:
 
 CASES = (
     Case("grpo"),
+    Case("dr_grpo"),
+    Case("rloo"),
     Case("reinforce_plus_plus"),
     Case("reinforce_plus_plus", penalty=True),
     Case("reinforce_plus_plus_baseline"),
@@ -116,6 +118,16 @@ def torch_grpo(rewards: Tensor, groups: Tensor, lengths: Tensor, mask: Tensor, _
     return spread((rewards - mean) / (deviation + 1e-6), lengths, mask)
 
 
+def torch_dr_grpo(rewards: Tensor, groups: Tensor, lengths: Tensor, mask: Tensor, _: Tensor) -> Tensor:
+    mean, _ = group_statistics(rewards, groups)
+    return spread(rewards - mean, lengths, mask)
+
+
+def torch_rloo(rewards: Tensor, groups: Tensor, lengths: Tensor, mask: Tensor, _: Tensor) -> Tensor:
+    mean, _ = group_statistics(rewards, groups)
+    return spread((rewards - mean) * (GROUP / (GROUP - 1)), lengths, mask)
+
+
 def torch_reinforce(rewards: Tensor, groups: Tensor, lengths: Tensor, mask: Tensor, _: Tensor) -> Tensor:
     """Undiscounted and without penalties all tokens of a trajectory have one return: whitened as such."""
     rows = torch.repeat_interleave(torch.arange(len(lengths)), lengths, output_size=len(mask))
@@ -168,6 +180,8 @@ def torch_ppo(rewards: Tensor, groups: Tensor, lengths: Tensor, mask: Tensor, va
 
 VECTORISED = {
     Case("grpo"): torch_grpo,
+    Case("dr_grpo"): torch_dr_grpo,
+    Case("rloo"): torch_rloo,
     Case("reinforce_plus_plus"): torch_reinforce,
     Case("reinforce_plus_plus", penalty=True): torch_returns,
     Case("reinforce_plus_plus_baseline"): torch_baseline,
@@ -209,6 +223,10 @@ def loop_side(case: Case, batch: Batch) -> Callable[[], np.ndarray]:
     def call() -> Tensor:
         if case.estimator == "grpo":
             return core_algos.compute_grpo_outcome_advantage(rewards, mask, index)[0]
+        if case.estimator == "dr_grpo":
+            return core_algos.compute_grpo_outcome_advantage(rewards, mask, index, norm_adv_by_std_in_grpo=False)[0]
+        if case.estimator == "rloo":
+            return core_algos.compute_rloo_outcome_advantage(rewards, mask, index)[0]
         if case.estimator == "reinforce_plus_plus":
             return core_algos.compute_reinforce_plus_plus_outcome_advantage(rewards, mask, config=config)[0]
         if case.estimator == "reinforce_plus_plus_baseline":

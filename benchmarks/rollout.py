@@ -10,8 +10,8 @@ engine and its prefix cache.
 
 - "batch": so many episodes begin together and all are waited for, as in a synchronous step: what remains of a call is
   what speculation could not hide, and at the end the engine has less and less to do.
-- "steady": episodes follow one another without end, as in asynchronous training: what remains is what scheduling
-  costs.
+- "steady": episodes begin as others end, as in asynchronous training; the seconds are for as many tokens as a batch
+  has. What remains is what scheduling costs.
 
 The tools: one that only waits (1 ms, 50 ms, 1 s, or 10 s in one call of a hundred), and the sandbox with the code
 blocks of `--transcripts`. The last line is JSON.
@@ -32,6 +32,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,14 @@ from torl.rollout.turns import TurnEnd
 from torl.rollout.vllm_engine import VllmEngine
 from torl.rollout.vocabulary import build_vocabulary
 from torl.sandbox import Interpreter, SandboxPool
-from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SamplingParameters, Trajectory
+from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SampledTurn, SamplingParameters, Trajectory
 
-NAMES = [
-    *("plain", "c0", "c0_steady"),
-    *(f"c{calls}_wait50ms" for calls in (1, 2, 4, 8, 16)),
-    *("c8_wait1ms", "c8_wait1s", "c8_rare10s", "c1_real", "c8_real", "c16_real"),
-    *("c8_wait50ms_steady", "c16_wait50ms_steady", "c8_wait1s_steady", "c8_rare10s_steady", "c8_real_steady"),
-    *("c8_wait50ms_torl_loop", "c1_real_torl_loop", "c8_real_torl_loop"),
+NAMES = [  # of a round; what is compared most closely stands there more than once
+    *("plain", "c0", "c8_wait1ms", "c8_wait50ms", "c0", "c16_wait50ms", "c8_real"),
+    *("c1_wait50ms", "c2_wait50ms", "c4_wait50ms", "c8_wait1s", "c8_rare10s", "c16_real"),
+    *("plain", "c0", "c8_wait50ms", "c0", "c16_wait50ms", "c8_real"),
+    *("c0_steady", "c8_wait50ms_steady", "c16_wait50ms_steady", "c8_wait1s_steady", "c8_rare10s_steady"),
+    *("c8_real_steady", "c8_wait50ms_torl_loop", "c8_real_torl_loop"),
 ]
 SNIPPETS = 500
 HTTP_SECONDS = 0.02
@@ -65,6 +66,12 @@ class ForcedEngine(VllmEngine):
     """An engine whose model calls its tool where the plan says."""
 
     plan: Path
+    ended: list[tuple[float, int]]  # when each turn ended, and how many tokens it had
+
+    async def sample(self, *args: Any, **kwargs: Any) -> SampledTurn:
+        turn = await super().sample(*args, **kwargs)
+        self.ended.append((time.perf_counter(), len(turn.token_ids)))
+        return turn
 
     def _environment(self) -> dict[str, str | None]:
         return super()._environment() | {PLAN: str(self.plan)}
@@ -122,6 +129,7 @@ class Bench:
         return [Prompt(Problem(f"{self.run}-{n}", "", "1"), tuple(ids)) for n, ids in enumerate(drawn)]
 
     async def timed(self, name: str, work: Callable[[], Awaitable[float]]) -> None:
+        await self.engine._llm.reset_prefix_cache()
         core = self.engine.core_seconds()
         started = time.perf_counter()
         seconds = await work()
@@ -144,20 +152,19 @@ class Bench:
         return time.perf_counter() - started
 
     async def steady(self, tool: Interpreter, calls: int) -> float:
-        """Seconds for `in_flight` episodes where others run before, beside and after them."""
-        player, episodes = self.player(tool, calls, self.in_flight), self.in_flight
-        prompts = self.prompts(calls, 4 * episodes)
+        """Seconds for a batch's tokens where episodes begin as others end: from the second batch's to the third's."""
+        player, batch = self.player(tool, calls, self.in_flight), self.in_flight * self.tokens
+        prompts = self.prompts(calls, 12 * self.in_flight)
+        self.engine.ended = []
         groups = play_groups(player, prompts, step=self.run, samples_per_prompt=1)
-        ended, first = 0, 0.0
         async with aclosing(groups):
             async for (trajectory,) in groups:
                 self.check(trajectory, calls)
-                ended += 1
-                if ended == episodes:
-                    first = time.perf_counter()
-                if ended == 2 * episodes:
-                    return time.perf_counter() - first
-        raise RuntimeError("the episodes ran out")
+                sampled = list(accumulate(tokens for _, tokens in self.engine.ended))
+                if sampled[-1] >= 3 * batch:
+                    break
+        first, last = (next(at for at, tokens in enumerate(sampled) if tokens >= n * batch) for n in (1, 3))
+        return (self.engine.ended[last][0] - self.engine.ended[first][0]) / 2
 
     def check(self, trajectory: Trajectory, calls: int) -> None:
         sampled = int(trajectory.loss_mask_T.sum())
@@ -256,12 +263,14 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=1020, help="sampled tokens of a response")
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="what to time; c0 is needed")
+    parser.add_argument("--only", nargs="+", default=NAMES, metavar="NAME", help="what to time, c0 at least: c8_real")
     parser.add_argument("--model", default="torl:demo/base_model")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--cache-gib", type=int, default=3)
     options = parser.parse_args()
     names = [name for name in options.only if options.transcripts or "real" not in name]
+    if "c0" not in names:
+        parser.error("c0 is what all others are compared with")
     with tempfile.TemporaryDirectory(prefix="torl-rollout-") as scratch:
         directory = Path(scratch)
         model = copy_model(resolve_path(options.model), directory / "model")
@@ -292,6 +301,7 @@ async def main() -> None:
             stop_token_ids=stop_token_ids(model, tokenizer),
             log_path=directory / "engine.log",
         )
+        engine.ended = []
         engine.plan = directory / "plan.json"
 
         def player(tool: Interpreter, calls: int, in_flight: int) -> EpisodePlayer:

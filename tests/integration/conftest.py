@@ -85,7 +85,7 @@ def make_engine(model: Path, log_path: Path, **settings: Any) -> "VllmEngine":
     tokenizer = load_tokenizer(model)
     return VllmEngine(
         model,
-        EngineConfig(dtype="float32", max_sequences=256, cpu_threads=1, **settings),
+        EngineConfig(**{"dtype": "float32", "max_sequences": 256, "cpu_threads": 1, **settings}),
         vocabulary=build_vocabulary(tokenizer),
         max_model_tokens=MAX_MODEL_TOKENS,
         stop_token_ids=stop_token_ids(model, tokenizer),

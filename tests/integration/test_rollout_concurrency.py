@@ -1,19 +1,26 @@
 """Hundreds of episodes at once through the real engine and the real sandbox; stopped in the middle, too."""
 
 import asyncio
+import os
+import time
 from collections.abc import Iterator
 from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import make_engine
 
 from torl.errors import SandboxError
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.formats import ToRLFormat
 from torl.rollout.scheduler import play_groups
+from torl.rollout.slots import EpisodeSlots
 from torl.sandbox import SandboxPool
-from torl.types import Prompt, Trajectory
+from torl.types import Problem, Prompt, Trajectory
 
 
 @pytest.fixture
@@ -79,3 +86,46 @@ async def test_a_sandbox_that_dies_stops_the_rollout(player, prompts, engine, sa
     with pytest.raises(SandboxError):
         await task
     assert engine.live_requests == engine._llm.get_num_unfinished_requests() == 0
+
+
+def resident_mib(pids: list[int]) -> float:
+    """Memory of processes together, shared pages counted in each."""
+    pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@pytest.mark.slow
+async def test_a_thousand_episodes_for_ten_minutes(
+    tiny_model_directory, vocabulary, encoder, prompts, tmp_path
+) -> None:
+    """At any time a thousand are under way, some waiting for their tool; no process grows."""
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log", max_sequences=1024)
+    await engine.start()
+    played, under_way, memory = 0, [], []
+    end = time.monotonic() + 600
+    try:
+        with SandboxPool(workers=2) as pool:
+            settings = EpisodeSettings(200, seed=1)
+            player = EpisodePlayer(engine, pool, vocabulary, encoder, ToRLFormat(16), settings, EpisodeSlots(1000))
+            endless = [
+                replace(prompt, problem=Problem(f"{number}-{prompt.problem.id}", "", "1"))
+                for number, prompt in enumerate(prompts * 2000)
+            ]
+            groups = play_groups(player, endless, step="endless", samples_per_prompt=16)
+            async with aclosing(groups):
+                async for group in groups:
+                    played += len(group)
+                    if time.monotonic() > end:
+                        break
+                    if played % 4096 == 0:
+                        under_way.append(player.counters.started - played)
+                        processes = [os.getpid(), *(process.pid for process in engine.processes)]
+                        memory.append(resident_mib([*processes, *pool.processes()]))
+        assert engine.live_requests == 0
+    finally:
+        await engine.close()
+    print(f"{played} episodes; {min(under_way)} to {max(under_way)} under way; MiB: {[round(size) for size in memory]}")
+    assert played > 20_000
+    assert min(under_way) >= 1000
+    quarter = len(memory) // 4
+    assert fmean(memory[-quarter:]) < fmean(memory[quarter : 2 * quarter]) + 32

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import platform
 import re
 import shutil
 import signal
@@ -14,34 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from refused_calls import KNOWN, refusing
 from torl import _core
 from torl.sandbox import Confinement, SandboxPool, cache_directory, prepare_guest
 
 NOBODY = "65534"
-
-
-SECCOMP = {"x86_64": 317, "aarch64": 277}
-ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 LANDLOCK = 444  # landlock_create_ruleset, on every machine
 
-# A filter as a container's runtime would set it: both system calls fail with EPERM, in this process and its children.
-REFUSED = """
-import ctypes, logging, struct, sys
-
-def instruction(code, value, then=0, otherwise=0):
-    return struct.pack("HBBI", code, then, otherwise, value)
-
-LOAD, EQUALS, RETURN = 0x20, 0x15, 0x06
-program = b"".join([
-    instruction(LOAD, 4), instruction(EQUALS, {architecture}, 0, 4),
-    instruction(LOAD, 0), instruction(EQUALS, {seccomp}, 1, 0), instruction(EQUALS, {landlock}, 0, 1),
-    instruction(RETURN, 0x00050000 | 1), instruction(RETURN, 0x7FFF0000),
-])
-buffer = ctypes.create_string_buffer(program)
-header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer)))
-libc = ctypes.CDLL(None, use_errno=True)
-assert libc.prctl(38, 1, 0, 0, 0) == 0
-assert libc.prctl(22, 2, header, 0, 0) == 0, ctypes.get_errno()
+REPORT = """
+import logging, sys
 
 from torl.sandbox import SandboxPool
 logging.basicConfig(stream=sys.stdout, format="LOG %(message)s")
@@ -110,10 +90,9 @@ def test_the_walls_are_told() -> None:
     assert len(walls.missing) == (version <= 0)
 
 
-@pytest.mark.skipif(platform.machine() not in SECCOMP, reason="the number of the system call is not known here")
+@pytest.mark.skipif(not KNOWN, reason="the numbers of the system calls are not known here")
 def test_walls_that_a_container_refuses_are_told_once() -> None:
-    machine = platform.machine()
-    program = REFUSED.format(architecture=ARCHITECTURE[machine], seccomp=SECCOMP[machine], landlock=LANDLOCK)
+    program = refusing("seccomp", "landlock_create_ruleset") + REPORT
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     told, *others = done.stdout.splitlines()
