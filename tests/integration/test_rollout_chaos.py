@@ -32,9 +32,15 @@ async def play(player: EpisodePlayer, prompts: list[Prompt], step: str, samples:
 
 
 async def disturb(
-    engine: Any, pool: SandboxPool, player: EpisodePlayer, prompts: list[Prompt], models: list[Path], scratch: Path
+    engine: Any,
+    pool: SandboxPool,
+    player: EpisodePlayer,
+    prompts: list[Prompt],
+    models: list[Path],
+    scratch: Path,
+    others: list[asyncio.Future[list[Trajectory]]],
 ) -> None:
-    """Until cancelled: new weights in flight, workers that die, rollouts that are given up."""
+    """Until cancelled: new weights in flight, workers that die, rollouts (`others`) that are given up."""
     source, version = random.Random(3), engine.policy_version
     while True:
         version += 1
@@ -42,10 +48,10 @@ async def disturb(
             await engine.receive_weights(rendezvous, version)
             assert await process.wait() == 0
         os.kill(source.choice(pool.processes()), signal.SIGKILL)
-        given_up = asyncio.ensure_future(play(player, prompts[:4], f"given up {version}", 8))
+        others.append(asyncio.ensure_future(play(player, prompts[:4], f"given up {version}", 8)))
         await asyncio.sleep(source.uniform(0.05, 0.5))
-        given_up.cancel()
-        await asyncio.gather(given_up, return_exceptions=True)
+        others[-1].cancel()
+        await asyncio.gather(others[-1], return_exceptions=True)
 
 
 @pytest.mark.parametrize(
@@ -64,13 +70,17 @@ async def test_all_lines_up_whatever_happens(
         with SandboxPool(2, shared_bytes=0) as pool, recorded(engine) as record:
             settings = EpisodeSettings(400, seed=11, interpreter_state="episode")
             player = EpisodePlayer(engine, pool, vocabulary, encoder, form, settings, EpisodeSlots(96))
-            trouble = asyncio.ensure_future(disturb(engine, pool, player, prompts, models, tmp_path))
+            others: list[asyncio.Future[list[Trajectory]]] = []
+            trouble = asyncio.ensure_future(disturb(engine, pool, player, prompts, models, tmp_path, others))
             trajectories = await play(player, prompts, "chaos", samples)
             while engine.policy_version < 2 and not trouble.done():  # all had ended before anything had happened
                 trajectories += await play(player, prompts, f"more chaos {len(trajectories)}", samples)
             trouble.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await trouble
+            for other in others:  # the last may not have been given up yet
+                other.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
             stats = pool.stats()
             assert stats["workers_replaced"] > 0
             assert stats["queued"] == stats["running"] == 0
