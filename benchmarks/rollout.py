@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout_forced_calls import PLAN, PROMPT_TOKENS
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from torl.config import EngineConfig
 from torl.data.paths import resolve_path
@@ -137,12 +138,13 @@ class Bench:
         self.samples.setdefault(name, []).append(seconds)
         print(f"  {name}: {seconds:.2f} s", file=sys.stderr, flush=True)
 
-    async def batch(self, name: str, tool: Interpreter, calls: int) -> float:
+    async def batch(self, name: str, tool: Interpreter, calls: int, episodes: int | None = None) -> float:
         """Seconds for one batch, from its first episode to its last."""
         player = self.player(tool, calls, self.in_flight)
         started = time.perf_counter()
         computed = 0
-        groups = play_groups(player, self.prompts(calls, self.in_flight), step=self.run, samples_per_prompt=1)
+        prompts = self.prompts(calls, episodes or self.in_flight)
+        groups = play_groups(player, prompts, step=self.run, samples_per_prompt=1)
         async with aclosing(groups):
             async for (trajectory,) in groups:
                 self.check(trajectory, calls)
@@ -241,12 +243,18 @@ class Bench:
         return round(statistics.median(self.samples[name]) / statistics.median(self.samples[base]), 3)
 
 
-def copy_model(source: Path, directory: Path) -> Path:
-    """The model with a context that is long enough; its answers do not matter here."""
+def copy_model(source: Path, directory: Path, layers: int | None) -> Path:
+    """The model with a context that is long enough; its answers do not matter here. With `layers`: a larger one."""
     shutil.copytree(source, directory)
-    config = json.loads((directory / "config.json").read_text())
-    config["max_position_embeddings"] = 8192
-    (directory / "config.json").write_text(json.dumps(config))
+    config = json.loads((directory / "config.json").read_text()) | {"max_position_embeddings": 8192}
+    if layers is not None:
+        heads = {"num_attention_heads": 12, "num_key_value_heads": 4}
+        config |= {"num_hidden_layers": layers, "hidden_size": 768, "intermediate_size": 2048, **heads}
+        model = Qwen2ForCausalLM(Qwen2Config(**config))
+        print(f"{model.num_parameters() / 1e6:.0f} M parameters", file=sys.stderr)
+        model.save_pretrained(directory)
+    else:
+        (directory / "config.json").write_text(json.dumps(config))
     return directory
 
 
@@ -265,6 +273,9 @@ async def main() -> None:
     parser.add_argument("--tokens", type=int, default=1020, help="sampled tokens of a response")
     parser.add_argument("--only", nargs="+", default=NAMES, metavar="NAME", help="what to time, c0 at least: c8_real")
     parser.add_argument("--model", default="torl:demo/base_model")
+    parser.add_argument(
+        "--layers", type=int, help="a random model of so many layers, 768 wide, in place of its weights"
+    )
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--cache-gib", type=int, default=3)
     options = parser.parse_args()
@@ -273,7 +284,7 @@ async def main() -> None:
         parser.error("c0 is what all others are compared with")
     with tempfile.TemporaryDirectory(prefix="torl-rollout-") as scratch:
         directory = Path(scratch)
-        model = copy_model(resolve_path(options.model), directory / "model")
+        model = copy_model(resolve_path(options.model), directory / "model", options.layers)
         tokenizer = load_tokenizer(model)
         vocabulary = build_vocabulary(tokenizer)
         encoder = TextEncoder(tokenizer, vocabulary)
@@ -347,7 +358,7 @@ def variants(bench: Bench, sandbox: Interpreter | None) -> dict[str, Callable[[]
 
 async def measure(bench: Bench, rounds: int, names: list[str], sandbox: Interpreter | None) -> None:
     works = variants(bench, sandbox)
-    await bench.batch("", Waiting(lambda _: 0.0), 16)  # the first is slower
+    await bench.batch("", Waiting(lambda _: 0.0), 16, episodes=min(8, bench.in_flight))  # the first is slower
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
         for name in names:

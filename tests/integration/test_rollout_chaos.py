@@ -81,9 +81,11 @@ async def test_all_lines_up_whatever_happens(
             for other in others:  # the last may not have been given up yet
                 other.cancel()
             await asyncio.gather(*others, return_exceptions=True)
-            stats = pool.stats()
-            assert stats["workers_replaced"] > 0
-            assert stats["queued"] == stats["running"] == 0
+            assert pool.stats()["workers_replaced"] > 0
+            # A run that was cancelled while its worker was being replaced is gone when the new one is there.
+            async with asyncio.timeout(10):
+                while pool.stats()["queued"] or pool.stats()["running"]:
+                    await asyncio.sleep(0.01)
         assert engine.live_requests == engine._llm.get_num_unfinished_requests() == 0
     finally:
         await engine.close()

@@ -153,7 +153,7 @@ ORDINARY = """
 import os, sys
 from pathlib import Path
 assert os.geteuid() != 0
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = sys.argv[2:]
 from test_sandbox_confinement import assert_confined
 from torl.sandbox import SandboxPool
 with SandboxPool(1, cache=Path(sys.argv[1]), cpu_seconds=1) as pool:
@@ -184,7 +184,8 @@ def test_an_ordinary_user_has_them_too() -> None:
         for file in _core.sandbox_files(prepare_guest()):
             shutil.copy(file, directory)
             shutil.copy(f"{file}.check", directory)
-        command = [*prefix, sys.executable, "-c", ORDINARY, str(directory), str(Path(__file__).parent)]
+        modules = [str(folder) for folder in Path(__file__).parents[:2]]
+        command = [*prefix, sys.executable, "-c", ORDINARY, str(directory), *modules]
         shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd="/")
     finally:
         shutil.rmtree(directory)
