@@ -13,40 +13,29 @@ import argparse
 import json
 import math
 import statistics
-import subprocess
-import sys
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from demo_table import ROOT, train
+
+from torl.metrics.records import read_metrics
+
 TARGET = 0.75
 WINDOW = 5
 HELD_OUT = 256  # problems of the evaluation; its samples of one problem are not independent
 
 
-def train(directory: Path, staleness: int, seed: int, steps: int) -> None:
-    if (directory / "summary.json").exists():
-        return
-    resume = ["--run.resume"] if directory.exists() else []
-    options = {
-        "run.directory": directory,
-        "run.seed": seed,
-        "run.steps": steps,
-        "rollout.max_staleness": staleness,
-        "algorithm.importance_correction": "tis",
-        "learner.learning_rate": 2e-4,
-        "evaluation.every_steps": 0,
-        "checkpoint.every_steps": 0,
-    }
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    command = [sys.executable, "-m", "torl.train", str(ROOT / "configs" / "demo.toml"), *words, *resume]
-    print(f"staleness {staleness}, seed {seed}", file=sys.stderr, flush=True)
-    subprocess.run(command, check=True, stdout=sys.stderr, cwd=ROOT)
+SETTINGS = {
+    "algorithm.importance_correction": "tis",
+    "learner.learning_rate": 2e-4,
+    "evaluation.every_steps": 0,
+    "checkpoint.every_steps": 0,
+}
 
 
 def read(directory: Path) -> dict[str, Any]:
-    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    rows = read_metrics(directory)
     steps = [row for row in rows if "time/step" in row]
     seconds = list(accumulate(row["time/step"] for row in steps))
     accuracy = [row["reward/accuracy"] for row in steps]
@@ -81,7 +70,8 @@ def main() -> None:
     for seed in options.seeds:
         for staleness in options.staleness:
             directory = options.output / f"staleness_{staleness}_seed_{seed}"
-            train(directory, staleness, seed, options.steps)
+            run = {"run.seed": seed, "run.steps": options.steps, "rollout.max_staleness": staleness}
+            train(directory, run | SETTINGS)
             found.setdefault(staleness, []).append(read(directory))
     result: dict[str, Any] = {}
     for staleness, runs in found.items():

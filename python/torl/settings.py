@@ -106,7 +106,7 @@ def _parse_table_options(
         if not word.startswith("--"):
             raise ConfigError(f"{program}: unexpected argument {word!r}")
         if not any(option.startswith(f"{table}.") for table in tables):
-            raise ConfigError(f"{program}: --{option} is unknown{_nearest(option, names, '--')}")
+            raise ConfigError(f"{program}: --{option} is unknown{nearest(option, names, '--')}")
         if not equals:
             value = next(words, "")
         if not value:
@@ -119,7 +119,7 @@ def _explain(config_class: type[BaseModel], path: Path, overrides: Mapping[str, 
     name = ".".join(str(part) for part in error["loc"])
     source = f"--{name}" if name in overrides else f"{path}: {name or 'the configuration'}"
     if error["type"] == "extra_forbidden":
-        return f"{source} is unknown{_nearest(name, _known_keys(config_class))}"
+        return f"{source} is unknown{nearest(name, _known_keys(config_class))}"
     if error["type"] == "missing":
         return f"{source} is missing"
     message = error["msg"].removeprefix("Value error, ")
@@ -131,7 +131,8 @@ def _known_keys(config_class: type[BaseModel]) -> list[str]:
     return [*config_class.model_fields, *(name for name, _ in fields_of(config_class))]
 
 
-def _nearest(name: str, names: Sequence[str], prefix: str = "") -> str:
+def nearest(name: str, names: Sequence[str], prefix: str = "") -> str:
+    """The end of a message about an unknown name: which one may have been meant; empty if none is close."""
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean {prefix}{close[0]}?" if close else ""
 

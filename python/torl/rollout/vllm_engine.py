@@ -7,7 +7,6 @@ there.
 
 import asyncio
 import contextlib
-import difflib
 import os
 import signal
 import threading
@@ -22,6 +21,7 @@ from torl.errors import ConfigError, EngineError
 from torl.rollout.announcements import BlockListener
 from torl.rollout.engine_process import ProcessSetup, log_to_file
 from torl.rollout.turns import MARKER_STOP, TURN_SPANS, TurnEnd, encode_turn
+from torl.settings import nearest
 from torl.types import SampledTurn, SamplingParameters
 
 if TYPE_CHECKING:
@@ -447,10 +447,7 @@ def _check_arguments(others: Mapping[str, Any], own: Mapping[str, Any], known: S
         if name in own or name in ("scheduler_cls", "additional_config"):
             raise ConfigError(f"engine.arguments.{name}: torl sets it itself")
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            raise ConfigError(
-                f"engine.arguments.{name}: vLLM has no such argument{f'; did you mean {close[0]}?' if close else ''}"
-            )
+            raise ConfigError(f"engine.arguments.{name}: vLLM has no such argument{nearest(name, known)}")
 
 
 def _identify(pid: int) -> EngineProcess:
