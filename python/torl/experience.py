@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from torl.config import TrainConfig
-from torl.errors import SandboxError
+from torl.errors import EngineError, SandboxError
 from torl.types import Grade, Outcome, OutcomeStatus, Trajectory
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ class Experience:
             if missing <= 0 or rounds == selection.max_rounds or len(problems) == len(self._sampler):
                 break
             count = min(prompts_for_next_round(wanted, len(kept), len(problems)), len(self._sampler))
+        self._require_allowed_policy(step, trajectories)
         await self._require_working_tool(trajectories)
         if missing > 0:
             self._console.warning(f"step {step + 1}: {len(kept)} of {wanted} groups kept after {rounds} rounds")
@@ -191,6 +192,17 @@ class Experience:
             replace(grade, reward=grade.reward + reward.overlong_penalty * float(punishment)) if punishment else grade
             for grade, punishment in zip(grades, punishments, strict=True)
         ]
+
+    def _require_allowed_policy(self, step: int, trajectories: Sequence[Trajectory]) -> None:
+        """Stop rather than learn from samples of a policy that is older, or newer, than the step allows."""
+        oldest = max(0, step - self._config.rollout.max_staleness)
+        for trajectory in trajectories:
+            for version in set(trajectory.policy_versions_T[trajectory.loss_mask_T].tolist()):
+                if not oldest <= version <= step:
+                    raise EngineError(
+                        f"policy version {version} sampled tokens of step {step}, which may only hold those of "
+                        f"versions {oldest} to {step}: the engine does not have the learner's weights"
+                    )
 
     async def _require_working_tool(self, trajectories: Sequence[Trajectory]) -> None:
         """Stop rather than train with a tool that no longer works, whatever its runs report."""

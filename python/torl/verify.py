@@ -6,6 +6,7 @@ What the records say is worked out again another way, and compared:
 
 - tokens: turns, mask and observations, from the token ids alone; that the text is what they decode to, and that an
   observation is what the format makes of its code's outcome
+- versions: that every token was sampled by a policy its step allows, none older than `rollout.max_staleness`
 - rewards: by grading again
 - advantages: by the formulas written out, one number at a time
 - logprobs: with plain transformers, in float32, from the weights of the version that sampled (the model the run began
@@ -109,20 +110,22 @@ async def verify(run: Path, logprobs: int) -> list[Check]:
     tokenizer = load_tokenizer(model)
     vocabulary = build_vocabulary(tokenizer)
     encoder = TextEncoder(tokenizer, vocabulary)
-    tokens, rewards, advantages = Check("tokens"), Check("rewards"), Check("advantages")
+    tokens, versions, rewards, advantages = (Check(name) for name in ("tokens", "versions", "rewards", "advantages"))
     by_version: defaultdict[int, list[TrajectoryRecord]] = defaultdict(list)
     for path in training_files(run):
         records = list(read_trajectories(path))
         for record in records:
             problem = token_problem(record.trajectory, config.rollout, vocabulary, encoder)
             tokens.add(problem is None, f"{_name(record)}: {problem}")
+            problem = version_problem(record, config.rollout.max_staleness)
+            versions.add(problem is None, f"{_name(record)}: {problem}")
         await _check_rewards(rewards, records, config)
         _check_advantages(advantages, records, config)
         for record in records:
             for version in {int(version) for version in record.trajectory.policy_versions_T if version >= 0}:
                 if len(by_version[version]) < logprobs:
                     by_version[version].append(record)
-    return [tokens, rewards, advantages, _check_logprobs(run, model, by_version, config)]
+    return [tokens, versions, rewards, advantages, _check_logprobs(run, model, by_version, config)]
 
 
 def _name(record: "TrajectoryRecord") -> str:
@@ -209,6 +212,21 @@ def _is_whole(outcome: Outcome) -> bool:
 
     texts = (outcome.stdout, outcome.stderr, outcome.exception_line, outcome.traceback)
     return all(len(text or "") < LONGEST_OUTPUT for text in texts)
+
+
+# --- versions -------------------------------------------------------------------------------------------------------
+
+
+def version_problem(record: "TrajectoryRecord", max_staleness: int) -> str | None:
+    """Which policy versions sampled a trajectory's tokens though its step does not allow them; None if none did.
+
+    The learner's policy has version `step` when it learns from that step, and nothing older than
+    `step - max_staleness` may have been sampled for it.
+    """
+    trajectory, oldest = record.trajectory, max(0, record.step - max_staleness)
+    versions = {int(version) for version in trajectory.policy_versions_T[trajectory.loss_mask_T]}
+    wrong = sorted(version for version in versions if not oldest <= version <= record.step)
+    return f"sampled by policy versions {wrong}, outside {oldest} to {record.step}" if wrong else None
 
 
 # --- rewards --------------------------------------------------------------------------------------------------------

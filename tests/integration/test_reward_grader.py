@@ -93,6 +93,14 @@ def test_grades(
     assert (grade.reward, grade.correct, grade.answer, grade.failure) == (reward, correct, found, None)
 
 
+def test_the_form_of_the_reference_decides(grader: GraderPool) -> None:
+    """A reference that is an inequality may be answered by its interval; not the other way round."""
+    inequality, interval = "1<x<2", "x\\in(1,2)"
+    for reference, answer, correct in ((inequality, interval, True), (interval, inequality, False)):
+        assert asyncio.run(grader.compare(reference, answer)) == Verdict(correct)
+        assert asyncio.run(grader.grade(trajectory(reference, f"\\boxed{{{answer}}}"))).correct == correct
+
+
 def test_a_call_without_code_is_no_failed_code(grader: GraderPool) -> None:
     """The penalty is for code that ran; a marker with no block before it ran nothing."""
     asked = trajectory("204", "\\boxed{204}")
@@ -200,6 +208,19 @@ def test_processes_that_die_again_and_again_stop_the_run() -> None:
             finally:
                 stop.set()
                 thread.join()
+
+    asyncio.run(main())
+
+
+def test_a_success_in_between_forgets_the_crashes() -> None:
+    """A long run may meet many pairs that end their process, as long as others can be judged."""
+
+    async def main() -> None:
+        async with GraderPool(1, TIMEOUT_SECONDS) as grader:
+            for _ in range(6):
+                (process,) = grader._alive
+                os.kill(process.pid, signal.SIGKILL)
+                assert await grader.compare("\\frac{1}{2}", "0.5") == Verdict(correct=True)
 
     asyncio.run(main())
 

@@ -96,6 +96,12 @@ def test_a_killed_run_resumes_where_it_was(tmp_path: Path) -> None:
         assert "resuming from" in command.output()
     assert steps_trained(directory) == [0, 1, 2, 3]
     assert metric_rows(directory)[:2] == before[:2]
+    # The engine began with the checkpoint's weights, not with the model's.
+    resumed = [row for row in metric_rows(directory) if row["step"] >= 2 and "time/step" in row]
+    assert len(resumed) == 2
+    assert all(row["rollout/staleness_max"] == 0 for row in resumed)
+    assert all(row["learner/logprob_gap_max"] < 1e-4 for row in resumed if "learner/logprob_gap_max" in row)
+    assert any("learner/logprob_gap_max" in row for row in resumed)
     manifests = sorted((directory / "checkpoints").glob("step_*/manifest.json"))
     assert [path.parent.name for path in manifests] == ["step_000003", "step_000004"]
 

@@ -1,5 +1,7 @@
 """Token advantages on ragged rows with observations: the formulas written out, and their laws."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -72,6 +74,30 @@ def test_the_formulas(estimator, batch, discount, gae_lambda) -> None:
         np.testing.assert_allclose(
             found.returns_M, np.where(batch.mask, advantages + batch.values, 0), rtol=2e-6, atol=2e-6
         )
+
+
+@settings(max_examples=200)
+@given(estimators, ragged_batches(), discounts)
+def test_the_formulas_without_token_rewards(estimator, batch, discount) -> None:
+    """The common case has a way of its own, which never looks at single tokens where it need not."""
+    found = compute(estimator, batch, discount=discount, gae_lambda=0.9, token_rewards_M=None)
+    without = replace(batch, token_rewards=np.zeros_like(batch.token_rewards))
+    advantages = flat(expected(estimator, without, discount, 0.9))
+    np.testing.assert_allclose(found.advantages_M, advantages, rtol=2e-6, atol=2e-5 if "plus" in estimator else 2e-6)
+
+
+def test_the_common_case_of_reinforce_plus_plus_by_hand() -> None:
+    options = {"token_rewards_M": None}
+    nothing = np.zeros(4, np.float32)
+    batch = RaggedBatch([1.0, -1.0], [0, 0], [[True, True, True], [True]], nothing, nothing)
+    # 1, 1, 1, -1: mean 1/2, unbiased variance 1. The baseline takes the group's mean, 0, first.
+    for name in ("reinforce_plus_plus", "reinforce_plus_plus_baseline"):
+        found = compute(name, batch, **options).advantages_M  # type: ignore[arg-type]
+        assert found.tolist() == pytest.approx([0.5, 0.5, 0.5, -1.5])
+    # Discounted by half: 1/4, 1/2, 1, -1; mean 3/16.
+    discounted = np.array([0.25, 0.5, 1, -1])
+    found = compute("reinforce_plus_plus", batch, discount=0.5, **options).advantages_M
+    assert found.tolist() == pytest.approx(((discounted - 3 / 16) / discounted.std(ddof=1)).tolist())
 
 
 @given(ragged_batches(min_sampled=1, min_rows=2))

@@ -55,6 +55,17 @@ def test_equal_in_another_form(reference: str, answer: str) -> None:
     assert equivalent(reference, answer)
 
 
+def test_the_form_of_the_reference_decides() -> None:
+    assert equivalent("1<x<2", "x\\in(1,2)")
+    assert not equivalent("x\\in(1,2)", "1<x<2")
+
+
+@pytest.mark.parametrize(("reference", "answer"), [("7", "007"), ("007", "7"), ("-7", "-07"), ("0", "00")])
+def test_zeros_in_front_of_an_integer_are_left_to_mathematics(reference: str, answer: str) -> None:
+    assert compare_exactly(reference, answer) is None
+    assert equivalent(reference, answer)
+
+
 @pytest.mark.parametrize(
     ("reference", "answer"),
     [

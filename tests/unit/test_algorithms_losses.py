@@ -112,6 +112,18 @@ def test_the_clip_by_hand() -> None:
     assert loss.approximate_kl.item() == pytest.approx(2 * (1 - LOG2) + 2 * (LOG2 - 0.5))
 
 
+def test_the_estimated_divergence_is_from_the_old_policy_to_the_current_one() -> None:
+    """k3 of x = log current - log old = log 2 is 2 - log 2 - 1; of its inverse it would be 1/2 + log 2 - 1."""
+    inputs = (tensor(LOG2), tensor(0.0), tensor(1.0), mask(1))
+    for loss in (
+        clipped_policy_loss(*inputs, clip_low=0.2, clip_high=0.28),
+        cispo_policy_loss(*inputs, clip_low=0.2, clip_high=0.28),
+        gspo_policy_loss(*inputs, whole(0), clip_low=0.2, clip_high=0.28),
+        reinforce_policy_loss(*inputs),
+    ):
+        assert loss.approximate_kl.item() == pytest.approx(1 - LOG2)
+
+
 def test_the_dual_clip_by_hand() -> None:
     # Ratio 8: for A = -2 the loss 16 is cut to 3 * 2; for A = 2 the upper clip holds as before.
     loss = clipped_policy_loss(

@@ -45,7 +45,7 @@ def test_the_templates_of_zerotir_and_orz_to_the_letter() -> None:
     assert render("zerotir", "What?") == f"{THINK}{python}{ANSWER}What?\nAssistant: <think>"
 
 
-@pytest.mark.parametrize("question", ["{problem}", "{}", "{0} {x}", "\\boxed{}", "%s", ""])
+@pytest.mark.parametrize("question", ["{problem}", "{}", "{0} {x}", "\\boxed{}", "%s", "", "  indented\n", "\n\nx "])
 def test_questions_are_put_in_as_they_are(question: str) -> None:
     assert render("none", question) == question
     head, tail = TEMPLATES["torl"].split("{problem}")

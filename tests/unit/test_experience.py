@@ -23,15 +23,15 @@ from torl.config import (
     TrainConfig,
 )
 from torl.data.sampler import PromptSampler
-from torl.errors import EngineError
-from torl.experience import Experience
+from torl.errors import EngineError, SandboxError
+from torl.experience import Experience, PlayedStep
 from torl.metrics.console import Console
 from torl.reward.grader import GraderPool
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.formats import ToRLFormat
 from torl.rollout.tokenizer import TextEncoder
 from torl.rollout.vocabulary import build_vocabulary
-from torl.types import FinishReason, Problem, Prompt
+from torl.types import FinishReason, Outcome, OutcomeStatus, Problem, Prompt
 
 TOKENIZER = byte_level_bpe()
 VOCABULARY = build_vocabulary(TOKENIZER)
@@ -51,6 +51,7 @@ def make_experience(
     grader: GraderPool,
     steps: int = 1,
     staleness: int = 0,
+    normalize_rewards: bool = False,
     **selection: Any,
 ) -> tuple[Experience, io.StringIO]:
     """The model solves half of the samples of the problems for which `signal(number)` holds, of others none."""
@@ -67,12 +68,12 @@ def make_experience(
         rollout=RolloutConfig(
             prompts_per_step=4, samples_per_prompt=2, max_response_tokens=40, max_staleness=staleness
         ),
-        algorithm=AlgorithmConfig(importance_correction="tis"),
+        algorithm=AlgorithmConfig(importance_correction="tis", normalize_rewards=normalize_rewards),
         reward=RewardConfig(overlong_buffer=selection.pop("overlong_buffer", 0)),
         selection=SelectionConfig(**selection),
     )
     prompts = [Prompt(Problem(f"p{number}", "", "1"), (5, 6)) for number in range(problems)]
-    engine = ScriptedEngine(script)
+    engine = ScriptedEngine(script, version=lambda _: experience._version)
     settings = EpisodeSettings.from_config(config.rollout, 0)
     player = EpisodePlayer(engine, ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), settings)
     said = io.StringIO()
@@ -148,6 +149,81 @@ async def test_long_responses_are_punished_before_anything_is_selected(grader: G
         punishment = min(1, max(0, (len(trajectory) - 1) / 39))
         assert reward == grade.reward == pytest.approx((1 if grade.correct else -1) - punishment)
         assert punishment > 0
+
+
+async def test_rewards_of_the_batch_are_normalized_where_that_is_asked_for(grader: GraderPool, tmp_path: Path) -> None:
+    experience, _ = make_experience(lambda number: True, 4, tmp_path, grader, normalize_rewards=True)
+    played = await experience.play(0)
+    assert sorted(set(played.rewards)) == [-1.0, 1.0]  # as graded
+    deviation = (8 / 7) ** 0.5  # of four times 1 and four times -1
+    assert sorted(played.batch()[1]) == pytest.approx([-1 / deviation] * 4 + [1 / deviation] * 4, rel=1e-5)
+    plain, _ = make_experience(lambda number: True, 4, tmp_path, grader)
+    assert sorted((await plain.play(0)).batch()[1]) == [-1.0] * 4 + [1.0] * 4
+
+
+async def test_shuffled_rewards_are_those_of_the_step_in_an_order_of_its_own(
+    grader: GraderPool, tmp_path: Path
+) -> None:
+    experience, _ = make_experience(lambda number: True, 40, tmp_path, grader, steps=6)
+    object.__setattr__(experience._config.control, "shuffle_rewards", True)
+    steps: list[PlayedStep] = []
+    for step in range(6):
+        experience._version = step
+        steps.append(await experience.play(step))
+    for played in steps:
+        assert sorted(played.rewards) == sorted(grade.reward for grade in played.grades)
+    assert len({tuple(played.rewards) for played in steps}) > 3
+
+
+def crashing(share: int) -> Any:
+    """An interpreter of whose runs `share` in sixteen crash their worker."""
+    calls = 0
+
+    async def run_async(code: str, *, seed: int = 0) -> Outcome:
+        nonlocal calls
+        calls += 1
+        status = OutcomeStatus.CRASH if calls % 16 < share else OutcomeStatus.OK
+        return Outcome(status, "1\n", "", None, None, None, 0.0, 0.0, 0)
+
+    interpreter: Any = ScriptedInterpreter()
+    interpreter.run_async = run_async
+    return interpreter
+
+
+@pytest.mark.parametrize(("share", "calls", "broken"), [(9, 16, True), (8, 16, False), (9, 8, False)])
+async def test_a_tool_whose_runs_mostly_crash_stops_the_run(
+    grader: GraderPool, tmp_path: Path, share: int, calls: int, broken: bool
+) -> None:
+    """More than half of at least 16 calls; of fewer nothing can be said."""
+    experience, _ = make_experience(lambda number: True, calls // 2, tmp_path, grader)
+    player = experience._player
+    player.interpreter = crashing(share)
+    engine: Any = player.engine
+    engine.script = lambda request: ENCODER.encode("\n```python\n1\n```\n```output" if request.endswith("/0") else "x")
+    object.__setattr__(experience._config.rollout, "prompts_per_step", calls // 2)
+    object.__setattr__(experience._config.rollout, "max_response_tokens", 400)
+    object.__setattr__(player.settings, "max_response_tokens", 400)
+    if broken:
+        with pytest.raises(SandboxError, match="9 of 16 tool calls crashed"):
+            await experience.play(0)
+    else:
+        played = await experience.play(0)
+        assert sum(len(trajectory.tool_calls) for trajectory in played.trajectories) == calls
+
+
+@pytest.mark.parametrize(("version", "allowed"), [(0, False), (1, False), (2, True), (3, True), (4, True), (5, False)])
+async def test_samples_of_a_policy_that_the_step_does_not_allow_are_refused(
+    grader: GraderPool, tmp_path: Path, version: int, allowed: bool
+) -> None:
+    """As after a resumption that did not give the learner's weights to the engine."""
+    experience, _ = make_experience(lambda number: True, 8, tmp_path, grader, steps=6, staleness=2)
+    engine: Any = experience._player.engine
+    engine.version = lambda _: version
+    if allowed:
+        assert len((await experience.play(4)).trajectories) == 8
+    else:
+        with pytest.raises(EngineError, match=f"policy version {version} .* step 4, .* versions 2 to 4"):
+            await experience.play(4)
 
 
 async def test_an_episode_may_end_at_a_void_turn() -> None:

@@ -51,4 +51,6 @@ def test_explained_variance_by_hand() -> None:
     assert explained_variance([replace(sample, values=np.array([0, 2, 2], np.float32))]) == 0
     half = replace(sample, values=np.array([0, 1.5, 2.5], np.float32))
     assert explained_variance([half, half]) == pytest.approx(0.75)
+    biased = replace(sample, values=np.array([0, 2, 4], np.float32))  # right but for one number, added everywhere
+    assert explained_variance([biased]) == 1
     assert explained_variance([replace(sample, returns=np.ones(3, np.float32))]) == 0

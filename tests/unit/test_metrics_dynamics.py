@@ -7,7 +7,7 @@ import pytest
 
 from torl.metrics import names
 from torl.metrics.blocks import written_blocks
-from torl.metrics.dynamics import training_dynamics
+from torl.metrics.dynamics import staleness, training_dynamics
 from torl.types import FinishReason, Grade, Outcome, OutcomeStatus, Problem, Prompt, ToolCall, Trajectory, Turn
 
 OK = Outcome(OutcomeStatus.OK, "2\n", "", None, None, None, 0.01, 0.01, 1)
@@ -30,6 +30,8 @@ def trajectory(
     observed: int = 0,
     truncated: bool = False,
     seconds: float = 2.0,
+    versions: tuple[int, ...] | None = None,
+    cached_at_first: int = 0,
 ) -> Trajectory:
     mask = np.array([True] * sampled + [False] * observed)
     return Trajectory(
@@ -39,8 +41,8 @@ def trajectory(
         token_ids_T=np.arange(len(mask), dtype=np.int32),
         loss_mask_T=mask,
         rollout_logprobs_T=np.zeros(len(mask), np.float32),
-        policy_versions_T=np.zeros(len(mask), np.int32),
-        turns=tuple(Turn(index, index + 1, index) for index in range(len(calls) + 1)),
+        policy_versions_T=np.zeros(len(mask), np.int32) if versions is None else np.array(versions, np.int32),
+        turns=tuple(Turn(index, index + 1, index if index else cached_at_first) for index in range(len(calls) + 1)),
         tool_calls=calls,
         finish_reason=FinishReason.LENGTH if truncated else FinishReason.STOP,
         text=sampled_text,
@@ -97,6 +99,25 @@ def test_a_step_worked_out_by_hand() -> None:
         names.TURNS: (2 + 1 + 2 + 3) / 4,
         names.TRUNCATED: 0.25,
         names.EPISODE_SECONDS: 7.0 / 4,
+    }
+
+
+def test_the_cached_share_is_of_later_turns_only() -> None:
+    """What the first turn finds is the prompt of another sample of the problem, which says nothing about episodes."""
+    # Of the second turn: 1 token cached of the prompt's 1 and the first turn's 1.
+    found = training_dynamics([trajectory(BLOCK, call(OK), cached_at_first=1)], [WRONG])
+    assert found[names.CACHED_SHARE] == 1 / 2
+    assert names.CACHED_SHARE not in training_dynamics([trajectory("", cached_at_first=1)], [WRONG])
+
+
+def test_how_old_the_policies_of_a_step_are() -> None:
+    one = trajectory("", sampled=2, observed=2, versions=(5, 5, -1, -1))
+    two = trajectory("", sampled=3, observed=1, versions=(3, 4, 5, -1))
+    found = staleness([one, two], 5)
+    assert found == {
+        names.STALENESS_MEAN: (2 + 1) / 5,
+        names.STALENESS_MAX: 2,
+        names.SPANNING: 1 / 2,  # of the two only the second has tokens of several versions
     }
 
 

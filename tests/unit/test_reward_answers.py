@@ -20,6 +20,8 @@ from torl.reward.answers import has_valid_format
         ("hm</think> <answer>\\boxed{5}", False),
         ("hm</think> <answer>\\boxed{5}</answer> and more", False),
         ("hm</think> <answer>\\boxed{5}</answer><answer>\\boxed{5}</answer>", False),
+        ("hm</think></think> <answer>\\boxed{5}</answer>", False),
+        ("hm</think> <answer>\\boxed{4} <answer>\\boxed{5}</answer>", False),
         ("hm</think></answer>\\boxed{5}<answer>", False),
         ("<answer>\\boxed{5}</answer></think>", False),
     ],

@@ -76,6 +76,10 @@ def test_limits_say_which(status: OutcomeStatus, expected: str) -> None:
     assert observe(ended, "traceback") == expected
     assert observe(ended, "tagged") == f"<error>{expected}</error>"
     assert observe(ended, "hidden") == ""
+    # The limit was hit inside an exception that Python could still raise.
+    raised = outcome(status, "partial output\n", "MemoryError: no room")
+    assert observe(raised) == expected
+    assert observe(raised, "tagged") == f"<error>{expected}</error>"
 
 
 def test_a_run_without_output_is_not_a_time_out() -> None:

@@ -14,7 +14,7 @@ from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.formats import TOO_LONG, Format, ToRLFormat, ZeroTIRFormat
 from torl.rollout.tokenizer import TextEncoder
 from torl.rollout.vocabulary import build_vocabulary
-from torl.types import FinishReason, Problem, Prompt, Trajectory
+from torl.types import FinishReason, Outcome, Problem, Prompt, Trajectory
 
 TOKENIZER = byte_level_bpe()
 VOCABULARY = build_vocabulary(TOKENIZER)
@@ -150,6 +150,59 @@ def test_seeds_name_the_turn_and_snippets_of_a_problem_share_theirs() -> None:
     other_turns, other_runs = asyncio.run(play_all(1))
     assert not turns & other_turns
     assert not runs & other_runs
+
+
+@pytest.mark.parametrize("prompt", [(), (TOKENIZER.eos_token_id,)])
+def test_a_prompt_without_text_begins_a_line(prompt: tuple[int, ...]) -> None:
+    """A response whose first characters are a fence opens a block: nothing stands before it."""
+    engine = ScriptedEngine(lambda request: ENCODER.encode(CALL.partition("\n")[2] if request[-1] == "0" else "x"))
+    player = EpisodePlayer(
+        engine, ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), EpisodeSettings(200, seed=0)
+    )
+    trajectory = asyncio.run(player.play(Prompt(Problem("p", "", ""), prompt), step=0, sample=0))
+    assert [call.code for call in trajectory.tool_calls] == ["print(6*7)\n"]
+
+
+def test_a_prompt_that_ends_inside_a_line_leaves_a_fence_text() -> None:
+    engine = ScriptedEngine(lambda request: ENCODER.encode(CALL.partition("\n")[2] if request[-1] == "0" else "x"))
+    player = EpisodePlayer(
+        engine, ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), EpisodeSettings(200, seed=0)
+    )
+    prompt = Prompt(Problem("p", "", ""), tuple(ENCODER.encode("<think>")))
+    (call,) = asyncio.run(player.play(prompt, step=0, sample=0)).tool_calls
+    assert call.outcome.exception_type == "NoCode"
+
+
+class EndlessInterpreter(ScriptedInterpreter):
+    """No run of it ends unless it is cancelled."""
+
+    async def run_async(self, code: str, *, seed: int = 0) -> Outcome:
+        self.codes.append(code)
+        self.running += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.running -= 1
+        raise AssertionError("unreachable")
+
+
+def test_an_episode_leaves_no_early_run_behind() -> None:
+    """A block was written and begun, and the response ended without asking for it."""
+
+    async def main() -> int:
+        text = "\n```python\nwhile True: pass\n```\nBut \\boxed{42}."
+        interpreter = EndlessInterpreter()
+        engine = ScriptedEngine(lambda _: ENCODER.encode(text))
+        settings = EpisodeSettings(200, speculative_execution=True)
+        player = EpisodePlayer(engine, interpreter, VOCABULARY, ENCODER, ToRLFormat(1), settings)
+        before = asyncio.all_tasks()
+        await player.play(Prompt(Problem("p", "", ""), (1,)), step=0, sample=0)
+        assert interpreter.codes == ["while True: pass\n"]
+        assert asyncio.all_tasks() == before
+        assert (player.counters.tool.speculated, player.counters.tool.wasted) == (1, 1)
+        return interpreter.running
+
+    assert asyncio.run(main()) == 0
 
 
 # --- ZeroTIR ------------------------------------------------------------------------------------------------------

@@ -65,6 +65,22 @@ async def test_every_episode_once_and_groups_whole() -> None:
     assert len(episodes) == 24
 
 
+async def test_a_group_is_in_the_order_of_its_samples_whichever_ended_first() -> None:
+    engine = ScriptedEngine(lambda request: PLAIN * (5 - int(request.split("/")[2])))
+    ended: list[int] = []
+    groups = play_groups(
+        make_player(engine),
+        PROMPTS[:1],
+        step=0,
+        samples_per_prompt=4,
+        on_episode=lambda trajectory: ended.append(trajectory.sample),
+    )
+    async with aclosing(groups):
+        (group,) = [group async for group in groups]
+    assert ended == [3, 2, 1, 0]
+    assert [trajectory.sample for trajectory in group] == [0, 1, 2, 3]
+
+
 async def test_never_more_than_allowed_in_flight() -> None:
     engine = ScriptedEngine(lambda _: PLAIN)
     groups = play_groups(make_player(engine, in_flight=5), PROMPTS, step=0, samples_per_prompt=4)

@@ -49,12 +49,25 @@ def test_the_tokenizer_itself_is_left_as_it_was() -> None:
     assert tokenizer.encode(END, add_special_tokens=False) == [tokenizer.eos_token_id]
 
 
+def test_an_observation_is_encoded_whole_whatever_length_the_tokenizer_cuts_at() -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level_bpe().backend_tokenizer, eos_token=END)
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.enable_truncation(8)
+    backend.enable_padding(length=4096)
+    cut = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END)
+    text = "\n" + "391 " * 50 + "\n```\n"
+    assert len(backend.encode(text).ids) == 4096
+    ids = TextEncoder(cut, build_vocabulary(tokenizer)).encode(text)
+    assert ids == TextEncoder(tokenizer).encode(text)
+    assert build_vocabulary(tokenizer).decode(ids) == text
+
+
 def test_stop_tokens_come_from_every_place_that_names_one(tmp_path: Path) -> None:
     tokenizer = byte_level_bpe()
     assert stop_token_ids(tmp_path, tokenizer) == [tokenizer.eos_token_id]
     (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 7}))
-    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [9, 7]}))
-    assert stop_token_ids(tmp_path, tokenizer) == sorted({tokenizer.eos_token_id, 7, 9})
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [9, 11, 7]}))
+    assert stop_token_ids(tmp_path, tokenizer) == sorted({tokenizer.eos_token_id, 7, 9, 11})
 
 
 def test_a_model_without_an_end_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from scripted_engine import ScriptedInterpreter
 from torl.errors import ConfigError
 from torl.rollout.tool import Tool, ToolCounters
 from torl.sandbox import SandboxPool
-from torl.types import InterpreterState
+from torl.types import InterpreterState, Outcome
 
 
 @pytest.fixture(scope="module", params=GUESTS)
@@ -75,6 +75,48 @@ async def test_a_run_begun_early_is_the_one_that_is_asked_for() -> None:
     assert (await episode.call("d")).stdout == "d\n"
     assert (counters.speculated, counters.wasted) == (3, 2)
     await episode.close()
+    assert interpreter.running == 0
+
+
+async def test_a_block_that_is_announced_twice_starts_once() -> None:
+    interpreter, counters = ScriptedInterpreter(delay=0.02), ToolCounters()
+    episode = Tool(interpreter, "fresh", seed=7, counters=counters)
+    episode.start("a")
+    await asyncio.sleep(0)
+    episode.start("a")
+    assert (await episode.call("a")).stdout == "a\n"
+    assert interpreter.codes == ["a"]
+    assert (counters.speculated, counters.wasted) == (1, 0)
+
+
+@pytest.mark.parametrize("how", ["another block", "another call", "the episode ends"])
+async def test_a_run_that_is_given_up_is_cancelled(how: str) -> None:
+    """It would hold a worker up to its limit otherwise."""
+
+    class Endless(ScriptedInterpreter):
+        async def run_async(self, code: str, *, seed: int = 0) -> Outcome:
+            if code != "endless":
+                return await super().run_async(code, seed=seed)
+            self.running += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.running -= 1
+            raise AssertionError("unreachable")
+
+    interpreter = Endless()
+    episode = Tool(interpreter, "fresh", seed=7)
+    episode.start("endless")
+    await asyncio.sleep(0)
+    assert interpreter.running == 1
+    async with asyncio.timeout(60):  # what is not cancelled never ends
+        if how == "another block":
+            episode.start("b")
+            assert (await episode.call("b")).ok
+        elif how == "another call":
+            assert (await episode.call("b")).ok
+        else:
+            await episode.close()
     assert interpreter.running == 0
 
 

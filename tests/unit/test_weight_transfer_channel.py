@@ -97,7 +97,13 @@ def test_a_tensor_may_be_overwritten_once_the_next_is_asked_for(
 def test_a_wrong_checksum_raises_on_both_sides(
     threads: ThreadPoolExecutor, sender: WeightChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receiver = start_receiver(threads, sender.rendezvous)
+    given: list[str] = []
+
+    def receive(channel: WeightChannel) -> NamedTensors:
+        given.extend(name for name, _ in channel.receive())
+        return []
+
+    receiver = start_receiver(threads, sender.rendezvous, receive)
     broadcast = sender._send_bucket
 
     def send_damaged(entries: list[dict[str, object]], payload: torch.Tensor, digest: int | None) -> None:
@@ -111,6 +117,7 @@ def test_a_wrong_checksum_raises_on_both_sides(
         sender.send(tensors(), checksum=True)
     with pytest.raises(WeightTransferError, match="wrong checksum for 9 tensors, the first is odd"):
         receiver.result()
+    assert given == []  # nothing of a damaged bucket reaches the model
 
 
 def test_any_change_of_the_bytes_changes_the_checksum() -> None:
@@ -124,6 +131,33 @@ def test_any_change_of_the_bytes_changes_the_checksum() -> None:
     swapped = payload.clone()
     swapped[:8], swapped[80:88] = payload[80:88], payload[:8]
     assert checksum_of(swapped) != digest
+
+
+def test_words_that_are_swapped_over_a_long_way_change_the_checksum() -> None:
+    """The sum is taken in pieces of 8 MiB; a word has another weight in each."""
+    words = torch.zeros((1 << 20) + 8, dtype=torch.int64)
+    words[3] = 12345
+    digest = checksum_of(words.view(torch.uint8))
+    words[3], words[3 + (1 << 20)] = 0, 12345
+    assert checksum_of(words.view(torch.uint8)) != digest
+
+
+def test_a_transfer_that_is_abandoned_closes_the_channel(threads: ThreadPoolExecutor, sender: WeightChannel) -> None:
+    channels: list[WeightChannel] = []
+
+    def take_one(channel: WeightChannel) -> NamedTensors:
+        channels.append(channel)
+        transfer = channel.receive()
+        next(transfer)
+        transfer.close()  # type: ignore[attr-defined]
+        with pytest.raises(WeightTransferError, match="closed"):
+            next(channel.receive())
+        return []
+
+    receiver = start_receiver(threads, sender.rendezvous, take_one)
+    with pytest.raises(WeightTransferError, match="failed while sending"):
+        sender.send(tensors(), bucket_bytes=1)
+    assert receiver.result() == []
 
 
 def test_the_sender_is_told_when_a_receiver_fails(threads: ThreadPoolExecutor, sender: WeightChannel) -> None:
