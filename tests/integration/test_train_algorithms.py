@@ -106,6 +106,9 @@ def test_reinforce_with_a_reference_policy_and_dynamic_sampling(
 
 
 AHEAD = {
+    # Not "grpo", which the scale of the rewards does not change.
+    "algorithm.estimator": "dr_grpo",
+    "algorithm.normalize_rewards": "true",
     "run.steps": "6",
     "rollout.max_staleness": "2",
     "rollout.interpreter_state": "episode",

@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 from cli import ROOT, running
 
-from torl.config import AlgorithmConfig
-from torl.verify import main, slow_advantages
+from torl.config import AlgorithmConfig, TrainConfig
+from torl.data.paths import resolve_path
+from torl.metrics.records import decode_trajectory
+from torl.rollout.tokenizer import TextEncoder, load_tokenizer
+from torl.rollout.vocabulary import build_vocabulary
+from torl.settings import load_config
+from torl.verify import main, slow_advantages, token_problem
 
 DEMO = str(ROOT / "configs" / "demo.toml")
 OPTIONS = {
@@ -26,6 +31,14 @@ OPTIONS = {
     "learner.ranks": "2",
     "reward.overlong_buffer": "40",
     "algorithm.normalize_advantages": "true",
+    "rollout.temperature": "0.7",
+    # What is silenced: responses cut off here, and so on.
+    "rollout.max_response_tokens": "52",
+    "selection.mask_void_turns": "true",
+    "selection.mask_wrong_truncated": "true",
+    "selection.mask_invented_output": "true",
+    "selection.mask_repetition_above": "0.3",
+    "selection.repetition_ngram": "2",
 }
 
 
@@ -52,12 +65,38 @@ def test_a_run_agrees_with_its_records(run: Path, capsys: pytest.CaptureFixture[
     assert status == 0, checks
     assert {name: check["compared"] for name, check in checks.items()} == {
         "tokens": 48,
+        "versions": 48,
         "rewards": 48,
         "advantages": checks["advantages"]["compared"],
         "logprobs": 48,
     }
     assert checks["advantages"]["compared"] > 0
     assert checks["logprobs"]["note"] == "policy versions 0, 1"
+
+
+def test_engine_and_learner_sample_and_learn_at_one_temperature(run: Path) -> None:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    gaps = [row["learner/logprob_gap_max"] for row in rows if "learner/logprob_gap_max" in row]
+    assert len(gaps) == 2
+    assert max(gaps) < 1e-4
+
+
+def test_what_is_silenced_teaches_nothing(run: Path) -> None:
+    """The learner's own counts: no token of it is in the loss. In the records its advantage is 0."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    silenced = 0
+    for step, row in enumerate(row for row in rows if "time/step" in row):
+        lines = (run / "trajectories" / f"step_{step:06d}.jsonl").read_text().splitlines()
+        batch = [record for record in map(json.loads, lines) if record["advantage"] is not None]
+        cut = [record for record in batch if record["finish_reason"] == "length" and not record["correct"]]
+        assert row["selection/masked/wrong_truncated"] == len(cut)
+        assert all(record["advantage"] == 0 for record in cut)
+        loud = [record for record in batch if record["advantage"] != 0]
+        tokens = sum(length for record in loud for sampled, length in record["loss_mask"] if sampled)
+        assert (row["learner/samples"], row["learner/sampled_tokens"]) == (len(loud), tokens)
+        assert len(loud) >= len(batch) - sum(row[name] for name in row if name.startswith("selection/masked/"))
+        silenced += len(cut)
+    assert silenced > 0
 
 
 def _mask(row: dict[str, Any]) -> bool:
@@ -78,6 +117,36 @@ def _observation(row: dict[str, Any]) -> bool:
     if not row["tool_calls"] or row["tool_calls"][0]["stop"] - row["tool_calls"][0]["start"] < 2:
         return False
     row["token_ids"][row["tool_calls"][0]["start"]] += 1
+    return True
+
+
+def _code(row: dict[str, Any]) -> bool:
+    """Something else ran than the model wrote."""
+    if not row["tool_calls"]:
+        return False
+    row["tool_calls"][0]["code"] += " "
+    return True
+
+
+def _observed_logprob(row: dict[str, Any]) -> bool:
+    """An observed token has a logprob, as if it had been sampled."""
+    if not row["tool_calls"]:
+        return False
+    row["rollout_logprobs"][row["tool_calls"][0]["start"]] = -0.5
+    return True
+
+
+def _observed_version(row: dict[str, Any]) -> bool:
+    """An observed token has a policy version, as if it had been sampled."""
+    if not row["tool_calls"]:
+        return False
+    row["policy_versions"] = [[max(0, version), length] for version, length in row["policy_versions"]]
+    return True
+
+
+def _version(row: dict[str, Any]) -> bool:
+    """A token of step 0 was sampled by a later policy."""
+    row["policy_versions"][0][0] += 1
     return True
 
 
@@ -113,6 +182,7 @@ def _logprob(row: dict[str, Any]) -> bool:
         (_turn, "tokens"),
         (_observation, "tokens"),
         (_outcome, "tokens"),
+        (_version, "versions"),
         (_reward, "rewards"),
         (_advantage, "advantages"),
         (_logprob, "logprobs"),
@@ -134,9 +204,28 @@ def test_a_planted_bug_is_found(
     status, checks = verified(copy, capsys)
     assert status == 1
     assert checks[check]["wrong"] >= 1
-    if check in ("tokens", "advantages"):
+    if check in ("tokens", "versions", "advantages"):
         assert checks[check]["wrong"] == 1
         assert len(checks[check]["examples"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("plant", "problem"),
+    [
+        (_code, "call 0 ran other code than was written"),
+        (_observed_logprob, "an observed token has a logprob or a policy version"),
+        (_observed_version, "an observed token has a logprob or a policy version"),
+    ],
+)
+def test_what_is_off_in_the_tokens_is_named(plant: Callable[[dict[str, Any]], bool], problem: str, run: Path) -> None:
+    config = load_config(TrainConfig, run / "config.toml")
+    tokenizer = load_tokenizer(resolve_path(config.model.path))
+    vocabulary = build_vocabulary(tokenizer)
+    encoder = TextEncoder(tokenizer, vocabulary)
+    lines = (run / "trajectories" / "step_000000.jsonl").read_text().splitlines()
+    row = next(row for row in map(json.loads, lines) if plant(row))
+    trajectory = decode_trajectory(row).trajectory
+    assert token_problem(trajectory, config.rollout, vocabulary, encoder) == problem
 
 
 def test_weights_of_another_step_are_found(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +237,7 @@ def test_weights_of_another_step_are_found(run: Path, tmp_path: Path, capsys: py
     status, checks = verified(copy, capsys)
     assert status == 1
     assert checks["logprobs"]["wrong"] >= 1
-    assert not any(checks[name]["wrong"] for name in ("tokens", "rewards", "advantages"))
+    assert not any(checks[name]["wrong"] for name in ("tokens", "versions", "rewards", "advantages"))
 
 
 def test_what_is_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
