@@ -82,8 +82,9 @@ async def test_all_lines_up_whatever_happens(
                 other.cancel()
             await asyncio.gather(*others, return_exceptions=True)
             assert pool.stats()["workers_replaced"] > 0
-            # A run that was cancelled while its code computed is ended behind the caller's back, within some 50 ms.
-            async with asyncio.timeout(10):
+            # A run that was cancelled while its code computed is ended behind the caller's back, within some 50 ms
+            # on a quiet machine.
+            async with asyncio.timeout(60):
                 while pool.stats()["queued"] or pool.stats()["running"]:
                     await asyncio.sleep(0.01)
         assert engine.live_requests == engine._llm.get_num_unfinished_requests() == 0

@@ -58,7 +58,7 @@ async def test_two_engines_take_weights_keep_prefixes_and_die_together(tiny_mode
         watch = asyncio.ensure_future(engine.watch())
         os.kill(processes[1].pid, signal.SIGKILL)
         with pytest.raises(EngineError, match="died"):
-            await asyncio.wait_for(watch, 20)
+            await asyncio.wait_for(watch, 120)
         with pytest.raises(EngineError, match="died"):
             await engine.sample(prompts[0].token_ids, SAMPLING, "dead", end=None, episode=0)
     finally:

@@ -151,9 +151,8 @@ async def check_that_a_kill_ends_every_request(engine: Any, victim: int, prompts
             await asyncio.sleep(0.01)
         assert not any(task.done() for task in [watch, *turns])
         os.kill(processes[victim].pid, signal.SIGKILL)
-        start = time.perf_counter()
-        results = await asyncio.gather(*turns, watch, return_exceptions=True)
-        assert time.perf_counter() - start < 10
+        async with asyncio.timeout(120):  # a death that is not noticed would leave them waiting for ever
+            results = await asyncio.gather(*turns, watch, return_exceptions=True)
         assert all(isinstance(result, EngineError) for result in results)
         assert "engine.log" in str(results[0])
         with pytest.raises(EngineError, match="died"):
@@ -208,7 +207,7 @@ def test_engine_processes_end_with_a_controller_that_is_killed(tiny_model_direct
         _, errors = controller.communicate()
     pids = [int(pid) for pid in line.split()]
     assert pids, errors
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not all(has_ended(pid) for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -67,9 +67,9 @@ def stages_of(cache: Path) -> list[str]:
 
 
 def test_a_prepared_guest_is_used_as_it_is(cache: Path) -> None:
-    started = time.monotonic()
+    started = time.process_time()  # with all threads; a preparation takes a minute of it
     assert stages_of(cache) == []
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("suffix", [".module", ".zip", ".image"])

@@ -17,10 +17,14 @@ async def test_blocks_reach_who_waits_for_their_turn() -> None:
     announcer.send("a", "print('é')\n")
     announcer.send("b", "lost")
     announcer.send("a", "2")
-    await asyncio.sleep(0.05)
+    while len(found) < 2:
+        await asyncio.sleep(0.001)
     listener.forget("a")
+    last = asyncio.Event()
+    listener.expect("c", lambda _: last.set())
     announcer.send("a", "too late")
-    await asyncio.sleep(0.05)
+    announcer.send("c", "the last word")  # what was sent before it has arrived before it
+    await last.wait()
     assert found == ["print('é')\n", "2"]
     listener.close()
     listener.close()

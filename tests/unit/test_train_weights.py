@@ -41,13 +41,13 @@ class Parts:
 
 def make_run(parts: Parts, **settings: Any) -> Run:
     config = TrainConfig(
-        run=RunConfig(directory=Path("runs")),
+        run=RunConfig(directory=Path("runs"), steps=1),
         model=ModelConfig(path=""),
         data=DataConfig(train=""),
         engine=EngineConfig(verify_weights=settings["verify"], tensor_parallel=2, data_parallel=3),
         learner=LearnerConfig(offload_while_sampling=settings["offload"]),
     )
-    others = "directory console sampler evaluation_sets sandbox grader experience writer".split()
+    others = ["directory", "console", "sampler", "evaluation_sets", "sandbox", "grader", "experience", "writer"]
     nothing: dict[str, Any] = dict.fromkeys(others)
     player: Any = SimpleNamespace(engine=parts)
     learner: Any = parts

@@ -14,6 +14,9 @@ from torl.weight_transfer import Rendezvous, WeightChannel, checksum_of
 
 NamedTensors = list[tuple[str, torch.Tensor]]
 
+# So long that on the busiest machine what is noticed comes well before what is timed out.
+TIMEOUT_SECONDS = 120.0
+
 
 def tensors(seed: int = 0) -> NamedTensors:
     """All that is awkward: dtypes of 1 to 8 bytes, a scalar, nothing, a transposed view, odd sizes."""
@@ -41,7 +44,7 @@ def start_receiver(
     """A receiver in a thread of its own; gloo releases the interpreter lock."""
 
     def run() -> NamedTensors:
-        channel = WeightChannel(rendezvous, 1, timeout_seconds=10)
+        channel = WeightChannel(rendezvous, 1, timeout_seconds=TIMEOUT_SECONDS)
         try:
             return receive(channel)
         finally:
@@ -58,7 +61,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def sender() -> Iterator[WeightChannel]:
-    channel = WeightChannel.listen("127.0.0.1", 2, timeout_seconds=10)
+    channel = WeightChannel.listen("127.0.0.1", 2, timeout_seconds=TIMEOUT_SECONDS)
     yield channel
     channel.close()
 
@@ -170,7 +173,7 @@ def test_the_sender_is_told_when_a_receiver_fails(threads: ThreadPoolExecutor, s
     start = time.monotonic()
     with pytest.raises(WeightTransferError, match="rank 0 of 2 failed while sending"):
         sender.send(tensors(), bucket_bytes=1)
-    assert time.monotonic() - start < 5  # noticed, not timed out
+    assert time.monotonic() - start < TIMEOUT_SECONDS / 2  # noticed, not timed out
     with pytest.raises(ZeroDivisionError):
         receiver.result()
     with pytest.raises(WeightTransferError, match="closed"):
@@ -188,7 +191,7 @@ def test_the_receiver_is_told_when_the_sender_fails(threads: ThreadPoolExecutor,
         sender.send(broken(), bucket_bytes=1)
     with pytest.raises(WeightTransferError, match="rank 1 of 2 failed while receiving"):
         receiver.result()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < TIMEOUT_SECONDS / 2
 
 
 def test_a_peer_that_never_comes_is_a_clear_error() -> None:
@@ -198,13 +201,13 @@ def test_a_peer_that_never_comes_is_a_clear_error() -> None:
 
 
 def test_a_silent_sender_is_a_clear_error(threads: ThreadPoolExecutor) -> None:
-    sender = WeightChannel.listen("127.0.0.1", 2, timeout_seconds=10)
+    sender = WeightChannel.listen("127.0.0.1", 2, timeout_seconds=TIMEOUT_SECONDS)
     connecting = threads.submit(sender.connect)
     receiver = WeightChannel(sender.rendezvous, 1, timeout_seconds=1)
     start = time.monotonic()
     with pytest.raises(WeightTransferError, match="rank 1 of 2 failed while receiving"):
         receive_all(receiver)
-    assert 0.5 < time.monotonic() - start < 8
+    assert 0.5 < time.monotonic() - start < TIMEOUT_SECONDS / 2  # its own time-out, not the sender's
     connecting.result()
     sender.close()
 
