@@ -125,7 +125,7 @@ async def test_weights_in_flight(engine_of, prompts, tiny_model_directory, tmp_p
             )
             for index, prompt in enumerate(prompts)
         ]
-        await asyncio.sleep(0.15)
+        await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)  # so all others are in the middle
         assert engine.live_requests > 16
         await engine.receive_weights(rendezvous, 1)
         assert await process.wait() == 0
