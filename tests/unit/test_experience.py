@@ -120,6 +120,18 @@ async def test_rounds_go_on_until_the_batch_is_full(grader: GraderPool, tmp_path
     assert "kept after" not in said.getvalue()
 
 
+async def test_what_a_round_keeps_beyond_the_batch_is_not_learned_from(grader: GraderPool, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"drop_uniform_groups": True, "dynamic_sampling": True}
+    # Of the first round's four problems only the last has a signal; of the twelve of the second round all have.
+    order = [problem.problem.id for problem in make_experience(bool, 40, tmp_path, grader)[0]._sampler.take(16)]
+    without = {int(name[1:]) for name in order[:3]}
+    experience, _ = make_experience(lambda number: number not in without, 40, tmp_path, grader, **settings)
+    played = await experience.play(0)
+    assert played.counts["selection/rounds"] == 2
+    assert played.counts["selection/surplus_groups"] == 13 - 4
+    assert list(dict.fromkeys(played.batch()[2])) == [f"0/{name}" for name in order[3:7]]
+
+
 async def test_rounds_have_an_end(grader: GraderPool, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"drop_uniform_groups": True, "dynamic_sampling": True, "max_rounds": 3}
     experience, said = make_experience(lambda number: False, 200, tmp_path, grader, **settings)
