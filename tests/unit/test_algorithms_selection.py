@@ -1,5 +1,7 @@
 """Selection within a step, by hand: which groups stay, which trajectories carry no loss, and what is counted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -134,6 +136,10 @@ def test_invented_output() -> None:
     assert not invents_output(trajectory([f"{CODE}```output", "\\boxed{1}"]))
     assert invents_output(trajectory([f"{CODE}```output", f"\n{CODE}```output\n5\n```\n\\boxed{{5}}"]))
     assert invents_output(trajectory([f"{CODE}```output\n1\n```\n"], calls=0))
+    # In ZeroTIR's format the model opens no output block, however often it calls.
+    called = replace(trajectory([CODE, "\n```output\n2\n```\n\\boxed{2}"], calls=1), format="zerotir")
+    assert invents_output(called)
+    assert not invents_output(replace(called, sampled_text=f"{CODE}\n\\boxed{{1}}"))
 
 
 def test_repetition() -> None:
@@ -166,6 +172,7 @@ def test_each_reason_is_counted() -> None:
         "repetitive": {4},
     }
     assert silenced(trajectories, [grade(True)] * 5, config)["wrong_truncated"] == set()
+    assert silenced(trajectories, [grade(False)] * 5, config)["invented_output"] == set()
     assert silenced(trajectories, grades, SelectionConfig()) == {}
 
 
