@@ -7,7 +7,7 @@ PEERS := $(VENV)/peers
 UV := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python
 TORCH := torch==2.13.0
 
-.PHONY: demo demo-table algorithm-table test test-slow test-peers peers fuzz lint format install guest clean
+.PHONY: demo demo-table algorithm-table test test-slow mutants test-peers peers fuzz lint format install guest clean
 .DEFAULT_GOAL := install
 
 demo: install guest
@@ -25,6 +25,10 @@ test: install guest
 
 test-slow: install guest
 	$(BIN)/python -m pytest -m slow --timeout 7200
+
+# Mistakes planted one by one in a copy: does a test notice each? (make mutants MUTANTS="python --only rollout/")
+mutants: install guest
+	$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
 # The estimators and losses against the functions of TRL and verl, which live in an environment of their own.
 test-peers: peers

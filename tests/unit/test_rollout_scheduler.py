@@ -97,7 +97,7 @@ async def test_never_more_than_allowed_in_flight() -> None:
 
 async def test_who_waits_for_the_tool_makes_room() -> None:
     engine = ScriptedEngine(calls_first)
-    interpreter = ScriptedInterpreter(delay=30)
+    interpreter = ScriptedInterpreter(delay=3600)
     groups = play_groups(make_player(engine, interpreter, in_flight=3), PROMPTS, step=0, samples_per_prompt=4)
     first = asyncio.ensure_future(anext(groups))
     await settle()
@@ -163,7 +163,7 @@ async def test_the_first_host_error_cancels_the_rest(where: str) -> None:
 
 async def test_closing_early_leaves_nothing_running() -> None:
     engine = ScriptedEngine(calls_first)
-    interpreter = ScriptedInterpreter(delay=30)
+    interpreter = ScriptedInterpreter(delay=3600)
     interpreter_of_first = ScriptedInterpreter()
     player = make_player(engine, interpreter_of_first, in_flight=4)
     groups = play_groups(player, PROMPTS, step=0, samples_per_prompt=1)
@@ -178,7 +178,7 @@ async def test_closing_early_leaves_nothing_running() -> None:
 
 async def test_cancelling_the_consumer_leaves_nothing_running() -> None:
     engine = ScriptedEngine(calls_first)
-    interpreter = ScriptedInterpreter(delay=30)
+    interpreter = ScriptedInterpreter(delay=3600)
 
     async def consume() -> None:
         groups = play_groups(make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=2)

@@ -121,7 +121,7 @@ async def test_a_run_that_is_given_up_is_cancelled(how: str) -> None:
 
 
 async def test_cancelling_ends_a_run_begun_early() -> None:
-    interpreter = ScriptedInterpreter(delay=30)
+    interpreter = ScriptedInterpreter(delay=3600)
     episode = Tool(interpreter, "fresh", seed=7)
     episode.start("a")
     waiting = asyncio.ensure_future(episode.call("a"))
