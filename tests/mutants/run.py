@@ -1,0 +1,196 @@
+"""Plant one mistake at a time in a copy of the tree and see whether a test notices.
+
+    python tests/mutants/run.py [python|rust ...] [--only TEXT]
+
+A mistake is a change of one piece of text, which must occur exactly once in its file. It is killed if the tests that
+are named for it fail; without it they must pass, which is tried first. Exit status 0: at least 90 % of them are killed;
+1: fewer; 2: a piece of text occurs not at all or several times, or the tests do not even pass without a mistake.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import python_mutants
+
+try:
+    import rust_mutants
+except ImportError:  # the native part has no list of its own
+    rust_mutants = None
+
+ROOT = Path(__file__).parents[2]
+ENOUGH = 0.9
+LONGEST_SECONDS = 1500  # of the tests of one mistake; one that makes them hang is noticed by that
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A mistake: `old` becomes `new` in the file at `path`, and the tests should fail."""
+
+    path: str
+    old: str
+    new: str
+    tests: str  # words for pytest, relative to tests/; or a crate
+
+    def __str__(self) -> str:
+        old, new = (" ".join(text.split())[:60] for text in (self.old, self.new))
+        return f"{self.path}: {old!r} -> {new!r}"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What runs its tests."""
+        return cargo_command(self.tests) if self.path.endswith(".rs") else pytest_command(self.tests)
+
+
+def pytest_command(tests: str) -> tuple[str, ...]:
+    """`tests` are words, paths relative to tests/; what follows " -k " is one word."""
+    words, _, names = tests.partition(" -k ")
+    paths = [f"tests/{word}" if "/" in word else word for word in words.split()]
+    chosen = ["-k", names] if names else []
+    return (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *paths, *chosen)
+
+
+def cargo_command(crate: str) -> tuple[str, ...]:
+    """All tests of a crate."""
+    return ("cargo", "test", "--release", "--quiet", "--manifest-path", f"{crate}/Cargo.toml")
+
+
+def crate_of(path: str) -> str:
+    """The folder of the crate that holds a file, relative to the root."""
+    return str(next(folder for folder in Path(path).parents if (ROOT / folder / "Cargo.toml").is_file()))
+
+
+def python_list() -> list[Mutant]:
+    """Of the package; paths in the list are relative to python/torl."""
+    return [Mutant(f"python/torl/{path}", old, new, tests) for path, old, new, tests in python_mutants.MUTANTS]
+
+
+def rust_list() -> list[Mutant]:
+    """Of the crates; paths in the list are relative to the root."""
+    found = [] if rust_mutants is None else rust_mutants.MUTANTS
+    return [Mutant(path, old, new, crate_of(path)) for path, old, new, _ in found]
+
+
+LISTS: dict[str, Callable[[], list[Mutant]]] = {"python": python_list, "rust": rust_list}
+
+
+def controls(mutants: Sequence[Mutant]) -> list[tuple[str, ...]]:
+    """The tests of all of them, each once."""
+    crates = {mutant.tests for mutant in mutants if mutant.path.endswith(".rs")}
+    names: dict[str, list[str]] = {}
+    for mutant in mutants:
+        if mutant.tests not in crates:
+            paths, _, chosen = mutant.tests.partition(" -k ")
+            names.setdefault(paths, []).append(chosen)
+    chosen_of = {
+        paths: "" if "" in found else " or ".join(f"({name})" for name in found) for paths, found in names.items()
+    }
+    commands = [pytest_command(f"{paths} -k {chosen}" if chosen else paths) for paths, chosen in chosen_of.items()]
+    return commands + [cargo_command(crate) for crate in sorted(crates)]
+
+
+def stale() -> list[str]:
+    """Pieces of text that do not occur exactly once, those of mistakes that cannot be noticed included."""
+    texts = [(mutant.path, mutant.old) for make in LISTS.values() for mutant in make()]
+    texts += [(f"python/torl/{path}", old) for path, old, _, _ in python_mutants.UNNOTICEABLE]
+    found = []
+    for path, old in texts:
+        file = ROOT / path
+        count = file.read_text(encoding="utf-8").count(old) if file.is_file() else 0
+        if count != 1:
+            found.append(f"{path}: {count} times: {old!r}")
+    return found
+
+
+def copy_tree(target: Path) -> None:
+    """What git knows of, as it is now, and the compiled extension."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+    )
+    extensions = [str(path.relative_to(ROOT)) for path in (ROOT / "python").rglob("*.so")]
+    for name in [*listing.stdout.decode().splitlines(), *extensions]:
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+def failing(command: Sequence[str], tree: Path) -> bool:
+    """Whether the tests fail there.
+
+    Raises:
+        RuntimeError: they could not be run.
+    """
+    environment = os.environ | {"PYTHONPATH": str(tree / "python"), "CARGO_TARGET_DIR": str(ROOT / "target")}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a change within a second would not be seen
+    try:
+        done = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    # 1 and 101 are pytest's and cargo's for a test that failed; cargo's also for a change that does not compile.
+    if done.returncode not in (0, 1, 101) or "could not compile" in done.stderr:
+        raise RuntimeError(
+            f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-1000:]}"
+        )
+    return done.returncode != 0
+
+
+def killed(mutant: Mutant, tree: Path) -> bool:
+    """Plant it, run its tests, take it out again."""
+    file = tree / mutant.path
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    try:
+        return failing(mutant.command, tree)
+    finally:
+        file.write_text(text, encoding="utf-8")
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Plant one mistake at a time and see whether a test notices.")
+    parser.add_argument("lists", nargs="*", help="python, rust; both when none is named")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only mistakes whose path holds this")
+    options = parser.parse_args()
+    if unknown := set(options.lists) - LISTS.keys():
+        parser.error(f"there is no list {min(unknown)!r}; there are: {', '.join(LISTS)}")
+    if problems := stale():
+        print("these pieces of text must occur exactly once:", *problems, sep="\n", file=sys.stderr)
+        return 2
+    mutants = [mutant for name in options.lists or LISTS for mutant in LISTS[name]() if options.only in mutant.path]
+    survivors = []
+    with TemporaryDirectory(prefix="torl-mutants-") as scratch:
+        tree = Path(scratch)
+        copy_tree(tree)
+        try:
+            for command in controls(mutants):
+                print(f"without a mistake: {' '.join(command[1:])}", flush=True)
+                if failing(command, tree):
+                    print(f"fails without any mistake: {' '.join(command)}", file=sys.stderr)
+                    return 2
+            for number, mutant in enumerate(mutants, start=1):
+                start = time.monotonic()
+                dead = killed(mutant, tree)
+                survivors += [] if dead else [mutant]
+                verdict = "killed" if dead else "SURVIVED"
+                print(f"{number}/{len(mutants)} {verdict} in {time.monotonic() - start:.0f} s  {mutant}", flush=True)
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            return 2
+    share = 1 - len(survivors) / len(mutants) if mutants else 1.0
+    for mutant in survivors:
+        print(f"survived: {mutant}")
+    print(f"{len(mutants) - len(survivors)} of {len(mutants)} killed: {share:.1%}")
+    return int(share < ENOUGH)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
