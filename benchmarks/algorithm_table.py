@@ -2,8 +2,8 @@
 
     python benchmarks/algorithm_table.py [ROW ...] [--seeds 0] [--steps 25] [--markdown FILE]
 
-Each row is one `python -m torl.train configs/demo.toml` with the overrides below. Runs that are already there are not
-repeated, so that a table can be cut short and gone on with; what is shown is made of all finished runs of all rows.
+Each row is one `python -m torl.train demo` with the overrides below. Runs that are already there are not
+repeated, so that a table can be cut short and resumed; what is shown is made of all finished runs of all rows.
 Accuracy is over the first 128 held-out problems, four samples each at temperature 1; its error bar is the standard
 error over problems (the samples of one problem are not independent). Prints the table in Markdown and, on the last
 line, everything as JSON.
@@ -22,8 +22,9 @@ from statistics import fmean as mean
 
 from demo_table import train
 
-from torl.metrics import names
-from torl.metrics.records import evaluation_files, read_metrics, read_trajectories
+from torl.records import metric_names as names
+from torl.records.layout import evaluation_files
+from torl.records.reading import read_metrics, read_trajectories
 
 PROBLEMS, SAMPLES = 128, 4
 SETTINGS = {
@@ -41,8 +42,8 @@ ALGORITHMS: dict[str, Overrides] = {
     "grpo": {},
     "dr_grpo": {
         "algorithm.estimator": "dr_grpo",
-        "algorithm.aggregation": "fixed",
-        "algorithm.fixed_length": 192,
+        "algorithm.aggregation.name": "fixed",
+        "algorithm.aggregation.length": 192,
     },
     "rloo": {"algorithm.estimator": "rloo"},
     "reinforce_plus_plus": {
@@ -67,20 +68,20 @@ ALGORITHMS: dict[str, Overrides] = {
         "selection.dynamic_sampling": True,
         "selection.max_rounds": 4,
         "reward.overlong_buffer": 32,
-        "algorithm.clip_high": 0.28,
+        "algorithm.policy_loss.clip_high": 0.28,
         "algorithm.mini_batches": 2,
     },
     "gspo": {
-        "algorithm.policy_loss": "gspo",
+        "algorithm.policy_loss.name": "gspo",
         "algorithm.aggregation": "sequence",
-        "algorithm.clip_low": 3e-4,
-        "algorithm.clip_high": 4e-4,
+        "algorithm.policy_loss.clip_low": 3e-4,
+        "algorithm.policy_loss.clip_high": 4e-4,
         "algorithm.mini_batches": 2,
     },
     "cispo": {
-        "algorithm.policy_loss": "cispo",
-        "algorithm.clip_low": 1.0,
-        "algorithm.clip_high": 0.28,
+        "algorithm.policy_loss.name": "cispo",
+        "algorithm.policy_loss.clip_low": 1.0,
+        "algorithm.policy_loss.clip_high": 0.28,
         "algorithm.mini_batches": 2,
     },
 }
@@ -115,7 +116,7 @@ ROWS: dict[str, tuple[str, Overrides]] = {
         for calls in (1, 2)
         for name, what, overrides in (
             ("penalty", "-0.5 for failed code", {"reward.failed_code": -0.5}),
-            ("hidden", "errors hidden", {"rollout.error_observation": "hidden"}),
+            ("hidden", "errors hidden", {"rollout.format.errors": "hidden"}),
         )
     },
 }

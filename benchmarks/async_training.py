@@ -2,7 +2,7 @@
 
     python benchmarks/async_training.py [--staleness 0 1 2] [--seeds 0] [--steps 50] [--output runs/async_training]
 
-Each run is `python -m torl.train configs/demo.toml` with truncated importance sampling and twice the learning rate, so
+Each run is `python -m torl.train demo` with truncated importance sampling and twice the learning rate, so
 that it gets to 75 %; runs that have ended are not made again. Wall time is that of the steps, without start,
 evaluations and checkpoints. "to 75 %": steps' time until the mean accuracy of five steps in a row on the training
 problems reaches it. Idle shares: of the learner, the time it waited for episodes; of the engine, the time in which it
@@ -19,7 +19,7 @@ from typing import Any
 
 from demo_table import ROOT, train
 
-from torl.metrics.records import read_metrics
+from torl.records.reading import read_metrics
 
 TARGET = 0.75
 WINDOW = 5

@@ -2,7 +2,7 @@
 
     python benchmarks/demo_table.py [--seeds 0 1 2] [--jobs 1] [--output runs/demo_table]
 
-Each row is one `python -m torl.train configs/demo.toml`; runs that are already there are not repeated. Prints the
+Each row is one `python -m torl.train demo`; runs that are already there are not repeated. Prints the
 table in Markdown and, on the last line, everything as JSON. Accuracies are over the first 128 problems of a set, twice
 each at temperature 1 (a standard error of about 3 points for one run) and once greedily.
 """
@@ -81,7 +81,7 @@ def train(directory: Path, overrides: Mapping[str, object]) -> Summary:
     summary = directory / "summary.json"
     if not summary.exists():
         shutil.rmtree(directory, ignore_errors=True)
-        command = [sys.executable, "-m", "torl.train", str(ROOT / "configs" / "demo.toml")]
+        command = [sys.executable, "-m", "torl.train", str(ROOT / "python" / "torl" / "presets" / "demo.toml")]
         for name, value in {"run.directory": directory, **overrides}.items():
             command += [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
         print(" ".join(command[1:]), file=sys.stderr, flush=True)

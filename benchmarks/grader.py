@@ -12,13 +12,13 @@ import time
 from pathlib import Path
 
 from torl.data import load_problems
-from torl.reward import GraderPool, Verdict
+from torl.reward import Grader, Verdict
 
 
-async def judge(grader: GraderPool, pairs: list[tuple[str, str]]) -> tuple[list[Verdict], float]:
+async def judge(grader: Grader, pairs: list[tuple[str, str]]) -> tuple[list[Verdict], float]:
     """The verdicts of math-verify, and the pairs judged in a second."""
     start = time.perf_counter()
-    verdicts = await asyncio.gather(*(grader.compare(*pair, shortcuts=False) for pair in pairs))
+    verdicts = await asyncio.gather(*(grader.compare_async(*pair, shortcuts=False) for pair in pairs))
     return verdicts, len(pairs) / (time.perf_counter() - start)
 
 
@@ -30,7 +30,7 @@ async def main() -> None:
     parser.add_argument("--timeout-seconds", type=float, default=2.0)
     arguments = parser.parse_args()
     exceptions: list[str] = []
-    async with GraderPool(arguments.workers, arguments.timeout_seconds) as grader:
+    async with Grader(arguments.workers, arguments.timeout_seconds) as grader:
         for path in arguments.problems:
             references = [problem.answer for problem in load_problems(path)]
             others = random.Random(0).sample(references, len(references))

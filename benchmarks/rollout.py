@@ -39,18 +39,19 @@ from typing import Any
 from rollout_forced_calls import PLAN, PROMPT_TOKENS
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from torl.config import EngineConfig
-from torl.data.paths import resolve_path
+from torl._core import TurnEnd
+from torl.engine import EngineSetup, VllmEngine
+from torl.engine.vllm.options import VllmOptions
+from torl.formats.torl import ToRLFormat
+from torl.paths import resolve_path
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
-from torl.rollout.formats import ToRLFormat
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots
-from torl.rollout.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
-from torl.rollout.turns import TurnEnd
-from torl.rollout.vllm_engine import VllmEngine
-from torl.rollout.vocabulary import build_vocabulary
-from torl.sandbox import Interpreter, SandboxPool
-from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SampledTurn, SamplingParameters, Trajectory
+from torl.sandbox import Execution, Interpreter, SandboxPool
+from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
+from torl.text.vocabulary import build_vocabulary
+from torl.tools.python import PythonTool
+from torl.types import OutcomeStatus, Problem, Prompt, SampledTurn, SamplingParameters, Trajectory
 
 NAMES = [  # of a round; what is compared most closely stands there more than once
     *("plain", "c0", "c8_wait1ms", "c8_wait50ms", "c0", "c16_wait50ms", "c8_real"),
@@ -66,16 +67,12 @@ HTTP_SECONDS = 0.02
 class ForcedEngine(VllmEngine):
     """An engine whose model calls its tool where the plan says."""
 
-    plan: Path
     ended: list[tuple[float, int]]  # when each turn ended, and how many tokens it had
 
     async def sample(self, *args: Any, **kwargs: Any) -> SampledTurn:
         turn = await super().sample(*args, **kwargs)
         self.ended.append((time.perf_counter(), len(turn.token_ids)))
         return turn
-
-    def _environment(self) -> dict[str, str | None]:
-        return super()._environment() | {PLAN: str(self.plan)}
 
     def core_seconds(self) -> float:
         """CPU time of the engine's core so far."""
@@ -90,10 +87,10 @@ class Waiting:
     seconds: Callable[[int], float]
     calls: int = 0
 
-    async def run_async(self, code: str, *, seed: int = 0) -> Outcome:
+    async def run_async(self, code: str, *, seed: int = 0) -> Execution:
         self.calls += 1
         await asyncio.sleep(self.seconds(self.calls))
-        return Outcome(OutcomeStatus.OK, "1\n", "", None, None, None, 0.0, 0.0, 0)
+        return Execution(OutcomeStatus.OK, "1\n", "", None, None, None, 0.0, 0.0, 0)
 
 
 @dataclass
@@ -103,7 +100,7 @@ class Running:
     pool: SandboxPool
     snippets: list[str]
 
-    async def run_async(self, code: str, *, seed: int = 0) -> Outcome:
+    async def run_async(self, code: str, *, seed: int = 0) -> Execution:
         return await self.pool.run_async(self.snippets[int(re.sub(r"\D", "", code))], seed=seed)
 
 
@@ -144,9 +141,10 @@ class Bench:
         started = time.perf_counter()
         computed = 0
         prompts = self.prompts(calls, episodes or self.in_flight)
-        groups = play_groups(player, prompts, step=self.run, samples_per_prompt=1)
+        groups = play_groups(player, prompts, series=self.run, samples_per_prompt=1)
         async with aclosing(groups):
-            async for (trajectory,) in groups:
+            async for group in groups:
+                (trajectory,) = group.trajectories
                 self.check(trajectory, calls)
                 # A turn computes what of its prefix is not cached, and all it samples but the last token.
                 computed += sum(PROMPT_TOKENS + turn.stop - turn.cached_tokens - 1 for turn in trajectory.turns)
@@ -158,10 +156,10 @@ class Bench:
         player, batch = self.player(tool, calls, self.in_flight), self.in_flight * self.tokens
         prompts = self.prompts(calls, 12 * self.in_flight)
         self.engine.ended = []
-        groups = play_groups(player, prompts, step=self.run, samples_per_prompt=1)
+        groups = play_groups(player, prompts, series=self.run, samples_per_prompt=1)
         async with aclosing(groups):
-            async for (trajectory,) in groups:
-                self.check(trajectory, calls)
+            async for group in groups:
+                self.check(group.trajectories[0], calls)
                 sampled = list(accumulate(tokens for _, tokens in self.engine.ended))
                 if sampled[-1] >= 3 * batch:
                     break
@@ -188,7 +186,7 @@ class Bench:
         prompts = self.prompts(calls, self.in_flight)
         contexts = [list(prompt.token_ids) for prompt in prompts]
         for turn in range(calls + 1):
-            end = TurnEnd(b"```output", at_line_start=True) if turn < calls else None
+            end = TurnEnd.marker(b"```output") if turn < calls else TurnEnd.never()
             turns = await asyncio.gather(
                 *(
                     self.engine.sample(
@@ -196,11 +194,12 @@ class Bench:
                         SamplingParameters(max_tokens=self.tokens, seed=number),
                         f"{prompt.problem.id}/{turn}",
                         end=end,
+                        at_line_start=True,
                     )
                     for number, (prompt, context) in enumerate(zip(prompts, contexts, strict=True))
                 )
             )
-            if end is None:
+            if turn == calls:
                 break
             texts = [self.vocabulary.decode(list(sampled.token_ids)) for sampled in turns]
             codes = [text.rpartition("```python\n")[2].partition("\n```")[0] for text in texts]
@@ -221,7 +220,7 @@ class Bench:
             sampling = SamplingParams(
                 max_tokens=self.tokens,
                 seed=number,
-                stop_token_ids=self.engine._stop_token_ids,
+                stop_token_ids=list(self.engine._setup.stop_token_ids),
                 logprobs=0,
                 flat_logprobs=True,
                 detokenize=False,
@@ -299,27 +298,28 @@ async def main() -> None:
         }
         (directory / "plan.json").write_text(json.dumps(plan))
         engine = ForcedEngine(
-            model,
-            EngineConfig(
+            EngineSetup(
+                model=model,
+                vocabulary=vocabulary,
+                max_model_tokens=PROMPT_TOKENS + options.tokens + 17 * 160,
+                stop_token_ids=stop_token_ids(model, tokenizer),
+                log_path=directory / "engine.log",
+            ),
+            VllmOptions(
                 dtype=options.dtype,
                 cpu_threads=1,
                 max_sequences=options.in_flight,
                 cpu_cache_gib=options.cache_gib,
                 arguments={"logits_processors": ["rollout_forced_calls:ForcedCalls"]},
             ),
-            vocabulary=vocabulary,
-            max_model_tokens=PROMPT_TOKENS + options.tokens + 17 * 160,
-            stop_token_ids=stop_token_ids(model, tokenizer),
-            log_path=directory / "engine.log",
         )
         engine.ended = []
-        engine.plan = directory / "plan.json"
+        os.environ[PLAN] = str(directory / "plan.json")  # for the engine's processes
 
         def player(tool: Interpreter, calls: int, in_flight: int) -> EpisodePlayer:
-            settings = EpisodeSettings(options.tokens + 17 * 160, seed=1)
-            return EpisodePlayer(
-                engine, tool, vocabulary, encoder, ToRLFormat(calls), settings, EpisodeSlots(in_flight)
-            )
+            settings = EpisodeSettings(options.tokens + 17 * 160, max_tool_calls=calls, seed=1)
+            tools = {"python": PythonTool(interpreter=tool)}
+            return EpisodePlayer(engine, tools, vocabulary, encoder, ToRLFormat(), settings, EpisodeSlots(in_flight))
 
         bench = Bench(engine, player, encoder, vocabulary, options.tokens, options.in_flight)
         await engine.start()

@@ -16,7 +16,7 @@ first to need, pages that nobody wrote to before. For each snippet
     slowdown = CPU time of a fresh run / (CPU time of an empty fresh run + CPU time without isolation),
 
 where a fresh run is measured over the whole worker process, putting its memory back included, in a mix with all other
-snippets; and "without isolation" is what the snippet costs inside one interpreter that goes on living and has run its
+snippets; and "without isolation" is what the snippet costs inside one interpreter that lives on and has run its
 kind before (the additional CPU time of more of them in one run). The numbers in a snippet differ from run to run on
 both sides, so no cache of results answers. Slowdown 1 means: isolation costs its fixed price and nothing else.
 unseen_ratio is the geometric mean of the slowdowns of `UNSEEN` over that of `SEEN`, whose kinds the warm-up ran eight
@@ -52,7 +52,7 @@ ROUND_SECONDS = 0.03  # of one snippet on one engine in one round
 MOST_RUNS = 50
 BATCH_SECONDS = 0.7
 SLOW_SECONDS = 0.010  # an engine that takes longer for `print` is asked for every 20th transcript only
-KIND_RUNS_BEFORE = range(41, 47)  # the numbers with which an interpreter that goes on living gets to know a snippet
+KIND_RUNS_BEFORE = range(41, 47)  # the numbers with which an interpreter that lives on gets to know a snippet
 KIND_RUNS = range(11, 31)  # and those with which it is measured
 EMPTY = "empty"
 FLOOR_ROUNDS = 3

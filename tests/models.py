@@ -31,7 +31,7 @@ def real_size_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def write_real_size_model(directory: Path, seed: int = 0) -> Path:
-    """A randomly initialised two-layer Qwen2 in bf16 with that tokenizer, as `from_pretrained` wants it."""
+    """A randomly initialized two-layer Qwen2 in bf16 with that tokenizer, as `from_pretrained` wants it."""
     tokenizer = real_size_tokenizer()
     config = Qwen2Config(
         vocab_size=PADDED_VOCABULARY,

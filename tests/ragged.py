@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
+from torl.algorithms.advantages import Rewards
+
 Array = npt.NDArray[np.float32]
 
 
@@ -26,6 +28,13 @@ class RaggedBatch:
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
         return np.array([sampled for mask in self.masks for sampled in mask], dtype=np.bool_)
+
+    @property
+    def paid(self) -> Rewards:
+        """As an estimator gets it: with token rewards and values."""
+        return Rewards(
+            np.array(self.rewards, np.float64), self.groups, self.lengths, self.mask, self.token_rewards, self.values
+        )
 
     def rows(self, flat: npt.NDArray[np.generic]) -> list[list[float]]:
         """The part of each trajectory."""

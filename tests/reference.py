@@ -207,6 +207,52 @@ def generalized_advantages(
     return advantages
 
 
+def discounted_turn_returns(
+    reward: float, turn_rewards: list[float], mask: list[bool], discount: float
+) -> list[float | None]:
+    """Of one trajectory, from the rewards of its turns: each token is paid for by what comes after it, turn by turn.
+
+    A turn is a run of sampled tokens. Its reward is discounted by the sampled tokens that lie between.
+    """
+    turns = _turns(mask)
+    payments = [(own[-1], paid) for own, paid in zip(turns, turn_rewards, strict=True)]
+    places = [place for own in turns for place in own]
+    if places:
+        payments.append((places[-1], reward))
+    returns: list[float | None] = [None] * len(mask)
+    for place in places:
+        later = [(sum(place <= other < end for other in places), paid) for end, paid in payments if end >= place]
+        returns[place] = sum(discount**distance * paid for distance, paid in later)
+    return returns
+
+
+def generalized_turn_advantages(
+    reward: float, turn_rewards: list[float], values: list[float], mask: list[bool], discount: float, gae_lambda: float
+) -> list[float | None]:
+    """GAE by its recursion, from the last token back: A = d + discount * lambda * A of the next token."""
+    turns = _turns(mask)
+    ends = {own[-1]: paid for own, paid in zip(turns, turn_rewards, strict=True)}
+    advantages: list[float | None] = [None] * len(mask)
+    following_value, following_advantage, arriving = 0.0, 0.0, reward
+    for place in [place for own in turns for place in own][::-1]:
+        error = arriving + ends.get(place, 0.0) + discount * following_value - values[place]
+        following_advantage = error + discount * gae_lambda * following_advantage
+        advantages[place] = following_advantage
+        following_value, arriving = values[place], 0.0
+    return advantages
+
+
+def _turns(mask: list[bool]) -> list[list[int]]:
+    """The places of each run of sampled tokens."""
+    turns: list[list[int]] = []
+    for place, sampled in enumerate(mask):
+        if sampled and (place == 0 or not mask[place - 1]):
+            turns.append([])
+        if sampled:
+            turns[-1].append(place)
+    return turns
+
+
 def whiten(rows: list[list[float | None]]) -> list[list[float | None]]:
     """All values that are not None to mean 0 and unbiased variance 1."""
     values = [value for row in rows for value in row if value is not None]

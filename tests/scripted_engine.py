@@ -5,13 +5,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tokenizers_for_tests import byte_level_bpe
+from torl._core import Scanner, TurnEnd
+from torl.engine import Engine
 from torl.errors import EngineError
-from torl.rollout.turns import TurnEnd
-from torl.rollout.vocabulary import build_vocabulary
-from torl.types import Outcome, OutcomeStatus, SampledTurn, SamplingParameters
+from torl.sandbox import Execution
+from torl.text.tokenizer import TextEncoder
+from torl.text.vocabulary import build_vocabulary
+from torl.types import OutcomeStatus, SampledTurn, SamplingParameters
 
 TOKENIZER = byte_level_bpe()
 VOCABULARY = build_vocabulary(TOKENIZER)
+ENCODER = TextEncoder(TOKENIZER, VOCABULARY)
 STOP = TOKENIZER.eos_token_id
 
 
@@ -27,10 +31,11 @@ class Request:
 
 
 @dataclass
-class ScriptedEngine:
+class ScriptedEngine(Engine):
     """`script(request_id)` gives the tokens of a turn; a stop token ends it, and so does `max_tokens`.
 
-    `pieces(request_id)` gives how many tokens each step samples, repeated. `open` counts calls that have not ended.
+    `pieces(request_id)` gives how many tokens each step samples, repeated. `open` counts calls that have not ended;
+    `ended` names those that have, in that order.
     """
 
     script: Callable[[str], Sequence[int]]
@@ -38,6 +43,7 @@ class ScriptedEngine:
     version: Callable[[str], int] = lambda _: 0
     fail_on: str | None = None
     requests: dict[str, Request] = field(default_factory=dict)
+    ended: list[str] = field(default_factory=list)
     open: int = 0
     most_open: int = 0
 
@@ -47,18 +53,19 @@ class ScriptedEngine:
         sampling: SamplingParameters,
         request_id: str,
         *,
-        end: TurnEnd | None,
+        end: TurnEnd,
+        at_line_start: bool,
         episode: int = 0,
         on_block: Callable[[str], None] | None = None,
     ) -> SampledTurn:
-        """See `torl.rollout.engine.Engine`. Samples in steps of `pieces`, and looks for the end after each."""
+        """See `torl.engine.protocol.Engine`. Samples in steps of `pieces`, and looks for the end after each."""
         assert request_id not in self.requests
         request = self.requests[request_id] = Request(list(token_ids), sampling, version=self.version(request_id))
         tokens = [*self.script(request_id), STOP]
         tokens = tokens[: min(tokens.index(STOP) + 1, sampling.max_tokens)]
         reason = "stop" if tokens[-1] == STOP else "length"
         lengths = self.pieces(request_id)
-        scanner = end and end.scanner(VOCABULARY)
+        scanner = Scanner(VOCABULARY, end, at_line_start)
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:
@@ -70,8 +77,6 @@ class ScriptedEngine:
                 piece = tokens[start : start + lengths[step % len(lengths)]]
                 request.emitted += piece
                 start, step = start + len(piece), step + 1
-                if scanner is None:
-                    continue
                 scan = scanner.feed(piece)
                 if on_block is not None:
                     for block in scan.blocks:
@@ -81,6 +86,7 @@ class ScriptedEngine:
                     break
         finally:
             self.open -= 1
+            self.ended.append(request_id)
         request.logprobs = [-0.5 - 0.25 * (index % 7) for index in range(len(request.emitted))]
         return SampledTurn(
             token_ids=tuple(request.emitted),
@@ -102,7 +108,7 @@ class ScriptedInterpreter:
     seeds: list[int] = field(default_factory=list)
     running: int = 0
 
-    async def run_async(self, code: str, *, seed: int = 0) -> Outcome:
+    async def run_async(self, code: str, *, seed: int = 0) -> Execution:
         """See `torl.sandbox.Interpreter`."""
         self.codes.append(code)
         self.seeds.append(seed)
@@ -113,4 +119,4 @@ class ScriptedInterpreter:
                 raise self.fail_with
         finally:
             self.running -= 1
-        return Outcome(OutcomeStatus.OK, self.stdout(code), "", None, None, None, 0.0, 0.0, 0)
+        return Execution(OutcomeStatus.OK, self.stdout(code), "", None, None, None, 0.0, 0.0, 0)

@@ -1,3 +1,138 @@
-"""torl: reinforcement learning of language models that think with a Python interpreter."""
+"""torl: reinforcement learning of language models that think with tools.
 
-__version__ = "0.1.0"
+    import torl
+
+    groups = torl.sample("torl:demo/base_model", ["Find 12345 squared."], samples=4)
+    print(groups[0].members[0].trajectory.text)
+
+What is named here is loaded when it is asked for, and none of it loads torch. Beside the four commands as calls:
+`SandboxPool` runs untrusted Python, `Grader` compares answers, and the protocols say what a tool, a format, a reward,
+an engine or an algorithm of one's own has to be.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torl._core import TurnEnd
+    from torl.algorithms.advantages import Estimator, Rewards, TokenAdvantages
+    from torl.algorithms.losses import LossInputs, PolicyLoss, PolicyLossValues
+    from torl.api import evaluate, sample, train, verify
+    from torl.data import ProblemSource
+    from torl.engine import Engine, EngineOptions, EngineSetup
+    from torl.errors import TorlError
+    from torl.formats import Format
+    from torl.options import Section
+    from torl.reward import Grader, Reward
+    from torl.sandbox import Execution, SandboxPool
+    from torl.text.templates import PromptTemplate
+    from torl.tools import Tool, ToolSession
+    from torl.types import (
+        Grade,
+        Group,
+        Outcome,
+        OutcomeStatus,
+        Problem,
+        Prompt,
+        SampledTurn,
+        SamplingParameters,
+        Scored,
+        ScoredGroup,
+        ToolCall,
+        ToolRequest,
+        Trajectory,
+        Turn,
+        TurnEnding,
+    )
+    from torl.version import __version__
+
+_PLACES = {
+    "torl._core": ("TurnEnd",),
+    "torl.algorithms.advantages": ("Estimator", "Rewards", "TokenAdvantages"),
+    "torl.algorithms.losses": ("LossInputs", "PolicyLoss", "PolicyLossValues"),
+    "torl.api": ("evaluate", "sample", "train", "verify"),
+    "torl.data": ("ProblemSource",),
+    "torl.engine": ("Engine", "EngineOptions", "EngineSetup"),
+    "torl.errors": ("TorlError",),
+    "torl.formats": ("Format",),
+    "torl.options": ("Section",),
+    "torl.reward": ("Grader", "Reward"),
+    "torl.sandbox": ("Execution", "SandboxPool"),
+    "torl.text.templates": ("PromptTemplate",),
+    "torl.tools": ("Tool", "ToolSession"),
+    "torl.types": (
+        "Grade",
+        "Group",
+        "Outcome",
+        "OutcomeStatus",
+        "Problem",
+        "Prompt",
+        "SampledTurn",
+        "SamplingParameters",
+        "Scored",
+        "ScoredGroup",
+        "ToolCall",
+        "ToolRequest",
+        "Trajectory",
+        "Turn",
+        "TurnEnding",
+    ),
+    "torl.version": ("__version__",),
+}
+_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
+
+__all__ = [
+    "Engine",
+    "EngineOptions",
+    "EngineSetup",
+    "Estimator",
+    "Execution",
+    "Format",
+    "Grade",
+    "Grader",
+    "Group",
+    "LossInputs",
+    "Outcome",
+    "OutcomeStatus",
+    "PolicyLoss",
+    "PolicyLossValues",
+    "Problem",
+    "ProblemSource",
+    "Prompt",
+    "PromptTemplate",
+    "Reward",
+    "Rewards",
+    "SampledTurn",
+    "SamplingParameters",
+    "SandboxPool",
+    "Scored",
+    "ScoredGroup",
+    "Section",
+    "TokenAdvantages",
+    "Tool",
+    "ToolCall",
+    "ToolRequest",
+    "ToolSession",
+    "TorlError",
+    "Trajectory",
+    "Turn",
+    "TurnEnd",
+    "TurnEnding",
+    "__version__",
+    "evaluate",
+    "sample",
+    "train",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACE_OF:
+        raise AttributeError(f"module 'torl' has no attribute {name!r}")
+    value = getattr(import_module(_PLACE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACE_OF])

@@ -3,13 +3,40 @@
 Every refusal of an input is a `ValueError`; an integer that does not fit its type is an `OverflowError`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import NoReturn, TypeAlias, final
+from typing import Any, Literal, NoReturn, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
+
+__all__ = [
+    "CodeBlock",
+    "MarkerMatch",
+    "SandboxLimits",
+    "SandboxOutcome",
+    "SandboxRequest",
+    "SandboxRun",
+    "SandboxState",
+    "SandboxWorkers",
+    "Scan",
+    "Scanner",
+    "TrajectoryBuilder",
+    "TurnEnd",
+    "Vocabulary",
+    "discounted_returns",
+    "generalized_advantages",
+    "group_advantages",
+    "pack",
+    "prepare_sandbox",
+    "row_sums",
+    "sandbox_files",
+    "serve_sandbox",
+    "spread",
+    "whiten",
+    "whiten_rows",
+]
 
 # --- scanner ----------------------------------------------------------------------------------------------
 
@@ -28,8 +55,37 @@ class Vocabulary:
         """The text of a sequence of tokens; invalid UTF-8 becomes U+FFFD, as in `bytes.decode(errors="replace")`."""
 
 @final
+class TurnEnd:
+    """What ends a turn, beside an end-of-sequence token and its limit. A value: equal ones hash alike and pickle."""
+
+    @staticmethod
+    def never() -> TurnEnd:
+        """Nothing does: for turns after which no tool call is left."""
+    @staticmethod
+    def marker(bytes: bytes) -> TurnEnd:
+        """The last of these bytes, wherever they stand; for example ``b"```output"``.
+
+        Raises `ValueError` if there are none.
+        """
+    @staticmethod
+    def block() -> TurnEnd:
+        """The third backtick that closes the turn's first code block."""
+    @property
+    def kind(self) -> Literal["never", "marker", "block"]: ...
+    @property
+    def marker_bytes(self) -> bytes | None:
+        """The bytes of a marker; None for the other two."""
+    def to_plain(self) -> dict[str, Any]:
+        """Strings, bytes and None only: what a message to another process may hold."""
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> TurnEnd:
+        """What `to_plain` gave. Raises `ValueError` for anything else."""
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
 class CodeBlock:
-    """A closed ```` ```python ```` block. Bytes and tokens are counted from the start of the turn."""
+    """A closed code block. Bytes are counted from the start of the turn."""
 
     @property
     def code(self) -> str:
@@ -41,15 +97,12 @@ class CodeBlock:
     def stop(self) -> int:
         """Offset one past the last byte of the code: where the closing line begins."""
     @property
-    def token_index(self) -> int:
-        """The token that holds the third backtick of the closing line."""
-    @property
     def overshoot(self) -> bytes:
-        """What that token holds after the backtick."""
+        """What the token with the third backtick of the closing line holds after it."""
 
 @final
-class Marker:
-    """The stop marker, complete. Bytes and tokens are counted from the start of the turn."""
+class MarkerMatch:
+    """The marker, complete. Bytes are counted from the start of the turn."""
 
     @property
     def start(self) -> int:
@@ -58,14 +111,8 @@ class Marker:
     def stop(self) -> int:
         """Offset one past the marker's last byte."""
     @property
-    def token_index(self) -> int:
-        """The token that holds the marker's last byte: the last token of the turn."""
-    @property
     def overshoot(self) -> bytes:
-        """What that token holds after the marker; it has been sampled, and it has not been scanned."""
-    @property
-    def inside_block(self) -> bool:
-        """Whether a block was still open: the marker stands in the middle of a line of code."""
+        """What the turn's last token holds after the marker; it has been sampled, and it has not been scanned."""
 
 @final
 class Scan:
@@ -75,41 +122,41 @@ class Scan:
     def blocks(self) -> list[CodeBlock]:
         """The blocks that were closed, in order, all before the marker."""
     @property
-    def marker(self) -> Marker | None: ...
+    def marker(self) -> MarkerMatch | None: ...
     @property
     def consumed(self) -> int:
         """How many of the ids were read: all of them, or up to and including the one that ended the turn."""
     @property
     def overshoot(self) -> bytes | None:
-        """What the token that ended the turn holds beyond that end, unread; None if the turn goes on."""
+        """What the token that ended the turn holds beyond that end, unread; None if the turn continues."""
 
 @final
 class Scanner:
-    """Finds code blocks and the end of the turn in its tokens, exact to the byte.
+    """Finds code blocks and the end of one turn in its tokens, exact to the byte.
 
-    What is found depends on the turn's bytes only, never on how they are cut into tokens or calls:
+    What is found depends on the turn's bytes only, never on how they are cut into tokens or calls. For "python":
 
     - A line that is ```` ```python ````, blanks (space, tab, carriage return), newline opens a block.
     - A line that begins with ```` ``` ```` closes an open block at its third backtick, whatever follows: the marker
       ```` ```output ```` closes a block that the model left open, and ```` ```python ```` closes one and opens another.
-    - The marker counts wherever it stands; in the middle of a line of code it closes nothing (`Marker.inside_block`).
+    - The marker counts wherever it stands; in the middle of a line of code it closes nothing (`block_is_open`).
     """
 
     def __new__(
-        cls, vocabulary: Vocabulary, marker: bytes | None, at_line_start: bool = True, *, stop_at_block: bool = False
+        cls, vocabulary: Vocabulary, end: TurnEnd, at_line_start: bool = True, *, language: str = "python"
     ) -> Scanner:
         """A scanner at the start of a turn.
 
-        `marker`: what ends the turn, for example ``b"```output"``; None where nothing does (no tool calls left).
+        `end`: what ends the turn.
         `at_line_start`: whether the text before the turn ends with a newline, or there is none.
-        `stop_at_block`: the first block ends the turn, at the third backtick that closes it.
-        Raises `ValueError` for an empty marker, and for a marker where blocks end turns.
+        `language`: what stands behind the three backticks that open a block.
+        Raises `ValueError` for a language that is not 1 to 64 ASCII letters, digits, "+", "-" or "#".
         """
 
     def feed(self, token_ids: Sequence[int]) -> Scan:
         """Read tokens, up to and including the one that ends the turn.
 
-        Raises `ValueError` if the turn was over before: call `reset` first.
+        Raises `ValueError` if the turn was over before: each turn has a scanner of its own.
         """
 
     def feed_token(self, token_id: int) -> Scan | None:
@@ -118,17 +165,9 @@ class Scanner:
         Raises `ValueError` as `feed` does.
         """
 
-    def reset(self, at_line_start: bool = True) -> None:
-        """Begin the next turn: half a marker and an open block are forgotten, all counts start at 0."""
-    @property
-    def position(self) -> int:
-        """Bytes read in this turn."""
-    @property
-    def tokens(self) -> int:
-        """Tokens read in this turn."""
     @property
     def block_is_open(self) -> bool:
-        """Whether a block has been opened and not yet closed."""
+        """Whether a block has been opened and not yet closed, or not by the end of the turn if that has been found."""
     @property
     def is_finished(self) -> bool:
         """Whether the turn is over: what ends it has been found."""
@@ -157,11 +196,6 @@ class TrajectoryBuilder:
 
     def context(self) -> list[int]:
         """Prompt and response: the prompt of the next request."""
-    @property
-    def prompt_length(self) -> int: ...
-    @property
-    def sampled_length(self) -> int:
-        """Sampled tokens of the response: the sum of the loss mask."""
     @property
     def token_ids(self) -> npt.NDArray[np.int32]:
         """The response, shape (T,)."""
@@ -235,26 +269,9 @@ def whiten_rows(values: _Doubles, lengths: _Integers, mask: _Mask) -> _Doubles:
 
 # --- sandbox ----------------------------------------------------------------------------------------------
 
-# The fields of `torl.types.Outcome`, in its order, the files as pairs of path and content; and the state of the session
-# after the run.
-_OutcomeFields: TypeAlias = tuple[
-    str,
-    str,
-    str,
-    str | None,
-    str | None,
-    str | None,
-    float,
-    float,
-    int,
-    str | None,
-    list[tuple[bytes, bytes]],
-    SandboxState | None,
-]
-
 @final
 class SandboxState:
-    """What a session carries from one run to the next: a value, of which several runs may go on."""
+    """What a session carries from one run to the next: a value, which several runs may continue."""
 
     def __new__(cls) -> SandboxState:
         """The state before the first run."""
@@ -263,29 +280,75 @@ class SandboxState:
         """Bytes that the state takes."""
 
 @final
+class SandboxLimits:
+    """What one run may use. What is not given is as in a run that nobody limits further.
+
+    The fields are those of `torl.sandbox.SandboxPool`.
+    """
+
+    def __new__(
+        cls,
+        *,
+        cpu_seconds: float | None = None,
+        wall_seconds: float | None = None,
+        memory_bytes: int | None = None,
+        output_bytes: int | None = None,
+        files_bytes: int | None = None,
+    ) -> SandboxLimits:
+        """Raises `ValueError` for times that are none."""
+
+    def with_cpu_seconds(self, seconds: float) -> SandboxLimits:
+        """The same with at most so many seconds of CPU time."""
+    @property
+    def cpu_seconds(self) -> float: ...
+    @property
+    def wall_seconds(self) -> float: ...
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def output_bytes(self) -> int: ...
+    @property
+    def files_bytes(self) -> int: ...
+
+@final
+class SandboxOutcome:
+    """What one run did: the fields of `torl.types.Outcome`, and the state of the session after the run."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def stdout(self) -> str: ...
+    @property
+    def stderr(self) -> str: ...
+    @property
+    def exception_type(self) -> str | None: ...
+    @property
+    def exception_line(self) -> str | None: ...
+    @property
+    def traceback(self) -> str | None: ...
+    @property
+    def cpu_seconds(self) -> float: ...
+    @property
+    def wall_seconds(self) -> float: ...
+    @property
+    def peak_memory_bytes(self) -> int: ...
+    @property
+    def value(self) -> str | None: ...
+    @property
+    def files(self) -> list[tuple[bytes, bytes]]:
+        """Pairs of path and content."""
+    @property
+    def state(self) -> SandboxState | None:
+        """None where the run was not one of a session, or did not come to its end."""
+
+@final
 class SandboxRequest:
     """One run to do."""
 
     def __new__(
-        cls,
-        code: bytes,
-        *,
-        seed: int,
-        stdin: bytes,
-        files: Sequence[tuple[str, bytes]],
-        return_files: bool,
-        value: bool,
-        state: SandboxState | None,
-        cpu_seconds: float,
-        wall_seconds: float,
-        memory_bytes: int,
-        output_bytes: int,
-        files_bytes: int,
+        cls, code: bytes, input: Mapping[str, object], limits: SandboxLimits, state: SandboxState | None
     ) -> SandboxRequest:
-        """`files` are pairs of path and content; `state` is that of the session the run goes on with, None: of none.
-
-        Raises `ValueError` for times that are none.
-        """
+        """`input` is a `torl.sandbox.options.RunInput`; `state` is that of the session it continues, None: of none."""
 
 @final
 class SandboxRun:
@@ -312,21 +375,21 @@ class SandboxWorkers:
         Raises `torl.errors.SandboxError` when the guest in `cache` is missing or damaged, or a worker does not start.
         """
 
-    def run(self, request: SandboxRequest) -> _OutcomeFields:
+    def run(self, request: SandboxRequest) -> SandboxOutcome:
         """Run and wait; the exception of a signal handler cancels the run.
 
         Raises `torl.errors.SandboxError`, or `ValueError` for files that cannot be.
         """
 
-    def run_batch(self, requests: Sequence[SandboxRequest]) -> list[_OutcomeFields]:
+    def run_batch(self, requests: Sequence[SandboxRequest]) -> list[SandboxOutcome]:
         """Run all and wait for all, in order. Raises `torl.errors.SandboxError`; the others are cancelled then."""
 
     def submit(
-        self, request: SandboxRequest, callback: Callable[[_OutcomeFields | None, Exception | None], object]
+        self, request: SandboxRequest, callback: Callable[[SandboxOutcome | None, Exception | None], object]
     ) -> SandboxRun:
         """Put a run at the end of the queue. `callback(outcome, error)` is called once, on another thread or here.
 
-        It gets the fields of an outcome, or a `SandboxError`, or a `ValueError` for files that cannot be, or neither
+        It gets an outcome, or a `SandboxError`, or a `ValueError` for files that cannot be, or neither
         when the run was cancelled.
         """
 

@@ -1,7 +1,7 @@
 """The errors torl raises.
 
 What a *model* does wrong is data (an `Outcome`, a reward of -1). What the *host* does wrong raises one of
-these, and a training run stops: it never goes on with a broken tool, engine, grader or learner.
+these, and a training run stops: it never continues with a broken tool, engine, grader or learner.
 """
 
 
@@ -34,7 +34,7 @@ class LearnerError(TorlError):
 
 
 class WeightTransferError(TorlError):
-    """New weights did not reach the engine: a peer is gone or silent, or a checksum differs."""
+    """New weights did not reach the engine: a peer has ended or is silent, or a checksum differs."""
 
 
 class CheckpointError(TorlError):

@@ -6,7 +6,7 @@ Axis suffix `_T`: the tokens of one trajectory's response, sampled and observed,
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +14,6 @@ import numpy.typing as npt
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
-
-FormatName: TypeAlias = Literal["torl", "zerotir"]
-"""The protocols between model and interpreter (`torl.rollout.formats`)."""
-InterpreterState: TypeAlias = Literal["fresh", "episode", "replay"]
-"""What a code block finds of earlier ones (`torl.rollout.tool`)."""
 
 
 # --- problems ---------------------------------------------------------------------------------------------
@@ -31,7 +26,7 @@ class Problem:
     id: str
     question: str
     answer: str
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,39 +37,45 @@ class Prompt:
     token_ids: tuple[int, ...]
 
 
-# --- the sandbox ------------------------------------------------------------------------------------------
+# --- tools ------------------------------------------------------------------------------------------------
 
 
 class OutcomeStatus(StrEnum):
-    """How one run of untrusted code ended. Every member is data for the model, never a host failure."""
+    """How a call of a tool ended. Every member is data for the model, never a host failure."""
 
     OK = "ok"
-    ERROR = "error"  # an uncaught Python exception, `sys.exit` with a non-zero code included
+    ERROR = "error"  # an uncaught exception of the code, an argument that is none
     TIMEOUT = "timeout"
     MEMORY = "memory"
     OUTPUT_LIMIT = "output_limit"
-    CRASH = "crash"  # the guest trapped, or its worker died twice on this code
+    CRASH = "crash"  # what ran it died, and died again on the same call
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run did. `stdout` and `stderr` keep what was written before a limit was hit."""
+    """What a call of a tool gave: the same for every tool, but for `details`.
+
+    `text` is what the tool says: what was printed or found, or one line on what went wrong. `details` are the tool's
+    own, plain JSON; a "traceback" among them may be shown to the model.
+    """
 
     status: OutcomeStatus
-    stdout: str
-    stderr: str
-    exception_type: str | None  # "ZeroDivisionError"
-    exception_line: str | None  # the last line of the traceback: "ZeroDivisionError: division by zero"
-    traceback: str | None
-    cpu_seconds: float
-    wall_seconds: float
-    peak_memory_bytes: int
-    value: str | None = None  # if asked for: `repr` of the last statement's value, unless it has none or None
-    files: Mapping[str, bytes] = field(default_factory=dict, hash=False)  # if asked for: what the run made or changed
+    text: str
+    error: str | None = None  # the kind of error: "ZeroDivisionError"
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def ok(self) -> bool:
+        """Whether the call ended well."""
         return self.status is OutcomeStatus.OK
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """What a model asks for: the name of a tool among those of the run, and the arguments of the call, plain JSON."""
+
+    tool: str
+    arguments: Mapping[str, Any] = field(hash=False)
 
 
 # --- the engine -------------------------------------------------------------------------------------------
@@ -112,9 +113,9 @@ class SampledTurn:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One execution inside a trajectory."""
+    """One call inside a trajectory."""
 
-    code: str
+    request: ToolRequest | None  # None: the turn asked for an answer and held nothing to call
     outcome: Outcome
     observation: str  # the text spliced in, fences included
     start: int  # index in the response of the first observation token
@@ -123,17 +124,42 @@ class ToolCall:
 
     @property
     def ran(self) -> bool:
-        """Whether anything ran: a call in a turn without a closed block is answered with a `NoCode` error instead."""
-        return not (self.code == "" and self.outcome.exception_type == "NoCode")
+        """Whether anything ran: a call without a request is answered with an error instead."""
+        return self.request is not None
+
+    @property
+    def code(self) -> str:
+        """The code that was asked for; empty for a call that has none."""
+        return str(self.request.arguments.get("code", "")) if self.request is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A closed code block; [start, stop) are the characters of its code in the text of its turn."""
+
+    code: str
+    start: int
+    stop: int
+
+
+class TurnEnding(StrEnum):
+    """Why a turn ended."""
+
+    CALL = "call"  # at what its format ends turns with: a tool is asked for
+    STOP = "stop"  # the model sampled its end-of-sequence token
+    LENGTH = "length"  # the response reached its token limit
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One generation up to a stop: the sampled tokens [start, stop) of the response."""
+    """One generation up to its end: the sampled tokens [start, stop) of the response, and what was found in them."""
 
     start: int
     stop: int
-    cached_tokens: int
+    text: str  # of these tokens
+    ended_by: TurnEnding
+    blocks: tuple[Block, ...]  # the code blocks that it closed
+    cached_tokens: int  # of its prefix, that the engine did not compute again
 
 
 class FinishReason(StrEnum):
@@ -162,22 +188,68 @@ class Trajectory:
     tool_calls: tuple[ToolCall, ...]
     finish_reason: FinishReason
     text: str  # the whole response, observations included
-    sampled_text: str  # sampled tokens only; observations are replaced by one newline
     seconds: float
-    format: FormatName = "torl"  # the protocol it was played in
+    format: str = "torl"  # the name of the format it was played in
 
     def __len__(self) -> int:
         return len(self.token_ids_T)
 
+    @property
+    def sampled_text(self) -> str:
+        """The text of its turns only; observations are replaced by one newline."""
+        return "\n".join(turn.text for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The trajectories of one prompt, in the order of their samples: what is compared with each other."""
+
+    prompt: Prompt
+    trajectories: tuple[Trajectory, ...]
+    max_response_tokens: int  # the limit they were played with
+
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What the grader says of one trajectory."""
+    """What a reward says of one trajectory.
+
+    `reward` arrives at the last sampled token. `parts`, where there are any, are what it is the sum of, by name, each
+    logged. `turn_rewards` are paid besides, each at the last token of its turn: one for every turn, or none at all.
+    """
 
     reward: float
     correct: bool
     answer: str | None  # the last sampled \\boxed{...}, or None
     failure: str | None = None  # "timeout" or "error": the grader could not decide; counts as not correct
+    parts: Mapping[str, float] = field(default_factory=dict, hash=False)
+    turn_rewards: tuple[float, ...] = ()
+
+    @property
+    def total(self) -> float:
+        """All that the trajectory is paid."""
+        return self.reward + sum(self.turn_rewards)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A trajectory with its grade, and the reward at its end that the learner is told."""
+
+    trajectory: Trajectory
+    grade: Grade
+    reward: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredGroup:
+    """The scored trajectories of one prompt."""
+
+    prompt: Prompt
+    members: tuple[Scored, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """The share of its members that are correct."""
+        return sum(member.grade.correct for member in self.members) / len(self.members)
 
 
 # --- learning ---------------------------------------------------------------------------------------------
@@ -185,7 +257,7 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSample:
-    """A trajectory as the learner sees it: tokens, mask, behaviour, what was found out about it; nothing about tools.
+    """A trajectory as the learner sees it: tokens, mask, behavior, what was computed for it; nothing about tools.
 
     All arrays run over prompt + response; the mask is False on the prompt and on observations, and the numbers are 0
     there. Whatever is None has not been computed, because nothing asks for it or because its time has not come.
@@ -196,6 +268,7 @@ class TrainingSample:
     rollout_logprobs: Float32Array
     advantages: Float32Array | None = None
     old_logprobs: Float32Array | None = None  # the trainer's, before the first update of the step
+    token_rewards: Float32Array | None = None  # what is paid at single tokens, beside the reward at the end
     ref_logprobs: Float32Array | None = None  # the reference policy's
     values: Float32Array | None = None  # the critic's, before the first update of the step
     returns: Float32Array | None = None  # what the critic should have said

@@ -1,7 +1,7 @@
 //! Advantages: of whole trajectories within their group, and token by token on ragged rows.
 //!
 //! Rows are trajectories laid end to end: `lengths` says where each ends, `mask` which of its tokens were sampled.
-//! A kernel sees the sampled tokens of a row as if they were neighbours: observations between them take no part,
+//! A kernel sees the sampled tokens of a row as if they were neighbors: observations between them take no part,
 //! whatever stands there, and get 0. Sums are in float64 and taken row by row, the rows' sums in ascending order, so
 //! that no bit depends on the order of the trajectories.
 
@@ -229,7 +229,7 @@ pub fn discounted_returns(
     Ok(returns)
 }
 
-/// Generalised advantage estimation over the sampled tokens k of each row, and the returns A_k + V_k.
+/// Generalized advantage estimation over the sampled tokens k of each row, and the returns A_k + V_k.
 ///
 /// A_k = d_k + discount * lambda * A_(k+1) with d_k = r_k + discount * V_(k+1) - V_k, where k + 1 is the next *sampled*
 /// token, however many observed ones lie between, and V is 0 after the last. Rewards as in `discounted_returns`.
@@ -296,7 +296,7 @@ pub fn whiten(values: &[f32], rows: Rows<'_>) -> Result<Vec<f32>> {
     Ok(whitened.collect())
 }
 
-/// `whiten` for values that are the same on all sampled tokens of a row: one for each row, weighed by its tokens.
+/// `whiten` for values that are the same on all sampled tokens of a row: one for each row, weighted by its tokens.
 pub fn whiten_rows(values: &[f64], rows: Rows<'_>) -> Result<Vec<f64>> {
     rows.check_rewards(values)?;
     let counts: Vec<f64> = rows
@@ -308,7 +308,7 @@ pub fn whiten_rows(values: &[f64], rows: Rows<'_>) -> Result<Vec<f64>> {
                 .sum::<u64>() as f64
         })
         .collect();
-    let weighed = |of: &dyn Fn(f64) -> f64| {
+    let weighted = |of: &dyn Fn(f64) -> f64| {
         let mut sums: Vec<f64> = values
             .iter()
             .zip(&counts)
@@ -320,8 +320,8 @@ pub fn whiten_rows(values: &[f64], rows: Rows<'_>) -> Result<Vec<f64>> {
     let count: f64 = counts.iter().sum();
     // Taken from one of them, equal values have exactly their own value as the mean.
     let origin = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let mean = origin + weighed(&|value| value - origin) / count.max(1.0);
-    let squares = weighed(&|value| (value - mean).powi(2));
+    let mean = origin + weighted(&|value| value - origin) / count.max(1.0);
+    let squares = weighted(&|value| (value - mean).powi(2));
     let scale = 1.0 / (squares / (count - 1.0).max(1.0) + WHITENING_EPSILON).sqrt();
     Ok(values.iter().map(|value| (value - mean) * scale).collect())
 }
@@ -331,7 +331,7 @@ fn gate(value: f64, sampled: bool) -> f64 {
     f64::from_bits(value.to_bits() & u64::from(sampled).wrapping_neg())
 }
 
-/// The sum of `of(value)` where the mask holds, in a fixed order that the compiler can vectorise.
+/// The sum of `of(value)` where the mask holds, in a fixed order that the compiler can vectorize.
 fn masked_sum(values: &[f32], mask: &[bool], of: impl Fn(f32) -> f64) -> f64 {
     const LANES: usize = 8;
     let mut lanes = [0.0; LANES];
@@ -446,6 +446,22 @@ mod tests {
         );
         let rloo = group_advantages(Estimator::Rloo, &rewards, &groups).unwrap();
         assert_eq!(rloo, [2.0, -2.0 / 3.0, -2.0 / 3.0, 1.0, -2.0 / 3.0]);
+    }
+
+    #[test]
+    fn no_bit_depends_on_the_order_of_a_group() {
+        let rewards = [0.1, 1e16, 0.7, -1e16, 3.0, 1e-9]; // a sum of which the order decides
+        let groups = [5; 6];
+        for estimator in [Estimator::Grpo, Estimator::DrGrpo, Estimator::Rloo] {
+            let whole = group_advantages(estimator, &rewards, &groups).unwrap();
+            for shift in 1..rewards.len() {
+                let mut turned = rewards;
+                turned.rotate_left(shift);
+                let mut advantages = group_advantages(estimator, &turned, &groups).unwrap();
+                advantages.rotate_right(shift);
+                assert_eq!(advantages, whole, "{estimator:?}, {shift}");
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Find closed ```` ```python ```` blocks and the end of the turn in a stream of sampled tokens, exact to the byte.
+//! Find closed code blocks and the end of the turn in a stream of sampled tokens, exact to the byte.
 //!
 //! The scanner reads the bytes of one turn. What it finds depends on the bytes alone: not on how they were cut
-//! into tokens, nor on how the tokens were cut into pieces. The rules, line by line:
+//! into tokens, nor on how the tokens were cut into pieces. The rules, line by line, for the language "python":
 //!
 //! - A line that is ```` ```python ````, then only blanks (space, tab, carriage return) and a newline, opens a
 //!   block. The code begins after the newline.
@@ -10,31 +10,50 @@
 //!   and ```` ```python ```` inside a block closes it and opens the next.
 //! - The marker counts wherever it stands, also in the middle of a line, where it closes nothing.
 //!
-//! What ends the turn is the marker, or the first block's closing backtick, or nothing (`Stop`). Then the rest of that
-//! token, the *overshoot*, is handed to the caller unread. `reset` begins the next turn: nothing of the last one (half a
-//! marker, an open block) is left.
+//! What ends the turn is the marker, or the first block's closing backtick, or nothing (`TurnEnd`). Then the rest of that
+//! token, the *overshoot*, is handed to the caller unread. Each turn has a scanner of its own, so that nothing of the last
+//! one (half a marker, an open block) is left.
 
 use std::sync::Arc;
 
 use crate::error::{Result, invalid};
 use crate::vocabulary::Vocabulary;
 
-const LANGUAGE: &[u8] = b"python";
+/// What stands behind the three backticks of a line that opens a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Language(Box<[u8]>);
+
+impl Language {
+    /// Longer names would not fit the count in `Line::Language`; there are none.
+    const LONGEST: usize = 64;
+
+    pub fn new(name: &str) -> Result<Self> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'#');
+        if name.is_empty() || name.len() > Self::LONGEST || !name.bytes().all(allowed) {
+            return invalid(format!(
+                "the language {name:?} must be 1 to {} ASCII letters, digits, '+', '-' or '#'",
+                Self::LONGEST
+            ));
+        }
+        Ok(Self(name.as_bytes().into()))
+    }
+}
 
 /// Where in its line the next byte stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
     /// Only this many backticks so far, at most two.
     Backticks(u8),
-    /// ```` ``` ```` and this many bytes of `LANGUAGE`.
+    /// ```` ``` ```` and this many bytes of the language.
     Language(u8),
-    /// ```` ```python ```` and at least one blank.
+    /// ```` ``` ````, the language, and at least one blank.
     Blank,
     /// Nothing that stands on the rest of this line opens or closes a block.
     Rest,
 }
 
-/// The stop marker with its Knuth-Morris-Pratt table.
+/// The bytes that end a turn, with their Knuth-Morris-Pratt table.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Marker {
     bytes: Vec<u8>,
     /// `fallback[n]`: how many bytes are still matched when the byte after the first n + 1 does not fit.
@@ -44,7 +63,7 @@ pub struct Marker {
 impl Marker {
     pub fn new(bytes: &[u8]) -> Result<Self> {
         if bytes.is_empty() {
-            return invalid("the marker is empty; give None for a scanner without a marker");
+            return invalid("the marker is empty; TurnEnd.never() is for turns without one");
         }
         let mut fallback = vec![0; bytes.len()];
         let mut matched = 0;
@@ -63,6 +82,10 @@ impl Marker {
         })
     }
 
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     fn advance(&self, mut matched: usize, byte: u8) -> usize {
         while matched > 0 && self.bytes[matched] != byte {
             matched = self.fallback[matched - 1];
@@ -76,22 +99,21 @@ impl Marker {
     }
 }
 
-/// What ends a turn.
-pub enum Stop {
+/// What ends a turn beside an end-of-sequence token and its limit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum TurnEnd {
     Never,
     Marker(Marker),
     /// The third backtick that closes a block.
     Block,
 }
 
-/// A block that has just been closed. Offsets count bytes, and `token_index` tokens, from the start of the turn.
+/// A block that has just been closed. Offsets count bytes from the start of the turn.
 pub struct CodeBlock<'a> {
     pub code: &'a [u8],
     pub start: usize,
     pub stop: usize,
-    /// The token that holds the third backtick of the closing line.
-    pub token_index: usize,
-    /// What that token holds after the backtick.
+    /// What the token with the third backtick of the closing line holds after it.
     pub overshoot: &'a [u8],
 }
 
@@ -99,15 +121,11 @@ pub struct CodeBlock<'a> {
 pub struct MarkerMatch<'a> {
     pub start: usize,
     pub stop: usize,
-    /// The token that holds the marker's last byte.
-    pub token_index: usize,
-    /// What that token holds after the marker.
+    /// What the token with the marker's last byte holds after it.
     pub overshoot: &'a [u8],
-    /// Whether a block was still open (a marker in the middle of a line of code).
-    pub inside_block: bool,
 }
 
-/// The state of one turn. Cheap to create; allocates only while a block is open, to keep its code.
+/// The state of one turn. Cheap to create; while it reads it allocates only for the code of an open block.
 pub struct Scanner {
     vocabulary: Arc<Vocabulary>,
     turn: Turn,
@@ -115,49 +133,44 @@ pub struct Scanner {
 
 /// What has been read of a turn.
 struct Turn {
-    stop: Stop,
+    end: TurnEnd,
+    language: Language,
     line: Line,
     matched: usize,
     /// Offset of the open block's first byte of code.
     block_start: Option<usize>,
     code: Vec<u8>,
     position: usize,
-    tokens: usize,
     finished: bool,
 }
 
 impl Scanner {
     /// `at_line_start`: whether the text before the turn ends with a newline, or there is none.
-    pub fn new(vocabulary: Arc<Vocabulary>, stop: Stop, at_line_start: bool) -> Self {
-        let mut turn = Turn {
-            stop,
-            line: Line::Rest,
+    pub fn new(
+        vocabulary: Arc<Vocabulary>,
+        end: TurnEnd,
+        at_line_start: bool,
+        language: Language,
+    ) -> Self {
+        let turn = Turn {
+            end,
+            language,
+            line: if at_line_start {
+                Line::Backticks(0)
+            } else {
+                Line::Rest
+            },
             matched: 0,
             block_start: None,
             code: Vec::new(),
             position: 0,
-            tokens: 0,
             finished: false,
         };
-        turn.reset(at_line_start);
         Self { vocabulary, turn }
     }
 
-    /// Begin the next turn.
-    pub fn reset(&mut self, at_line_start: bool) {
-        self.turn.reset(at_line_start);
-    }
-
-    /// Bytes read in this turn.
-    pub fn position(&self) -> usize {
-        self.turn.position
-    }
-
-    /// Tokens read in this turn.
-    pub fn tokens(&self) -> usize {
-        self.turn.tokens
-    }
-
+    /// Whether a block has been opened and not closed, by the end of the turn if that has been found: then the marker
+    /// stands in the middle of a line of code.
     pub fn block_is_open(&self) -> bool {
         self.turn.block_start.is_some()
     }
@@ -177,11 +190,11 @@ impl Scanner {
     ) -> Result<usize> {
         let Self { vocabulary, turn } = self;
         if turn.finished {
-            return invalid("this turn is over; call reset() before the next turn");
+            return invalid("this turn is over; the next one needs a scanner of its own");
         }
-        let skips = match &turn.stop {
-            Stop::Marker(marker) => marker.begins_structural(),
-            Stop::Never | Stop::Block => true,
+        let skips = match &turn.end {
+            TurnEnd::Marker(marker) => marker.begins_structural(),
+            TurnEnd::Never | TurnEnd::Block => true,
         };
         for (index, &id) in ids.iter().enumerate() {
             let token = vocabulary.token(id);
@@ -197,7 +210,6 @@ impl Scanner {
             } else {
                 turn.feed_token(token, &mut on_block, &mut on_marker);
             }
-            turn.tokens += 1;
             if turn.finished {
                 return Ok(index + 1);
             }
@@ -207,20 +219,6 @@ impl Scanner {
 }
 
 impl Turn {
-    fn reset(&mut self, at_line_start: bool) {
-        self.line = if at_line_start {
-            Line::Backticks(0)
-        } else {
-            Line::Rest
-        };
-        self.matched = 0;
-        self.block_start = None;
-        self.code.clear();
-        self.position = 0;
-        self.tokens = 0;
-        self.finished = false;
-    }
-
     fn feed_token(
         &mut self,
         token: &[u8],
@@ -231,7 +229,7 @@ impl Turn {
             let overshoot = &token[index + 1..];
             let was_open = self.block_start.is_some();
             let line = self.line;
-            self.line = next_line(line, byte);
+            self.line = next_line(line, byte, &self.language.0);
             self.position += 1;
             if line == Line::Backticks(2) && byte == b'`' {
                 if let Some(start) = self.block_start.take() {
@@ -241,30 +239,27 @@ impl Turn {
                         code: &self.code,
                         start,
                         stop: start + self.code.len(),
-                        token_index: self.tokens,
                         overshoot,
                     });
                     self.code.clear();
-                    if matches!(self.stop, Stop::Block) {
+                    if matches!(self.end, TurnEnd::Block) {
                         self.finished = true;
                         return;
                     }
                 }
             } else if was_open {
                 self.code.push(byte);
-            } else if byte == b'\n' && matches!(line, Line::Blank | Line::Language(6)) {
+            } else if byte == b'\n' && opens(line, &self.language.0) {
                 self.block_start = Some(self.position);
             }
-            if let Stop::Marker(marker) = &self.stop {
+            if let TurnEnd::Marker(marker) = &self.end {
                 self.matched = marker.advance(self.matched, byte);
                 if self.matched == marker.bytes.len() {
                     self.finished = true;
                     on_marker(MarkerMatch {
                         start: self.position - self.matched,
                         stop: self.position,
-                        token_index: self.tokens,
                         overshoot,
-                        inside_block: self.block_start.is_some(),
                     });
                     return;
                 }
@@ -273,16 +268,25 @@ impl Turn {
     }
 }
 
-fn next_line(line: Line, byte: u8) -> Line {
+fn next_line(line: Line, byte: u8, language: &[u8]) -> Line {
     match (line, byte) {
         (_, b'\n') => Line::Backticks(0),
         (Line::Backticks(2), b'`') => Line::Language(0),
         (Line::Backticks(count), b'`') => Line::Backticks(count + 1),
-        (Line::Language(count), byte) if LANGUAGE.get(usize::from(count)) == Some(&byte) => {
+        (Line::Language(count), byte) if language.get(usize::from(count)) == Some(&byte) => {
             Line::Language(count + 1)
         }
-        (Line::Language(6) | Line::Blank, b' ' | b'\t' | b'\r') => Line::Blank,
+        (line, b' ' | b'\t' | b'\r') if opens(line, language) => Line::Blank,
         _ => Line::Rest,
+    }
+}
+
+/// Whether a newline here opens a block.
+fn opens(line: Line, language: &[u8]) -> bool {
+    match line {
+        Line::Blank => true,
+        Line::Language(count) => usize::from(count) == language.len(),
+        Line::Backticks(_) | Line::Rest => false,
     }
 }
 
@@ -296,37 +300,45 @@ mod tests {
         Arc::new(Vocabulary::new(&tokens).unwrap())
     }
 
-    fn scan(
-        text: &[u8],
-        marker: Option<&[u8]>,
-    ) -> (Vec<String>, Option<(usize, usize, bool)>, usize) {
-        let mut scanner = Scanner::new(
-            byte_vocabulary(),
-            marker.map_or(Stop::Never, |bytes| {
-                Stop::Marker(Marker::new(bytes).unwrap())
-            }),
-            true,
-        );
-        let ids: Vec<u32> = text.iter().copied().map(u32::from).collect();
+    fn ids(text: &[u8]) -> Vec<u32> {
+        text.iter().copied().map(u32::from).collect()
+    }
+
+    fn marker(bytes: &[u8]) -> TurnEnd {
+        TurnEnd::Marker(Marker::new(bytes).unwrap())
+    }
+
+    fn scanner(vocabulary: Arc<Vocabulary>, end: TurnEnd, at_line_start: bool) -> Scanner {
+        Scanner::new(
+            vocabulary,
+            end,
+            at_line_start,
+            Language::new("python").unwrap(),
+        )
+    }
+
+    /// The blocks, the place of the marker with whether a block was open there, and how many tokens were read.
+    fn scan(text: &[u8], end: TurnEnd) -> (Vec<String>, Option<(usize, usize, bool)>, usize) {
+        let mut scanner = scanner(byte_vocabulary(), end, true);
         let (mut blocks, mut found) = (Vec::new(), None);
         let consumed = scanner
             .feed(
-                &ids,
+                &ids(text),
                 |block| {
                     assert_eq!(&text[block.start..block.stop], block.code);
-                    assert_eq!(block.token_index, block.stop + 2);
                     blocks.push(String::from_utf8_lossy(block.code).into_owned());
                 },
-                |marker| found = Some((marker.start, marker.stop, marker.inside_block)),
+                |marker| found = Some((marker.start, marker.stop)),
             )
             .unwrap();
+        let found = found.map(|(start, stop)| (start, stop, scanner.block_is_open()));
         (blocks, found, consumed)
     }
 
     #[test]
     fn a_block_and_the_marker() {
         let text = b"Let us see.\n```python\nprint(1)\n```\n```output\n18";
-        let (blocks, marker, consumed) = scan(text, Some(b"```output"));
+        let (blocks, marker, consumed) = scan(text, marker(b"```output"));
         assert_eq!(blocks, ["print(1)\n"]);
         assert_eq!(marker, Some((35, 44, false)));
         assert_eq!(consumed, 44);
@@ -334,7 +346,11 @@ mod tests {
 
     #[test]
     fn openers() {
-        let opens = |text: &str| !scan(format!("{text}x\n```").as_bytes(), None).0.is_empty();
+        let opens = |text: &str| {
+            !scan(format!("{text}x\n```").as_bytes(), TurnEnd::Never)
+                .0
+                .is_empty()
+        };
         assert!(opens("```python\n"));
         assert!(opens("```python \t\r\n"));
         assert!(opens("a\n```python\n"));
@@ -353,14 +369,14 @@ mod tests {
 
     #[test]
     fn the_marker_line_closes_a_block_that_was_left_open() {
-        let (blocks, marker, _) = scan(b"```python\nx\n```output", Some(b"```output"));
+        let (blocks, marker, _) = scan(b"```python\nx\n```output", marker(b"```output"));
         assert_eq!(blocks, ["x\n"]);
         assert_eq!(marker, Some((12, 21, false)));
     }
 
     #[test]
     fn a_marker_inside_a_line_of_code_closes_nothing() {
-        let (blocks, marker, _) = scan(b"```python\nx = '```output", Some(b"```output"));
+        let (blocks, marker, _) = scan(b"```python\nx = '```output", marker(b"```output"));
         assert!(blocks.is_empty());
         assert_eq!(marker, Some((15, 24, true)));
     }
@@ -368,7 +384,7 @@ mod tests {
     #[test]
     fn an_opener_inside_a_block_closes_it_and_opens_the_next() {
         assert_eq!(
-            scan(b"```python\na\n```python\nb\n```", None).0,
+            scan(b"```python\na\n```python\nb\n```", TurnEnd::Never).0,
             ["a\n", "b\n"]
         );
     }
@@ -376,74 +392,63 @@ mod tests {
     #[test]
     fn an_empty_block_and_backticks_in_code() {
         assert_eq!(
-            scan(b"```python\n```\n```python\n``\n a```\n```", None).0,
+            scan(b"```python\n```\n```python\n``\n a```\n```", TurnEnd::Never).0,
             ["", "``\n a```\n"]
         );
     }
 
     #[test]
     fn the_turn_may_begin_inside_a_line() {
-        let ids: Vec<u32> = b"```python\nx\n```"
-            .iter()
-            .copied()
-            .map(u32::from)
-            .collect();
-        let mut scanner = Scanner::new(byte_vocabulary(), Stop::Never, false);
-        let mut blocks = 0;
-        scanner.feed(&ids, |_| blocks += 1, |_| ()).unwrap();
-        assert_eq!(blocks, 0);
-        scanner.reset(true);
-        scanner.feed(&ids, |_| blocks += 1, |_| ()).unwrap();
-        assert_eq!(blocks, 1);
+        for (at_line_start, expected) in [(false, 0), (true, 1)] {
+            let mut scanner = scanner(byte_vocabulary(), TurnEnd::Never, at_line_start);
+            let mut blocks = 0;
+            scanner
+                .feed(&ids(b"```python\nx\n```"), |_| blocks += 1, |_| ())
+                .unwrap();
+            assert_eq!(blocks, expected);
+        }
     }
 
     #[test]
     fn tokens_shared_with_the_text_around_and_a_turn_that_ends() {
-        let vocabulary = Vocabulary::new(&[
-            b"``".as_slice(),
-            b"`out",
-            b"",
-            b"put\n1",
-            b"`python\nx",
-            b"\n```\n`",
-        ])
-        .unwrap();
-        let mut scanner = Scanner::new(
-            Arc::new(vocabulary),
-            Stop::Marker(Marker::new(b"```output").unwrap()),
-            true,
+        let vocabulary = Arc::new(
+            Vocabulary::new(&[
+                b"``".as_slice(),
+                b"`out",
+                b"",
+                b"put\n1",
+                b"`python\nx",
+                b"\n```\n`",
+            ])
+            .unwrap(),
         );
+        let end = marker(b"```output");
+        let mut first = scanner(Arc::clone(&vocabulary), end.clone(), true);
         let mut seen = Vec::new();
-        let mut found = Vec::new();
-        let on_block = |block: CodeBlock<'_>| {
-            seen.push((
-                block.token_index,
-                block.code.to_vec(),
-                block.overshoot.to_vec(),
-            ))
-        };
-        let on_marker =
-            |marker: MarkerMatch<'_>| found.push((marker.token_index, marker.overshoot.to_vec()));
-        let consumed = scanner
-            .feed(&[0, 4, 5, 0, 2, 7, 1], on_block, on_marker)
+        let consumed = first
+            .feed(
+                &[0, 4, 5, 0, 2, 7, 1],
+                |block| seen.push((block.code.to_vec(), block.overshoot.to_vec())),
+                |_| panic!(),
+            )
             .unwrap();
         assert_eq!(consumed, 7);
-        assert_eq!(seen, [(2, b"x\n".to_vec(), b"\n`".to_vec())]);
-        assert!(found.is_empty());
-        let consumed = scanner
+        assert_eq!(seen, [(b"x\n".to_vec(), b"\n`".to_vec())]);
+        let mut found = Vec::new();
+        let consumed = first
             .feed(
                 &[0, 1, 3, 0, 0],
                 |_| panic!(),
-                |marker| found.push((marker.token_index, marker.overshoot.to_vec())),
+                |marker| found.push((marker.start, marker.stop, marker.overshoot.to_vec())),
             )
             .unwrap();
         assert_eq!(consumed, 3);
-        assert_eq!(found, [(9, b"\n1".to_vec())]);
-        assert!(scanner.is_finished());
-        assert!(scanner.feed(&[0], |_| (), |_| ()).is_err());
-        scanner.reset(true);
-        assert_eq!(scanner.feed(&[3], |_| panic!(), |_| panic!()).unwrap(), 1);
-        assert_eq!((scanner.tokens(), scanner.position()), (1, 5));
+        // The first seven tokens hold 23 bytes.
+        assert_eq!(found, [(23, 32, b"\n1".to_vec())]);
+        assert!(first.is_finished());
+        assert!(first.feed(&[0], |_| (), |_| ()).is_err());
+        let mut second = scanner(vocabulary, end, true);
+        assert_eq!(second.feed(&[3], |_| panic!(), |_| panic!()).unwrap(), 1);
     }
 
     #[test]
@@ -455,34 +460,56 @@ mod tests {
             b"```python\ny\n```",
         ];
         let vocabulary = Arc::new(Vocabulary::new(&tokens).unwrap());
-        let mut scanner = Scanner::new(vocabulary, Stop::Block, true);
+        let mut first = scanner(Arc::clone(&vocabulary), TurnEnd::Block, true);
         let mut seen = Vec::new();
-        let consumed = scanner
+        let consumed = first
             .feed(
                 &[0, 1, 2, 3],
-                |block| seen.push((block.code.to_vec(), block.overshoot.to_vec())),
+                |block| seen.push((block.stop, block.code.to_vec(), block.overshoot.to_vec())),
                 |_| panic!(),
             )
             .unwrap();
-        assert_eq!((consumed, scanner.position()), (3, 15));
-        assert_eq!(seen, [(b"x\n".to_vec(), b"\n\n".to_vec())]);
-        assert!(scanner.is_finished() && !scanner.block_is_open());
-        scanner.reset(true);
+        assert_eq!(consumed, 3);
+        assert_eq!(seen, [(12, b"x\n".to_vec(), b"\n\n".to_vec())]);
+        assert!(first.is_finished() && !first.block_is_open());
         // A fence that closes nothing ends nothing.
-        assert_eq!(
-            scanner.feed(&[2, 2], |_| panic!(), |_| panic!()).unwrap(),
-            2
-        );
-        assert!(!scanner.is_finished());
+        let mut second = scanner(vocabulary, TurnEnd::Block, true);
+        assert_eq!(second.feed(&[2, 2], |_| panic!(), |_| panic!()).unwrap(), 2);
+        assert!(!second.is_finished());
+    }
+
+    #[test]
+    fn the_language_is_the_callers() {
+        let blocks = |language: &str, text: &[u8]| {
+            let language = Language::new(language).unwrap();
+            let mut scanner = Scanner::new(byte_vocabulary(), TurnEnd::Never, true, language);
+            let mut blocks = 0;
+            scanner
+                .feed(&ids(text), |_| blocks += 1, |_| panic!())
+                .unwrap();
+            blocks
+        };
+        assert_eq!(blocks("c", b"```c\nx\n```\n```c++\ny\n```"), 1);
+        assert_eq!(blocks("c++", b"```c\nx\n```\n```c++\t\ny\n```"), 1);
+        assert_eq!(blocks("python", b"```c\nx\n```\n```c++\ny\n```"), 0);
+        for name in ["", "py thon", "py\n", "`", "caf\u{e9}", &"x".repeat(65)] {
+            assert!(Language::new(name).is_err(), "{name:?}");
+        }
+        assert!(Language::new(&"x".repeat(64)).is_ok());
     }
 
     #[test]
     fn a_marker_that_overlaps_itself() {
-        assert_eq!(scan(b"aabaabaab", Some(b"aabaab")).1, Some((0, 6, false)));
+        assert_eq!(scan(b"aabaabaab", marker(b"aabaab")).1, Some((0, 6, false)));
         assert_eq!(
-            scan(b"````output", Some(b"```output")).1,
+            scan(b"````output", marker(b"```output")).1,
             Some((1, 10, false))
         );
         assert!(Marker::new(b"").is_err());
+    }
+
+    #[test]
+    fn a_marker_may_begin_with_any_byte() {
+        assert_eq!(scan(b"the end.", marker(b"end")).1, Some((4, 7, false)));
     }
 }

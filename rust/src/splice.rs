@@ -98,15 +98,6 @@ impl TrajectoryBuilder {
         self.len() == 0
     }
 
-    pub fn prompt_length(&self) -> usize {
-        self.prompt_length
-    }
-
-    /// Sampled tokens of the response so far.
-    pub fn sampled_length(&self) -> usize {
-        self.turns.iter().map(|(start, stop)| stop - start).sum()
-    }
-
     /// Prompt and response: what the next request is made of.
     pub fn context(&self) -> &[i32] {
         &self.context
@@ -152,6 +143,7 @@ mod tests {
         builder.append_sampled(&[3], &[-1.0], 4).unwrap();
         assert_eq!(builder.append_observation(&[9, 9]).unwrap(), (3, 5));
         builder.append_sampled(&[], &[], 4).unwrap();
+        assert_eq!(builder.turns(), [(0, 3)]);
         builder.append_sampled(&[4], &[-2.0], 4).unwrap();
         assert_eq!(builder.context(), [7, 8, 1, 2, 3, 9, 9, 4]);
         assert_eq!(builder.token_ids(), [1, 2, 3, 9, 9, 4]);
@@ -162,14 +154,7 @@ mod tests {
         );
         assert_eq!(builder.policy_versions(), [3, 3, 4, -1, -1, 4]);
         assert_eq!(builder.turns(), [(0, 3), (5, 6)]);
-        assert_eq!(
-            (
-                builder.len(),
-                builder.sampled_length(),
-                builder.prompt_length()
-            ),
-            (6, 4, 2)
-        );
+        assert_eq!(builder.len(), 6);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +12,16 @@ import pytest
 import pytest_asyncio
 import tiny_model
 
-from torl.config import EngineConfig
-from torl.types import Outcome, OutcomeStatus, Problem, Prompt
+from torl.engine import EngineSetup, VllmEngine
+from torl.engine.vllm.options import VllmOptions
+from torl.sandbox import Execution
+from torl.types import OutcomeStatus, Problem, Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from torl._core import Vocabulary
-    from torl.rollout.tokenizer import TextEncoder
-    from torl.rollout.vllm_engine import VllmEngine
+    from torl.text.tokenizer import TextEncoder
 
 MAX_MODEL_TOKENS = 640
 
@@ -33,7 +35,7 @@ def tiny_model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tokenizer(tiny_model_directory: Path) -> "PreTrainedTokenizerFast":
     """The tiny model's tokenizer."""
-    from torl.rollout.tokenizer import load_tokenizer
+    from torl.text.tokenizer import load_tokenizer
 
     return load_tokenizer(tiny_model_directory)
 
@@ -41,7 +43,7 @@ def tokenizer(tiny_model_directory: Path) -> "PreTrainedTokenizerFast":
 @pytest.fixture(scope="session")
 def vocabulary(tokenizer: "PreTrainedTokenizerFast") -> "Vocabulary":
     """The tiny model's vocabulary."""
-    from torl.rollout.vocabulary import build_vocabulary
+    from torl.text.vocabulary import build_vocabulary
 
     return build_vocabulary(tokenizer)
 
@@ -49,7 +51,7 @@ def vocabulary(tokenizer: "PreTrainedTokenizerFast") -> "Vocabulary":
 @pytest.fixture(scope="session")
 def encoder(tokenizer: "PreTrainedTokenizerFast", vocabulary: "Vocabulary") -> "TextEncoder":
     """An encoder of observations for the tiny model."""
-    from torl.rollout.tokenizer import TextEncoder
+    from torl.text.tokenizer import TextEncoder
 
     return TextEncoder(tokenizer, vocabulary)
 
@@ -68,7 +70,7 @@ def prompts(tokenizer: "PreTrainedTokenizerFast") -> list[Prompt]:
 
 
 @pytest_asyncio.fixture(scope="session")
-async def engine(tiny_model_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["VllmEngine"]:
+async def engine(tiny_model_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmEngine]:
     """The tiny model in a float32 engine. A test that gives it other weights puts the old ones back."""
     started = make_engine(tiny_model_directory, tmp_path_factory.mktemp("engine") / "engine.log")
     await started.start()
@@ -76,21 +78,30 @@ async def engine(tiny_model_directory: Path, tmp_path_factory: pytest.TempPathFa
     await started.close()
 
 
-def make_engine(model: Path, log_path: Path, **settings: Any) -> "VllmEngine":
+@pytest.fixture
+def temporary_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary directory of its own, with a path short enough for sockets; nothing may be left in it."""
+    with tempfile.TemporaryDirectory() as directory:
+        monkeypatch.setattr(tempfile, "tempdir", directory)
+        yield Path(directory)
+        assert sorted(Path(directory).iterdir()) == []
+
+
+def make_engine(model: Path, log_path: Path, **settings: Any) -> VllmEngine:
     """An engine with the tests' settings, not yet started."""
-    from torl.rollout.tokenizer import load_tokenizer, stop_token_ids
-    from torl.rollout.vllm_engine import VllmEngine
-    from torl.rollout.vocabulary import build_vocabulary
+    from torl.text.tokenizer import load_tokenizer, stop_token_ids
+    from torl.text.vocabulary import build_vocabulary
 
     tokenizer = load_tokenizer(model)
-    return VllmEngine(
-        model,
-        EngineConfig(**{"dtype": "float32", "max_sequences": 256, "cpu_threads": 1, **settings}),
+    setup = EngineSetup(
+        model=model,
         vocabulary=build_vocabulary(tokenizer),
         max_model_tokens=MAX_MODEL_TOKENS,
-        stop_token_ids=stop_token_ids(model, tokenizer),
+        stop_token_ids=tuple(stop_token_ids(model, tokenizer)),
         log_path=log_path,
     )
+    options = {"dtype": "float32", "max_sequences": 256, "cpu_threads": 1, **settings}
+    return VllmEngine(setup, VllmOptions.model_validate(options))
 
 
 class SubprocessInterpreter:
@@ -104,8 +115,8 @@ class SubprocessInterpreter:
         self.calls = 0
         self._slots = asyncio.Semaphore(concurrency)
 
-    async def run_async(self, code: str, *, seed: int) -> Outcome:
-        """See `torl.rollout.episode.Interpreter`."""
+    async def run_async(self, code: str, *, seed: int = 0) -> Execution:
+        """See `torl.sandbox.Interpreter`."""
         self.calls += 1
         async with self._slots:
             start = time.perf_counter()
@@ -122,7 +133,7 @@ class SubprocessInterpreter:
                 self.running -= 1
         failed = process.returncode != 0
         line = stderr.strip().rsplit("\n", 1)[-1] if failed else None
-        return Outcome(
+        return Execution(
             status=OutcomeStatus.ERROR if failed else OutcomeStatus.OK,
             stdout=stdout,
             stderr=stderr,

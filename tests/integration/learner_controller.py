@@ -11,13 +11,13 @@ from pathlib import Path
 
 from learner_fixtures import random_samples, start_learner
 
-from torl.learner.torchrun import is_secondary_rank, serve_rank
+from torl.learner.torchrun import become_rank, is_secondary_rank
 
 
 async def control(model_directory: Path, logs: Path) -> None:
     """One step on a fixed batch."""
     async with await start_learner(model_directory, logs, ranks=2, zero_stage=2) as learner:
-        metrics = await learner.train_step(random_samples(5, seed=4))
+        metrics = await learner.update(random_samples(5, seed=4), step=0)
         ranks = [rank.process.pid for rank in learner._group.ranks if rank.process is not None]
         print(json.dumps({"metrics": metrics, "processes": ranks}), flush=True)
         await asyncio.to_thread(sys.stdin.read)
@@ -25,5 +25,5 @@ async def control(model_directory: Path, logs: Path) -> None:
 
 if __name__ == "__main__":
     if is_secondary_rank():
-        serve_rank()
+        become_rank()
     asyncio.run(control(Path(sys.argv[1]), Path(sys.argv[2])))

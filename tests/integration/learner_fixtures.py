@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig
 from torl.learner.learner import Learner
+from torl.learner.messages import LearnerSetup
 from torl.types import TrainingSample
 
 VOCABULARY = 97
@@ -36,7 +37,7 @@ async def start_learner(
         "timeout_seconds": 120,
         **settings,
     }
-    return await Learner.start(
+    setup = LearnerSetup(
         model=ModelConfig(path=str(model_directory)),
         learner=LearnerConfig(**options),
         algorithm=algorithm or AlgorithmConfig(),
@@ -44,8 +45,8 @@ async def start_learner(
         temperature=TEMPERATURE,
         total_steps=4,
         seed=0,
-        log_directory=logs,
     )
+    return await Learner.start(setup, log_directory=logs)
 
 
 def write_tiny_model(directory: Path, *, tied: bool = True, seed: int = 0) -> Path:

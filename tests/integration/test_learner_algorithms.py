@@ -23,13 +23,15 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 import reference
-from torl.algorithms.samples import with_advantages
+from builders import scored, scored_group
 from torl.config import AlgorithmConfig, CriticConfig
-from torl.learner.checkpoint import checkpoint_path
+from torl.learner.checkpoint.directory import checkpoint_path
+from torl.training.samples import with_advantages
 from torl.types import TrainingSample
 
 SAMPLES = random_samples(8, seed=11, longest=24)
 CLIP = (0.1, 0.15)
+BOUNDS = (0.5, 1.5)
 FIXED_LENGTH = 30
 
 
@@ -37,6 +39,18 @@ FIXED_LENGTH = 30
 def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with tied embeddings."""
     return write_tiny_model(tmp_path_factory.mktemp("learner-model"))
+
+
+def chosen(loss: str, aggregation: str, **terms: Any) -> AlgorithmConfig:
+    """An algorithm of these names, with the options of these tests."""
+    clip = {} if loss == "reinforce" else {"clip_low": CLIP[0], "clip_high": CLIP[1]}
+    length = {"length": FIXED_LENGTH} if aggregation == "fixed" else {}
+    if (name := terms.get("importance_correction")) is not None:
+        bounds = {"high": BOUNDS[1]} if name == "tis" else {"low": BOUNDS[0], "high": BOUNDS[1]}
+        terms["importance_correction"] = {"name": name, **bounds}
+    return AlgorithmConfig.model_validate(
+        {"policy_loss": {"name": loss, **clip}, "aggregation": {"name": aggregation, **length}, **terms}
+    )
 
 
 def load(directory: Path) -> Any:
@@ -79,14 +93,14 @@ def plain_updates(directory: Path, samples: list[TrainingSample], algorithm: Alg
             x = ref_T[mask] - logprobs
             loss = (
                 loss
-                + algorithm.kl_coefficient * {"k1": -x, "k2": x**2 / 2, "k3": x.exp() - x - 1}[algorithm.kl_estimator]
+                + algorithm.kl.coefficient * {"k1": -x, "k2": x**2 / 2, "k3": x.exp() - x - 1}[algorithm.kl.estimator]
             )
             loss = loss - algorithm.entropy_bonus * entropy
             divisor = {
                 "token": sum(counts),
                 "sequence": count * len(samples),
                 "fixed": FIXED_LENGTH * len(samples),
-            }[algorithm.aggregation]
+            }[algorithm.aggregation.name]
             part = loss.sum() / divisor
             part.backward()
             total += float(part.detach())
@@ -98,13 +112,13 @@ def plain_updates(directory: Path, samples: list[TrainingSample], algorithm: Alg
 
 def _loss(algorithm: AlgorithmConfig, logprobs: Tensor, old: Tensor, advantages: Tensor, rollout: Tensor) -> Tensor:
     ratio = (logprobs - old).exp()
-    if algorithm.policy_loss == "gspo":
+    if algorithm.policy_loss.name == "gspo":
         ratio = (logprobs - old).mean().exp().detach() * (logprobs - logprobs.detach()).exp()
     kept = ratio.clamp(1 - CLIP[0], 1 + CLIP[1])
     loss = torch.maximum(-ratio * advantages, -kept * advantages)
-    if algorithm.policy_loss == "cispo":
+    if algorithm.policy_loss.name == "cispo":
         loss = -kept.detach() * advantages * logprobs
-    if algorithm.policy_loss == "reinforce":
+    if algorithm.policy_loss.name == "reinforce":
         loss = -advantages * logprobs
     if algorithm.importance_correction is None:
         return loss
@@ -112,37 +126,34 @@ def _loss(algorithm: AlgorithmConfig, logprobs: Tensor, old: Tensor, advantages:
         reference.ReferenceToken(0, 0.0, old_logprob, 0.0, rollout_logprob)
         for old_logprob, rollout_logprob in zip(old.tolist(), rollout.tolist(), strict=True)
     ]
-    weights = reference.importance_weights(
-        algorithm.importance_correction, tokens, algorithm.importance_low, algorithm.importance_high
-    )
+    weights = reference.importance_weights(algorithm.importance_correction.name, tokens, *BOUNDS)
     return loss * torch.tensor(weights)
 
 
 # Every loss, aggregation, correction, KL estimate, stage and number of ranks at least once, all of them with several
 # updates on the same samples, so that ratios are not 1; rows of 30 tokens hold one or two samples, 4,096 hold all.
 @pytest.mark.parametrize(
-    ("terms", "zero_stage", "ranks", "row_tokens"),
+    ("loss", "aggregation", "terms", "zero_stage", "ranks", "row_tokens"),
     [
-        ({"policy_loss": "clipped", "aggregation": "sequence", "kl_coefficient": 0.5, "kl_estimator": "k3"}, 0, 2, 30),
-        ({"policy_loss": "gspo", "aggregation": "sequence", "importance_correction": "tis"}, 1, 1, 4096),
-        ({"policy_loss": "gspo", "aggregation": "token", "importance_correction": "mis"}, 3, 2, 30),
-        ({"policy_loss": "cispo", "aggregation": "fixed", "importance_correction": "icepop"}, 2, 2, 30),
-        ({"policy_loss": "reinforce", "aggregation": "fixed", "kl_coefficient": 0.5, "kl_estimator": "k2"}, 3, 2, 4096),
-        ({"policy_loss": "clipped", "aggregation": "token", "entropy_bonus": 0.3, "kl_coefficient": 0.2}, 3, 1, 30),
+        ("clipped", "sequence", {"kl": {"coefficient": 0.5, "estimator": "k3"}}, 0, 2, 30),
+        ("gspo", "sequence", {"importance_correction": "tis"}, 1, 1, 4096),
+        ("gspo", "token", {"importance_correction": "mis"}, 3, 2, 30),
+        ("cispo", "fixed", {"importance_correction": "icepop"}, 2, 2, 30),
+        ("reinforce", "fixed", {"kl": {"coefficient": 0.5, "estimator": "k2"}}, 3, 2, 4096),
+        ("clipped", "token", {"entropy_bonus": 0.3, "kl": {"coefficient": 0.2}}, 3, 1, 30),
     ],
 )
 async def test_updates_equal_plain_torch(
-    terms: dict[str, Any], zero_stage: int, ranks: int, row_tokens: int, model_directory: Path, tmp_path: Path
+    loss: str,
+    aggregation: str,
+    terms: dict[str, Any],
+    zero_stage: int,
+    ranks: int,
+    row_tokens: int,
+    model_directory: Path,
+    tmp_path: Path,
 ) -> None:
-    algorithm = AlgorithmConfig(
-        clip_low=CLIP[0],
-        clip_high=CLIP[1],
-        fixed_length=FIXED_LENGTH,
-        importance_low=0.5,
-        importance_high=1.5,
-        epochs=3,
-        **terms,
-    )
+    algorithm = chosen(loss, aggregation, epochs=3, **terms)
     samples = near(SAMPLES, model_directory)
     expected, reports = plain_updates(model_directory, samples, algorithm, 3)
     learner = await start_learner(
@@ -161,11 +172,12 @@ async def test_updates_equal_plain_torch(
         await learner.export(tmp_path / "model")
     assert report["updates"] == 3
     assert report["loss"] == pytest.approx(np.mean([row["loss"] for row in reports]), rel=1e-6, abs=1e-6)
-    assert report["gradient_norm"] == pytest.approx(np.mean([row["gradient_norm"] for row in reports]), rel=1e-6)
+    # From the second update on, of weights that AdamW has moved (below: 1e-5): processors differ by 1.1e-6 here.
+    assert report["gradient_norm"] == pytest.approx(np.mean([row["gradient_norm"] for row in reports]), rel=3e-6)
     # Three steps of AdamW make more of a rounding where a gradient is near 0.
     assert relative_distance(read_weights(tmp_path / "model"), expected) < 1e-5
     assert report["approximate_kl"] > 0
-    if algorithm.importance_correction in ("icepop", "mis"):
+    if terms.get("importance_correction") in ("icepop", "mis"):
         assert 0 < report["importance_masked"] < 1
     if algorithm.needs_reference:
         assert report["reference_kl"] > 0
@@ -177,7 +189,7 @@ async def test_what_has_no_advantage_is_not_computed_and_changes_nothing(model_d
         sample if index % 2 else replace(sample, advantages=np.zeros_like(sample.rollout_logprobs))
         for index, sample in enumerate(SAMPLES)
     ]
-    expected, reports = plain_updates(model_directory, half, AlgorithmConfig(clip_low=CLIP[0], clip_high=CLIP[1]), 1)
+    expected, reports = plain_updates(model_directory, half, chosen("clipped", "token"), 1)
     async with await start_learner(model_directory, tmp_path / "logs", zero_stage=1) as learner:
         report = await learner.update(half, step=0)
         assert report["samples"] == 4
@@ -185,7 +197,7 @@ async def test_what_has_no_advantage_is_not_computed_and_changes_nothing(model_d
         await learner.export(tmp_path / "one")
         nothing = [replace(sample, advantages=np.zeros_like(sample.rollout_logprobs)) for sample in SAMPLES]
         with pytest.raises(ValueError, match="sample 0 has no advantages"):
-            await learner.train_step([replace(sample, advantages=None) for sample in SAMPLES])
+            await learner.update([replace(sample, advantages=None) for sample in SAMPLES], step=0)
         assert await learner.update([], step=1) == {"updates": 0, "seconds": pytest.approx(0, abs=1)}
         assert await learner.update(nothing, step=1) == {"updates": 0, "seconds": pytest.approx(0, abs=1)}
         await learner.export(tmp_path / "two")
@@ -241,14 +253,15 @@ async def test_the_critic_equals_plain_torch_and_resumes(
     zero_stage: int, ranks: int, value_clip: float | None, model_directory: Path, tmp_path: Path
 ) -> None:
     critic = CriticConfig(learning_rate=2e-3, epochs=4, value_clip=value_clip, head_start_steps=1)
-    algorithm = AlgorithmConfig(estimator="ppo", gae_lambda=0.9, normalize_advantages=True)
-    rewards = [1.0, -1.0] * 4
-    groups = [index // 2 for index in range(8)]
+    algorithm = AlgorithmConfig.model_validate(
+        {"estimator": {"name": "ppo", "gae_lambda": 0.9}, "normalize_advantages": True}
+    )
+    groups = [scored_group(scored(reward=1.0), scored(reward=-1.0)) for _ in range(4)]
     settings = {"algorithm": algorithm, "critic": critic, "zero_stage": zero_stage, "ranks": ranks, "row_tokens": 60}
     seconds = {"seconds": 0.0, "update_seconds": 0.0, "critic_update_seconds": 0.0}
 
     async def step(learner: Any, number: int) -> tuple[list[TrainingSample], dict[str, float]]:
-        prepared = with_advantages(await learner.prepare(SAMPLES), rewards, groups, algorithm)
+        prepared = with_advantages(await learner.prepare(SAMPLES), groups, algorithm)
         return prepared, await learner.update(prepared, step=number)
 
     async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:

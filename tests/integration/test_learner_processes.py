@@ -29,9 +29,10 @@ from learner_fixtures import (
 )
 from transformers import AutoModelForCausalLM
 
+from torl.config import AlgorithmConfig
 from torl.errors import DataError, LearnerError
 from torl.learner.learner import Learner
-from torl.weight_transfer import WeightChannel
+from torl.weights.channel import WeightChannel
 
 CONTROLLER = Path(__file__).with_name("learner_controller.py")
 
@@ -66,16 +67,16 @@ def wait_until_gone(pids: list[int], seconds: float = 60.0) -> list[int]:
 async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_path: Path) -> None:
     samples = random_samples(7, seed=5)
     model = AutoModelForCausalLM.from_pretrained(model_directory, dtype=torch.float32).eval()
-    async with await start_learner(model_directory, tmp_path / "logs", zero_stage=3, ranks=2, row_tokens=50) as learner:
-        samples = await learner.logprobs(samples)
+    # Two updates on the same samples: the second one's ratio is not 1 any more, and some of it is clipped.
+    settings = {"algorithm": AlgorithmConfig(epochs=2), "zero_stage": 3, "ranks": 2, "row_tokens": 50}
+    async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:
+        samples = await learner.prepare(samples)
         for sample in samples:
             found = sample.old_logprobs
             expected = plain_logprobs(model, sample, TEMPERATURE).detach().numpy() * sample.loss_mask[1:]
             np.testing.assert_allclose(found, [0, *expected], atol=1e-5)
 
-        # Two updates on the same samples: the second one's ratio is not 1 any more, and some of it is clipped.
-        await learner.train_step(samples)
-        second = await learner.train_step(samples)
+        report = await learner.update(samples, step=0)
         expected_weights, losses, _ = plain_steps(
             model_directory,
             [samples, samples],
@@ -83,8 +84,9 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
             learning_rate=LEARNING_RATE,
             gradient_clip=GRADIENT_CLIP,
         )
-        assert second["loss"] == pytest.approx(losses[1], rel=1e-5)
-        assert second["approximate_kl"] > 0
+        assert report["updates"] == 2
+        assert report["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+        assert report["approximate_kl"] > 0
 
         rendezvous = await learner.open_channel(2)
         channel = WeightChannel(rendezvous, 1, timeout_seconds=60)
@@ -116,10 +118,10 @@ async def test_a_loss_that_is_not_finite_ends_the_learner(model_directory: Path,
     samples[1] = replace(samples[1], advantages=np.where(samples[1].loss_mask, 3e38, 0).astype(np.float32))
     async with await start_learner(model_directory, tmp_path / "logs") as learner:
         with pytest.raises(LearnerError, match="not finite"):
-            await learner.train_step(samples)
+            await learner.update(samples, step=0)
         assert not any(process.poll() is None for process in processes(learner))
         with pytest.raises(LearnerError, match="failed before"):
-            await learner.logprobs(samples)
+            await learner.update(samples, step=1)
 
 
 async def test_a_missing_model_is_named(tmp_path: Path) -> None:
@@ -130,7 +132,7 @@ async def test_a_missing_model_is_named(tmp_path: Path) -> None:
 async def test_a_killed_rank_is_noticed_at_once(model_directory: Path, tmp_path: Path) -> None:
     learner = await start_learner(model_directory, tmp_path / "logs", ranks=2, zero_stage=2)
     watch = asyncio.create_task(learner.watch())
-    await learner.train_step(random_samples(4, seed=7))
+    await learner.update(random_samples(4, seed=7), step=0)
     assert not watch.done()
     processes(learner)[1].send_signal(signal.SIGKILL)
     with pytest.raises(LearnerError, match="learner rank 1 was ended by SIGKILL"):
@@ -143,7 +145,7 @@ async def test_a_rank_killed_in_the_middle_of_a_step(model_directory: Path, tmp_
     # Hundreds of rows for each rank, each with its collectives: a step of many seconds.
     learner = await start_learner(model_directory, tmp_path / "logs", ranks=2, zero_stage=3, row_tokens=41)
     many = random_samples(2000, seed=8)
-    step = asyncio.create_task(learner.train_step(many))
+    step = asyncio.create_task(learner.update(many, step=0))
     await asyncio.sleep(0.5)
     assert not step.done()
     processes(learner)[0].send_signal(signal.SIGKILL)
@@ -182,12 +184,12 @@ import asyncio, sys
 from pathlib import Path
 from learner_fixtures import random_samples, start_learner
 from torl.errors import CheckpointError
-from torl.learner.checkpoint import checkpoint_path, latest_checkpoint
+from torl.learner.checkpoint.directory import checkpoint_path, latest_checkpoint
 
 async def control(model, run):
     learner = await start_learner(model, run.parent / "logs", zero_stage=2)
     await learner.save_checkpoint(checkpoint_path(run, 0), {})
-    await learner.train_step(random_samples(3))
+    await learner.update(random_samples(3), step=0)
     try:
         await learner.save_checkpoint(checkpoint_path(run, 1), {})
     except CheckpointError as error:

@@ -18,7 +18,7 @@ from learner_fixtures import (
 )
 
 from torl.errors import CheckpointError
-from torl.learner.checkpoint import MANIFEST, checkpoint_path, latest_checkpoint
+from torl.learner.checkpoint.directory import MANIFEST, checkpoint_path, latest_checkpoint
 
 STEPS = [random_samples(9, seed=1), random_samples(1, seed=2), random_samples(6, seed=3)]
 SECONDS = {"seconds": 0.0, "update_seconds": 0.0}  # what may differ between equal steps
@@ -60,13 +60,13 @@ async def test_steps_equal_plain_torch_and_resume_is_bit_equal(
     )
     checkpoint = checkpoint_path(tmp_path, 2)
     async with learner:
-        metrics = [await learner.train_step(samples) for samples in STEPS[:2]]
+        metrics = [await learner.update(samples, step=step) for step, samples in enumerate(STEPS[:2])]
         await learner.save_checkpoint(checkpoint, {"position": [3, 4]})
-        metrics.append(await learner.train_step(STEPS[2]))
+        metrics.append(await learner.update(STEPS[2], step=2))
         await learner.export(tmp_path / "straight")
         assert latest_checkpoint(tmp_path) == checkpoint
         assert await learner.load_checkpoint(checkpoint) == {"position": [3, 4]}
-        assert await learner.train_step(STEPS[2]) | SECONDS == metrics[2] | SECONDS
+        assert await learner.update(STEPS[2], step=2) | SECONDS == metrics[2] | SECONDS
         await learner.export(tmp_path / "resumed")
 
     for found, loss, norm in zip(metrics, losses, norms, strict=True):
@@ -85,9 +85,9 @@ async def test_new_processes_go_on_bit_equal_from_a_checkpoint(
     settings = {"zero_stage": zero_stage, "dtype": dtype, "ranks": 2, "schedule": "cosine", "warmup_steps": 1}
     checkpoint = checkpoint_path(tmp_path, 1)
     async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:
-        await learner.train_step(STEPS[0])
+        await learner.update(STEPS[0], step=0)
         await learner.save_checkpoint(checkpoint, {})
-        straight_metrics = await learner.train_step(STEPS[2])
+        straight_metrics = await learner.update(STEPS[2], step=2)
         await learner.export(tmp_path / "straight")
 
     async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:
@@ -99,7 +99,7 @@ async def test_new_processes_go_on_bit_equal_from_a_checkpoint(
         (checkpoint / MANIFEST).write_text(json.dumps(manifest))
 
         await learner.load_checkpoint(checkpoint)
-        metrics = await learner.train_step(STEPS[2])
+        metrics = await learner.update(STEPS[2], step=2)
         await learner.export(tmp_path / "resumed")
     assert metrics | SECONDS == straight_metrics | SECONDS
     straight, resumed = read_weights(tmp_path / "straight"), read_weights(tmp_path / "resumed")

@@ -5,36 +5,29 @@ import os
 import random
 import signal
 from collections import Counter
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import make_engine
+from test_engine_weights import perturbed, sending, transformers_logprobs
 from test_rollout_episode import EngineRecord, check_against_engine, recorded
-from test_rollout_weights import perturbed, sending, transformers_logprobs
 
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
-from torl.rollout.formats import Format, ToRLFormat, ZeroTIRFormat
-from torl.rollout.scheduler import play_groups
-from torl.rollout.slots import EpisodeSlots
+from builders import play_trajectories, player
+from torl.formats import Format, ToRLFormat, ZeroTIRFormat
+from torl.formats.zerotir import ZeroTIROptions
+from torl.rollout.episode import EpisodePlayer
 from torl.sandbox import SandboxPool
 from torl.types import Prompt, Trajectory
 
 CALLS = 16
 
 
-async def play(player: EpisodePlayer, prompts: list[Prompt], step: str, samples: int) -> list[Trajectory]:
-    groups = play_groups(player, prompts, step=step, samples_per_prompt=samples)
-    async with aclosing(groups):
-        return [trajectory async for group in groups for trajectory in group]
-
-
 async def disturb(
     engine: Any,
     pool: SandboxPool,
-    player: EpisodePlayer,
+    playing: EpisodePlayer,
     prompts: list[Prompt],
     models: list[Path],
     scratch: Path,
@@ -48,7 +41,7 @@ async def disturb(
             await engine.receive_weights(rendezvous, version)
             assert await process.wait() == 0
         os.kill(source.choice(pool.processes()), signal.SIGKILL)
-        others.append(asyncio.ensure_future(play(player, prompts[:4], f"given up {version}", 8)))
+        others.append(asyncio.ensure_future(play_trajectories(playing, prompts[:4], f"given up {version}", samples=8)))
         await asyncio.sleep(source.uniform(0.05, 0.5))
         others[-1].cancel()
         await asyncio.gather(others[-1], return_exceptions=True)
@@ -63,18 +56,28 @@ async def test_all_lines_up_whatever_happens(
     tiny_model_directory, vocabulary, encoder, prompts, tmp_path, samples: int, name: str
 ) -> None:
     models = [tiny_model_directory, perturbed(tiny_model_directory, tmp_path / "changed")]
-    form: Format = ToRLFormat(CALLS) if name == "torl" else ZeroTIRFormat(lambda text: len(encoder.encode(text)), CALLS)
+    form: Format = ToRLFormat() if name == "torl" else ZeroTIRFormat(ZeroTIROptions(errors="last_line"))
     engine = make_engine(tiny_model_directory, tmp_path / "engine.log")
     await engine.start()
     try:
         with SandboxPool(2, shared_bytes=0) as pool, recorded(engine) as record:
-            settings = EpisodeSettings(400, seed=11, interpreter_state="episode")
-            player = EpisodePlayer(engine, pool, vocabulary, encoder, form, settings, EpisodeSlots(96))
+            playing = player(
+                engine,
+                pool,
+                form=form,
+                limit=400,
+                state="episode",
+                in_flight=96,
+                vocabulary=vocabulary,
+                encoder=encoder,
+                max_tool_calls=CALLS,
+                seed=11,
+            )
             others: list[asyncio.Future[list[Trajectory]]] = []
-            trouble = asyncio.ensure_future(disturb(engine, pool, player, prompts, models, tmp_path, others))
-            trajectories = await play(player, prompts, "chaos", samples)
+            trouble = asyncio.ensure_future(disturb(engine, pool, playing, prompts, models, tmp_path, others))
+            trajectories = await play_trajectories(playing, prompts, "chaos", samples)
             while engine.policy_version < 2 and not trouble.done():  # all had ended before anything had happened
-                trajectories += await play(player, prompts, f"more chaos {len(trajectories)}", samples)
+                trajectories += await play_trajectories(playing, prompts, f"more chaos {len(trajectories)}", samples)
             trouble.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await trouble

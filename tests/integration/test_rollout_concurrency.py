@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from conftest import make_engine
 
+from builders import play_trajectories, player
 from torl.errors import SandboxError
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
-from torl.rollout.formats import ToRLFormat
+from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
-from torl.rollout.slots import EpisodeSlots
 from torl.sandbox import SandboxPool
-from torl.types import Problem, Prompt, Trajectory
+from torl.types import Problem
+
+SAMPLES = 16
 
 
 @pytest.fixture
@@ -30,14 +31,8 @@ def sandbox() -> Iterator[SandboxPool]:
 
 
 @pytest.fixture
-def player(engine, sandbox, vocabulary, encoder) -> EpisodePlayer:
-    return EpisodePlayer(engine, sandbox, vocabulary, encoder, ToRLFormat(3), EpisodeSettings(200, seed=1))
-
-
-async def play(player: EpisodePlayer, prompts: list[Prompt], step: str, on_episode: Any = None) -> list[Trajectory]:
-    groups = play_groups(player, prompts, step=step, samples_per_prompt=16, on_episode=on_episode)
-    async with aclosing(groups):
-        return [trajectory async for group in groups for trajectory in group]
+def playing(engine, sandbox, vocabulary, encoder) -> EpisodePlayer:
+    return player(engine, sandbox, vocabulary=vocabulary, encoder=encoder, max_tool_calls=3, seed=1)
 
 
 def nothing_is_left(engine: Any, sandbox: SandboxPool) -> bool:
@@ -45,17 +40,17 @@ def nothing_is_left(engine: Any, sandbox: SandboxPool) -> bool:
     return engine.live_requests == engine._llm.get_num_unfinished_requests() == stats["queued"] == stats["running"] == 0
 
 
-async def test_256_episodes(player, prompts, engine, sandbox) -> None:
-    trajectories = await play(player, prompts, "many")
+async def test_256_episodes(playing, prompts, engine, sandbox) -> None:
+    trajectories = await play_trajectories(playing, prompts, "many", SAMPLES)
     assert len(trajectories) == 256
     assert len({(trajectory.group, trajectory.sample) for trajectory in trajectories}) == 256
     calls = [call for trajectory in trajectories for call in trajectory.tool_calls]
-    ran = [call for call in calls if call.code]
+    ran = [call for call in calls if call.ran]
     assert len(ran) > 200
     for call in ran:
         if call.code.startswith("print(") and call.outcome.ok:
-            assert call.outcome.stdout == f"{eval(call.code[5:])}\n"
-    assert {call.outcome.exception_type for call in ran} >= {None, "NameError"}
+            assert call.outcome.text == f"{eval(call.code[5:])}\n"
+    assert {call.outcome.error for call in ran} >= {None, "NameError"}
     for trajectory in trajectories:
         assert trajectory.loss_mask_T.sum() == sum(turn.stop - turn.start for turn in trajectory.turns)
         observed = np.zeros(len(trajectory), dtype=bool)
@@ -65,10 +60,17 @@ async def test_256_episodes(player, prompts, engine, sandbox) -> None:
     assert nothing_is_left(engine, sandbox)
 
 
-async def test_stopped_in_the_middle(player, prompts, engine, sandbox) -> None:
+async def test_stopped_in_the_middle(playing, prompts, engine, sandbox) -> None:
     before = asyncio.all_tasks()
     begun = asyncio.Event()
-    task = asyncio.ensure_future(play(player, prompts, "stopped", on_episode=lambda _: begun.set()))
+
+    async def play_until_stopped() -> None:
+        groups = play_groups(playing, prompts, series="stopped", samples_per_prompt=SAMPLES, on_episode=begun.set)
+        async with aclosing(groups):
+            async for _ in groups:
+                pass
+
+    task = asyncio.ensure_future(play_until_stopped())
     await begun.wait()  # the first has ended
     assert engine.live_requests > 50
     task.cancel()
@@ -76,11 +78,11 @@ async def test_stopped_in_the_middle(player, prompts, engine, sandbox) -> None:
         await task
     assert asyncio.all_tasks() == before
     assert nothing_is_left(engine, sandbox)
-    assert len(await play(player, prompts[:1], "after")) == 16
+    assert len(await play_trajectories(playing, prompts[:1], "after", SAMPLES)) == 16
 
 
-async def test_a_sandbox_that_dies_stops_the_rollout(player, prompts, engine, sandbox) -> None:
-    task = asyncio.ensure_future(play(player, prompts, "dead sandbox"))
+async def test_a_sandbox_that_dies_stops_the_rollout(playing, prompts, engine, sandbox) -> None:
+    task = asyncio.ensure_future(play_trajectories(playing, prompts, "dead sandbox", SAMPLES))
     await asyncio.sleep(0.1)
     sandbox.close()
     with pytest.raises(SandboxError):
@@ -105,20 +107,27 @@ async def test_a_thousand_episodes_for_ten_minutes(
     end = time.monotonic() + 600
     try:
         with SandboxPool(workers=2) as pool:
-            settings = EpisodeSettings(200, seed=1)
-            player = EpisodePlayer(engine, pool, vocabulary, encoder, ToRLFormat(16), settings, EpisodeSlots(1000))
+            playing = player(
+                engine,
+                pool,
+                in_flight=1000,
+                vocabulary=vocabulary,
+                encoder=encoder,
+                max_tool_calls=16,
+                seed=1,
+            )
             endless = [
                 replace(prompt, problem=Problem(f"{number}-{prompt.problem.id}", "", "1"))
                 for number, prompt in enumerate(prompts * 2000)
             ]
-            groups = play_groups(player, endless, step="endless", samples_per_prompt=16)
+            groups = play_groups(playing, endless, series="endless", samples_per_prompt=SAMPLES)
             async with aclosing(groups):
                 async for group in groups:
-                    played += len(group)
+                    played += len(group.trajectories)
                     if time.monotonic() > end:
                         break
                     if played % 4096 == 0:
-                        under_way.append(player.counters.started - played)
+                        under_way.append(playing.counters.started - played)
                         processes = [os.getpid(), *(process.pid for process in engine.processes)]
                         memory.append(resident_mib([*processes, *pool.processes()]))
         assert engine.live_requests == 0

@@ -1,7 +1,7 @@
 """Real rollouts: the engine's own record against ours, transformers' logprobs against the engine's."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
-from torl.rollout.formats import Format, ToRLFormat, ZeroTIRFormat
-from torl.rollout.scheduler import play_groups
-from torl.types import FinishReason, Trajectory
+from builders import play_trajectories, player
+from torl.formats import Format, ToRLFormat, ZeroTIRFormat
+from torl.formats.zerotir import ZeroTIROptions
+from torl.types import FinishReason, Trajectory, TurnEnding
 
 MAX_RESPONSE_TOKENS = 220
 FORMATS = (("torl", 0), ("torl", 1), ("torl", 3), ("zerotir", 1), ("zerotir", 2))
@@ -77,21 +77,19 @@ class Rollout:
 @pytest_asyncio.fixture(scope="session", params=FORMATS, ids=[f"{name}-{calls}" for name, calls in FORMATS])
 async def rollout(request, engine, vocabulary, encoder, prompts, subprocess_interpreter) -> Rollout:
     name, calls = request.param
-    form: Format = ToRLFormat(calls)
-    if name == "zerotir":
-        form = ZeroTIRFormat(lambda text: len(encoder.encode(text)), calls, "last_line")
-    player = EpisodePlayer(
+    form: Format = ToRLFormat() if name == "torl" else ZeroTIRFormat(ZeroTIROptions(errors="last_line"))
+    playing = player(
         engine,
         subprocess_interpreter,
-        vocabulary,
-        encoder,
-        form,
-        EpisodeSettings(MAX_RESPONSE_TOKENS, seed=7),
+        form=form,
+        limit=MAX_RESPONSE_TOKENS,
+        vocabulary=vocabulary,
+        encoder=encoder,
+        max_tool_calls=calls,
+        seed=7,
     )
     with recorded(engine) as record:
-        groups = play_groups(player, prompts[:8], step=f"{name}-{calls}", samples_per_prompt=4)
-        async with aclosing(groups):
-            trajectories = [trajectory async for group in groups for trajectory in group]
+        trajectories = await play_trajectories(playing, prompts[:8], f"{name}-{calls}", samples=4)
     return Rollout(record, trajectories)
 
 
@@ -140,7 +138,7 @@ def test_observations_are_what_the_code_did(rollout: Rollout, vocabulary: Any) -
         ids = trajectory.token_ids_T.tolist()
         for call in trajectory.tool_calls:
             if call.code.startswith("print(") and call.outcome.ok:
-                assert call.outcome.stdout == f"{eval(call.code[5:])}\n"
+                assert call.outcome.text == call.outcome.details["stdout"] == f"{eval(call.code[5:])}\n"
             observed = vocabulary.decode(ids[call.start : call.stop])
             assert observed == call.observation or (call.stop == len(ids) and call.observation.startswith(observed))
             asked = vocabulary.decode(ids[: call.start]).rstrip("\n")
@@ -156,6 +154,11 @@ def test_text_and_ends(rollout: Rollout, tokenizer: Any) -> None:
             assert ids[-1] == tokenizer.eos_token_id
         else:
             assert len(trajectory) == MAX_RESPONSE_TOKENS
+        *earlier, last = trajectory.turns
+        assert {turn.ended_by for turn in earlier} <= {TurnEnding.CALL}
+        assert (last.ended_by is TurnEnding.STOP) == (trajectory.finish_reason is FinishReason.STOP)
+        for turn in trajectory.turns:
+            assert turn.text == tokenizer.decode(ids[turn.start : turn.stop], skip_special_tokens=True)
         for before, turn in pairwise(trajectory.turns):
             computed = len(trajectory.prompt.token_ids) + before.stop - 1  # the last token was sampled, not read
             assert turn.cached_tokens >= computed

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sandboxes import FRESH, KEPT
-from torl.sandbox import Outcome, OutcomeStatus, SandboxPool
+from torl.sandbox import Execution, OutcomeStatus, SandboxPool
 
 LIMIT = 1 << 20
 CPU_SECONDS = 0.3
@@ -49,7 +49,7 @@ def attacks() -> Iterator[Attack]:
 ATTACKS = list(attacks())
 
 
-def ended_as_foreseen(outcome: Outcome, ends: str) -> bool:
+def ended_as_foreseen(outcome: Execution, ends: str) -> bool:
     for end in ends.split(" or "):
         status, *exceptions = end.split()
         if outcome.status != status:

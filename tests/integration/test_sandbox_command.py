@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 
-def sandbox(*arguments: str | Path, stdin: str = "", cache: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ) if cache is None else dict(os.environ, XDG_CACHE_HOME=str(cache))
+def sandbox(
+    *arguments: str | Path, stdin: str = "", cache: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables, **({} if cache is None else {"XDG_CACHE_HOME": str(cache)})}
     return subprocess.run(
         [sys.executable, "-m", "torl.sandbox", *arguments],
         input=stdin, capture_output=True, text=True, timeout=120, check=False, env=environment,
@@ -40,6 +42,20 @@ def test_seed_is_passed_on() -> None:
     code = "import random\nprint(random.random())"
     first, second, third = (sandbox("run", "--seed", seed, "-", stdin=code).stdout for seed in ("1", "2", "1"))
     assert first == third != second
+
+
+def test_a_terminal_without_its_letters_gets_them_escaped() -> None:
+    code = "import sys\nprint('π = 3')\nprint('∞', file=sys.stderr)"
+    done = sandbox("run", "-", stdin=code, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\\u03c0 = 3\n", "\\u221e\n")
+
+
+@pytest.mark.parametrize("seconds", ["-1", "0", "nan", "soon"])
+def test_cpu_seconds_that_are_none_are_refused(seconds: str) -> None:
+    done = sandbox("run", f"--cpu-seconds={seconds}", "-", stdin="print(1)")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    assert "error: argument --cpu-seconds: " in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["/nonexistent.py"], ["-", "--input", "/nonexistent.csv"]])

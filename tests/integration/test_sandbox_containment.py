@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxes import GUESTS, busy_machine
-from torl.sandbox import Outcome, OutcomeStatus, SandboxPool
+from torl.sandbox import Execution, OutcomeStatus, SandboxPool
 
 ENDED = {OutcomeStatus.OK, OutcomeStatus.ERROR}
 STOPPED = {OutcomeStatus.TIMEOUT}
@@ -22,7 +22,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
         assert pool.stats()["workers_replaced"] == 0
 
 
-def attack(pool: SandboxPool, code: str) -> Outcome:
+def attack(pool: SandboxPool, code: str) -> Execution:
     """Runs `code`, then looks at whether the worker still computes right, from a fresh state."""
     outcome = pool.run(code)
     after = pool.run("import sys, sympy\nprint(sorted(vars()), sum(range(5)), sympy.factorint(12))")

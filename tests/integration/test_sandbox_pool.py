@@ -17,7 +17,24 @@ from random import Random
 import pytest
 
 from torl.errors import SandboxError
-from torl.sandbox import Interpreter, Outcome, OutcomeStatus, SandboxPool
+from torl.sandbox import Execution, Interpreter, OutcomeStatus, SandboxPool
+
+
+@pytest.mark.parametrize("code", [b"print(1)", None, 1], ids=repr)
+def test_code_that_is_no_string_is_a_type_error(pool: SandboxPool, code: object) -> None:
+    refused: list[Callable[[], object]] = [
+        lambda: pool.run(code),  # type: ignore[arg-type]
+        lambda: asyncio.run(pool.run_async(code)),  # type: ignore[arg-type]
+        lambda: pool.submit(code),  # type: ignore[arg-type]
+        lambda: pool.session().run(code),  # type: ignore[arg-type]
+        lambda: pool.run_batch(["print(1)", code]),  # type: ignore[list-item]
+        lambda: list(pool.as_completed(["print(1)", "print(2)", code])),  # type: ignore[list-item]
+    ]
+    for call in refused:
+        with pytest.raises(TypeError, match="code must be a str, not "):
+            call()
+    counts = pool.stats()
+    assert sum(counts.values()) == 0  # nothing ran, nothing runs
 
 
 @pytest.fixture
@@ -175,6 +192,26 @@ def test_a_signal_interrupts_a_waiting_caller(pool: SandboxPool) -> None:
     assert pool.run("print(1)").ok
 
 
+def test_a_signal_interrupts_a_caller_whose_worker_takes_no_input() -> None:
+    def stop(number: int, frame: object) -> None:
+        raise InterruptedError("stop")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    with SandboxPool(1, wall_seconds=120) as pool:
+        (worker,) = pool.processes()
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            start = time.monotonic()
+            with pytest.raises(InterruptedError):
+                pool.run("pass", stdin=bytes(10 << 20))
+            assert time.monotonic() - start < 60  # a caller that cannot be interrupted waits for the wall-clock limit
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            os.kill(worker, signal.SIGCONT)
+        assert pool.run("print(input())", stdin=b"7\n" + bytes(10 << 20)).stdout == "7\n"
+
+
 def test_a_future_can_be_cancelled(pool: SandboxPool) -> None:
     future = pool.submit("while True: pass")
     until(lambda: pool.stats()["running"] == 1)
@@ -197,7 +234,7 @@ def test_a_worker_killed_in_a_run_is_replaced_and_the_run_retried() -> None:
         assert not alive(worker)
 
 
-def kill_until_done(pool: SandboxPool, future: "Future[Outcome]") -> None:
+def kill_until_done(pool: SandboxPool, future: "Future[Execution]") -> None:
     """Kills the pool's workers again and again: one that is killed before it has its run does not count."""
     while not future.done():
         for pid in pool.processes():

@@ -1,11 +1,17 @@
-"""What the pool refuses before it starts anything, and where it looks for things."""
+"""What the pool refuses before it starts anything, where it looks for things, and systems that withhold something."""
 
+import os
+import resource
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from torl import _core
 from torl.errors import SandboxError
 from torl.sandbox import SandboxPool, cache_directory, guest, prepare_guest
 
@@ -72,3 +78,92 @@ def test_a_worker_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(pool, "worker_command", lambda: ["/bin/false"])
     with pytest.raises(SandboxError, match="ended while it started"):
         SandboxPool(1)
+
+
+# Another user, who may read what root may, this interpreter say. No process is its, and no entry of the password file.
+AS_STRANGER = (
+    *("setpriv", "--reuid=54321", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
+    *("--bounding-set=-all,+dac_read_search", "--"),
+)
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root may become another user"
+)
+
+
+@pytest.fixture
+def cache() -> Iterator[Path]:
+    """A prepared guest that everyone may read."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        for part in _core.sandbox_files(prepare_guest()):
+            for file in (part, part.with_name(f"{part.name}.check")):
+                shutil.copy(file, directory / file.name)
+                (directory / file.name).chmod(0o644)
+        yield directory
+
+
+def start_pool(
+    cache: Path, prepare: Callable[[], None] | None = None, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """A pool in a process of its own, which says what went wrong."""
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom torl.sandbox import SandboxPool\nfrom torl.errors import SandboxError\n"
+        "try:\n    print(SandboxPool(1, cache=Path(sys.argv[1])).run('print(1)').stdout)\n"
+        "except SandboxError as error:\n    print('SandboxError:', error)\n"
+    )
+    command = [*before, sys.executable, "-c", program, str(cache)]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # numpy's own threads come before the pool's
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, preexec_fn=prepare, env=environment
+    )
+
+
+def test_a_limit_on_the_address_space_is_named(cache: Path) -> None:
+    done = start_pool(cache, lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)))
+    assert done.stdout.startswith("SandboxError: "), done.stderr
+    assert "the limit on the address space (ulimit -v) is 3072 MiB" in done.stdout
+
+
+@as_root
+def test_what_a_limit_on_threads_does_not_let_start_is_named(cache: Path) -> None:
+    """From a limit that is too low for the first thread of the pool to one that suffices."""
+    named, answered = set(), ""
+    for processes in range(1, 20):
+        limit = (processes, processes)
+        done = start_pool(cache, lambda limit=limit: resource.setrlimit(resource.RLIMIT_NPROC, limit), AS_STRANGER)  # type: ignore[misc]
+        answered = done.stdout
+        if answered == "1\n\n":
+            break
+        if answered.startswith("SandboxError: cannot start the thread "):
+            assert "(ulimit -u)" in answered
+            named.add(answered.split()[5].rstrip(":"))
+        else:  # not even the worker's process
+            assert answered.startswith("SandboxError: cannot start a sandbox worker "), done.stderr
+    assert named >= {"torl-guest", "torl-watchdog"}
+    assert answered == "1\n\n"
+
+
+def test_a_cache_mounted_noexec_is_named(cache: Path) -> None:
+    mount = f"mount --bind {cache} {cache} && mount -o remount,bind,noexec {cache}"
+    if subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("no mount namespace may be made here")
+    done = start_pool(
+        cache, before=("unshare", "--map-root-user", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh")
+    )
+    assert done.stdout.startswith("SandboxError: "), done.stderr
+    assert "Permission denied" in done.stdout  # the cause, behind what could not be loaded
+    assert f"{cache} lies on a file system that is mounted noexec: set XDG_CACHE_HOME" in done.stdout
+
+
+@as_root
+@pytest.mark.parametrize("command", ["check", "clean"])
+def test_a_user_without_a_home_is_told_what_to_set(command: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
+    done = subprocess.run(
+        [*AS_STRANGER, sys.executable, "-m", "torl.sandbox", command],
+        capture_output=True, text=True, timeout=60, check=False, env=environment,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: there is no place for the prepared guest: ")
+    assert done.stderr.endswith("set XDG_CACHE_HOME\n")

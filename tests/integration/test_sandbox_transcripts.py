@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandboxes import GUESTS, busy_machine
-from torl.sandbox import Outcome, OutcomeStatus, SandboxPool
+from torl.sandbox import Execution, OutcomeStatus, SandboxPool
 
 TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "tora_gsm8k_transcripts.jsonl"
 BLOCK = re.compile(r"```python\n(.*?)\n```\n```output\n(.*?)\n?```", re.DOTALL)
@@ -25,7 +25,7 @@ def blocks() -> Iterator[tuple[str, str, str]]:
             yield f"{record['id']}/{index}", code, output
 
 
-def observed(outcome: Outcome) -> str:
+def observed(outcome: Execution) -> str:
     """What the recording system showed of a run: what was printed, or else the last line of the error."""
     if outcome.ok:
         return outcome.stdout.strip()
@@ -49,7 +49,7 @@ def test_recorded_outputs_are_reproduced(guest: dict[str, Any]) -> None:
     assert equal >= 0.99, report
 
 
-def seen(outcome: Outcome) -> tuple[object, ...]:
+def seen(outcome: Execution) -> tuple[object, ...]:
     """All of an outcome but its times."""
     return (
         outcome.status, outcome.stdout, outcome.stderr, outcome.exception_type, outcome.exception_line, outcome.traceback,

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from cli import ROOT, running
 
-from torl.verify import main
+from torl.audit.run import main
 
-DEMO = str(ROOT / "configs" / "demo.toml")
+DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 SMALL = {
     "run.steps": "3",
     "rollout.prompts_per_step": "4",
@@ -23,7 +23,7 @@ SMALL = {
 
 PPO = {
     "algorithm.estimator": "ppo",
-    "algorithm.gae_lambda": "0.95",
+    "algorithm.estimator.gae_lambda": "0.95",
     "algorithm.normalize_advantages": "true",
     "critic.learning_rate": "1e-3",
     "critic.epochs": "2",
@@ -34,12 +34,13 @@ PPO = {
 
 REINFORCE = {
     "rollout.format": "zerotir",
+    "rollout.format.errors": "last_line",
     "rollout.max_tool_calls": "2",
     "evaluation.max_tool_calls": "0",
     "algorithm.estimator": "reinforce_plus_plus_baseline",
-    "algorithm.kl_coefficient": "0.01",
-    "algorithm.kl_estimator": "k1",
-    "algorithm.kl_in": "reward",
+    "algorithm.kl.coefficient": "0.01",
+    "algorithm.kl.estimator": "k1",
+    "algorithm.kl.target": "reward",
     "algorithm.mini_batches": "2",
     "algorithm.importance_correction": "tis",
     "selection.accuracy_window": "[0.0, 1.0]",
@@ -111,7 +112,7 @@ AHEAD = {
     "algorithm.normalize_rewards": "true",
     "run.steps": "6",
     "rollout.max_staleness": "2",
-    "rollout.interpreter_state": "episode",
+    "rollout.tools.python.interpreter_state": "episode",
     "algorithm.importance_correction": "tis",
     "checkpoint.every_steps": "3",
 }

@@ -13,10 +13,10 @@ import torch
 from cli import ROOT, Command, running
 from transformers import AutoModelForCausalLM
 
-from torl.rollout.tokenizer import load_tokenizer
+from torl.text.tokenizer import load_tokenizer
 
 BASE_MODEL = ROOT / "python" / "torl" / "demo" / "base_model"
-DEMO = str(ROOT / "configs" / "demo.toml")
+DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 SMALL = {
     "run.steps": "2",
     "rollout.prompts_per_step": "6",
@@ -47,7 +47,7 @@ def steps_trained(directory: Path) -> list[float]:
 def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     changes = {"learner__ranks": "2", "learner__zero_stage": "2"}
-    changes |= {"engine__data_parallel": "2", "engine__verify_weights": "true"}
+    changes |= {"engine__data_parallel": "2", "learner__verify_weights": "true"}
     with train(directory, **changes) as command:
         assert command.wait() == 0, command.output()
         command.assert_nothing_left()

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from cli import ROOT, running
 
-from torl.config import AlgorithmConfig, TrainConfig
-from torl.data.paths import resolve_path
-from torl.metrics.records import decode_trajectory
-from torl.rollout.tokenizer import TextEncoder, load_tokenizer
-from torl.rollout.vocabulary import build_vocabulary
-from torl.settings import load_config
-from torl.verify import main, slow_advantages, token_problem
+from torl.audit.run import main
+from torl.audit.tokens import EpisodeRules, token_problem
+from torl.config import TrainConfig
+from torl.config.command_line import load_config
+from torl.paths import resolve_path
+from torl.records.rows import decode_trajectory
 
-DEMO = str(ROOT / "configs" / "demo.toml")
+DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 OPTIONS = {
     "run.steps": "2",
     "rollout.prompts_per_step": "6",
@@ -122,9 +121,9 @@ def _observation(row: dict[str, Any]) -> bool:
 
 def _code(row: dict[str, Any]) -> bool:
     """Something else ran than the model wrote."""
-    if not row["tool_calls"]:
+    if not row["tool_calls"] or row["tool_calls"][0]["arguments"] is None:
         return False
-    row["tool_calls"][0]["code"] += " "
+    row["tool_calls"][0]["arguments"]["code"] += " "
     return True
 
 
@@ -154,12 +153,62 @@ def _outcome(row: dict[str, Any]) -> bool:
     """The code printed something else than the model was shown."""
     if not row["tool_calls"] or row["tool_calls"][0]["status"] != "ok":
         return False
-    row["tool_calls"][0]["stdout"] += "1"
+    row["tool_calls"][0]["text"] += "1"
+    row["tool_calls"][0]["details"]["stdout"] += "1"
+    return True
+
+
+def _details(row: dict[str, Any]) -> bool:
+    """The code printed something else than the outcome says."""
+    if not row["tool_calls"] or row["tool_calls"][0]["status"] != "ok":
+        return False
+    row["tool_calls"][0]["details"]["stdout"] += "1"
+    return True
+
+
+def _turn_text(row: dict[str, Any]) -> bool:
+    row["turns"][-1]["text"] += "."
+    return True
+
+
+def _turn_ending(row: dict[str, Any]) -> bool:
+    if row["turns"][0]["ended_by"] != "call":
+        return False
+    row["turns"][0]["ended_by"] = "stop"
+    return True
+
+
+def _blocks(row: dict[str, Any]) -> bool:
+    """A block that the scanner closed is not in the record."""
+    if not row["turns"][0]["blocks"]:
+        return False
+    row["turns"][0]["blocks"].pop()
+    return True
+
+
+def _finish_reason(row: dict[str, Any]) -> bool:
+    """It is said to have been cut where the model ended it."""
+    if row["finish_reason"] != "stop":
+        return False
+    row["finish_reason"] = row["turns"][-1]["ended_by"] = "length"
     return True
 
 
 def _reward(row: dict[str, Any]) -> bool:
     row["reward"] = -row["reward"]
+    return True
+
+
+def _part(row: dict[str, Any]) -> bool:
+    """The reward is what it should be, and is said to be the sum of other parts."""
+    row["reward_parts"]["answer"] -= 0.25
+    row["reward_parts"]["length"] = row["reward_parts"].get("length", 0.0) + 0.25
+    return True
+
+
+def _turn_reward(row: dict[str, Any]) -> bool:
+    """A turn is paid, and the reward pays none."""
+    row["turn_rewards"] = [0.0] * len(row["turns"])
     return True
 
 
@@ -182,8 +231,13 @@ def _logprob(row: dict[str, Any]) -> bool:
         (_turn, "tokens"),
         (_observation, "tokens"),
         (_outcome, "tokens"),
+        (_details, "tokens"),
+        (_turn_text, "tokens"),
+        (_finish_reason, "tokens"),
         (_version, "versions"),
         (_reward, "rewards"),
+        (_part, "rewards"),
+        (_turn_reward, "rewards"),
         (_advantage, "advantages"),
         (_logprob, "logprobs"),
     ],
@@ -215,17 +269,28 @@ def test_a_planted_bug_is_found(
         (_code, "call 0 ran other code than was written"),
         (_observed_logprob, "an observed token has a logprob or a policy version"),
         (_observed_version, "an observed token has a logprob or a policy version"),
+        (_details, "the outcome of call 0 contradicts itself: it says something else than was printed"),
+        (_turn_ending, "turn 0 was ended by stop, not call"),
+        (_finish_reason, "its finish reason is length, and its last token is not"),
     ],
 )
 def test_what_is_off_in_the_tokens_is_named(plant: Callable[[dict[str, Any]], bool], problem: str, run: Path) -> None:
     config = load_config(TrainConfig, run / "config.toml")
-    tokenizer = load_tokenizer(resolve_path(config.model.path))
-    vocabulary = build_vocabulary(tokenizer)
-    encoder = TextEncoder(tokenizer, vocabulary)
-    lines = (run / "trajectories" / "step_000000.jsonl").read_text().splitlines()
+    rules = EpisodeRules.of_run(config.rollout, resolve_path(config.model.path))
+    files = sorted((run / "trajectories").glob("step_*.jsonl"))
+    lines = [line for path in files for line in path.read_text().splitlines()]
     row = next(row for row in map(json.loads, lines) if plant(row))
-    trajectory = decode_trajectory(row).trajectory
-    assert token_problem(trajectory, config.rollout, vocabulary, encoder) == problem
+    assert token_problem(decode_trajectory(row).trajectory, rules) == problem
+
+
+def test_a_block_that_is_missing_is_named(run: Path) -> None:
+    config = load_config(TrainConfig, run / "config.toml")
+    rules = EpisodeRules.of_run(config.rollout, resolve_path(config.model.path))
+    lines = (run / "trajectories" / "step_000000.jsonl").read_text().splitlines()
+    row = next(row for row in map(json.loads, lines) if _blocks(row))
+    problem = token_problem(decode_trajectory(row).trajectory, rules)
+    assert problem is not None
+    assert problem.startswith("turn 0 has the blocks ")
 
 
 def test_weights_of_another_step_are_found(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,19 +308,3 @@ def test_weights_of_another_step_are_found(run: Path, tmp_path: Path, capsys: py
 def test_what_is_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
     assert "config.toml: cannot be read" in capsys.readouterr().err
-
-
-def test_slow_advantages_by_hand() -> None:
-    def found(estimator: str, values: list[list[float]] | None = None, **options: Any) -> list[float]:
-        algorithm = AlgorithmConfig(estimator=estimator, **options)  # type: ignore[arg-type]
-        rows = slow_advantages(algorithm, [1.0, -1.0, 1.0], ["a", "a", "b"], [[0, 0], [0], [0]], values)
-        assert [len(row) for row in rows] == [2, 1, 1]
-        return [value for row in rows for value in row]
-
-    assert found("dr_grpo") == [1, 1, -1, 1]
-    assert found("rloo") == [2, 2, -2, 1]
-    assert found("grpo") == pytest.approx([2**-0.5, 2**-0.5, -(2**-0.5), 1], rel=1e-5)
-    assert found("reinforce_plus_plus") == pytest.approx([0.5, 0.5, -1.5, 0.5])  # 1, 1, -1, 1: mean 1/2, variance 1
-    # Errors: 1/2 * 3 - 2, 1 - 3, -1 - 4, 1 - 0; the first advantage is -1/2 - 2 / 4.
-    values = [[2.0, 3.0], [4.0], [0.0]]
-    assert found("ppo", values, discount=0.5, gae_lambda=0.5) == [-1, -2, -5, 1]

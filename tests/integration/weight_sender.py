@@ -19,7 +19,7 @@ def main() -> None:
 
     from safetensors.torch import load_file
 
-    from torl.weight_transfer import WeightChannel
+    from torl.weights.channel import WeightChannel
 
     weights = load_file(arguments.model / "model.safetensors")
     channel = WeightChannel.listen("127.0.0.1", 1 + arguments.receivers, timeout_seconds=60)

@@ -1,10 +1,12 @@
 """Plant one mistake at a time in a copy of the tree and see whether a test notices.
 
     python tests/mutants/run.py [python|rust ...] [--only TEXT]
+    python tests/mutants/run.py --check
 
 A mistake is a change of one piece of text, which must occur exactly once in its file. It is killed if the tests that
 are named for it fail; without it they must pass, which is tried first. Exit status 0: at least 90 % of them are killed;
 1: fewer; 2: a piece of text occurs not at all or several times, or the tests do not even pass without a mistake.
+`--check` looks at the pieces of text alone.
 """
 
 import argparse
@@ -19,11 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import python_mutants
-
-try:
-    import rust_mutants
-except ImportError:  # the native part has no list of its own
-    rust_mutants = None
+import rust_mutants
 
 ROOT = Path(__file__).parents[2]
 ENOUGH = 0.9
@@ -37,7 +35,7 @@ class Mutant:
     path: str
     old: str
     new: str
-    tests: str  # words for pytest, relative to tests/; or a crate
+    tests: str  # words for pytest, relative to tests/; "" for those of the crates
 
     def __str__(self) -> str:
         old, new = (" ".join(text.split())[:60] for text in (self.old, self.new))
@@ -46,7 +44,7 @@ class Mutant:
     @property
     def command(self) -> tuple[str, ...]:
         """What runs its tests."""
-        return cargo_command(self.tests) if self.path.endswith(".rs") else pytest_command(self.tests)
+        return pytest_command(self.tests) if self.tests else cargo_command()
 
 
 def pytest_command(tests: str) -> tuple[str, ...]:
@@ -57,14 +55,9 @@ def pytest_command(tests: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *paths, *chosen)
 
 
-def cargo_command(crate: str) -> tuple[str, ...]:
-    """All tests of a crate."""
-    return ("cargo", "test", "--release", "--quiet", "--manifest-path", f"{crate}/Cargo.toml")
-
-
-def crate_of(path: str) -> str:
-    """The folder of the crate that holds a file, relative to the root."""
-    return str(next(folder for folder in Path(path).parents if (ROOT / folder / "Cargo.toml").is_file()))
+def cargo_command() -> tuple[str, ...]:
+    """All tests of all crates, as `make test` runs them: for one crate alone, Wasmtime would be compiled anew."""
+    return ("cargo", "test", "--release", "--quiet", "--workspace", "--features", "torl-core/extension-module")
 
 
 def python_list() -> list[Mutant]:
@@ -74,8 +67,7 @@ def python_list() -> list[Mutant]:
 
 def rust_list() -> list[Mutant]:
     """Of the crates; paths in the list are relative to the root."""
-    found = [] if rust_mutants is None else rust_mutants.MUTANTS
-    return [Mutant(path, old, new, crate_of(path)) for path, old, new, _ in found]
+    return [Mutant(path, old, new, "") for path, old, new, _ in rust_mutants.MUTANTS]
 
 
 LISTS: dict[str, Callable[[], list[Mutant]]] = {"python": python_list, "rust": rust_list}
@@ -83,23 +75,22 @@ LISTS: dict[str, Callable[[], list[Mutant]]] = {"python": python_list, "rust": r
 
 def controls(mutants: Sequence[Mutant]) -> list[tuple[str, ...]]:
     """The tests of all of them, each once."""
-    crates = {mutant.tests for mutant in mutants if mutant.path.endswith(".rs")}
     names: dict[str, list[str]] = {}
     for mutant in mutants:
-        if mutant.tests not in crates:
+        if mutant.tests:
             paths, _, chosen = mutant.tests.partition(" -k ")
             names.setdefault(paths, []).append(chosen)
     chosen_of = {
         paths: "" if "" in found else " or ".join(f"({name})" for name in found) for paths, found in names.items()
     }
     commands = [pytest_command(f"{paths} -k {chosen}" if chosen else paths) for paths, chosen in chosen_of.items()]
-    return commands + [cargo_command(crate) for crate in sorted(crates)]
+    return commands + [cargo_command()] * any(not mutant.tests for mutant in mutants)
 
 
 def stale() -> list[str]:
     """Pieces of text that do not occur exactly once, those of mistakes that cannot be noticed included."""
     texts = [(mutant.path, mutant.old) for make in LISTS.values() for mutant in make()]
-    texts += [(f"python/torl/{path}", old) for path, old, _, _ in python_mutants.UNNOTICEABLE]
+    texts += [(f"python/torl/{path}", old) for path, old, _, _ in python_mutants.EQUIVALENT]
     found = []
     for path, old in texts:
         file = ROOT / path
@@ -127,8 +118,9 @@ def failing(command: Sequence[str], tree: Path) -> bool:
     Raises:
         RuntimeError: they could not be run.
     """
-    environment = os.environ | {"PYTHONPATH": str(tree / "python"), "CARGO_TARGET_DIR": str(ROOT / "target")}
+    environment = os.environ | {"PYTHONPATH": str(tree / "python")}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a change within a second would not be seen
+    environment |= cargo_environment()
     try:
         done = subprocess.run(
             command, cwd=tree, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
@@ -141,6 +133,15 @@ def failing(command: Sequence[str], tree: Path) -> bool:
             f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-1000:]}"
         )
     return done.returncode != 0
+
+
+def cargo_environment() -> dict[str, str]:
+    """With these, and the features of the extension, no dependency is compiled that `make install` has compiled."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    settings = {"CARGO_TARGET_DIR": str(target), "PYO3_BUILD_EXTENSION_MODULE": "1"}
+    for path in sorted(target.glob("maturin/pyo3-config-*-abi3.txt"))[:1]:
+        settings["PYO3_CONFIG_FILE"] = str(path)
+    return settings
 
 
 def killed(mutant: Mutant, tree: Path) -> bool:
@@ -159,12 +160,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Plant one mistake at a time and see whether a test notices.")
     parser.add_argument("lists", nargs="*", help="python, rust; both when none is named")
     parser.add_argument("--only", default="", metavar="TEXT", help="only mistakes whose path holds this")
+    parser.add_argument("--check", action="store_true", help="only see whether each piece of text occurs exactly once")
     options = parser.parse_args()
     if unknown := set(options.lists) - LISTS.keys():
         parser.error(f"there is no list {min(unknown)!r}; there are: {', '.join(LISTS)}")
     if problems := stale():
         print("these pieces of text must occur exactly once:", *problems, sep="\n", file=sys.stderr)
         return 2
+    if options.check:
+        return 0
     mutants = [mutant for name in options.lists or LISTS for mutant in LISTS[name]() if options.only in mutant.path]
     survivors = []
     with TemporaryDirectory(prefix="torl-mutants-") as scratch:

@@ -9,7 +9,8 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo import core_algos
 
 from ragged import RaggedBatch, ragged_batches
-from torl.algorithms.advantages import token_advantages
+from torl import _core
+from torl.algorithms.advantages import ESTIMATORS, TokenAdvantages
 
 CASES = 1000
 thorough = settings(max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
@@ -26,17 +27,10 @@ def padded(batch: RaggedBatch, *, place: str = "last sampled") -> dict[str, torc
     return {"token_level_rewards": torch.tensor(rewards), "response_mask": torch.tensor(mask)}
 
 
-def ours(estimator: str, batch: RaggedBatch, **options: object) -> np.ndarray:
-    found = token_advantages(
-        estimator,  # type: ignore[arg-type]
-        batch.rewards,
-        batch.groups,
-        batch.lengths,
-        batch.mask,
-        token_rewards_M=batch.token_rewards,
-        **options,  # type: ignore[arg-type]
-    )
-    return batch.padded(found.advantages_M)
+def ours(estimator: str, batch: RaggedBatch, *, normalize: bool = False, **options: float) -> np.ndarray:
+    found: TokenAdvantages = ESTIMATORS[estimator](batch.paid, **options)
+    advantages_M = found.advantages_M
+    return batch.padded(_core.whiten(advantages_M, batch.lengths, batch.mask) if normalize else advantages_M)
 
 
 def spread_of(values: np.ndarray, mask: torch.Tensor) -> float:
@@ -95,7 +89,7 @@ def test_generalized_advantages(batch, discount, gae_lambda) -> None:
     )
     mask = arguments["response_mask"]
     assume(spread_of((returns - torch.tensor(batch.padded(batch.values))).numpy(), mask) > 0.3)
-    found = ours("ppo", batch, values_M=batch.values, discount=discount, gae_lambda=gae_lambda, normalize=True)
+    found = ours("ppo", batch, discount=discount, gae_lambda=gae_lambda, normalize=True)
     # verl leaves values on tokens outside the mask; nothing reads them.
     np.testing.assert_allclose(found, expected * mask, rtol=1e-6, atol=1e-6)
 

@@ -15,16 +15,19 @@ from verl.trainer.ppo import core_algos, rollout_corr_helper
 from verl.workers.config import ActorConfig
 
 from ragged import RaggedBatch, ragged_batches
-from torl.algorithms.aggregation import trajectory_weights
+from torl.algorithms.aggregation import AGGREGATIONS
 from torl.algorithms.losses import (
-    PolicyLoss,
-    cispo_policy_loss,
-    clipped_policy_loss,
+    POLICY_LOSSES,
+    CorrectionInputs,
+    IcepopBounds,
+    LossInputs,
+    MisBounds,
+    PolicyLossValues,
     clipped_value_loss,
-    gspo_policy_loss,
-    importance_weights,
+    icepop,
     kl_to_reference,
-    reinforce_policy_loss,
+    mis,
+    tis,
 )
 
 thorough = settings(max_examples=500, deadline=None)
@@ -63,23 +66,21 @@ class Numbers:
     def padded(self, name: str) -> Tensor:
         return torch.tensor(self.batch.padded(self.flat[name]))
 
+    def sampled(self) -> CorrectionInputs:
+        return CorrectionInputs(self["old"], self["rollout"], self.mask, self.sequences)
+
     def weights(self, aggregation: str) -> Tensor:
         counts = [sum(mask) for mask in self.batch.masks]
-        weights = trajectory_weights(aggregation, counts, FIXED_LENGTH)  # type: ignore[arg-type]
+        options = {"length": FIXED_LENGTH} if aggregation == "fixed" else {}
+        weights = AGGREGATIONS[aggregation](counts, **options)
         return torch.from_numpy(np.repeat(weights, self.batch.lengths))
 
 
-def ours(name: str, numbers: Numbers, logprobs: Tensor, low: float, high: float) -> PolicyLoss:
-    inputs = (logprobs, numbers["old"], numbers["advantages"], numbers.mask)
-    if name == "clipped":
-        return clipped_policy_loss(*inputs, clip_low=low, clip_high=high)
+def ours(name: str, numbers: Numbers, logprobs: Tensor, low: float, high: float) -> PolicyLossValues:
+    inputs = LossInputs(logprobs, numbers["old"], numbers["advantages"], numbers.mask, numbers.sequences)
     if name == "dual":
-        return clipped_policy_loss(*inputs, clip_low=low, clip_high=high, dual_clip=1.5)
-    if name == "gspo":
-        return gspo_policy_loss(*inputs, numbers.sequences, clip_low=low, clip_high=high)
-    if name == "cispo":
-        return cispo_policy_loss(*inputs, clip_low=low, clip_high=high)
-    return reinforce_policy_loss(*inputs)
+        return POLICY_LOSSES["clipped"](inputs, clip_low=low, clip_high=high, dual_clip=1.5)
+    return POLICY_LOSSES[name](inputs, clip_low=low, clip_high=high)
 
 
 def loss_and_gradient(loss: Tensor, inputs: Tensor) -> tuple[float, Tensor]:
@@ -116,9 +117,7 @@ def test_policy_losses_equal_verl(name, aggregation, batch, seed, clip, correcte
     """Loss and gradient, for every aggregation, with and without importance weights."""
     numbers = Numbers(batch, seed)
     padded = numbers.padded("logprobs").requires_grad_()
-    weights = importance_weights(
-        "tis", numbers["old"], numbers["rollout"], numbers.mask, numbers.sequences, low=0, high=2
-    )
+    weights = tis(numbers.sampled(), high=2)
     function = core_algos.get_policy_loss_fn({"clipped": "vanilla", "dual": "vanilla"}.get(name, name))
     expected, _ = function(
         old_log_prob=numbers.padded("old"),
@@ -175,10 +174,7 @@ def test_truncated_importance_weights_equal_verl(batch, seed, high) -> None:
         rollout_is="token",
         rollout_is_threshold=high,
     )
-    found = importance_weights(
-        "tis", numbers["old"], numbers["rollout"], numbers.mask, numbers.sequences, low=0, high=high
-    )
-    found = torch.where(numbers.mask, found, 0)
+    found = torch.where(numbers.mask, tis(numbers.sampled(), high=high), 0)
     np.testing.assert_allclose(batch.padded(found.numpy()), expected, **exact)
 
 
@@ -189,10 +185,11 @@ def test_masked_importance_weights_equal_verl(batch, seed, correction, bounds) -
     numbers = Numbers(batch, seed)
     name, level = correction
     low, high = map(float, bounds.split("_"))
-    found = importance_weights(
-        name, numbers["old"], numbers["rollout"], numbers.mask, numbers.sequences, low=low, high=high
-    )
-    found = torch.where(numbers.mask, found, 0)
+    if name == "icepop":
+        weights = icepop(numbers.sampled(), IcepopBounds(low=low, high=high))
+    else:
+        weights = mis(numbers.sampled(), MisBounds(low=low, high=high))
+    found = torch.where(numbers.mask, weights, 0)
     assume(found.any())  # where nothing is left, verl's own metrics divide by zero
     expected, _ = rollout_corr_helper.compute_rollout_correction_weights(
         numbers.padded("old") - numbers.padded("rollout"),
@@ -211,7 +208,8 @@ def test_verl_rejects_by_the_inverse_ratio() -> None:
     assert kept.tolist() == [[0, 1]]
     assert (weights > 0).tolist() == [[True, False]]
     sequences = torch.zeros(2, dtype=torch.int64)
-    ours = importance_weights("icepop", log_ratio[0], torch.zeros(2), mask[0].bool(), sequences, low=0.5, high=5)
+    inputs = CorrectionInputs(log_ratio[0], torch.zeros(2), mask[0].bool(), sequences)
+    ours = icepop(inputs, IcepopBounds(low=0.5, high=5))
     assert ours.tolist() == pytest.approx(weights[0].tolist())
 
 

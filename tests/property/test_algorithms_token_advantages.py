@@ -1,6 +1,7 @@
 """Token advantages on ragged rows with observations: the formulas written out, and their laws."""
 
 from dataclasses import replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,31 +11,37 @@ from hypothesis import strategies as st
 
 import reference
 from ragged import RaggedBatch, ragged_batches
-from torl.algorithms.advantages import Estimator, TokenAdvantages, token_advantages
+from torl import _core
+from torl.algorithms.advantages import ESTIMATORS, TokenAdvantages
+from torl.options import options_of
 
-ALL: tuple[Estimator, ...] = (
-    *("grpo", "dr_grpo", "rloo"),
-    *("reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo"),
-)
-estimators = st.sampled_from(ALL)
+NEEDS_CRITIC = "ppo"
+estimators = st.sampled_from(list(ESTIMATORS))
 discounts = st.sampled_from([1.0, 0.99, 0.5, 0.0])
 
 
-def compute(estimator: Estimator, batch: RaggedBatch, **options: object) -> TokenAdvantages:
-    settings: dict[str, object] = {"token_rewards_M": batch.token_rewards}
-    if estimator == "ppo":
-        settings["values_M"] = batch.values
-    return token_advantages(
-        estimator,
-        batch.rewards,
-        batch.groups,
-        batch.lengths,
-        batch.mask,
-        **(settings | options),  # type: ignore[arg-type]
-    )
+Rows: TypeAlias = list[list[float | None]]
 
 
-def expected(estimator: Estimator, batch: RaggedBatch, discount: float, gae_lambda: float) -> list[list[float | None]]:
+class Expected(NamedTuple):
+    """What the slow references say on every token, and how far rounding may lead away from it."""
+
+    values: npt.NDArray[np.float64]
+    atol: float
+
+    def check(self, found: npt.NDArray[np.float32]) -> None:
+        np.testing.assert_allclose(found, self.values, rtol=2e-6, atol=self.atol)
+
+
+def compute(estimator: str, batch: RaggedBatch, *, token_rewards: bool = True, **options: float) -> TokenAdvantages:
+    """The estimator with those of the options that it has."""
+    function = ESTIMATORS[estimator]
+    own = {name: value for name, value in options.items() if name in options_of(function, 1).model_fields}
+    paid = batch.paid if token_rewards else replace(batch.paid, token_rewards_M=None)
+    return function(paid if estimator == NEEDS_CRITIC else replace(paid, values_M=None), **own)
+
+
+def expected(estimator: str, batch: RaggedBatch, discount: float, gae_lambda: float) -> Expected:
     """The estimators composed from the slow references."""
     token_rewards, values = batch.rows(batch.token_rewards), batch.rows(batch.values)
     rewards = list(batch.rewards)
@@ -42,22 +49,55 @@ def expected(estimator: Estimator, batch: RaggedBatch, discount: float, gae_lamb
         for index, (extra, mask) in enumerate(zip(token_rewards, batch.masks, strict=True)):
             rewards[index] += sum(value for value, sampled in zip(extra, mask, strict=True) if sampled)
         advantages = reference.group_advantages(estimator, rewards, batch.groups)
-        return [
-            [value if sampled else None for sampled in mask]
-            for value, mask in zip(advantages, batch.masks, strict=True)
-        ]
-    if estimator == "ppo":
-        return [
-            reference.generalized_advantages(*row, discount, gae_lambda)
-            for row in zip(rewards, token_rewards, values, batch.masks, strict=True)
-        ]
+        return as_they_are(spread(advantages, batch))
+    if estimator == NEEDS_CRITIC:
+        rows = zip(rewards, token_rewards, values, batch.masks, strict=True)
+        return as_they_are([reference.generalized_advantages(*row, discount, gae_lambda) for row in rows])
     if estimator == "reinforce_plus_plus_baseline":
         rewards = reference.group_advantages("dr_grpo", rewards, batch.groups)
     rows = zip(rewards, token_rewards, batch.masks, strict=True)
-    return reference.whiten([reference.discounted_returns(*row, discount) for row in rows])
+    return whitened([reference.discounted_returns(*row, discount) for row in rows])
 
 
-def flat(rows: list[list[float | None]]) -> npt.NDArray[np.float64]:
+def spread(advantages: list[float], batch: RaggedBatch) -> Rows:
+    rows = zip(advantages, batch.masks, strict=True)
+    return [[value if sampled else None for sampled in mask] for value, mask in rows]
+
+
+def as_they_are(rows: Rows) -> Expected:
+    return Expected(flat(rows), 2e-6)
+
+
+def whitened(returns: Rows) -> Expected:
+    """Whitening divides the float32 rounding of returns by their deviation, which is next to nothing if they agree."""
+    values = np.array([value for row in returns for value in row if value is not None])
+    deviation = np.sqrt((values.var(ddof=1) if len(values) > 1 else 0) + 1e-8)
+    return Expected(flat(reference.whiten(returns)), 2e-6 + 2**-22 * np.abs(values).max(initial=0) / deviation)
+
+
+def starts_of(batch: RaggedBatch) -> list[tuple[int, list[bool]]]:
+    """Of each trajectory its first token among all, and its mask."""
+    return [(int(stop) - len(mask), mask) for stop, mask in zip(np.cumsum(batch.lengths), batch.masks, strict=True)]
+
+
+def turn_ends(mask: list[bool]) -> list[int]:
+    """The last token of each run of sampled ones."""
+    return [place for place, sampled in enumerate(mask) if sampled and not (mask[place + 1 : place + 2] or [False])[0]]
+
+
+@st.composite
+def turns_paid(draw: st.DrawFn) -> tuple[RaggedBatch, list[list[float]]]:
+    """A batch whose token rewards are those of its turns, and these by trajectory."""
+    batch = draw(ragged_batches())
+    of_turns = [[draw(st.sampled_from([-1.0, -0.25, 0.0, 0.5])) for _ in turn_ends(mask)] for mask in batch.masks]
+    token_rewards = np.zeros_like(batch.token_rewards)
+    for (start, mask), rewards in zip(starts_of(batch), of_turns, strict=True):
+        for place, reward in zip(turn_ends(mask), rewards, strict=True):
+            token_rewards[start + place] = reward
+    return replace(batch, token_rewards=token_rewards), of_turns
+
+
+def flat(rows: Rows) -> npt.NDArray[np.float64]:
     return np.array([0.0 if value is None else value for row in rows for value in row])
 
 
@@ -65,14 +105,13 @@ def flat(rows: list[list[float | None]]) -> npt.NDArray[np.float64]:
 @given(estimators, ragged_batches(), discounts, st.sampled_from([1.0, 0.95, 0.0]))
 def test_the_formulas(estimator, batch, discount, gae_lambda) -> None:
     found = compute(estimator, batch, discount=discount, gae_lambda=gae_lambda)
-    advantages = flat(expected(estimator, batch, discount, gae_lambda))
+    again = expected(estimator, batch, discount, gae_lambda)
     assert found.advantages_M.dtype == np.float32
-    # Whitening values that nearly agree divides their float32 rounding by as little as 1e-4.
-    np.testing.assert_allclose(found.advantages_M, advantages, rtol=2e-6, atol=2e-5 if "plus" in estimator else 2e-6)
-    assert (found.returns_M is not None) == (estimator == "ppo")
+    again.check(found.advantages_M)
+    assert (found.returns_M is not None) == (estimator == NEEDS_CRITIC)
     if found.returns_M is not None:
         np.testing.assert_allclose(
-            found.returns_M, np.where(batch.mask, advantages + batch.values, 0), rtol=2e-6, atol=2e-6
+            found.returns_M, np.where(batch.mask, again.values + batch.values, 0), rtol=2e-6, atol=2e-6
         )
 
 
@@ -80,10 +119,9 @@ def test_the_formulas(estimator, batch, discount, gae_lambda) -> None:
 @given(estimators, ragged_batches(), discounts)
 def test_the_formulas_without_token_rewards(estimator, batch, discount) -> None:
     """The common case has a way of its own, which never looks at single tokens where it need not."""
-    found = compute(estimator, batch, discount=discount, gae_lambda=0.9, token_rewards_M=None)
+    found = compute(estimator, batch, discount=discount, gae_lambda=0.9, token_rewards=False)
     without = replace(batch, token_rewards=np.zeros_like(batch.token_rewards))
-    advantages = flat(expected(estimator, without, discount, 0.9))
-    np.testing.assert_allclose(found.advantages_M, advantages, rtol=2e-6, atol=2e-5 if "plus" in estimator else 2e-6)
+    expected(estimator, without, discount, 0.9).check(found.advantages_M)
 
 
 def test_the_common_case_of_reinforce_plus_plus_by_hand() -> None:
@@ -102,8 +140,9 @@ def test_the_common_case_of_reinforce_plus_plus_by_hand() -> None:
 
 @given(ragged_batches(min_sampled=1, min_rows=2))
 def test_normalized_advantages_have_mean_zero_and_variance_one(batch) -> None:
-    raw = compute("ppo", batch).advantages_M[batch.mask].astype(np.float64)
-    found = compute("ppo", batch, normalize=True).advantages_M[batch.mask].astype(np.float64)
+    advantages_M = compute("ppo", batch).advantages_M
+    raw = advantages_M[batch.mask].astype(np.float64)
+    found = _core.whiten(advantages_M, batch.lengths, batch.mask)[batch.mask].astype(np.float64)
     if raw.std() > 1e-2:
         assert abs(found.mean()) < 1e-5
         assert found.std(ddof=1) == pytest.approx(1, abs=1e-3)
@@ -126,8 +165,8 @@ def test_the_order_changes_no_bit(estimator, batch, random, discount) -> None:
         permuted(batch.token_rewards),
         permuted(batch.values),
     )
-    before = compute(estimator, batch, discount=discount, token_rewards_M=None).advantages_M
-    after = compute(estimator, shuffled, discount=discount, token_rewards_M=None).advantages_M
+    before = compute(estimator, batch, discount=discount, token_rewards=False).advantages_M
+    after = compute(estimator, shuffled, discount=discount, token_rewards=False).advantages_M
     assert after.tobytes() == permuted(before).tobytes()
 
 
@@ -163,25 +202,73 @@ def test_observations_may_as_well_not_be_there(estimator, batch, discount) -> No
     np.testing.assert_allclose(whole[kept], bare, rtol=1e-6, atol=1e-6)
 
 
-@given(st.sampled_from([name for name in ALL if name != "ppo"]), ragged_batches(), st.floats(-2, 2, width=32))
+@given(
+    st.sampled_from([name for name in ESTIMATORS if name != NEEDS_CRITIC]), ragged_batches(), st.floats(-2, 2, width=32)
+)
 def test_equal_rewards_give_exactly_zero(estimator, batch, reward) -> None:
     if estimator == "reinforce_plus_plus_baseline" and len(set(batch.groups)) > 1:
         batch = RaggedBatch(batch.rewards, [0] * len(batch.groups), batch.masks, batch.token_rewards, batch.values)
     groups = [0] * len(batch.groups)
     equal = RaggedBatch([reward] * len(groups), groups, batch.masks, batch.token_rewards, batch.values)
     if len(groups) != 1:
-        assert not compute(estimator, equal, token_rewards_M=None).advantages_M.any()
+        assert not compute(estimator, equal, token_rewards=False).advantages_M.any()
+
+
+@given(estimators, turns_paid(), discounts, st.sampled_from([1.0, 0.95, 0.0]))
+def test_rewards_of_turns(estimator, paid, discount, gae_lambda) -> None:
+    """Each turn's reward arrives at its last token: under every estimator the sum that the slow reference makes."""
+    batch, of_turns = paid
+    found = compute(estimator, batch, discount=discount, gae_lambda=gae_lambda).advantages_M
+    rewards = list(zip(batch.rewards, of_turns, strict=True))
+    if estimator in ("grpo", "dr_grpo", "rloo"):
+        totals = [reward + sum(turns) for reward, turns in rewards]
+        again = as_they_are(spread(reference.group_advantages(estimator, totals, batch.groups), batch))
+    elif estimator == NEEDS_CRITIC:
+        rows = zip(rewards, batch.rows(batch.values), batch.masks, strict=True)
+        again = as_they_are(
+            [
+                reference.generalized_turn_advantages(*reward, values, mask, discount, gae_lambda)
+                for reward, values, mask in rows
+            ]
+        )
+    else:
+        if estimator == "reinforce_plus_plus_baseline":  # of the rewards at the ends alone
+            ends = reference.group_advantages("dr_grpo", batch.rewards, batch.groups)
+            rewards = list(zip(ends, of_turns, strict=True))
+        again = whitened(
+            [
+                reference.discounted_turn_returns(*reward, mask, discount)
+                for reward, mask in zip(rewards, batch.masks, strict=True)
+            ]
+        )
+    again.check(found)
+
+
+@given(estimators, ragged_batches(min_sampled=1), st.sampled_from([1.0, 0.9]))
+def test_a_reward_of_the_last_turn_is_a_reward_at_the_end(estimator, batch, discount) -> None:
+    """Paid to the last token of the last turn, or to the trajectory: the same without a baseline."""
+    if estimator == "reinforce_plus_plus_baseline":
+        batch = replace(batch, groups=list(range(len(batch.groups))))  # groups of one have none
+    lasts = [start + max(place for place, sampled in enumerate(mask) if sampled) for start, mask in starts_of(batch)]
+    token_rewards = np.zeros_like(batch.token_rewards)
+    token_rewards[lasts] = np.array(batch.rewards, np.float32)
+    by_turn = replace(batch, rewards=[0.0] * len(batch.rewards), token_rewards=token_rewards)
+    at_end = replace(batch, token_rewards=np.zeros_like(batch.token_rewards))
+    found = compute(estimator, by_turn, discount=discount, gae_lambda=0.9).advantages_M
+    again = compute(estimator, at_end, discount=discount, gae_lambda=0.9).advantages_M
+    np.testing.assert_array_equal(found, again)
 
 
 def test_refusals() -> None:
     batch = RaggedBatch([1.0], [0], [[True, True]], np.zeros(2, np.float32), np.zeros(2, np.float32))
-    with pytest.raises(ValueError, match="values are for 'ppo'"):
-        compute("grpo", batch, values_M=batch.values)
-    with pytest.raises(ValueError, match="values are for 'ppo'"):
-        compute("ppo", batch, values_M=None)
+    with pytest.raises(ValueError, match="'ppo' needs the values of a critic"):
+        ESTIMATORS["ppo"](replace(batch.paid, values_M=None))
     with pytest.raises(ValueError, match="1 token rewards for 2 tokens"):
-        compute("reinforce_plus_plus", batch, token_rewards_M=np.zeros(1, np.float32))
+        ESTIMATORS["reinforce_plus_plus"](replace(batch.paid, token_rewards_M=np.zeros(1, np.float32)))
+    with pytest.raises(ValueError, match="3 values for 2 tokens"):
+        compute("grpo", replace(batch, token_rewards=np.zeros(3, np.float32)))
+    bare = replace(batch.paid, token_rewards_M=None)
     with pytest.raises(ValueError, match="a mask of 2"):
-        token_advantages("grpo", [1.0], [0], [3], batch.mask)
+        ESTIMATORS["grpo"](replace(bare, lengths_N=np.array([3])))
     with pytest.raises(ValueError, match="reward 0 is NaN"):
-        token_advantages("reinforce_plus_plus", [float("nan")], [0], [2], batch.mask)
+        ESTIMATORS["reinforce_plus_plus"](replace(bare, rewards_N=np.array([float("nan")])))

@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
-from torl.algorithms.advantages import GROUP_ESTIMATORS, carries_signal, group_advantages
+from builders import scored, scored_group
+from torl.algorithms.advantages import group_advantages
+from torl.training.selection import is_uniform
 
-estimators = st.sampled_from(GROUP_ESTIMATORS)
+estimators = st.sampled_from(["grpo", "dr_grpo", "rloo"])
 rewards = st.one_of(st.sampled_from([-1.0, -0.5, 0.0, 1.0]), st.floats(-100, 100, allow_subnormal=False))
 members = st.lists(st.tuples(rewards, st.integers(0, 4)), max_size=40)
 
@@ -51,19 +53,21 @@ def test_equal_rewards_give_exactly_zero(estimator, reward, size) -> None:
 
 
 @given(estimators, members)
-def test_no_signal_means_no_advantage(estimator, trajectories) -> None:
+def test_a_uniform_group_has_no_advantage(estimator, trajectories) -> None:
+    """What selection may leave out is what nothing would be learned from."""
     values, groups = [reward for reward, _ in trajectories], [group for _, group in trajectories]
     advantages = group_advantages(estimator, values, groups)
-    carries = carries_signal(values, groups)
-    assert not advantages[~carries].any()
-    for index, group in enumerate(groups):
-        others = {value for value, other in zip(values, groups, strict=True) if other == group}
-        assert carries[index] == (len(others) > 1 or groups.count(group) == 1)
+    for name in set(groups):
+        own = [value for value, group in trajectories if group == name]
+        uniform = is_uniform(scored_group(*(scored(reward=value) for value in own)))
+        assert uniform == (len(own) > 1 and len(set(own)) == 1)
+        if uniform:
+            assert not advantages[[group == name for group in groups]].any()
 
 
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="grpo, dr_grpo, rloo"):
-        group_advantages("ppo", [1.0], [0])  # type: ignore[arg-type]
+        group_advantages("ppo", [1.0], [0])
     with pytest.raises(ValueError, match="2 rewards with 1 group"):
         group_advantages("grpo", [1.0, 2.0], [0])
     with pytest.raises(ValueError, match="reward 1 is NaN"):

@@ -2,15 +2,16 @@
 
 from functools import cache
 
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from reference import ReferenceScan, scan_bytes, token_at
 from tokenizers_for_tests import byte_level_bpe, metaspace_bpe, metaspace_unigram
-from torl._core import CodeBlock, Marker, Scanner, Vocabulary
-from torl.rollout.vocabulary import token_bytes
+from torl._core import CodeBlock, MarkerMatch, Scanner, TurnEnd, Vocabulary
+from torl.text.vocabulary import token_bytes
 
 MARKER = b"```output"
+END = TurnEnd.marker(MARKER)
 SOUP = [
     "```python", "```output", "```", "``", "`", "python", "out", "put", "output", "\n", "\n\n", " ", "\t", "\r\n",
     "print(1)", "x = '", "'", "```python\n", "```python \n", "\n```\n", "\n```", "````", "```py", "3", "é", "北", "🙂",
@@ -34,24 +35,26 @@ def cut(sequence, lengths):
     return pieces
 
 
-def found(blocks: list[CodeBlock], marker: Marker | None):
+def ends_at(marker: bytes | None) -> TurnEnd:
+    return TurnEnd.never() if marker is None else TurnEnd.marker(marker)
+
+
+def found(blocks: list[CodeBlock], marker: MarkerMatch | None):
     """Everything that was reported, as plain values."""
-    fields = [(block.code, block.start, block.stop, block.token_index, block.overshoot) for block in blocks]
-    if marker is None:
-        return fields, None
-    return fields, (marker.start, marker.stop, marker.token_index, marker.overshoot, marker.inside_block)
+    fields = [(block.code, block.start, block.stop, block.overshoot) for block in blocks]
+    return fields, None if marker is None else (marker.start, marker.stop, marker.overshoot)
 
 
 def expected(scan: ReferenceScan, tokens: list[bytes]):
     """The same values from the literal reading."""
     fields = [
-        (block.code.decode(errors="replace"), block.start, block.stop, *token_at(tokens, block.end - 1))
+        (block.code.decode(errors="replace"), block.start, block.stop, token_at(tokens, block.end - 1)[1])
         for block in scan.blocks
     ]
     if scan.marker is None:
         return fields, None
-    start, stop, inside_block = scan.marker
-    return fields, (start, stop, *token_at(tokens, stop - 1), inside_block)
+    start, stop, _ = scan.marker
+    return fields, (start, stop, token_at(tokens, stop - 1)[1])
 
 
 def feed_pieces(scanner: Scanner, pieces):
@@ -79,14 +82,13 @@ def feed_pieces(scanner: Scanner, pieces):
 def test_any_cut_equals_a_literal_reading(text, token_lengths, piece_lengths, marker, at_line_start):
     """Tokens that are arbitrary byte strings, some of them empty; calls that are arbitrary pieces."""
     tokens = [token for piece in cut(text, token_lengths) for token in (piece, b"")]
-    scanner = Scanner(Vocabulary(tokens), marker, at_line_start)
+    scanner = Scanner(Vocabulary(tokens), ends_at(marker), at_line_start)
     result, consumed = feed_pieces(scanner, cut(range(len(tokens)), piece_lengths))
     scan = scan_bytes(text, marker, at_line_start)
     assert result == expected(scan, tokens)
-    assert consumed == (len(tokens) if result[1] is None else result[1][2] + 1)
-    assert scanner.tokens == consumed
+    assert consumed == (len(tokens) if scan.marker is None else token_at(tokens, scan.marker[1] - 1)[0] + 1)
     assert scanner.is_finished == (scan.marker is not None)
-    assert scanner.position == (len(text) if scan.marker is None else scan.marker[1])
+    assert scan.marker is None or scanner.block_is_open == scan.marker[2]
 
 
 @settings(max_examples=1000)
@@ -97,12 +99,11 @@ def test_any_cut_equals_a_literal_reading(text, token_lengths, piece_lengths, ma
 def test_a_turn_that_ends_with_its_first_block(text, token_lengths, piece_lengths, at_line_start):
     """The cut is the token with the third backtick of the closing fence, and nothing behind it is read."""
     tokens = [token for piece in cut(text, token_lengths) for token in (piece, b"")]
-    scanner = Scanner(Vocabulary(tokens), None, at_line_start, stop_at_block=True)
+    scanner = Scanner(Vocabulary(tokens), TurnEnd.block(), at_line_start)
     result, consumed = feed_pieces(scanner, cut(range(len(tokens)), piece_lengths))
     scan = scan_bytes(text, None, at_line_start, stop_at_block=True)
     assert result == expected(scan, tokens)
     assert scanner.is_finished == bool(scan.blocks)
-    assert scanner.position == (scan.blocks[0].end if scan.blocks else len(text))
     assert consumed == (token_at(tokens, scan.blocks[0].end - 1)[0] + 1 if scan.blocks else len(tokens))
 
 
@@ -120,13 +121,13 @@ def test_vocabularies_of_real_families(family, text, piece_lengths):
     tokenizer, table, vocabulary = families()[family]
     ids = tokenizer.encode(text, add_special_tokens=False)
     tokens = [table[index] for index in ids]
-    whole, consumed = feed_pieces(Scanner(vocabulary, MARKER), [ids])
-    assert (whole, consumed) == feed_pieces(Scanner(vocabulary, MARKER), cut(ids, piece_lengths))
+    whole, consumed = feed_pieces(Scanner(vocabulary, END), [ids])
+    assert (whole, consumed) == feed_pieces(Scanner(vocabulary, END), cut(ids, piece_lengths))
     assert whole == expected(scan_bytes(b"".join(tokens), MARKER), tokens)
-    first, consumed = feed_pieces(Scanner(vocabulary, None, stop_at_block=True), cut(ids, piece_lengths))
+    first, consumed = feed_pieces(Scanner(vocabulary, TurnEnd.block()), cut(ids, piece_lengths))
     scan = scan_bytes(b"".join(tokens), None, stop_at_block=True)
     assert first == expected(scan, tokens)
-    assert consumed == (first[0][0][3] + 1 if scan.blocks else len(ids))
+    assert consumed == (token_at(tokens, scan.blocks[0].end - 1)[0] + 1 if scan.blocks else len(ids))
 
 
 @settings(max_examples=300)
@@ -135,7 +136,7 @@ def test_ids_in_any_order(family, ids, piece_lengths):
     """A model may sample anything: half characters, special tokens, rows of a padded embedding."""
     _, table, vocabulary = families()[family]
     tokens = [table[index] if index < len(table) else b"" for index in ids]
-    result, _ = feed_pieces(Scanner(vocabulary, b"e"), cut(ids, piece_lengths))
+    result, _ = feed_pieces(Scanner(vocabulary, TurnEnd.marker(b"e")), cut(ids, piece_lengths))
     assert result == expected(scan_bytes(b"".join(tokens), b"e"), tokens)
     assert vocabulary.decode_bytes(ids) == b"".join(tokens)
     assert vocabulary.decode(ids) == b"".join(tokens).decode(errors="replace")
@@ -147,17 +148,47 @@ def test_a_turn_knows_nothing_of_the_turn_before(first, second, token_lengths, a
     pieces = [cut(first, token_lengths), cut(second, token_lengths)]
     vocabulary = Vocabulary([*pieces[0], *pieces[1]])
     ids = [range(len(pieces[0])), range(len(pieces[0]), len(pieces[0]) + len(pieces[1]))]
-    used, fresh = Scanner(vocabulary, MARKER), Scanner(vocabulary, MARKER, at_line_start)
-    used.feed(ids[0])
-    used.reset(at_line_start)
-    assert feed_pieces(used, [ids[1]]) == feed_pieces(fresh, [ids[1]])
+    before, after = Scanner(vocabulary, END), Scanner(vocabulary, END, at_line_start)
+    alone = Scanner(Vocabulary(pieces[1]), TurnEnd.marker(MARKER), at_line_start)
+    before.feed(ids[0])
+    assert feed_pieces(after, [ids[1]]) == feed_pieces(alone, [range(len(pieces[1]))])
+
+
+@given(soup_bytes, cuts, markers)
+def test_every_find_is_told_at_the_token_that_completes_it(text, token_lengths, marker):
+    tokens = cut(text, token_lengths)
+    scanner, told = Scanner(Vocabulary(tokens), ends_at(marker)), []
+    for token_id in range(len(tokens)):
+        scan = scanner.feed([token_id])
+        told += [token_id] * (len(scan.blocks) + (scan.marker is not None))
+        if scanner.is_finished:
+            break
+    reference = scan_bytes(text, marker)
+    ends = [block.end for block in reference.blocks] + ([reference.marker[1]] if reference.marker else [])
+    assert told == [token_at(tokens, end - 1)[0] for end in ends]
+
+
+@settings(max_examples=300)
+@given(soup_bytes, cuts, st.sampled_from(["c", "c++", "objective-c", "f#", "r2"]), st.booleans())
+def test_any_language_opens_blocks_as_python_does(text, token_lengths, language, at_line_start):
+    """Where "python" is a language of another name, and that name is text that opens nothing."""
+    other = text.replace(b"python", language.encode())
+    scans = []
+    for source, name in ((text, "python"), (other, language)):
+        tokens = cut(source, token_lengths)
+        scanner = Scanner(Vocabulary(tokens), TurnEnd.never(), at_line_start, language=name)
+        scans.append([block.code for block in scanner.feed(range(len(tokens))).blocks])
+    assume(language.encode() not in text.replace(b"python", b""))
+    assert [code.replace("python", language) for code in scans[0]] == scans[1]
+    none = Scanner(Vocabulary([text]), TurnEnd.never(), at_line_start, language=f"{language}x").feed([0])
+    assert none.blocks == []
 
 
 @given(soup_bytes, cuts, markers)
 def test_a_token_alone_is_a_piece_of_one(text, token_lengths, marker):
     tokens = cut(text, token_lengths)
     vocabulary = Vocabulary(tokens)
-    pieces, alone = Scanner(vocabulary, marker), Scanner(vocabulary, marker)
+    pieces, alone = Scanner(vocabulary, ends_at(marker)), Scanner(vocabulary, ends_at(marker))
     for token_id in range(len(tokens)):
         piece, scan = pieces.feed([token_id]), alone.feed_token(token_id)
         assert (scan is None) == (not piece.blocks and piece.marker is None)
@@ -166,5 +197,4 @@ def test_a_token_alone_is_a_piece_of_one(text, token_lengths, marker):
             assert (scan.consumed, scan.overshoot) == (piece.consumed, piece.overshoot)
         if pieces.is_finished:
             break
-    assert alone.position == pieces.position
     assert alone.is_finished == pieces.is_finished

@@ -71,8 +71,8 @@ class Splice(RuleBasedStateMachine):
         assert builder.context() == self.prompt + columns[0]
         assert builder.turns == [tuple(turn) for turn in self.turns]
         assert len(builder) == len(self.tokens)
-        assert builder.sampled_length == builder.loss_mask.sum() == sum(stop - start for start, stop in builder.turns)
-        assert builder.prompt_length == len(self.prompt)
+        assert builder.loss_mask.sum() == sum(stop - start for start, stop in builder.turns)
+        assert len(builder.context()) - len(builder) == len(self.prompt)
 
 
 TestSplice = Splice.TestCase

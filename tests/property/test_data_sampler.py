@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -105,3 +106,12 @@ def test_no_problems_and_equal_ids_are_refused() -> None:
         PromptSampler([], 0)
     with pytest.raises(DataError, match="same id"):
         PromptSampler(prompts(1) * 2, 0)
+
+
+@pytest.mark.parametrize("changed", [{"question": "another"}, {"answer": "another"}])
+def test_other_problems_under_the_same_ids_are_refused(changed: dict[str, str]) -> None:
+    before, after = prompts(3), prompts(3)
+    after[1] = replace(after[1], problem=replace(after[1].problem, **changed))
+    with pytest.raises(CheckpointError, match="other problems"):
+        PromptSampler(after, 0).load_state_dict(PromptSampler(before, 0).state_dict())
+    PromptSampler(before, 0).load_state_dict(PromptSampler(prompts(3), 0).state_dict())

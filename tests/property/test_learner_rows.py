@@ -1,12 +1,14 @@
 """Laws of packed rows: every sampled token is learned exactly once, wherever it lands."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torl.algorithms.aggregation import AGGREGATIONS
 from torl.learner.batch import carries_advantage, pack_batch, scatter_to_samples
 from torl.types import TrainingSample
 
@@ -30,7 +32,8 @@ def training_samples(draw: st.DrawFn) -> list[TrainingSample]:
 def test_rows_hold_every_sample_once(samples: list[TrainingSample], row_tokens: int, ranks: int) -> None:
     batch = pack_batch(samples, row_tokens=row_tokens, ranks=ranks)
     assert len({len(rows) for rows in batch.rows}) == 1
-    rows = [row for rank in range(ranks) for row in batch.rows_of(rank)]
+    assert len(batch.rows) == ranks
+    rows = [row for rows in batch.rows for row in rows]
     laid = [index for index, sample in enumerate(samples) if sample.loss_mask.any()]
     assert sorted(index for row in rows for index in row.samples) == laid
     limit = max(row_tokens, max(len(sample) for sample in samples))
@@ -58,7 +61,7 @@ def test_rows_hold_every_sample_once(samples: list[TrainingSample], row_tokens: 
 @given(training_samples(), st.integers(1, 40), st.integers(1, 4))
 def test_scatter_undoes_packing(samples: list[TrainingSample], row_tokens: int, ranks: int) -> None:
     batch = pack_batch(samples, row_tokens=row_tokens, ranks=ranks)
-    rows = [row for rank in range(ranks) for row in batch.rows_of(rank)]
+    rows = [row for rows in batch.rows for row in rows]
     found = scatter_to_samples(samples, rows, [-row.rollout_logprob_K for row in rows])
     for sample, values in zip(samples, found, strict=True):
         np.testing.assert_array_equal(values, sample.advantages)
@@ -78,12 +81,13 @@ def test_leaving_out_what_has_no_advantage_changes_no_weight(samples, aggregatio
         replace(sample, advantages=np.zeros_like(sample.advantages)) if index in zeroed else sample
         for index, sample in enumerate(samples)
     ]
+    options = {"length": 50} if aggregation == "fixed" else {}
+    weighting = partial(AGGREGATIONS[aggregation], **options)
     batch = pack_batch(
         samples,
         row_tokens=row_tokens,
         ranks=ranks,
-        aggregation=aggregation,
-        fixed_length=50,
+        aggregation=weighting,
         skip_without_advantage=True,
     )
     counts = [int(sample.loss_mask.sum()) for sample in samples]

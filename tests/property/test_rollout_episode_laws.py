@@ -9,21 +9,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import asked, player
 from reference import scan_bytes
-from scripted_engine import ScriptedEngine, ScriptedInterpreter
-from tokenizers_for_tests import byte_level_bpe
+from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
+from torl.audit.tokens import EpisodeRules, token_problem
 from torl.config import RolloutConfig
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
-from torl.rollout.formats import Format, ToRLFormat, ZeroTIRFormat
-from torl.rollout.tokenizer import TextEncoder
-from torl.rollout.vocabulary import build_vocabulary
-from torl.types import FinishReason, Problem, Prompt, Trajectory
-from torl.verify import token_problem
+from torl.formats import Format, ToRLFormat, ZeroTIRFormat
+from torl.formats.zerotir import ZeroTIROptions
+from torl.types import FinishReason, Trajectory, TurnEnding
 
-TOKENIZER = byte_level_bpe()
-VOCABULARY = build_vocabulary(TOKENIZER)
-ENCODER = TextEncoder(TOKENIZER, VOCABULARY)
-STOP = TOKENIZER.eos_token_id
 MARKER = b"```output"
 FRAGMENTS = [
     "```python\n",
@@ -59,16 +53,30 @@ def first_end(text: bytes, form: Format, at_line_start: bool) -> int | None:
 
 
 def play(
-    engine: ScriptedEngine, interpreter: ScriptedInterpreter, form: Format, limit: int, early: bool = False
+    engine: ScriptedEngine,
+    interpreter: ScriptedInterpreter,
+    form: Format,
+    *,
+    calls: int,
+    limit: int,
+    early: bool = False,
 ) -> Trajectory:
-    prompt = Prompt(Problem("p", "q", "a"), tuple(ENCODER.encode("What is 1?\n")))
-    settings = EpisodeSettings(limit, temperature=0.7, seed=5, speculative_execution=early)
-    player = EpisodePlayer(engine, interpreter, VOCABULARY, ENCODER, form, settings)
-    return asyncio.run(player.play(prompt, step=2, sample=3))
+    playing = player(
+        engine,
+        interpreter,
+        form=form,
+        limit=limit,
+        max_tool_calls=calls,
+        temperature=0.7,
+        seed=5,
+        speculative_execution=early,
+    )
+    prompt = asked(question="q", answer="a", token_ids=ENCODER.encode("What is 1?\n"))
+    return asyncio.run(playing.play(prompt, series=2, sample=3))
 
 
-def forms(calls: int) -> list[Format]:
-    return [ToRLFormat(calls), ZeroTIRFormat(lambda text: len(ENCODER.encode(text)), calls, "last_line", 24)]
+OPTIONS = {"torl": {}, "zerotir": {"errors": "last_line", "max_observation_tokens": 24}}
+FORMS: list[Format] = [ToRLFormat(), ZeroTIRFormat(ZeroTIROptions.model_validate(OPTIONS["zerotir"]))]
 
 
 @given(
@@ -83,7 +91,7 @@ def forms(calls: int) -> list[Format]:
 def test_the_record_is_what_was_emitted_and_observed(
     number: int, script: list[list[int]], pieces: list[int], output: str, calls: int, limit: int, early: bool
 ) -> None:
-    form = forms(calls)[number]
+    form = FORMS[number]
 
     def turn_of(request_id: str) -> int:
         return int(request_id.rsplit("/", 1)[1])
@@ -94,7 +102,7 @@ def test_the_record_is_what_was_emitted_and_observed(
         lambda request: 10 + turn_of(request),
     )
     interpreter = ScriptedInterpreter(lambda _: output)
-    trajectory = play(engine, interpreter, form, limit, early)
+    trajectory = play(engine, interpreter, form, calls=calls, limit=limit, early=early)
     ids = trajectory.token_ids_T.tolist()
     requests = list(engine.requests.values())
     assert engine.open == interpreter.running == 0
@@ -112,10 +120,16 @@ def test_the_record_is_what_was_emitted_and_observed(
         assert trajectory.rollout_logprobs_T[turn.start : turn.stop].tolist() == request.logprobs[:length]
         assert set(trajectory.policy_versions_T[turn.start : turn.stop].tolist()) <= {10 + index}
         mask[turn.start : turn.stop] = True
+        assert turn.text == VOCABULARY.decode(ids[turn.start : turn.stop])
+        assert [turn.text[block.start : block.stop] for block in turn.blocks] == [block.code for block in turn.blocks]
         text = VOCABULARY.decode_bytes(ids[turn.start : turn.stop])
         begins_line = index == 0 or trajectory.tool_calls[index - 1].observation.endswith("\n")
         end = first_end(text, form, begins_line)
-        if index < calls and end is not None:
+        asks = index < calls and end is not None
+        blocks = scan_bytes(text[:end] if asks else text, None, begins_line).blocks
+        assert [block.code for block in turn.blocks] == [block.code.decode(errors="replace") for block in blocks]
+        assert (turn.ended_by is TurnEnding.CALL) == asks
+        if asks:
             # The turn ends with the token that holds the last byte of the first marker, or closing fence.
             assert len(VOCABULARY.decode_bytes(ids[turn.start : turn.stop - 1])) < end
             assert index < len(trajectory.tool_calls) or len(trajectory) == limit
@@ -126,7 +140,8 @@ def test_the_record_is_what_was_emitted_and_observed(
     assert not trajectory.rollout_logprobs_T[~mask].any()
     assert (trajectory.policy_versions_T[~mask] == -1).all()
 
-    ran = [call.code for call in trajectory.tool_calls if call.outcome.exception_type != "NoCode"]
+    ran = [call.code for call in trajectory.tool_calls if call.ran]
+    assert all(call.ran == (call.outcome.error != "NoCode") for call in trajectory.tool_calls)
     if early:
         assert not Counter(ran) - Counter(interpreter.codes)
     else:
@@ -155,15 +170,15 @@ def test_the_record_is_what_was_emitted_and_observed(
 )
 def test_an_audit_finds_the_turns_again(number: int, script: list[list[int]], calls: int, limit: int, data) -> None:
     """From token ids and calls alone; and it finds a token with the wrong mask, and a turn of the wrong length."""
-    form = forms(calls)[number]
+    form = FORMS[number]
     engine = ScriptedEngine(lambda request: script[int(request.rsplit("/", 1)[1])])
-    trajectory = play(engine, ScriptedInterpreter(lambda _: "1"), form, limit)
-    rollout = RolloutConfig(
-        format=form.name, max_tool_calls=calls, max_response_tokens=limit, max_observation_tokens=24
-    )
+    trajectory = play(engine, ScriptedInterpreter(lambda _: "1"), form, calls=calls, limit=limit)
+    section = {"name": form.name, **OPTIONS[form.name]}
+    rollout = RolloutConfig.model_validate({"format": section, "max_tool_calls": calls, "max_response_tokens": limit})
+    rules = EpisodeRules(form, VOCABULARY, ENCODER, frozenset({STOP}), frozenset({"python"}), rollout)
 
     def audited(changed: Trajectory) -> str | None:
-        return token_problem(changed, rollout, VOCABULARY, ENCODER)
+        return token_problem(changed, rules)
 
     assert audited(trajectory) is None
     mask = trajectory.loss_mask_T.copy()
@@ -186,7 +201,7 @@ def test_an_audit_finds_the_turns_again(number: int, script: list[list[int]], ca
 def test_pieces_do_not_matter(number: int, script: list[list[int]], pieces: list[int]) -> None:
     def record(lengths: list[int]) -> Trajectory:
         engine = ScriptedEngine(lambda request: script[int(request.rsplit("/", 1)[1])], lambda _: lengths)
-        return play(engine, ScriptedInterpreter(), forms(3)[number], 90)
+        return play(engine, ScriptedInterpreter(), FORMS[number], calls=3, limit=90)
 
     one, other = record([1]), record(pieces)
     for name in ("token_ids_T", "loss_mask_T", "rollout_logprobs_T", "policy_versions_T"):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from hostile_programs import programs
 from sandboxes import FRESH, KEPT
-from torl.sandbox import Outcome, OutcomeStatus, SandboxPool
+from torl.sandbox import Execution, OutcomeStatus, SandboxPool
 
 CPU_SECONDS = 0.3
 # The watchdog's own some milliseconds, and what a busy machine adds.
@@ -45,13 +45,13 @@ def pools() -> Iterator[list[SandboxPool]]:
 
 
 @pytest.fixture(scope="module")
-def expected() -> Outcome:
+def expected() -> Execution:
     """Of the probe, in a guest that ran nothing before."""
     with SandboxPool(1, **FRESH) as pool:
         return pool.run(PROBE, stdin="x")
 
 
-def seen(outcome: Outcome) -> tuple[object, ...]:
+def seen(outcome: Execution) -> tuple[object, ...]:
     """All of an outcome that is the same on every machine."""
     return (
         outcome.status, outcome.stdout, outcome.stderr, outcome.exception_type, outcome.exception_line,
@@ -59,7 +59,7 @@ def seen(outcome: Outcome) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def check(pools: list[SandboxPool], expected: Outcome, program: str) -> None:
+def check(pools: list[SandboxPool], expected: Execution, program: str) -> None:
     outcomes = [
         pool.run(program, stdin="line\n" * 3, files={"x/y": b"z"}, return_files=True, value=True) for pool in pools
     ]
@@ -80,7 +80,7 @@ def check(pools: list[SandboxPool], expected: Outcome, program: str) -> None:
 @QUICK
 @given(program=programs)
 def test_hostile_programs_end_alike_and_leave_nothing(
-    pools: list[SandboxPool], expected: Outcome, program: str
+    pools: list[SandboxPool], expected: Execution, program: str
 ) -> None:
     check(pools, expected, program)
 
@@ -89,6 +89,6 @@ def test_hostile_programs_end_alike_and_leave_nothing(
 @LONG
 @given(program=programs)
 def test_many_hostile_programs_end_alike_and_leave_nothing(
-    pools: list[SandboxPool], expected: Outcome, program: str
+    pools: list[SandboxPool], expected: Execution, program: str
 ) -> None:
     check(pools, expected, program)

@@ -10,24 +10,25 @@ import torch
 from torch import Tensor
 
 import reference
-from torl.algorithms import advantages
-from torl.algorithms.aggregation import trajectory_weights
+from torl.algorithms import rewards
+from torl.algorithms.aggregation import AGGREGATIONS
 from torl.algorithms.losses import (
-    PolicyLoss,
+    CORRECTIONS,
+    CorrectionInputs,
+    LossInputs,
+    PolicyLossValues,
     cispo_policy_loss,
     clipped_policy_loss,
     clipped_value_loss,
     gspo_policy_loss,
-    importance_weights,
     kl_to_reference,
     logprob_gap,
     reinforce_policy_loss,
 )
+from torl.options import ChosenFrom
 
 LOG2 = math.log(2.0)
-CORRECTIONS = ("tis", "icepop", "mis")
 ESTIMATORS = ("k1", "k2", "k3")
-AGGREGATIONS = ("token", "sequence", "fixed")
 Batch = dict[str, Tensor]
 
 
@@ -63,24 +64,43 @@ def random_batch(tokens: int, seed: int) -> Batch:
     }
 
 
-def clipped(batch: Batch, dual_clip: float | None = None) -> PolicyLoss:
-    return clipped_policy_loss(*main(batch), clip_low=0.2, clip_high=0.28, dual_clip=dual_clip)
+def clipped(batch: Batch, dual_clip: float | None = None) -> PolicyLossValues:
+    return clipped_policy_loss(loss_inputs(batch), clip_low=0.2, clip_high=0.28, dual_clip=dual_clip)
 
 
-def gspo(batch: Batch) -> PolicyLoss:
-    return gspo_policy_loss(*main(batch), batch["sequences"], clip_low=0.1, clip_high=0.15)
+def gspo(batch: Batch) -> PolicyLossValues:
+    return gspo_policy_loss(loss_inputs(batch), clip_low=0.1, clip_high=0.15)
 
 
-def main(batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return batch["logprobs"], batch["old_logprobs"], batch["advantages"], batch["loss_mask"]
+def loss_inputs(batch: Batch) -> LossInputs:
+    names = ("logprobs", "old_logprobs", "advantages", "loss_mask", "sequences")
+    return LossInputs(*(batch[name] for name in names))
 
 
-LOSSES: dict[str, Callable[[Batch], PolicyLoss]] = {
+def one_sequence(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, loss_mask: Tensor) -> LossInputs:
+    return LossInputs(logprobs, old_logprobs, advantages, loss_mask, torch.zeros_like(loss_mask, dtype=torch.int64))
+
+
+def importance_weights(name: str, batch: Batch, *, low: float, high: float) -> Tensor:
+    """A correction by its name; `low` is no option of "tis"."""
+    keys = ("old_logprobs", "rollout_logprobs", "loss_mask", "sequences")
+    options = {"high": high} if name == "tis" else {"low": low, "high": high}
+    inputs = CorrectionInputs(*(batch[key] for key in keys))
+    return ChosenFrom(CORRECTIONS, "correction", given=1).choose({"name": name, **options}).function()(inputs)
+
+
+def trajectory_weights(name: str, counts: object, length: int) -> np.ndarray:
+    """An aggregation by its name; `length` is an option of "fixed" only."""
+    options = {"length": length} if name == "fixed" else {}
+    return AGGREGATIONS[name](counts, **options)
+
+
+LOSSES: dict[str, Callable[[Batch], PolicyLossValues]] = {
     "clipped": clipped,
     "dual": lambda batch: clipped(batch, dual_clip=1.5),
     "gspo": gspo,
-    "cispo": lambda batch: cispo_policy_loss(*main(batch), clip_low=0.2, clip_high=0.28),
-    "reinforce": lambda batch: reinforce_policy_loss(*main(batch)),
+    "cispo": lambda batch: cispo_policy_loss(loss_inputs(batch), clip_low=0.2, clip_high=0.28),
+    "reinforce": lambda batch: reinforce_policy_loss(loss_inputs(batch)),
 }
 
 
@@ -96,14 +116,13 @@ def reference_tokens(batch: Batch) -> list[reference.ReferenceToken]:
 
 def test_the_clip_by_hand() -> None:
     # Ratios 2, 2, 1/2, 1/2, 1 with advantages of both signs; clip to [0.8, 1.28].
-    loss = clipped_policy_loss(
+    inputs = one_sequence(
         tensor(LOG2, LOG2, -LOG2, -LOG2, 0.0),
         torch.zeros(5, dtype=torch.float64),
         tensor(1.0, -1.0, 1.0, -1.0, 3.0),
         mask(1, 1, 1, 1, 1),
-        clip_low=0.2,
-        clip_high=0.28,
     )
+    loss = clipped_policy_loss(inputs, clip_low=0.2, clip_high=0.28)
     # -min(2, 1.28); -min(-2, -1.28); -min(.5, .8); -min(-.5, -.8); -3
     torch.testing.assert_close(loss.per_token, tensor(-1.28, 2.0, -0.5, 0.8, -3.0))
     assert loss.clipped_tokens.item() == 2
@@ -114,42 +133,34 @@ def test_the_clip_by_hand() -> None:
 
 def test_the_estimated_divergence_is_from_the_old_policy_to_the_current_one() -> None:
     """k3 of x = log current - log old = log 2 is 2 - log 2 - 1; of its inverse it would be 1/2 + log 2 - 1."""
-    inputs = (tensor(LOG2), tensor(0.0), tensor(1.0), mask(1))
+    inputs = one_sequence(tensor(LOG2), tensor(0.0), tensor(1.0), mask(1))
     for loss in (
-        clipped_policy_loss(*inputs, clip_low=0.2, clip_high=0.28),
-        cispo_policy_loss(*inputs, clip_low=0.2, clip_high=0.28),
-        gspo_policy_loss(*inputs, whole(0), clip_low=0.2, clip_high=0.28),
-        reinforce_policy_loss(*inputs),
+        clipped_policy_loss(inputs, clip_low=0.2, clip_high=0.28),
+        cispo_policy_loss(inputs, clip_low=0.2, clip_high=0.28),
+        gspo_policy_loss(inputs, clip_low=0.2, clip_high=0.28),
+        reinforce_policy_loss(inputs),
     ):
         assert loss.approximate_kl.item() == pytest.approx(1 - LOG2)
 
 
 def test_the_dual_clip_by_hand() -> None:
     # Ratio 8: for A = -2 the loss 16 is cut to 3 * 2; for A = 2 the upper clip holds as before.
-    loss = clipped_policy_loss(
-        tensor(3 * LOG2, 3 * LOG2),
-        tensor(0.0, 0.0),
-        tensor(-2.0, 2.0),
-        mask(1, 1),
-        clip_low=0.2,
-        clip_high=0.2,
-        dual_clip=3.0,
-    )
+    inputs = one_sequence(tensor(3 * LOG2, 3 * LOG2), tensor(0.0, 0.0), tensor(-2.0, 2.0), mask(1, 1))
+    loss = clipped_policy_loss(inputs, clip_low=0.2, clip_high=0.2, dual_clip=3.0)
     torch.testing.assert_close(loss.per_token, tensor(6.0, -2.4))
     assert (loss.clipped_tokens.item(), loss.dual_clipped_tokens.item()) == (1, 1)
 
 
 def test_gspo_by_hand() -> None:
     # Sequence 0: log ratios 2 log 2 and 0 (and one hidden): ratio 2, clipped to 1.5 for A = 1. Sequence 1: ratio 1/2.
-    loss = gspo_policy_loss(
+    inputs = LossInputs(
         tensor(2 * LOG2, 50.0, 0.0, -LOG2),
         tensor(0.0, 0.0, 0.0, 0.0),
         tensor(1.0, 1.0, 1.0, 3.0),
         mask(1, 0, 1, 1),
         whole(0, 0, 0, 1),
-        clip_low=0.5,
-        clip_high=0.5,
     )
+    loss = gspo_policy_loss(inputs, clip_low=0.5, clip_high=0.5)
     torch.testing.assert_close(loss.per_token, tensor(-1.5, 0.0, -1.5, -1.5))
     assert loss.clipped_tokens.item() == 2
 
@@ -157,7 +168,8 @@ def test_gspo_by_hand() -> None:
 def test_cispo_keeps_the_gradient_of_clipped_tokens() -> None:
     # Ratios 4 and 1/4, clipped to 1.5 and 0.5: the loss is -weight * A * logprob, its gradient -weight * A.
     logprobs = tensor(LOG2, -LOG2).requires_grad_()
-    loss = cispo_policy_loss(logprobs, tensor(-LOG2, LOG2), tensor(2.0, -1.0), mask(1, 1), clip_low=0.5, clip_high=0.5)
+    inputs = one_sequence(logprobs, tensor(-LOG2, LOG2), tensor(2.0, -1.0), mask(1, 1))
+    loss = cispo_policy_loss(inputs, clip_low=0.5, clip_high=0.5)
     torch.testing.assert_close(loss.per_token, tensor(-3 * LOG2, -0.5 * LOG2))
     loss.per_token.sum().backward()
     assert logprobs.grad is not None
@@ -167,8 +179,13 @@ def test_cispo_keeps_the_gradient_of_clipped_tokens() -> None:
 
 def test_importance_weights_by_hand() -> None:
     old_logprobs = tensor(0.0, 2 * LOG2, -LOG2, LOG2, 5.0).requires_grad_()
-    inputs = (old_logprobs, torch.zeros(5, dtype=torch.float64), mask(1, 1, 1, 1, 0), whole(0, 0, 1, 1, 1))
-    found = {name: importance_weights(name, *inputs, low=0.6, high=2.0) for name in CORRECTIONS}
+    batch = {
+        "old_logprobs": old_logprobs,
+        "rollout_logprobs": torch.zeros(5, dtype=torch.float64),
+        "loss_mask": mask(1, 1, 1, 1, 0),
+        "sequences": whole(0, 0, 1, 1, 1),
+    }
+    found = {name: importance_weights(name, batch, low=0.6, high=2.0) for name in CORRECTIONS}
     torch.testing.assert_close(found["tis"], tensor(1.0, 2.0, 0.5, 2.0, 1.0))
     torch.testing.assert_close(found["icepop"], tensor(1.0, 0.0, 0.0, 2.0, 1.0))
     torch.testing.assert_close(found["mis"], tensor(0.0, 0.0, 1.0, 1.0, 1.0))  # products 4 and 1
@@ -194,12 +211,10 @@ def test_the_value_loss_by_hand() -> None:
 
 def test_weights_by_hand() -> None:
     counts = [3, 1, 0]
-    assert trajectory_weights("token", counts).tolist() == [0.25, 0.25, 0]
-    assert trajectory_weights("sequence", counts).tolist() == pytest.approx([1 / 6, 1 / 2, 0])
-    assert trajectory_weights("fixed", counts, 10).tolist() == [0.05, 0.05, 0]
-    assert trajectory_weights("token", [0]).tolist() == [0]
-    with pytest.raises(ValueError, match="needs a length"):
-        trajectory_weights("fixed", counts)
+    assert AGGREGATIONS["token"](counts).tolist() == [0.25, 0.25, 0]
+    assert AGGREGATIONS["sequence"](counts).tolist() == pytest.approx([1 / 6, 1 / 2, 0])
+    assert AGGREGATIONS["fixed"](counts, length=10).tolist() == [0.05, 0.05, 0]
+    assert AGGREGATIONS["token"]([0]).tolist() == [0]
 
 
 def test_logprob_gap_by_hand() -> None:
@@ -227,8 +242,7 @@ def test_each_token_equals_the_formula(name: str) -> None:
 @pytest.mark.parametrize("correction", CORRECTIONS)
 def test_importance_weights_equal_the_formula(correction: str) -> None:
     batch = random_batch(500, seed=2)
-    inputs = (batch["old_logprobs"], batch["rollout_logprobs"], batch["loss_mask"], batch["sequences"])
-    found = importance_weights(correction, *inputs, low=0.5, high=2.0)  # type: ignore[arg-type]
+    found = importance_weights(correction, batch, low=0.5, high=2.0)
     expected = reference.importance_weights(correction, reference_tokens(batch), 0.5, 2.0)
     torch.testing.assert_close(found[batch["loss_mask"]], tensor(*expected), rtol=1e-12, atol=1e-12)
     assert (found[~batch["loss_mask"]] == 1).all()
@@ -240,7 +254,7 @@ def test_kl_equals_the_formula_in_loss_and_reward(estimator: str) -> None:
     found = kl_to_reference(batch["logprobs"], batch["ref_logprobs"], batch["loss_mask"], estimator)  # type: ignore[arg-type]
     expected = [reference.kl_to_reference(estimator, token) for token in reference_tokens(batch)]
     torch.testing.assert_close(found[batch["loss_mask"]], tensor(*expected), rtol=1e-10, atol=1e-12)
-    in_reward = advantages.kl_to_reference(
+    in_reward = rewards.kl_to_reference(
         batch["logprobs"].float().numpy(),
         batch["ref_logprobs"].float().numpy(),
         estimator,  # type: ignore[arg-type]
@@ -255,7 +269,7 @@ def test_aggregations_equal_the_formula(aggregation: str) -> None:
     losses = clipped(batch).per_token
     count = int(batch["sequences"].max()) + 1
     sampled = torch.bincount(batch["sequences"][batch["loss_mask"]], minlength=count)
-    weights = torch.from_numpy(trajectory_weights(aggregation, sampled.numpy(), 77))  # type: ignore[arg-type]
+    weights = torch.from_numpy(trajectory_weights(aggregation, sampled.numpy(), 77))
     found = (weights[batch["sequences"]] * losses).sum()
     expected = reference.aggregate(
         aggregation, [token.sequence for token in tokens], losses[batch["loss_mask"]].tolist(), 77
@@ -400,20 +414,18 @@ def test_the_parts_add_up_to_the_whole(name: str, cuts: tuple[int, int]) -> None
     batch = random_batch(120, seed=11)
     logprobs = batch.pop("logprobs").requires_grad_()
     sequences = batch["sequences"]
-    inputs = (batch["old_logprobs"], batch["rollout_logprobs"], batch["loss_mask"], sequences)
 
     def part(kept: Tensor) -> tuple[Tensor, ...]:
         tensors = {key: values[kept] for key, values in batch.items()} | {"logprobs": logprobs[kept]}
         tensors["sequences"] = torch.unique(tensors["sequences"], return_inverse=True)[1]
-        inputs = ("old_logprobs", "rollout_logprobs", "loss_mask", "sequences")
-        weights = importance_weights("mis", *(tensors[key] for key in inputs), low=0.5, high=1.5)
+        weights = importance_weights("mis", tensors, low=0.5, high=1.5)
         loss = LOSSES[name](tensors)
         total = (weights * loss.per_token).sum() / 100
         (gradient,) = torch.autograd.grad(total, logprobs)
         return total.detach(), gradient, loss.clipped_tokens, loss.dual_clipped_tokens, loss.approximate_kl
 
     assert int(sequences.max()) >= 11
-    assert (importance_weights("mis", *inputs, low=0.5, high=1.5) == 0).any()
+    assert (importance_weights("mis", batch, low=0.5, high=1.5) == 0).any()
     edges = [-1, *cuts, int(sequences.max())]
     parts = [part((sequences > low) & (sequences <= high)) for low, high in itertools.pairwise(edges)]
     for total, pieces in zip(part(sequences >= 0), zip(*parts, strict=True), strict=True):
@@ -444,8 +456,7 @@ def test_what_the_mask_hides_never_matters(name: str, garbage: float) -> None:
     kl = kl_to_reference(logprobs, dirty["ref_logprobs"], dirty["loss_mask"], "k3")
     value = clipped_value_loss(logprobs, dirty["old_logprobs"], dirty["advantages"], dirty["loss_mask"], clip=0.2)
     for correction in CORRECTIONS:
-        inputs = (dirty["old_logprobs"], dirty["rollout_logprobs"], dirty["loss_mask"], dirty["sequences"])
-        weights = importance_weights(correction, *inputs, low=0.5, high=2.0)  # type: ignore[arg-type]
+        weights = importance_weights(correction, dirty, low=0.5, high=2.0)
         assert (weights[hidden] == 1).all()
     (found.per_token + kl + value.per_token).sum().backward()
     assert logprobs.grad is not None
@@ -456,9 +467,8 @@ def test_what_the_mask_hides_never_matters(name: str, garbage: float) -> None:
 
 
 def test_a_ratio_that_would_overflow_stays_finite() -> None:
-    loss = clipped_policy_loss(
-        torch.tensor([0.0]), torch.tensor([-1e4]), torch.tensor([-1.0]), mask(1), clip_low=0.2, clip_high=0.2
-    )
+    inputs = one_sequence(torch.tensor([0.0]), torch.tensor([-1e4]), torch.tensor([-1.0]), mask(1))
+    loss = clipped_policy_loss(inputs, clip_low=0.2, clip_high=0.2)
     assert loss.per_token.item() == pytest.approx(math.exp(20.0))
 
 

@@ -1,29 +1,31 @@
 """What the scanner reports, on small turns worked out by hand."""
 
+import pickle
+
+import msgspec
 import pytest
 
-from torl._core import Scanner, Vocabulary
+from torl._core import Scanner, TurnEnd, Vocabulary
 
 BYTES = Vocabulary([bytes([byte]) for byte in range(256)])
-MARKER = b"```output"
+END = TurnEnd.marker(b"```output")
 
 
-def scan(text: str, marker: bytes | None = MARKER):
-    return Scanner(BYTES, marker).feed(list(text.encode()))
+def scan(text: str, end: TurnEnd = END):
+    return Scanner(BYTES, end).feed(list(text.encode()))
 
 
 def test_a_call_as_torl_writes_it() -> None:
     found = scan("Let us see.\n```python\nprint(1)\n```\n```output\n1")
     (block,) = found.blocks
-    assert (block.code, block.start, block.stop, block.token_index) == ("print(1)\n", 22, 31, 33)
+    assert (block.code, block.start, block.stop) == ("print(1)\n", 22, 31)
     assert found.marker is not None
-    assert (found.marker.start, found.marker.stop, found.marker.token_index) == (35, 44, 43)
-    assert not found.marker.inside_block
+    assert (found.marker.start, found.marker.stop) == (35, 44)
     assert found.consumed == 44
 
 
 @pytest.mark.parametrize(
-    ("text", "codes", "inside_block"),
+    ("text", "codes", "leaves_a_block_open"),
     [
         ("```python\nx\n```output", ["x\n"], False),  # the marker's line closes a forgotten block
         ("```python\nx = '```output", [], True),  # in the middle of a line it does not
@@ -33,11 +35,12 @@ def test_a_call_as_torl_writes_it() -> None:
         ("``````output", [], False),
     ],
 )
-def test_markers_and_open_blocks(text: str, codes: list[str], inside_block: bool) -> None:
-    found = scan(text)
+def test_markers_and_open_blocks(text: str, codes: list[str], leaves_a_block_open: bool) -> None:
+    scanner = Scanner(BYTES, END)
+    found = scanner.feed(list(text.encode()))
     assert [block.code for block in found.blocks] == codes
     assert found.marker is not None
-    assert found.marker.inside_block == inside_block
+    assert scanner.block_is_open == leaves_a_block_open
     assert found.consumed == len(text)
 
 
@@ -55,42 +58,41 @@ def test_no_openers(line: str) -> None:
 
 def test_a_marker_that_shares_its_tokens() -> None:
     vocabulary = Vocabulary([b"x\n``", b"`out", b"put\n1", b"", b"8\n"])
-    found = Scanner(vocabulary, MARKER).feed([0, 1, 3, 2, 4])
+    found = Scanner(vocabulary, END).feed([0, 1, 3, 2, 4])
     assert found.marker is not None
-    assert (found.marker.start, found.marker.stop, found.marker.token_index) == (2, 11, 3)
+    assert (found.marker.start, found.marker.stop) == (2, 11)
     assert found.marker.overshoot == b"\n1"
     assert found.consumed == 4
 
 
 def test_a_block_that_ends_inside_a_token() -> None:
     vocabulary = Vocabulary([b"```python\nx", b"\n```\n\nSo"])
-    (block,) = Scanner(vocabulary, MARKER).feed([0, 1]).blocks
-    assert (block.code, block.token_index, block.overshoot) == ("x\n", 1, b"\n\nSo")
+    (block,) = Scanner(vocabulary, END).feed([0, 1]).blocks
+    assert (block.code, block.stop, block.overshoot) == ("x\n", 12, b"\n\nSo")
 
 
 def test_code_that_is_not_valid_utf8() -> None:
     vocabulary = Vocabulary([b"```python\n", b"'\xe5\x8c", b"\x97", b"\xff'", b"\n```"])
-    whole = Scanner(vocabulary, None).feed([0, 1, 2, 3, 4]).blocks[0]
+    whole = Scanner(vocabulary, TurnEnd.never()).feed([0, 1, 2, 3, 4]).blocks[0]
     assert whole.code == "'北\ufffd'\n"
     assert whole.stop - whole.start == len("'北".encode()) + 3
 
 
-def test_a_finished_turn_must_be_reset() -> None:
-    scanner = Scanner(BYTES, MARKER)
+def test_a_finished_turn_reads_no_more() -> None:
+    scanner = Scanner(BYTES, END)
     scanner.feed(list(b"x```output"))
     assert scanner.is_finished
-    with pytest.raises(ValueError, match="reset"):
-        scanner.feed([0])
-    scanner.reset()
-    assert (scanner.position, scanner.tokens, scanner.is_finished) == (0, 0, False)
-    assert scanner.feed(list(b"```output")).consumed == 9
+    for feed in (scanner.feed, lambda ids: scanner.feed_token(ids[0])):
+        with pytest.raises(ValueError, match="this turn is over"):
+            feed([0])
+    assert Scanner(BYTES, END).feed(list(b"```output")).consumed == 9
 
 
 def test_half_a_marker_and_an_open_block_end_with_the_turn() -> None:
-    scanner = Scanner(BYTES, MARKER)
+    scanner = Scanner(BYTES, END)
     scanner.feed(list(b"```python\nx\n``"))
     assert scanner.block_is_open
-    scanner.reset()
+    scanner = Scanner(BYTES, END)
     assert not scanner.block_is_open
     found = scanner.feed(list(b"`output\n```\n"))
     assert (found.blocks, found.marker) == ([], None)
@@ -98,35 +100,87 @@ def test_half_a_marker_and_an_open_block_end_with_the_turn() -> None:
 
 def test_without_a_marker_the_text_goes_on() -> None:
     text = "```output\n```python\nx\n```\n```output"
-    found = scan(text, None)
+    found = scan(text, TurnEnd.never())
     assert (len(found.blocks), found.marker, found.consumed) == (1, None, len(text))
 
 
 def test_a_long_piece_is_scanned_like_a_short_one() -> None:
     text = b"word " * 2000 + b"\n```python\nx\n```\n```output"
-    found = Scanner(BYTES, MARKER).feed(list(text))
+    found = Scanner(BYTES, END).feed(list(text))
     assert [block.code for block in found.blocks] == ["x\n"]
     assert found.consumed == len(text)
 
 
 def test_a_block_may_end_the_turn() -> None:
     vocabulary = Vocabulary([b"so\n```python\nx", b"\n```\n\n", b"```python\ny\n```"])
-    scanner = Scanner(vocabulary, None, stop_at_block=True)
+    scanner = Scanner(vocabulary, TurnEnd.block())
     found = scanner.feed([0, 1, 2])
     (block,) = found.blocks
-    assert (block.code, block.token_index, found.overshoot, found.consumed) == ("x\n", 1, b"\n\n", 2)
+    assert (block.code, block.stop, found.overshoot, found.consumed) == ("x\n", 15, b"\n\n", 2)
     assert found.marker is None
     assert scanner.is_finished
-    scanner.reset()
+    scanner = Scanner(vocabulary, TurnEnd.block())
     assert scanner.feed([1]).overshoot is None  # a fence that closes nothing ends nothing
 
 
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match="not at both"):
-        Scanner(BYTES, MARKER, stop_at_block=True)
     with pytest.raises(ValueError, match="marker is empty"):
-        Scanner(BYTES, b"")
-    with pytest.raises(OverflowError):
-        Scanner(BYTES, MARKER).feed([-1])
+        TurnEnd.marker(b"")
     with pytest.raises(TypeError):
-        Scanner(BYTES, MARKER).feed(["x"])  # type: ignore[list-item]
+        Scanner(BYTES, b"```output")  # type: ignore[arg-type]
+    with pytest.raises(OverflowError):
+        Scanner(BYTES, END).feed([-1])
+    with pytest.raises(TypeError):
+        Scanner(BYTES, END).feed(["x"])  # type: ignore[list-item]
+
+
+def test_only_the_blocks_of_its_language_are_found() -> None:
+    text = "```c++\nx;\n```\n```python\ny\n```\n```c\nz\n```\n"
+    for language, codes in (("c++", ["x;\n"]), ("python", ["y\n"]), ("c", ["z\n"]), ("cpp", [])):
+        scanner = Scanner(BYTES, TurnEnd.never(), language=language)
+        assert [block.code for block in scanner.feed(list(text.encode())).blocks] == codes
+
+
+@pytest.mark.parametrize("language", ["", "two words", "`", "c\n", "naïve", "x" * 65])
+def test_a_language_that_no_fence_could_name_is_refused(language: str) -> None:
+    with pytest.raises(ValueError, match="1 to 64 ASCII letters, digits"):
+        Scanner(BYTES, END, language=language)
+
+
+ENDS = [TurnEnd.never(), TurnEnd.block(), TurnEnd.marker(b"a"), TurnEnd.marker(b"\xff\n"), END]
+
+
+def test_ends_of_turns_are_values() -> None:
+    again = [TurnEnd.never(), TurnEnd.block(), TurnEnd.marker(b"a"), TurnEnd.marker(b"\xff\n"), END]
+    assert again == ENDS
+    assert len({*ENDS, *again}) == len(ENDS)
+    assert TurnEnd.never() != None  # noqa: E711
+    assert [end.kind for end in ENDS] == ["never", "block", "marker", "marker", "marker"]
+    assert [end.marker_bytes for end in ENDS] == [None, None, b"a", b"\xff\n", b"```output"]
+    with pytest.raises(AttributeError):
+        END.kind = "never"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=repr)
+def test_an_end_of_a_turn_travels(end: TurnEnd) -> None:
+    assert pickle.loads(pickle.dumps(end)) == end
+    assert eval(repr(end)) == end
+    message = msgspec.msgpack.decode(msgspec.msgpack.encode(end.to_plain()))
+    assert TurnEnd.from_plain(message) == end
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {},
+        {"kind": "never"},
+        {"kind": "never", "marker": b"x"},
+        {"kind": "marker", "marker": None},
+        {"kind": "marker", "marker": b""},
+        {"kind": "block", "marker": b"x"},
+        {"kind": "line", "marker": None},
+    ],
+)
+def test_no_other_data_is_an_end_of_a_turn(plain: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"end of a turn|no turn ends|marker is empty"):
+        TurnEnd.from_plain(plain)

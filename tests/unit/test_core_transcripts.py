@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tokenizers_for_tests import byte_level_bpe, metaspace_bpe, metaspace_unigram
-from torl._core import Scanner
-from torl.rollout.vocabulary import build_vocabulary
+from torl._core import Scanner, TurnEnd
+from torl.text.vocabulary import build_vocabulary
 
 TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "tora_gsm8k_transcripts.jsonl"
 # Independent of the scanner: one expression over the whole text.
@@ -34,7 +34,8 @@ def test_every_block_and_every_marker(family, transcripts) -> None:
         ids = tokenizer.encode("\n" + transcript, add_special_tokens=False)
         text = vocabulary.decode(ids).removeprefix(" ").removeprefix("\n")
         assert text == transcript
-        scanner = Scanner(vocabulary, MARKER.encode())
+        end = TurnEnd.marker(MARKER.encode())
+        scanner = Scanner(vocabulary, end)
         codes, markers, offset = [], [], -len(vocabulary.decode_bytes(ids)) + len(transcript.encode())
         turn = offset
         for index in ids:
@@ -45,7 +46,7 @@ def test_every_block_and_every_marker(family, transcripts) -> None:
                 markers.append(turn + scan.marker.start)
                 turn += scan.marker.stop + len(scan.marker.overshoot)
                 # The next turn goes on behind the marker's token, as the text does.
-                scanner.reset(at_line_start=scan.marker.overshoot.endswith(b"\n"))
+                scanner = Scanner(vocabulary, end, at_line_start=scan.marker.overshoot.endswith(b"\n"))
         data = transcript.encode()
         assert codes == BLOCK.findall(transcript)
         assert markers == [match.start() for match in re.finditer(MARKER.encode(), data)]
@@ -59,6 +60,6 @@ def test_whole_turns_without_a_marker(transcripts) -> None:
     tokenizer = byte_level_bpe()
     vocabulary = build_vocabulary(tokenizer)
     for transcript in transcripts:
-        scan = Scanner(vocabulary, None).feed(tokenizer.encode(transcript, add_special_tokens=False))
+        scan = Scanner(vocabulary, TurnEnd.never()).feed(tokenizer.encode(transcript, add_special_tokens=False))
         assert scan.marker is None
         assert [block.code for block in scan.blocks] == BLOCK.findall(transcript)

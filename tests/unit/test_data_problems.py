@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from torl.data import load_problems, resolve_path
+from torl.data import load_problems
 from torl.errors import DataError
 from torl.types import Problem
 
@@ -208,10 +208,8 @@ def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
         load_problems(path)
 
 
-def test_package_paths() -> None:
-    assert resolve_path("torl:data/problems.py").name == "problems.py"
-    with pytest.raises(DataError, match="this installation of torl does not hold it"):
-        resolve_path("torl:demo/nothing.jsonl")
-    for outside in ("torl:../../README.md", "torl:/etc/passwd", "torl:data/../../secret"):
-        with pytest.raises(DataError, match="must stay inside the package"):
-            resolve_path(outside)
+@pytest.mark.parametrize("field", ["id", "problem", "answer"])
+def test_half_of_a_surrogate_pair_is_no_text(tmp_path: Path, field: str) -> None:
+    path = write(tmp_path / "set.jsonl", GOOD, GOOD | {"id": "b"} | {field: "x \ud800 y"})
+    with pytest.raises(DataError, match=rf"set\.jsonl, line 2: '{field}' is not text: .* at character 2"):
+        load_problems(path)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from torl.data.templates import TORL_TEMPLATE
-from torl.demo.documents import Document, document_text, documents, program_code
-from torl.demo.interpreter import NO_OUTPUT, Interpreter, run_here
-from torl.demo.operations import OPERATIONS
-from torl.demo.problems import HELD_OUT_PAIRS, Program, problem_set
-from torl.demo.tokenizer import END_OF_TEXT, VOCABULARY_SIZE, corpus_tokenizer
+from demo_maker.documents import Document, document_text, documents, program_code
+from demo_maker.interpreter import NO_OUTPUT, Interpreter, run_here
+from demo_maker.operations import OPERATIONS
+from demo_maker.problems import HELD_OUT_PAIRS, Program, problem_set
+from demo_maker.tokenizer import END_OF_TEXT, VOCABULARY_SIZE, corpus_tokenizer
+from torl.text.templates import TORL_TEMPLATE
 
 CALL = re.compile(r"```python\n(.*?)\n```\n```output\n(.*?)\n```\n", re.DOTALL)
 TORL_START, TORL_END = TORL_TEMPLATE.split("{problem}")

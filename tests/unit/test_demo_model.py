@@ -12,12 +12,11 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 import torl.demo
-from torl.data.templates import TORL_TEMPLATE
-from torl.demo.documents import Segment
-from torl.demo.induction import install_induction_heads
-from torl.demo.interpreter import Interpreter
-from torl.demo.model import DemoModel, ModelShape, configuration, load_model, save_model
-from torl.demo.pretrain import (
+from demo_maker.documents import Segment
+from demo_maker.induction import install_induction_heads
+from demo_maker.interpreter import Interpreter
+from demo_maker.model import DemoModel, ModelShape, configuration, load_model, save_model
+from demo_maker.pretrain import (
     STEPS,
     Row,
     batch_loss,
@@ -27,10 +26,11 @@ from torl.demo.pretrain import (
     is_acceptable,
     learning_rate,
 )
-from torl.demo.problems import problem_set
-from torl.demo.sampler import MARKER, Measurement, is_correct, play
-from torl.demo.tokenizer import END_OF_TEXT, end_of_text_id
-from torl.rollout.tokenizer import load_tokenizer
+from demo_maker.problems import problem_set
+from demo_maker.sampler import MARKER, Measurement, is_correct, play
+from demo_maker.tokenizer import END_OF_TEXT, end_of_text_id
+from torl.text.templates import TORL_TEMPLATE
+from torl.text.tokenizer import load_tokenizer
 
 SHIPPED = Path(torl.demo.__file__).parent / "base_model"
 
@@ -156,7 +156,7 @@ def test_targets_are_the_predictable_text(tokenizer: Tokenizer) -> None:
 
 def test_batch_loss_counts_targets_only_and_ignores_padding() -> None:
     model = DemoModel(ModelShape(vocabulary=50, layers=1))
-    model.initialise(torch.Generator().manual_seed(0), deviation=0.2)
+    model.initialize(torch.Generator().manual_seed(0), deviation=0.2)
     short, long = Row([1, 2, 3], [False, True, True]), Row([4, 5, 6, 7, 8], [False, False, True, False, True])
     expected = []
     for row in (short, long):
@@ -172,7 +172,7 @@ def test_batch_loss_counts_targets_only_and_ignores_padding() -> None:
 
 def test_bf16_products_stay_close_and_train_fp32_weights() -> None:
     model = DemoModel(ModelShape(vocabulary=50, layers=2))
-    model.initialise(torch.Generator().manual_seed(0), deviation=0.1)
+    model.initialize(torch.Generator().manual_seed(0), deviation=0.1)
     row = Row(list(range(30)), [True] * 30)
     exact = batch_loss(model, [row])
     model.multiply_in(torch.bfloat16)
@@ -208,7 +208,7 @@ def repeated_rows() -> list[Row]:
 def test_an_untrained_model_with_the_heads_already_copies() -> None:
     model = DemoModel(ModelShape())
     generator = torch.Generator().manual_seed(0)
-    model.initialise(generator)
+    model.initialize(generator)
     with torch.inference_mode():
         before = batch_loss(model, repeated_rows()).item()
         install_induction_heads(model, generator)

@@ -10,8 +10,8 @@ import pytest
 import sympy
 
 import torl.demo
-from torl.demo.operations import OPERATIONS
-from torl.demo.problems import (
+from demo_maker.operations import OPERATIONS
+from demo_maker.problems import (
     HELD_OUT_PAIRS,
     HELD_OUT_TRIPLES,
     PAIRS,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from torl.errors import CheckpointError
-from torl.learner.checkpoint import (
+from torl.learner.checkpoint.directory import (
     MANIFEST,
     checkpoint_path,
     latest_checkpoint,
@@ -71,7 +71,7 @@ def test_a_crash_leaves_a_partial_directory_that_counts_as_nothing(tmp_path: Pat
     program = f"""
         import os
         from pathlib import Path
-        from torl.learner.checkpoint import checkpoint_path, writing_checkpoint
+        from torl.learner.checkpoint.directory import checkpoint_path, writing_checkpoint
         with writing_checkpoint(checkpoint_path(Path({str(tmp_path)!r}), 20), {{}}, {{}}) as partial:
             (partial / "state.bin").write_bytes(b"x")
             os.kill(os.getpid(), 9)
@@ -119,6 +119,18 @@ def test_damage_is_found_and_passed_over(
     assert str(newer) in caplog.text
 
 
+def test_checkpoints_that_are_all_damaged_are_an_error_that_names_each(tmp_path: Path) -> None:
+    """A run that began again instead would throw away the records of the one before."""
+    older, newer = write(tmp_path, 9), write(tmp_path, 10)
+    flip_a_byte(newer / "controller.json")
+    (older / MANIFEST).unlink()
+    with pytest.raises(CheckpointError) as raised:
+        latest_checkpoint(tmp_path)
+    assert f"{tmp_path} has no checkpoint that can be used" in str(raised.value)
+    assert f"{newer}: the content of controller.json has changed" in str(raised.value)
+    assert f"{older}: {MANIFEST} cannot be read" in str(raised.value)
+
+
 def test_the_newest_are_kept(tmp_path: Path) -> None:
     for step in (5, 999_999, 1_000_000, 20):  # names of different length: the number counts
         write(tmp_path, step)
@@ -139,7 +151,7 @@ FULL_DISK = """
     import sys
     from pathlib import Path
     from torl.errors import CheckpointError
-    from torl.learner.checkpoint import checkpoint_path, latest_checkpoint, writing_checkpoint
+    from torl.learner.checkpoint.directory import checkpoint_path, latest_checkpoint, writing_checkpoint
     run = Path(sys.argv[1])
     def write(step, size):
         with writing_checkpoint(checkpoint_path(run, step), {}, {}) as partial:

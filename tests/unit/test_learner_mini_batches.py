@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torl.learner.mini_batches import combine_reports, explained_variance, mini_batches
+from torl.learner.mini_batches import mini_batches
+from torl.learner.reports import combine_reports, explained_variance
 from torl.types import TrainingSample
 
 

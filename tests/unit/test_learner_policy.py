@@ -12,7 +12,7 @@ from torl.config import AlgorithmConfig, LearnerConfig
 from torl.learner.attention import PACKED_SDPA, attention_implementation, packed_attention
 from torl.learner.batch import Row, pack_batch
 from torl.learner.critic import Critic
-from torl.learner.engine import learning_rate_at
+from torl.learner.deepspeed_engine import learning_rate_at
 from torl.learner.objective import RowTensors, policy_objective
 from torl.learner.policy import Policy, packed_hidden_states
 from torl.learner.update import run_critic, run_policy
@@ -61,7 +61,7 @@ def tiny_samples(count: int, seed: int = 0) -> list[TrainingSample]:
 
 
 def only_row(samples: list[TrainingSample]) -> Row:
-    (row,) = pack_batch(samples, row_tokens=4096, ranks=1).rows_of(0)
+    (row,) = pack_batch(samples, row_tokens=4096, ranks=1).rows[0]
     return row
 
 
@@ -186,23 +186,24 @@ def test_rows_ranks_and_order_change_neither_loss_nor_gradient(
     loss: Any, aggregation: Any, correction: Any, drifted_samples: list[TrainingSample]
 ) -> None:
     """Summed over rows and ranks, for every loss off its old policy: the same to 1e-6, however the batch is cut."""
-    algorithm = AlgorithmConfig(
-        policy_loss=loss,
-        aggregation=aggregation,
-        fixed_length=17,
-        importance_correction=correction,
-        importance_low=0.5,
-        importance_high=1.5,
-        kl_coefficient=0.3,
-        entropy_bonus=0.1,
+    bounds = {"tis": {"high": 1.5}}.get(correction, {"low": 0.5, "high": 1.5})
+    algorithm = AlgorithmConfig.model_validate(
+        {
+            "policy_loss": loss,
+            "aggregation": {"name": aggregation, **({"length": 17} if aggregation == "fixed" else {})},
+            "importance_correction": correction and {"name": correction, **bounds},
+            "kl": {"coefficient": 0.3},
+            "entropy_bonus": 0.1,
+        }
     )
+    weighting = algorithm.aggregation.function()
 
     policy = tiny_policy("sdpa")
 
     def gradient(samples: list[TrainingSample], row_tokens: int, ranks: int) -> torch.Tensor:
         """Loss and gradient as one vector, the loss first."""
         policy.zero_grad()
-        batch = pack_batch(samples, row_tokens=row_tokens, ranks=ranks, aggregation=aggregation, fixed_length=17)
+        batch = pack_batch(samples, row_tokens=row_tokens, ranks=ranks, aggregation=weighting)
         total = torch.zeros(1)
         for row in (RowTensors(row, torch.device("cpu")) for rows in batch.rows for row in rows):
             part = policy_objective(*run_policy(policy, row, 0.9, entropy_gradient=True), row, algorithm).loss
@@ -251,7 +252,9 @@ def test_a_row_without_samples_has_a_backward_and_no_gradient() -> None:
     )
     row = RowTensors(idle, torch.device("cpu"))
     logprobs, entropies = run_policy(policy, row, 1.0)
-    everything = AlgorithmConfig(importance_correction="mis", kl_coefficient=1.0, entropy_bonus=1.0, policy_loss="gspo")
+    everything = AlgorithmConfig.model_validate(
+        {"importance_correction": "mis", "kl": {"coefficient": 1.0}, "entropy_bonus": 1.0, "policy_loss": "gspo"}
+    )
     found = policy_objective(logprobs, entropies, row, everything)
     found.loss.backward()
     assert not any({**found.sums, **found.maxima}.values())
@@ -271,17 +274,16 @@ def test_old_and_rollout_logprobs_enter_as_defined() -> None:
     other = TrainingSample(*(np.array([0, 0], dtype) for dtype in (np.int32, np.bool_, np.float32, np.float32)))
     other.loss_mask[1] = True
     other = replace(other, old_logprobs=np.zeros(2, np.float32), ref_logprobs=np.zeros(2, np.float32))
-    algorithm = AlgorithmConfig(
-        clip_low=0.05,
-        clip_high=0.05,
-        importance_correction="tis",
-        importance_high=1.2,
-        kl_coefficient=0.1,
-        kl_estimator="k2",
-        entropy_bonus=0.3,
+    algorithm = AlgorithmConfig.model_validate(
+        {
+            "policy_loss": {"clip_low": 0.05, "clip_high": 0.05},
+            "importance_correction": {"name": "tis", "high": 1.2},
+            "kl": {"coefficient": 0.1, "estimator": "k2"},
+            "entropy_bonus": 0.3,
+        }
     )
     batch = pack_batch([token, other], row_tokens=2, ranks=1)
-    row = RowTensors(batch.rows_of(0)[0], torch.device("cpu"))
+    row = RowTensors(batch.rows[0][0], torch.device("cpu"))
     found = policy_objective(torch.tensor([-0.5]), torch.tensor([0.25]), row, algorithm)
     # Half of the batch: -1.05 * 2 * 1.2, plus 0.1 * (-0.9 + 0.5)^2 / 2, minus 0.3 * 0.25.
     assert float(found.loss) == pytest.approx((-2.52 + 0.008 - 0.075) / 2, rel=1e-6)

@@ -5,57 +5,51 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
+from builders import asked, call, failed, grade, trajectory
 from torl.errors import RecordError
-from torl.metrics import names
-from torl.metrics.report import write_report
-from torl.metrics.report_charts import chart_sections, moving_mean
-from torl.metrics.report_examples import choose_examples, response_segments
-from torl.metrics.writers import RunWriter
-from torl.types import FinishReason, Grade, Outcome, OutcomeStatus, Problem, Prompt, ToolCall, Trajectory, Turn
+from torl.records import metric_names as names
+from torl.records.rows import TrajectoryRecord
+from torl.records.writers import RunWriter
+from torl.report.charts import CHARTS, chart_sections, moving_mean
+from torl.report.examples import choose_examples, response_segments
+from torl.report.page import write_report
+from torl.types import FinishReason, Grade, Trajectory
 
 HOSTILE = '<script>alert("1")</script><img src=x onerror=alert(2)>'
-RIGHT, WRONG = Grade(1.0, True, "2"), Grade(-1.0, False, "3", "timeout")
+RIGHT, WRONG = grade(answer="2"), grade(False, -1.0, answer="3", failure="timeout")
 
 
 def make(problem: str, before: str, observation: str | None = None, after: str = "") -> Trajectory:
-    outcome = Outcome(OutcomeStatus.ERROR, "", "", "NameError", "NameError: x", "", 0.1, 0.1, 1)
-    calls = () if observation is None else (ToolCall("x\n", outcome, observation, 1, 2, 0.1),)
-    return Trajectory(
-        prompt=Prompt(Problem(problem, f"What is {problem}? {HOSTILE}", "2"), (1,)),
-        group=f"0/{problem}",
-        sample=0,
-        token_ids_T=np.zeros(1, np.int32),
-        loss_mask_T=np.ones(1, np.bool_),
-        rollout_logprobs_T=np.zeros(1, np.float32),
-        policy_versions_T=np.zeros(1, np.int32),
-        turns=(Turn(0, 1, 0),),
-        tool_calls=calls,
-        finish_reason=FinishReason.LENGTH,
-        text=before + (observation or "") + after,
-        sampled_text=before + ("" if observation is None else "\n") + after,
-        seconds=1.0,
-    )
+    prompt = asked(problem, "2", question=f"What is {problem}? {HOSTILE}")
+    if observation is None:
+        return trajectory(before + after, prompt=prompt, finish=FinishReason.LENGTH)
+    calls = [call("x\n", failed("NameError: x"), observation=observation)]
+    return trajectory(before, after, prompt=prompt, calls=calls, finish=FinishReason.LENGTH)
+
+
+def records(step: int, *pairs: tuple[Trajectory, Grade]) -> list[TrajectoryRecord]:
+    return [TrajectoryRecord(step, *pair) for pair in pairs]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    (tmp_path / "config.toml").write_text('[model]\npath = "models/<b>tiny</b>"\n', encoding="utf-8")
+    (tmp_path / "config.toml").write_text(
+        '[model]\npath = "models/<b>tiny</b>"\n[algorithm.estimator]\nname = "rloo"\n', encoding="utf-8"
+    )
     with RunWriter(tmp_path, tensorboard=False) as writer:
         for step, accuracy in ((0, 0.25), (2, 0.75)):
             evaluated = {names.ACCURACY: accuracy, names.PASS_RATIO: accuracy / 2, names.TRUNCATED: accuracy}
             writer.write_metrics(step, names.evaluation("held_out", evaluated))
         writer.write_metrics(0, {names.ACCURACY: 0.3, names.ENTROPY: 0.7})
         writer.write_metrics(1, {names.ACCURACY: 0.4, names.ENTROPY: 0.6})
-        for step, grade in ((0, WRONG), (2, RIGHT)):
-            trajectories = [
-                make("learned", f"{HOSTILE} ```python\nx\n```output", f"\n{HOSTILE}\n```\n", r"so \boxed{2}"),
-                make("failed", HOSTILE),
-            ]
-            writer.write_trajectories(step, trajectories, [grade, WRONG], evaluation_set="held_out")
+        for step, after in ((0, WRONG), (2, RIGHT)):
+            learned = make("learned", f"{HOSTILE} ```python\nx\n```output", f"\n{HOSTILE}\n```\n", r"so \boxed{2}")
+            pairs = ((learned, after), (make("failed", HOSTILE), WRONG))
+            writer.write_trajectories(step, records(step, *pairs), evaluation_set="held_out")
     return tmp_path
 
 
@@ -86,6 +80,7 @@ def test_it_shows_the_numbers_of_the_first_and_the_last_evaluation(run: Path) ->
     text = re.sub(r"\s+", " ", page.text)
     assert "Accuracy0.2500.750+0.500" in text
     assert "Pass ratio0.1250.375+0.250" in text
+    assert "models/<b>tiny</b> · rloo · " in text
     assert "It shows X." in text
     assert "It does not show Y." in text
     assert 'path = "models/<b>tiny</b>"' in text
@@ -113,6 +108,13 @@ def test_nothing_is_loaded_from_anywhere(run: Path) -> None:
     assert policy.startswith("default-src 'none'")
 
 
+def traces_of(html: str) -> list[dict[str, Any]]:
+    found = re.search(r"newPlot\(\s*\"chart-\d+\",\s*(\[.*?\]),\s*\{", html, re.DOTALL)
+    assert found is not None
+    traces: list[dict[str, Any]] = json.loads(found[1])
+    return traces
+
+
 def test_charts_hold_the_records(run: Path) -> None:
     rows = [
         {"step": 0, names.ACCURACY: 0.5, "evaluation/a/reward/accuracy": 0.25, "evaluation/b/reward/accuracy": None},
@@ -120,10 +122,29 @@ def test_charts_hold_the_records(run: Path) -> None:
     ]
     ((chart, html),) = chart_sections(rows)
     assert chart.title == "Accuracy"
-    traces = json.loads(re.search(r"newPlot\(\s*\"chart-0\",\s*(\[.*?\]),\s*\{", html, re.DOTALL)[1])  # type: ignore[index]
-    assert [(trace["name"], trace["x"], trace["y"]) for trace in traces] == [
+    assert [(trace["name"], trace["x"], trace["y"]) for trace in traces_of(html)] == [
         ("training", [0], [0.5]),
         ("a", [0, 3], [0.25, 0.75]),
+    ]
+
+
+def test_the_time_of_a_step_is_not_counted_twice() -> None:
+    """What is played ahead of the learner takes seconds of earlier steps: what the learner waits for is its own."""
+    (stacked,) = [chart for chart in CHARTS if chart.stacked]
+    assert set(stacked.training.values()) == {names.TIME_WAIT, names.TIME_LEARN, names.TIME_SYNC}
+    others = [name for chart in CHARTS if not chart.stacked for name in chart.training.values()]
+    assert {names.TIME_ROLLOUT, names.TIME_REWARD} <= set(others)
+
+
+def test_the_parts_of_a_reward_have_a_chart_where_there_are_any() -> None:
+    assert not chart_sections([{"step": 0}])
+    row = {"step": 0, names.reward_part("answer"): 0.5, names.reward_part("length"): -0.25, names.REWARD_TURNS: 0.1}
+    ((chart, html),) = chart_sections([row])
+    assert chart.title == "Parts of the reward"
+    assert [(trace["name"], trace["y"]) for trace in traces_of(html)] == [
+        ("answer", [0.5]),
+        ("length", [-0.25]),
+        ("turns", [0.1]),
     ]
 
 
@@ -146,8 +167,8 @@ def test_examples_are_one_of_each_kind(run: Path) -> None:
 
 def test_training_steps_give_the_examples_where_nothing_was_evaluated(tmp_path: Path) -> None:
     with RunWriter(tmp_path, tensorboard=False) as writer:
-        for step, grade in ((0, RIGHT), (10, WRONG)):
-            writer.write_trajectories(step, [make("a", "x")], [grade])
+        for step, said in ((0, RIGHT), (10, WRONG)):
+            writer.write_trajectories(step, records(step, (make("a", "x"), said)))
     assert [example.kind for example in choose_examples(tmp_path)] == ["lost"]
 
 

@@ -1,25 +1,31 @@
 """Single episodes with an engine that says what it is told."""
 
 import asyncio
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from scripted_engine import ScriptedEngine, ScriptedInterpreter
-from tokenizers_for_tests import END, byte_level_bpe
-from torl.algorithms.selection import has_void_turn, invents_output
+from builders import asked, player
+from scripted_engine import ENCODER, STOP, ScriptedEngine, ScriptedInterpreter
+from tokenizers_for_tests import END
 from torl.errors import SandboxError
-from torl.metrics.blocks import split_turns, written_blocks
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
-from torl.rollout.formats import TOO_LONG, Format, ToRLFormat, ZeroTIRFormat
-from torl.rollout.tokenizer import TextEncoder
-from torl.rollout.vocabulary import build_vocabulary
-from torl.types import FinishReason, Outcome, Problem, Prompt, Trajectory
+from torl.formats import Format, ZeroTIRFormat
+from torl.formats.zerotir import TOO_LONG
+from torl.rollout.episode import EpisodeCounters
+from torl.sandbox import Execution
+from torl.types import Block, FinishReason, SampledTurn, Trajectory, TurnEnding
 
-TOKENIZER = byte_level_bpe()
-VOCABULARY = build_vocabulary(TOKENIZER)
-ENCODER = TextEncoder(TOKENIZER, VOCABULARY)
 CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
+
+
+@dataclass
+class Played:
+    """One episode, and what happened beside it."""
+
+    trajectory: Trajectory
+    counters: EpisodeCounters
+    ran: list[str]  # the codes that were run
 
 
 def play(
@@ -29,74 +35,86 @@ def play(
     piece: int = 1,
     stdout: str = "42\n",
     form: Format | None = None,
-    early: bool = False,
-) -> tuple[Trajectory, EpisodePlayer]:
+) -> Played:
     engine = ScriptedEngine(
         lambda request: ENCODER.encode(turns[int(request.rsplit("/", 1)[1])]),
         lambda _: (piece,),
     )
-    player = EpisodePlayer(
-        engine,
-        ScriptedInterpreter(lambda _: stdout),
-        VOCABULARY,
-        ENCODER,
-        form or ToRLFormat(calls),
-        EpisodeSettings(limit, speculative_execution=early),
-    )
-    prompt = Prompt(Problem("seven", "", ""), tuple(ENCODER.encode("Question\n")))
-    return asyncio.run(player.play(prompt, step=0, sample=0)), player
+    interpreter = ScriptedInterpreter(lambda _: stdout)
+    playing = player(engine, interpreter, form=form, limit=limit, max_tool_calls=calls, speculative_execution=False)
+    prompt = asked("seven", token_ids=ENCODER.encode("Question\n"))
+    trajectory = asyncio.run(playing.play(prompt, series=0, sample=0))
+    return Played(trajectory, playing.counters, interpreter.codes)
 
 
 def test_one_call() -> None:
-    trajectory, _ = play(CALL, "So \\boxed{42}.")
+    trajectory = play(CALL, "So \\boxed{42}.").trajectory
     assert trajectory.text == f"{CALL}\n42\n```\nSo \\boxed{{42}}."
     assert trajectory.sampled_text == f"{CALL}\nSo \\boxed{{42}}."
     (call,) = trajectory.tool_calls
     assert call.code == "print(6*7)\n"
-    assert call.outcome.stdout == "42\n"
+    assert call.ran
+    assert call.outcome.text == call.outcome.details["stdout"] == "42\n"
     assert trajectory.finish_reason is FinishReason.STOP
     assert trajectory.group == "0/seven"
 
 
+def test_a_turn_knows_its_text_its_blocks_and_why_it_ended() -> None:
+    first, second = play(CALL, "é\n```python\nx = 'é'\n```\nSo \\boxed{42}.").trajectory.turns
+    code = CALL.index("print")
+    assert (first.text, first.ended_by) == (CALL, TurnEnding.CALL)
+    assert first.blocks == (Block("print(6*7)\n", code, code + len("print(6*7)\n")),)
+    assert second.ended_by is TurnEnding.STOP
+    (block,) = second.blocks
+    assert second.text[block.start : block.stop] == block.code == "x = 'é'\n"
+    cut = play("Let me see.", limit=2).trajectory
+    assert [turn.ended_by for turn in cut.turns] == [TurnEnding.LENGTH]
+    assert cut.finish_reason is FinishReason.LENGTH
+
+
 def test_after_the_last_call_the_marker_is_text() -> None:
-    trajectory, player = play(CALL, f"Again.\n{CALL}\n7\n```\nDone.")
-    assert len(trajectory.tool_calls) == 1
-    assert trajectory.text.endswith("```output\n7\n```\nDone.")
-    assert player.counters.dropped_tokens == 0
-    trajectory, _ = play(f"{CALL}\n7\n```\n", calls=0)
+    played = play(CALL, f"Again.\n{CALL}\n7\n```\nDone.")
+    assert len(played.trajectory.tool_calls) == 1
+    assert played.trajectory.text.endswith("```output\n7\n```\nDone.")
+    assert played.counters.dropped_tokens == 0
+    trajectory = play(f"{CALL}\n7\n```\n", calls=0).trajectory
     assert not trajectory.tool_calls
     assert trajectory.loss_mask_T.all()
 
 
 def test_tokens_after_the_marker_are_dropped_and_counted() -> None:
     invented = f"{CALL}\n43\n```\nSo 43."
-    whole, player = play(invented, "So 42.", piece=1000)
+    played = play(invented, "So 42.", piece=1000)
+    whole = played.trajectory
     assert whole.text == f"{CALL}\n42\n```\nSo 42."
-    assert player.counters.dropped_tokens == len(ENCODER.encode(invented)) + 1 - whole.turns[0].stop > 0
+    assert whole.turns[0].text == CALL
+    assert played.counters.dropped_tokens == len(ENCODER.encode(invented)) + 1 - whole.turns[0].stop > 0
 
 
 def test_a_marker_without_code_is_a_call() -> None:
-    trajectory, player = play("Hm.\n```output", "```output", "Done.", calls=2)
-    assert [call.code for call in trajectory.tool_calls] == ["", ""]
-    assert all("NoCode" in call.observation for call in trajectory.tool_calls)
-    assert player.counters.calls_without_code == 2
-    assert player.interpreter.codes == []
+    played = play("Hm.\n```output", "```output", "Done.", calls=2)
+    calls = played.trajectory.tool_calls
+    assert [call.code for call in calls] == ["", ""]
+    assert [call.request for call in calls] == [None, None]
+    assert not any(call.ran for call in calls)
+    assert all("NoCode" in call.observation for call in calls)
+    assert played.counters.calls_without_request == 2
+    assert played.ran == []
 
 
 def test_a_block_of_an_earlier_turn_does_not_run_again() -> None:
-    trajectory, player = play(CALL, "And again?\n```output", "Done.", calls=2)
-    assert player.interpreter.codes == ["print(6*7)\n"]
-    assert trajectory.tool_calls[1].outcome.exception_type == "NoCode"
+    played = play(CALL, "And again?\n```output", "Done.", calls=2)
+    assert played.ran == ["print(6*7)\n"]
+    assert played.trajectory.tool_calls[1].outcome.error == "NoCode"
 
 
 def test_the_last_of_several_blocks_runs() -> None:
-    _, player = play(f"```python\nx = 1\n```\n{CALL}", "Done.")
-    assert player.interpreter.codes == ["print(6*7)\n"]
+    assert play(f"```python\nx = 1\n```\n{CALL}", "Done.").ran == ["print(6*7)\n"]
 
 
 def test_an_observation_is_cut_at_the_limit() -> None:
     first = len(ENCODER.encode(CALL))
-    trajectory, _ = play(CALL, "never", limit=first + 3, stdout="123456789\n")
+    trajectory = play(CALL, "never", limit=first + 3, stdout="123456789\n").trajectory
     (call,) = trajectory.tool_calls
     assert (call.start, call.stop) == (first, first + 3)
     assert trajectory.finish_reason is FinishReason.LENGTH
@@ -105,78 +123,84 @@ def test_an_observation_is_cut_at_the_limit() -> None:
 
 
 def test_a_marker_at_the_limit_runs_nothing() -> None:
-    trajectory, player = play(CALL, "never", limit=len(ENCODER.encode(CALL)))
-    assert player.interpreter.codes == []
-    assert not trajectory.tool_calls
-    assert trajectory.finish_reason is FinishReason.LENGTH
+    played = play(CALL, "never", limit=len(ENCODER.encode(CALL)))
+    assert played.ran == []
+    assert not played.trajectory.tool_calls
+    assert played.trajectory.finish_reason is FinishReason.LENGTH
 
 
 def test_an_observation_that_ends_exactly_at_the_limit() -> None:
     first = len(ENCODER.encode(CALL))
-    trajectory, _ = play(CALL, "never", limit=first + len(ENCODER.encode("\n42\n```\n")))
+    trajectory = play(CALL, "never", limit=first + len(ENCODER.encode("\n42\n```\n"))).trajectory
     assert trajectory.text == f"{CALL}\n42\n```\n"
     assert trajectory.finish_reason is FinishReason.LENGTH
     assert len(trajectory.turns) == 1
 
 
 def test_code_that_prints_the_end_of_text_does_not_end_the_episode() -> None:
-    trajectory, _ = play(CALL, "Done.", stdout=f"{END}\n")
+    trajectory = play(CALL, "Done.", stdout=f"{END}\n").trajectory
     assert trajectory.text == f"{CALL}\n{END}\n```\nDone."
-    assert trajectory.token_ids_T.tolist().count(TOKENIZER.eos_token_id) == 1
+    assert trajectory.token_ids_T.tolist().count(STOP) == 1
 
 
 def test_a_broken_sandbox_ends_the_episode() -> None:
     engine = ScriptedEngine(lambda _: ENCODER.encode(CALL))
-    interpreter = ScriptedInterpreter(fail_with=SandboxError("no guest"))
-    player = EpisodePlayer(engine, interpreter, VOCABULARY, ENCODER, ToRLFormat(1), EpisodeSettings(100))
+    playing = player(engine, ScriptedInterpreter(fail_with=SandboxError("no guest")))
     with pytest.raises(SandboxError, match="no guest"):
-        asyncio.run(player.play(Prompt(Problem("p", "", ""), (1, 2)), step=0, sample=0))
+        asyncio.run(playing.play(asked(), series=0, sample=0))
     assert engine.open == 0
 
 
+def test_an_engine_that_ends_a_turn_elsewhere_is_refused() -> None:
+    class EndsAnywhere(ScriptedEngine):
+        async def sample(self, *arguments: Any, **named: Any) -> SampledTurn:
+            return replace(await super().sample(*arguments, **named), finish_reason="end")
+
+    playing = player(EndsAnywhere(lambda _: ENCODER.encode("no marker")), ScriptedInterpreter())
+    with pytest.raises(RuntimeError, match="not at its end"):
+        asyncio.run(playing.play(asked(), series=0, sample=0))
+
+
 def test_seeds_name_the_turn_and_snippets_of_a_problem_share_theirs() -> None:
-    async def play_all(seed: int) -> tuple[set[int], set[int]]:
+    async def play_four(seed: int) -> tuple[set[int], set[int]]:
         engine = ScriptedEngine(lambda request: ENCODER.encode(CALL if request.endswith("/0") else "x"))
         interpreter = ScriptedInterpreter()
-        player = EpisodePlayer(engine, interpreter, VOCABULARY, ENCODER, ToRLFormat(1), EpisodeSettings(100, seed=seed))
-        for step in (0, 1):
+        playing = player(engine, interpreter, limit=100, seed=seed)
+        for series in (0, 1):
             for sample in (0, 1):
-                await player.play(Prompt(Problem("p", "", ""), (1, 2)), step=step, sample=sample)
+                await playing.play(asked(), series=series, sample=sample)
         return {request.sampling.seed or 0 for request in engine.requests.values()}, set(interpreter.seeds)
 
-    turns, runs = asyncio.run(play_all(0))
+    turns, runs = asyncio.run(play_four(0))
     assert len(turns) == 8
-    assert len(runs) == 2  # one for each step
-    other_turns, other_runs = asyncio.run(play_all(1))
+    assert len(runs) == 2  # one for each series
+    other_turns, other_runs = asyncio.run(play_four(1))
     assert not turns & other_turns
     assert not runs & other_runs
 
 
-@pytest.mark.parametrize("prompt", [(), (TOKENIZER.eos_token_id,)])
+@pytest.mark.parametrize("prompt", [(), (STOP,)])
 def test_a_prompt_without_text_begins_a_line(prompt: tuple[int, ...]) -> None:
     """A response whose first characters are a fence opens a block: nothing stands before it."""
-    engine = ScriptedEngine(lambda request: ENCODER.encode(CALL.partition("\n")[2] if request[-1] == "0" else "x"))
-    player = EpisodePlayer(
-        engine, ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), EpisodeSettings(200, seed=0)
-    )
-    trajectory = asyncio.run(player.play(Prompt(Problem("p", "", ""), prompt), step=0, sample=0))
-    assert [call.code for call in trajectory.tool_calls] == ["print(6*7)\n"]
+    (call,) = begin_with_a_fence(prompt).tool_calls
+    assert call.code == "print(6*7)\n"
 
 
 def test_a_prompt_that_ends_inside_a_line_leaves_a_fence_text() -> None:
+    (call,) = begin_with_a_fence(tuple(ENCODER.encode("<think>"))).tool_calls
+    assert call.outcome.error == "NoCode"
+
+
+def begin_with_a_fence(prompt: tuple[int, ...]) -> Trajectory:
     engine = ScriptedEngine(lambda request: ENCODER.encode(CALL.partition("\n")[2] if request[-1] == "0" else "x"))
-    player = EpisodePlayer(
-        engine, ScriptedInterpreter(), VOCABULARY, ENCODER, ToRLFormat(1), EpisodeSettings(200, seed=0)
-    )
-    prompt = Prompt(Problem("p", "", ""), tuple(ENCODER.encode("<think>")))
-    (call,) = asyncio.run(player.play(prompt, step=0, sample=0)).tool_calls
-    assert call.outcome.exception_type == "NoCode"
+    playing = player(engine, ScriptedInterpreter())
+    return asyncio.run(playing.play(asked(token_ids=prompt), series=0, sample=0))
 
 
 class EndlessInterpreter(ScriptedInterpreter):
     """No run of it ends unless it is cancelled."""
 
-    async def run_async(self, code: str, *, seed: int = 0) -> Outcome:
+    async def run_async(self, code: str, *, seed: int = 0) -> Execution:
         self.codes.append(code)
         self.running += 1
         try:
@@ -193,57 +217,86 @@ def test_an_episode_leaves_no_early_run_behind() -> None:
         text = "\n```python\nwhile True: pass\n```\nBut \\boxed{42}."
         interpreter = EndlessInterpreter()
         engine = ScriptedEngine(lambda _: ENCODER.encode(text))
-        settings = EpisodeSettings(200, speculative_execution=True)
-        player = EpisodePlayer(engine, interpreter, VOCABULARY, ENCODER, ToRLFormat(1), settings)
+        playing = player(engine, interpreter, speculative_execution=True)
         before = asyncio.all_tasks()
-        await player.play(Prompt(Problem("p", "", ""), (1,)), step=0, sample=0)
+        await playing.play(asked(token_ids=(1,)), series=0, sample=0)
         assert interpreter.codes == ["while True: pass\n"]
         assert asyncio.all_tasks() == before
-        assert (player.counters.tool.speculated, player.counters.tool.wasted) == (1, 1)
+        assert (playing.counters.calls.speculated, playing.counters.calls.wasted) == (1, 1)
         return interpreter.running
 
     assert asyncio.run(main()) == 0
 
 
+# --- turns with nothing to run ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("turn", "ends"),
+    [
+        ("Hm.\n```output", True),
+        ("So \\boxed{42}.\n```output", False),  # has answered: it is told that there was no code, as ever
+        (CALL, False),
+    ],
+)
+def test_a_run_may_end_episodes_at_a_turn_with_nothing_in_it(turn: str, ends: bool) -> None:
+    def played(end_at_void_turn: bool) -> Trajectory:
+        engine = ScriptedEngine(lambda request: ENCODER.encode(turn if request[-1] == "0" else "Done."))
+        playing = player(engine, ScriptedInterpreter(), end_at_void_turn=end_at_void_turn)
+        return asyncio.run(playing.play(asked(), series=0, sample=0))
+
+    if ends:
+        ended = played(end_at_void_turn=True)
+        assert (ended.finish_reason, ended.tool_calls) == (FinishReason.VOID, ())
+        assert ended.sampled_text == ended.text == turn
+        assert ended.loss_mask_T.all()
+    for whole in [played(end_at_void_turn=False), *([] if ends else [played(end_at_void_turn=True)])]:
+        assert (whole.finish_reason, len(whole.tool_calls)) == (FinishReason.STOP, 1)
+
+
 # --- ZeroTIR ------------------------------------------------------------------------------------------------------
 
 BLOCK = "Let me see.\n```python\nprint(6*7)\n```"
+ZEROTIR = ZeroTIRFormat()
 
 
-def play_zerotir(*turns: str, calls: int = 2, **options: Any) -> tuple[Trajectory, EpisodePlayer]:
-    return play(*turns, form=ZeroTIRFormat(lambda text: len(ENCODER.encode(text)), calls), **options)
+def play_zerotir(*turns: str, calls: int = 2, **options: Any) -> Played:
+    return play(*turns, form=ZEROTIR, calls=calls, **options)
 
 
 def test_a_block_runs_when_its_fence_closes() -> None:
-    trajectory, player = play_zerotir(f"{BLOCK}\n```output\n43\n```\n", "So \\boxed{42}.", piece=1000)
+    played = play_zerotir(f"{BLOCK}\n```output\n43\n```\n", "So \\boxed{42}.", piece=1000)
+    trajectory = played.trajectory
     assert trajectory.text == f"{BLOCK}\n```output\n42\n```\n\n\nSo \\boxed{{42}}."
-    assert player.counters.dropped_tokens > 0  # the output that the model invented
+    assert played.counters.dropped_tokens > 0  # the output that the model invented
     assert [call.code for call in trajectory.tool_calls] == ["print(6*7)\n"]
     assert trajectory.format == "zerotir"
-    turns = split_turns(trajectory.sampled_text, 1, "zerotir")
-    assert turns[0] == BLOCK
-    assert turns[1].strip() == "So \\boxed{42}."
+    first, second = trajectory.turns
+    assert (first.text, first.ended_by) == (BLOCK, TurnEnding.CALL)
+    assert second.text.strip() == "So \\boxed{42}."
 
 
 def test_each_block_is_a_call_until_none_is_left() -> None:
     two = "```python\nprint(1)\n```"
-    trajectory, player = play_zerotir(f"{two} rest", f"{two} rest", f"{two}\nDone.", calls=2)
-    assert player.interpreter.codes == ["print(1)\n"] * 2
+    played = play_zerotir(f"{two} rest", f"{two} rest", f"{two}\nDone.", calls=2)
+    trajectory = played.trajectory
+    assert played.ran == ["print(1)\n"] * 2
     assert len(trajectory.turns) == 3
     assert trajectory.text.endswith(f"{two}\nDone.")
-    assert len(written_blocks(trajectory.sampled_text, 2, "zerotir")) == 3
-    assert not has_void_turn(trajectory)
-    assert not invents_output(trajectory)
+    assert [[block.code for block in turn.blocks] for turn in trajectory.turns] == [["print(1)\n"]] * 3
+    assert not any(ZEROTIR.invents_output(turn) for turn in trajectory.turns)
 
 
 def test_without_interactions_fences_and_output_are_text() -> None:
-    trajectory, player = play_zerotir(f"{BLOCK}\n```output\n43\n```\nDone.", calls=0)
-    assert player.interpreter.codes == []
-    assert trajectory.loss_mask_T.all()
-    assert trajectory.text.endswith("43\n```\nDone.")
-    assert invents_output(trajectory)
+    played = play_zerotir(f"{BLOCK}\n```output\n43\n```\nDone.", calls=0)
+    assert played.ran == []
+    (turn,) = played.trajectory.turns
+    assert played.trajectory.loss_mask_T.all()
+    assert played.trajectory.text.endswith("43\n```\nDone.")
+    assert ZEROTIR.invents_output(turn)
+    assert [block.code for block in turn.blocks] == ["print(6*7)\n"]
 
 
 def test_a_long_result_becomes_a_sentence() -> None:
-    trajectory, _ = play_zerotir(BLOCK, "Hm.", stdout="7 " * 500, limit=600)
+    trajectory = play_zerotir(BLOCK, "Hm.", stdout="7 " * 500, limit=600).trajectory
     assert trajectory.text == f"{BLOCK}\n```output\n{TOO_LONG}\n```\n\n\nHm."

@@ -1,43 +1,18 @@
 """Many episodes at once: refill, groups, errors, cancellation."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
 
-from scripted_engine import ScriptedEngine, ScriptedInterpreter
-from tokenizers_for_tests import byte_level_bpe
+from builders import asked, play_all, player
+from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
 from torl.errors import EngineError, SandboxError
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
-from torl.rollout.formats import ToRLFormat
 from torl.rollout.scheduler import play_groups
-from torl.rollout.slots import EpisodeSlots
-from torl.rollout.tokenizer import TextEncoder
-from torl.rollout.vocabulary import build_vocabulary
-from torl.types import Problem, Prompt, Trajectory
 
-TOKENIZER = byte_level_bpe()
-VOCABULARY = build_vocabulary(TOKENIZER)
-ENCODER = TextEncoder(TOKENIZER, VOCABULARY)
 CALL = ENCODER.encode("\n```python\nprint(1)\n```\n```output")
 PLAIN = ENCODER.encode("The answer is \\boxed{1}.")
-PROMPTS = [Prompt(Problem(f"p{index}", "", ""), (5, 6, 7)) for index in range(6)]
-
-
-def make_player(
-    engine: ScriptedEngine, interpreter: ScriptedInterpreter | None = None, in_flight: int = 24
-) -> EpisodePlayer:
-    settings = EpisodeSettings(max_response_tokens=200)
-    return EpisodePlayer(
-        engine,
-        interpreter or ScriptedInterpreter(),
-        VOCABULARY,
-        ENCODER,
-        ToRLFormat(1),
-        settings,
-        EpisodeSlots(in_flight),
-    )
+PROMPTS = [asked(f"p{index}", token_ids=(5, 6, 7)) for index in range(6)]
 
 
 async def settle() -> None:
@@ -53,52 +28,44 @@ def calls_first(request_id: str) -> list[int]:
 async def test_every_episode_once_and_groups_whole() -> None:
     # Problems differ in length, so that they end out of order.
     engine = ScriptedEngine(lambda request: PLAIN * (7 - int(request.split("/")[1][1:])))
-    episodes = []
+    episodes: list[None] = []
     groups = play_groups(
-        make_player(engine),
+        player(engine, ScriptedInterpreter(), limit=321),
         PROMPTS,
-        step=3,
+        series=3,
         samples_per_prompt=4,
-        on_episode=episodes.append,
+        on_episode=lambda: episodes.append(None),
     )
     async with aclosing(groups):
         finished = [group async for group in groups]
-    assert sorted(group[0].group for group in finished) == [f"3/p{index}" for index in range(6)]
-    assert [group[0].group for group in finished] != [f"3/p{index}" for index in range(6)]
+    assert sorted(group.trajectories[0].group for group in finished) == [f"3/p{index}" for index in range(6)]
+    assert [group.trajectories[0].group for group in finished] != [f"3/p{index}" for index in range(6)]
     for group in finished:
-        assert [trajectory.sample for trajectory in group] == [0, 1, 2, 3]
-        assert len({trajectory.group for trajectory in group}) == 1
+        assert group.prompt in PROMPTS
+        assert group.max_response_tokens == 321
+        assert {trajectory.prompt for trajectory in group.trajectories} == {group.prompt}
+        assert [trajectory.sample for trajectory in group.trajectories] == [0, 1, 2, 3]
+        assert len({trajectory.group for trajectory in group.trajectories}) == 1
     assert len(episodes) == 24
 
 
 async def test_a_group_is_in_the_order_of_its_samples_whichever_ended_first() -> None:
     engine = ScriptedEngine(lambda request: PLAIN * (5 - int(request.split("/")[2])))
-    ended: list[int] = []
-    groups = play_groups(
-        make_player(engine),
-        PROMPTS[:1],
-        step=0,
-        samples_per_prompt=4,
-        on_episode=lambda trajectory: ended.append(trajectory.sample),
-    )
-    async with aclosing(groups):
-        (group,) = [group async for group in groups]
-    assert ended == [3, 2, 1, 0]
-    assert [trajectory.sample for trajectory in group] == [0, 1, 2, 3]
+    (group,) = await play_all(player(engine, ScriptedInterpreter()), PROMPTS[:1], 0, samples=4)
+    assert engine.ended == [f"0/p0/{sample}/0" for sample in (3, 2, 1, 0)]
+    assert [trajectory.sample for trajectory in group.trajectories] == [0, 1, 2, 3]
 
 
 async def test_never_more_than_allowed_in_flight() -> None:
     engine = ScriptedEngine(lambda _: PLAIN)
-    groups = play_groups(make_player(engine, in_flight=5), PROMPTS, step=0, samples_per_prompt=4)
-    async with aclosing(groups):
-        assert len([group async for group in groups]) == 6
+    assert len(await play_all(player(engine, ScriptedInterpreter(), in_flight=5), PROMPTS, 0, samples=4)) == 6
     assert engine.most_open == 5
 
 
 async def test_who_waits_for_the_tool_makes_room() -> None:
     engine = ScriptedEngine(calls_first)
     interpreter = ScriptedInterpreter(delay=3600)
-    groups = play_groups(make_player(engine, interpreter, in_flight=3), PROMPTS, step=0, samples_per_prompt=4)
+    groups = play_groups(player(engine, interpreter, in_flight=3), PROMPTS, series=0, samples_per_prompt=4)
     first = asyncio.ensure_future(anext(groups))
     await settle()
     assert interpreter.running == len(engine.requests) == 12  # four times as many as may be sampled, and no more
@@ -108,25 +75,19 @@ async def test_who_waits_for_the_tool_makes_room() -> None:
     await groups.aclose()
 
 
-async def test_a_second_step_starts_when_the_first_leaves_room() -> None:
+async def test_a_second_series_starts_when_the_first_leaves_room() -> None:
     engine = ScriptedEngine(lambda request: PLAIN * 50 if "p0" in request else PLAIN)
-    player = make_player(engine, in_flight=4)
-    steps = [play_groups(player, PROMPTS, step=step, samples_per_prompt=1) for step in range(2)]
-
-    async def played(groups: AsyncGenerator[list[Trajectory], None]) -> list[str]:
-        async with aclosing(groups):
-            return [group[0].group async for group in groups]
-
-    first, second = await asyncio.gather(*map(played, steps))
+    playing = player(engine, ScriptedInterpreter(), in_flight=4)
+    first, second = await asyncio.gather(*(play_all(playing, PROMPTS, series, samples=1) for series in range(2)))
     assert len(first) == len(second) == 6
     begun = list(engine.requests)
     assert [request.split("/")[0] for request in begun] == ["0"] * 6 + ["1"] * 6
-    assert player.slots.sampling == 0
+    assert playing.slots.sampling == 0
 
 
 async def test_episodes_go_on_while_the_consumer_is_busy() -> None:
     engine = ScriptedEngine(calls_first)
-    groups = play_groups(make_player(engine, in_flight=2), PROMPTS, step=0, samples_per_prompt=2)
+    groups = play_groups(player(engine, ScriptedInterpreter(), in_flight=2), PROMPTS, series=0, samples_per_prompt=2)
     async with aclosing(groups):
         await anext(groups)
         await settle()
@@ -137,40 +98,30 @@ async def test_episodes_go_on_while_the_consumer_is_busy() -> None:
 async def test_a_slow_call_holds_up_nobody_else() -> None:
     engine = ScriptedEngine(lambda request: CALL if request == "0/p0/0/0" else PLAIN)
     interpreter = ScriptedInterpreter(delay=0.5)
-    groups = play_groups(make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=1)
-    async with aclosing(groups):
-        order = [group[0].group async for group in groups]
-    assert order[-1] == "0/p0"
+    groups = await play_all(player(engine, interpreter), PROMPTS, 0, samples=1)
+    assert groups[-1].trajectories[0].group == "0/p0"
 
 
 @pytest.mark.parametrize("where", ["engine", "sandbox"])
 async def test_the_first_host_error_cancels_the_rest(where: str) -> None:
     engine = ScriptedEngine(calls_first, fail_on="0/p2/1/1" if where == "engine" else None)
     interpreter = ScriptedInterpreter(delay=0.01, fail_with=SandboxError("dead") if where == "sandbox" else None)
-    groups = play_groups(make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=3)
-
-    async def consume() -> None:
-        async with aclosing(groups):
-            async for _ in groups:
-                pass
-
     before = asyncio.all_tasks()
     with pytest.raises(EngineError if where == "engine" else SandboxError):
-        await consume()
+        await play_all(player(engine, interpreter), PROMPTS, 0, samples=3)
     assert asyncio.all_tasks() == before
     assert engine.open == interpreter.running == 0
 
 
 async def test_closing_early_leaves_nothing_running() -> None:
     engine = ScriptedEngine(calls_first)
-    interpreter = ScriptedInterpreter(delay=3600)
-    interpreter_of_first = ScriptedInterpreter()
-    player = make_player(engine, interpreter_of_first, in_flight=4)
-    groups = play_groups(player, PROMPTS, step=0, samples_per_prompt=1)
+    interpreter = ScriptedInterpreter()
+    groups = play_groups(player(engine, interpreter, in_flight=4), PROMPTS, series=0, samples_per_prompt=1)
     before = asyncio.all_tasks()
     await anext(groups)
-    player.interpreter = interpreter
-    await asyncio.sleep(0.02)
+    interpreter.delay = 30
+    await settle()
+    assert interpreter.running > 0
     await groups.aclose()
     assert asyncio.all_tasks() == before
     assert engine.open == interpreter.running == 0
@@ -179,15 +130,8 @@ async def test_closing_early_leaves_nothing_running() -> None:
 async def test_cancelling_the_consumer_leaves_nothing_running() -> None:
     engine = ScriptedEngine(calls_first)
     interpreter = ScriptedInterpreter(delay=3600)
-
-    async def consume() -> None:
-        groups = play_groups(make_player(engine, interpreter), PROMPTS, step=0, samples_per_prompt=2)
-        async with aclosing(groups):
-            async for _ in groups:
-                pass
-
     before = asyncio.all_tasks()
-    task = asyncio.ensure_future(consume())
+    task = asyncio.ensure_future(play_all(player(engine, interpreter), PROMPTS, 0, samples=2))
     await settle()
     assert interpreter.running == 12
     task.cancel()
@@ -200,4 +144,4 @@ async def test_cancelling_the_consumer_leaves_nothing_running() -> None:
 async def test_numbers_that_make_no_sense() -> None:
     engine = ScriptedEngine(calls_first)
     with pytest.raises(ValueError, match="at least 1"):
-        await anext(play_groups(make_player(engine), PROMPTS, step=0, samples_per_prompt=0))
+        await anext(play_groups(player(engine, ScriptedInterpreter()), PROMPTS, series=0, samples_per_prompt=0))

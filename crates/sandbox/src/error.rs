@@ -24,6 +24,16 @@ impl SandboxError {
     }
 }
 
+impl SandboxError {
+    /// A thread that the system does not let start.
+    pub fn thread(name: &str, error: &std::io::Error) -> Self {
+        Self::new(format!(
+            "cannot start the thread {name}: {error}; raise the limit on processes and threads (ulimit -u), or on the \
+             address space (ulimit -v)"
+        ))
+    }
+}
+
 impl fmt::Display for SandboxError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.message)

@@ -3,18 +3,18 @@
 
 use wasmtime::{Engine, Linker, Memory, MemoryType, Module, Store, Val, ValType};
 
-use crate::guest::driver;
+use crate::files::Archive;
 use crate::limits::Limits;
 use crate::request::Request;
 use crate::run::calls;
+use crate::run::driver;
 use crate::run::engine;
-use crate::run::files::Archive;
 use crate::run::host::{HostState, Stop};
-use crate::run::session::SessionState;
 use crate::run::watchdog::Gate;
+use crate::session::SessionState;
 use crate::worker::protocol::{Order, Reply, read_frame, take_frame};
 
-/// Reads `bytes` as a frame, as an order and as a reply, and goes on with a session that they hold. What they decode to
+/// Reads `bytes` as a frame, as an order and as a reply, and continues with a session that they hold. What they decode to
 /// encodes to what decodes to the same.
 pub fn protocol(bytes: &[u8]) {
     let read = read_frame(&mut &*bytes).ok();
@@ -132,7 +132,7 @@ fn state(archive: &Archive, output_bytes: u64) -> HostState {
 }
 
 impl HostCalls {
-    /// Plays `program`: goes on with what a session kept of the host, damaged or not; writes to the guest's memory, and calls
+    /// Plays `program`: continues with what a session kept of the host, damaged or not; writes to the guest's memory, and calls
     /// with any arguments. Whatever they are, every call is answered and what the host keeps stays within its limits.
     /// Returns a checksum of all that the guest could see.
     pub fn play(&self, program: &[u8]) -> u32 {
@@ -227,7 +227,7 @@ impl HostCalls {
 }
 
 impl HostCalls {
-    /// Whatever a guest did, a session can go on from there: the error of a state that does not load is the host's.
+    /// Whatever a guest did, a session can continue from there: the error of a state that does not load is the host's.
     fn carry_on(&self, ended: &HostState, output_bytes: u64) {
         let saved = ended.save();
         let mut next = state(&self.archive, output_bytes);

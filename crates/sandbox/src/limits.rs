@@ -9,7 +9,7 @@ pub struct Limits {
     pub cpu_time: Duration,
     /// Time on the wall, for a machine so busy that the CPU time is not reached.
     pub wall_time: Duration,
-    /// Linear memory, the interpreter's own 80 MB included.
+    /// Linear memory, the interpreter's own 174 MiB included.
     pub memory_bytes: u64,
     /// Bytes on stdout and stderr together.
     pub output_bytes: u64,
@@ -20,8 +20,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            cpu_time: Duration::from_secs(5),
-            wall_time: Duration::from_secs(30),
+            cpu_time: Duration::from_secs(10),
+            wall_time: Duration::from_secs(60),
             memory_bytes: 512 << 20,
             output_bytes: 1 << 20,
             files_bytes: 64 << 20,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::run::session::SessionState;
+use crate::session::SessionState;
 
 /// The end of a run, in the words of the Python side's `OutcomeStatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ pub struct Outcome {
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
     pub exception: Option<Exception>,
-    /// What the next run of the session goes on from, if this run was one of a session and left a state to go on from.
+    /// What the next run of the session continues from, if this run was one of a session and left such a state.
     pub session: Option<Arc<SessionState>>,
     pub cpu_time: Duration,
     pub wall_time: Duration,

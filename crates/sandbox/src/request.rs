@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::errno;
+use crate::files::Tree;
 use crate::limits::Limits;
-use crate::run::errno;
-use crate::run::files::Tree;
-use crate::run::session::SessionState;
+use crate::session::SessionState;
 
 /// One run to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,15 +21,29 @@ pub struct Request {
     pub return_files: bool,
     /// Whether the outcome holds the value of the last statement.
     pub value: bool,
-    /// The session that the run goes on with; `None`: the run is for itself.
+    /// The session that the run continues; `None`: the run is for itself.
     pub session: Option<Arc<SessionState>>,
 }
 
 impl Request {
+    /// About how many bytes the order takes that asks for this run.
+    pub fn size(&self) -> usize {
+        let files: usize = self
+            .files
+            .iter()
+            .map(|(path, bytes)| path.len() + bytes.len())
+            .sum();
+        let state = self
+            .session
+            .as_ref()
+            .map_or(0, |state| state.memory.len() + state.host.len());
+        self.code.len() + self.stdin.len() + files + state
+    }
+
     /// Checks what the one who asks can get wrong.
     ///
     /// # Errors
-    /// When the files cannot be put where they shall be: which, and why.
+    /// When the files cannot be put where they belong: which, and why.
     pub fn check(&self) -> Result<(), String> {
         if self.files.is_empty() {
             return Ok(());

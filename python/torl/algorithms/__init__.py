@@ -1,1 +1,1 @@
-"""The mathematics of the update: pure functions from arrays to arrays. `losses` needs torch, `advantages` does not."""
+"""The mathematics of the update: pure functions from arrays to arrays. Nothing here loads torch."""

@@ -2,28 +2,51 @@
 
 Axis suffixes: `_N` the trajectories of a step, `_M` all their tokens laid end to end (`lengths_N` says how many belong
 to each). Only tokens in `mask_M`, the sampled ones, take part: the kernels see the sampled tokens of a trajectory as if
-they were neighbours, and give 0 to prompts and observations, whatever arrays hold there.
+they were neighbors, and give 0 to prompts and observations, whatever arrays hold there.
+
+Every estimator raises `ValueError` for shapes that do not fit and for a reward that is not finite.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from types import MappingProxyType
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from torl import _core
+import torl._core as _core
+from torl.options import Share
 from torl.types import BoolArray, Float32Array
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
+Float64Array: TypeAlias = npt.NDArray[np.float64]
+Lambda = Annotated[float, Field(ge=0, le=1)]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-GroupEstimator: TypeAlias = Literal["grpo", "dr_grpo", "rloo"]
-Estimator: TypeAlias = Literal[GroupEstimator, "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo"]
-KlEstimator: TypeAlias = Literal["k1", "k2", "k3"]
-GROUP_ESTIMATORS: tuple[GroupEstimator, ...] = get_args(GroupEstimator)
 
-# exp(20) is 5e8: far outside any trust region, and far from infinity even when multiplied and summed.
-LOG_RATIO_LIMIT = 20.0
+@dataclass(frozen=True, slots=True)
+class Rewards:
+    """What a step was paid, and everything else that an estimator may look at."""
+
+    rewards_N: Float64Array  # of each trajectory; paid at its last sampled token
+    groups_N: Sequence[Hashable]  # equal for the trajectories that are compared with each other
+    lengths_N: Int64Array  # tokens of each trajectory
+    mask_M: BoolArray  # the sampled tokens
+    token_rewards_M: Float32Array | None = None  # paid at single tokens: turn rewards, a penalty on each token
+    values_M: Float32Array | None = None  # the critic's, before each token; only where the estimator requires one
+
+    @property
+    def totals(self) -> Float64Array:
+        """All that each trajectory was paid, shape (N,): its reward and those of its sampled tokens."""
+        if self.token_rewards_M is None:
+            return self.rewards_N
+        return self.rewards_N + _core.row_sums(self.token_rewards_M, self.lengths_N, self.mask_M)
+
+    def spread(self, values_N: npt.ArrayLike) -> Float32Array:
+        """One value for each trajectory as the value of all its sampled tokens, shape (M,); 0 on all others."""
+        return _core.spread(np.asarray(values_N, dtype=np.float64), self.lengths_N, self.mask_M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,104 +54,162 @@ class TokenAdvantages:
     """What an estimator gives, on every token; 0 on tokens that were not sampled."""
 
     advantages_M: Float32Array
-    returns_M: Float32Array | None = None  # what a critic should have predicted; of "ppo" only
+    returns_M: Float32Array | None = None  # what the critic should have predicted, where the estimator requires one
 
 
-def token_advantages(
-    estimator: Estimator,
-    rewards_N: npt.ArrayLike,
-    groups_N: Sequence[Hashable],
-    lengths_N: npt.ArrayLike,
-    mask_M: BoolArray,
-    *,
-    token_rewards_M: Float32Array | None = None,
-    values_M: Float32Array | None = None,
-    discount: float = 1.0,
-    gae_lambda: float = 1.0,
-    normalize: bool = False,
-) -> TokenAdvantages:
-    """Advantages by the estimator's name.
+class Estimator(Protocol):
+    '''From the rewards of a step to the advantages of its tokens: a function of `Rewards`, then of its own options.
 
-    - "grpo", "dr_grpo", "rloo": `group_advantages`, the same on all tokens of a trajectory; `token_rewards_M` are
-      added to the trajectory's reward first.
-    - "reinforce_plus_plus": discounted returns, whitened over all sampled tokens of the step (arXiv 2501.03262).
-    - "reinforce_plus_plus_baseline": the same with the group's mean taken from each reward first.
-    - "ppo": generalised advantage estimation with the critic's values (arXiv 1506.02438).
+    A whole one, which asks only who was the best of a group:
+
+        from collections.abc import Hashable
+
+        import numpy as np
+
+        from torl.algorithms.advantages import Rewards, TokenAdvantages, requires
+        from torl.options import NonNegativeFloat
+
+        @requires(smallest_group=2)
+        def best_of_group(rewards: Rewards, margin: NonNegativeFloat = 0.0) -> TokenAdvantages:
+            """1 for every trajectory within `margin` of the best of its group, -1 for the others."""
+            best: dict[Hashable, float] = {}
+            for group, total in zip(rewards.groups_N, rewards.totals, strict=True):
+                best[group] = max(total, best.get(group, total))
+            best_N = np.array([best[group] for group in rewards.groups_N])
+            return TokenAdvantages(rewards.spread(np.where(rewards.totals >= best_N - margin, 1.0, -1.0)))
+
+        [algorithm.estimator]
+        name = "my_package.estimators:best_of_group"
+        margin = 0.1
+    '''
+
+    def __call__(self, rewards: Rewards, /) -> TokenAdvantages:
+        """The advantages, once the options are bound."""
+        ...
+
+
+def requires(*, critic: bool = False, smallest_group: int = 1) -> Callable[[Function], Function]:
+    """What an estimator requires of a run: a critic beside the policy, and trajectories in each group."""
+
+    def mark(function: Function) -> Function:
+        vars(function).update(needs_critic=critic, smallest_group=smallest_group)
+        return function
+
+    return mark
+
+
+# --- compared within a group: one advantage for all tokens of a trajectory ---------------------------------
+
+
+def grpo(rewards: Rewards) -> TokenAdvantages:
+    """(r - mean) / (std + 1e-6) of the group, r the whole reward (DeepSeekMath, section 4.1)."""
+    return _spread_group_advantages("grpo", rewards)
+
+
+def dr_grpo(rewards: Rewards) -> TokenAdvantages:
+    """r - mean of the group, r the whole reward (Dr. GRPO, section 3.2)."""
+    return _spread_group_advantages("dr_grpo", rewards)
+
+
+@requires(smallest_group=2)
+def rloo(rewards: Rewards) -> TokenAdvantages:
+    """r - mean of the other members of the group, r the whole reward (RLOO, equation 8)."""
+    return _spread_group_advantages("rloo", rewards)
+
+
+def _spread_group_advantages(kernel: str, rewards: Rewards) -> TokenAdvantages:
+    return TokenAdvantages(rewards.spread(group_advantages(kernel, rewards.totals, rewards.groups_N)))
+
+
+# --- discounted from token to token ------------------------------------------------------------------------
+
+
+def reinforce_plus_plus(rewards: Rewards, *, discount: Share = 1.0) -> TokenAdvantages:
+    """Returns, discounted by `discount` for each sampled token, whitened over the step (arXiv 2501.03262).
 
     Args:
-        rewards_N: one for each trajectory; it arrives at the trajectory's last sampled token.
-        groups_N: the trajectories that are compared with each other.
-        lengths_N: tokens of each trajectory.
-        mask_M: the sampled tokens.
-        token_rewards_M: further rewards at their own tokens: a penalty on the distance from a reference policy.
-        values_M: the critic's values before each token ("ppo" only, and needed there).
-        discount: of rewards, by sampled token (gamma).
-        gae_lambda: GAE's lambda.
-        normalize: whiten the advantages of any estimator (the two of REINFORCE++ always do).
+        rewards: of the step.
+        discount: What a reward is multiplied by for each sampled token that it lies ahead.
+    """
+    return _whitened_returns(rewards, rewards.rewards_N, discount)
+
+
+def reinforce_plus_plus_baseline(rewards: Rewards, *, discount: Share = 1.0) -> TokenAdvantages:
+    """`reinforce_plus_plus` with the group's mean taken from each trajectory's reward first (arXiv 2501.03262).
+
+    The mean is that of the rewards at the ends; what single tokens are paid stays as it is.
+
+    Args:
+        rewards: of the step.
+        discount: What a reward is multiplied by for each sampled token that it lies ahead.
+    """
+    centered_N = group_advantages("dr_grpo", rewards.rewards_N, rewards.groups_N).astype(np.float64)
+    return _whitened_returns(rewards, centered_N, discount)
+
+
+@requires(critic=True)
+def ppo(rewards: Rewards, *, discount: Share = 1.0, gae_lambda: Lambda = 1.0) -> TokenAdvantages:
+    """Generalized advantage estimation with a critic's values (arXiv 1506.02438, equation 16), and the returns.
+
+    Args:
+        rewards: of the step, with the critic's values.
+        discount: What a reward is multiplied by for each sampled token that it lies ahead.
+        gae_lambda: Between the critic's word alone (0) and the rewards' alone, less the critic's (1).
 
     Raises:
-        ValueError: shapes that do not fit, a reward that is not finite, values missing or not wanted.
+        ValueError: there are no values.
     """
-    rewards_N = np.asarray(rewards_N, dtype=np.float64)
-    lengths_N = np.asarray(lengths_N, dtype=np.int64)
-    if (values_M is not None) != (estimator == "ppo"):
-        raise ValueError(f"estimator {estimator!r}: values are for 'ppo', which needs them")
-    normalize = normalize or estimator in ("reinforce_plus_plus", "reinforce_plus_plus_baseline")
-    if estimator == "ppo":
-        assert values_M is not None
-        advantages_M, returns_M = _core.generalized_advantages(
-            rewards_N, token_rewards_M, values_M, lengths_N, mask_M, discount, gae_lambda
-        )
-        return TokenAdvantages(_core.whiten(advantages_M, lengths_N, mask_M) if normalize else advantages_M, returns_M)
-
-    if estimator in ("grpo", "dr_grpo", "rloo"):
-        if token_rewards_M is not None:
-            rewards_N = rewards_N + _core.row_sums(token_rewards_M, lengths_N, mask_M)
-        advantages_N = group_advantages(estimator, rewards_N, groups_N).astype(np.float64)
-    else:
-        if estimator == "reinforce_plus_plus_baseline":
-            rewards_N = group_advantages("dr_grpo", rewards_N, groups_N).astype(np.float64)
-        if token_rewards_M is not None or discount != 1:
-            returns_M = _core.discounted_returns(rewards_N, token_rewards_M, lengths_N, mask_M, discount)
-            return TokenAdvantages(_core.whiten(returns_M, lengths_N, mask_M))
-        advantages_N = rewards_N  # undiscounted, each of its tokens returns the whole reward
-    if normalize:
-        advantages_N = _core.whiten_rows(advantages_N, lengths_N, mask_M)
-    return TokenAdvantages(_core.spread(advantages_N, lengths_N, mask_M))
+    if rewards.values_M is None:
+        raise ValueError("estimator 'ppo' needs the values of a critic")
+    advantages_M, returns_M = _core.generalized_advantages(
+        rewards.rewards_N,
+        rewards.token_rewards_M,
+        rewards.values_M,
+        rewards.lengths_N,
+        rewards.mask_M,
+        discount,
+        gae_lambda,
+    )
+    return TokenAdvantages(advantages_M, returns_M)
 
 
-def group_advantages(estimator: GroupEstimator, rewards_N: npt.ArrayLike, groups_N: Sequence[Hashable]) -> Float32Array:
+def _whitened_returns(rewards: Rewards, rewards_N: Float64Array, discount: float) -> TokenAdvantages:
+    lengths_N, mask_M = rewards.lengths_N, rewards.mask_M
+    if rewards.token_rewards_M is None and discount == 1:  # each token returns the whole reward
+        return TokenAdvantages(rewards.spread(_core.whiten_rows(rewards_N, lengths_N, mask_M)))
+    returns_M = _core.discounted_returns(rewards_N, rewards.token_rewards_M, lengths_N, mask_M, discount)
+    return TokenAdvantages(_core.whiten(returns_M, lengths_N, mask_M))
+
+
+ESTIMATORS: Mapping[str, Callable[..., TokenAdvantages]] = MappingProxyType(
+    {
+        "grpo": grpo,
+        "dr_grpo": dr_grpo,
+        "rloo": rloo,
+        "reinforce_plus_plus": reinforce_plus_plus,
+        "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
+        "ppo": ppo,
+    }
+)
+"""The estimators that a configuration knows by name."""
+
+
+# --- groups ------------------------------------------------------------------------------------------------
+
+
+def group_advantages(kernel: str, rewards_N: npt.ArrayLike, groups_N: Sequence[Hashable]) -> Float32Array:
     """The advantage of each trajectory, shape (N,), from its reward and the rewards of its group.
 
     - "grpo": (r - mean) / (std + 1e-6), unbiased std (DeepSeekMath, section 4.1; epsilon as in verl `core_algos.py`)
     - "dr_grpo": r - mean (Dr. GRPO, section 3.2)
     - "rloo": r - mean of the other members (RLOO, equation 8)
 
-    `groups_N[i]` names the group of trajectory i; members need not be neighbours, groups need not be equally
+    `groups_N[i]` names the group of trajectory i; members need not be neighbors, groups need not be equally
     large. A group of one has nothing to be compared with and takes mean 0 and std 1. Sums are in float64 and do
     not depend on the order of the trajectories; equal rewards give exactly 0.
 
-    Raises `ValueError` for an unknown estimator, lengths that differ, or a reward that is not finite.
+    Raises `ValueError` for an unknown kernel, lengths that differ, or a reward that is not finite.
     """
     numbers: dict[Hashable, int] = {}
     group_ids_N = np.fromiter((numbers.setdefault(group, len(numbers)) for group in groups_N), dtype=np.int64)
-    return _core.group_advantages(estimator, np.asarray(rewards_N, dtype=np.float64), group_ids_N)
-
-
-def carries_signal(rewards_N: npt.ArrayLike, groups_N: Sequence[Hashable]) -> BoolArray:
-    """For each trajectory, shape (N,), whether the rewards of its group differ. A group of one counts as True.
-
-    Where they are all equal every advantage is 0: nothing is learned, and DAPO's dynamic sampling draws again.
-    """
-    members: dict[Hashable, list[float]] = {}
-    for group, reward in zip(groups_N, np.asarray(rewards_N, dtype=np.float64).tolist(), strict=True):
-        members.setdefault(group, []).append(reward)
-    differs = {group: len(rewards) == 1 or min(rewards) != max(rewards) for group, rewards in members.items()}
-    return np.fromiter((differs[group] for group in groups_N), dtype=np.bool_)
-
-
-def kl_to_reference(old_logprobs_M: Float32Array, ref_logprobs_M: Float32Array, estimator: KlEstimator) -> Float32Array:
-    """An estimate of KL(policy || reference) on each token, shape (M,); see `losses.kl_to_reference`."""
-    x = np.clip(ref_logprobs_M.astype(np.float64) - old_logprobs_M, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    estimates = {"k1": -x, "k2": x**2 / 2, "k3": np.expm1(x) - x}
-    return estimates[estimator].astype(np.float32)
+    return _core.group_advantages(kernel, np.asarray(rewards_N, dtype=np.float64), group_ids_N)

@@ -1,25 +1,15 @@
-"""What is done to the rewards of a step before they are compared. Axis `_N`: the trajectories of a step. No torch."""
+"""What is done to the rewards of a step before advantages are made of them. No torch.
+
+Axis suffixes: `_N` the trajectories of a step, `_M` all their tokens laid end to end.
+"""
 
 import numpy as np
 import numpy.typing as npt
 
+from torl.algorithms.losses import LOG_RATIO_LIMIT, KlEstimator
+from torl.types import Float32Array
+
 _EPSILON = 1e-6
-
-
-def overlong_punishment(lengths_N: npt.ArrayLike, limit: int, buffer: int) -> npt.NDArray[np.float64]:
-    """DAPO's soft punishment of long responses (equation 13), shape (N,), between -1 and 0.
-
-    None up to `limit - buffer` tokens, then linear to -1 at the limit, which no response exceeds.
-
-    Args:
-        lengths_N: tokens of each response, sampled and observed.
-        limit: most tokens a response may have.
-        buffer: in how many tokens before the limit the punishment grows; 0 punishes nobody.
-    """
-    if buffer == 0:
-        return np.zeros_like(np.asarray(lengths_N, dtype=np.float64))
-    beyond_N = np.asarray(lengths_N, dtype=np.float64) - (limit - buffer)
-    return -np.clip(beyond_N / buffer, 0, 1)
 
 
 def normalize_rewards(rewards_N: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -29,3 +19,10 @@ def normalize_rewards(rewards_N: npt.ArrayLike) -> npt.NDArray[np.float64]:
         return np.zeros_like(rewards_N)
     normalized: npt.NDArray[np.float64] = (rewards_N - rewards_N.mean()) / (rewards_N.std(ddof=1) + _EPSILON)
     return normalized
+
+
+def kl_to_reference(old_logprobs_M: Float32Array, ref_logprobs_M: Float32Array, estimator: KlEstimator) -> Float32Array:
+    """An estimate of KL(policy || reference) on each token, shape (M,); see `losses.kl_to_reference`."""
+    x = np.clip(ref_logprobs_M.astype(np.float64) - old_logprobs_M, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    estimates = {"k1": -x, "k2": x**2 / 2, "k3": np.expm1(x) - x}
+    return estimates[estimator].astype(np.float32)

@@ -1,19 +1,29 @@
-"""Problem files, prompt templates and the order in which problems are met."""
+"""Where problems come from, and the order in which they are met."""
 
-from torl.data.paths import resolve_path
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
 from torl.data.problems import load_problems
-from torl.data.prompts import EncodedPrompts, TextTokenizer, encode_prompts
 from torl.data.sampler import PromptSampler
-from torl.data.templates import TEMPLATES, TORL_TEMPLATE, render
+from torl.types import Problem
 
-__all__ = [
-    "TEMPLATES",
-    "TORL_TEMPLATE",
-    "EncodedPrompts",
-    "PromptSampler",
-    "TextTokenizer",
-    "encode_prompts",
-    "load_problems",
-    "render",
-    "resolve_path",
-]
+ProblemSource = Callable[[], Iterable[Problem]]
+"""Gives the problems of a set, in an order that is always the same. A whole one:
+
+    def sums(count: int = 100, largest: int = 99) -> Iterator[Problem]:
+        chance = Random(0)
+        for number in range(count):
+            a, b = chance.randint(0, largest), chance.randint(0, largest)
+            yield Problem(f"sum-{number}", f"What is {a} + {b}?", str(a + b))
+
+    [data.train]
+    name = "my_package.problems:sums"
+    count = 1000
+
+Its parameters are its options. Ids must differ.
+"""
+
+PROBLEM_SOURCES: Mapping[str, Callable[..., Iterable[Problem]]] = MappingProxyType({"file": load_problems})
+"""By the names that a configuration calls them."""
+
+__all__ = ["PROBLEM_SOURCES", "ProblemSource", "PromptSampler", "load_problems"]

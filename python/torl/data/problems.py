@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from torl.data.paths import resolve_path
 from torl.errors import DataError
+from torl.paths import resolve_path
 from torl.types import Problem
 
 Row: TypeAlias = tuple[str, Any]
@@ -45,7 +45,7 @@ def load_problems(path: str | Path) -> list[Problem]:
     repeating rows, the copies of a row get the ids "x", "x#2", "x#3".
 
     Args:
-        path: path on disk, or `torl:` and a path inside the package.
+        path: Path on disk, or `torl:` and a path inside the package.
 
     Raises:
         DataError: the file is missing, empty, not of these formats, or a row is broken; names the file, the
@@ -216,7 +216,7 @@ def _identifier(place: str, value: Any) -> str:
     spelled_fraction = isinstance(value, _SpelledNumber) and not value.removeprefix("-").isdigit()
     if isinstance(value, bool) or spelled_fraction or not isinstance(value, str | int) or not str(value):
         raise DataError(f"{place}: 'id' must be text or a whole number, not {_describe(value)}")
-    return str(value)
+    return _encodable(place, "id", str(value))
 
 
 def _text(place: str, field: str, value: Any) -> str:
@@ -224,6 +224,16 @@ def _text(place: str, field: str, value: Any) -> str:
         raise DataError(f"{place}: {field!r} must be text, not {_describe(value)}")
     if not value.strip():
         raise DataError(f"{place}: {field!r} is empty")
+    return _encodable(place, field, value)
+
+
+def _encodable(place: str, field: str, value: str) -> str:
+    """JSON may hold half of a surrogate pair, which is no text: no tokenizer takes it."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        where = f"character {error.start}"
+        raise DataError(f"{place}: {field!r} is not text: half of a surrogate pair at {where}") from error
     return value
 
 
@@ -234,7 +244,7 @@ def _answer(place: str, field: str, value: Any) -> str:
         return ", ".join(filter(None, (_answer(place, field, member) for member in value)))
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise DataError(f"{place}: {field!r} must be text, a number or a list of them, not {_describe(value)}")
-    return str(value).strip()
+    return _encodable(place, field, str(value).strip())
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """The order in which a run meets its problems: shuffled epochs, with a position that can be saved."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,7 +66,7 @@ class PromptSampler:
         return taken
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, as plain JSON; `problems` is a fingerprint of the problem ids."""
+        """The position, as plain JSON; `problems` is a fingerprint of ids, questions and answers."""
         return {
             "seed": self._seed,
             "epoch": self._epoch,
@@ -76,7 +77,7 @@ class PromptSampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on exactly where the sampler that wrote `state` stood.
+        """Continue exactly where the sampler that wrote `state` stood.
 
         Raises:
             CheckpointError: the state is of other problems or another seed, or damaged.
@@ -112,7 +113,7 @@ class PromptSampler:
 
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
-        for name in sorted(prompt.problem.id for prompt in self._prompts):
-            digest.update(name.encode())
-            digest.update(b"\0")
+        for problem in sorted((prompt.problem for prompt in self._prompts), key=lambda problem: problem.id):
+            row = json.dumps([problem.id, problem.question, problem.answer])  # of any text, unambiguous
+            digest.update(row.encode())
         return digest.hexdigest()

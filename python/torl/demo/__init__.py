@@ -1,1 +1,1 @@
-"""The demo: procedural problems, and a tiny base model with habits that reinforcement learning can select among."""
+"""The demo's problems and its base model: `torl:demo/problems/train.jsonl`, `torl:demo/base_model`."""

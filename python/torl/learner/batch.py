@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from torl import _core
-from torl.algorithms.aggregation import Aggregation, trajectory_weights
+import torl._core as _core
+from torl.algorithms.aggregation import Aggregation, by_token
 from torl.types import Float32Array, Int32Array, TrainingSample
 
 Int64Array = npt.NDArray[np.int64]
@@ -52,14 +52,10 @@ class Row:
 class Batch:
     """The rows of every rank, and how much is in them."""
 
-    rows: tuple[tuple[Row, ...], ...]  # [rank][row]
+    rows: tuple[tuple[Row, ...], ...]  # [rank][row]; every rank has as many
     sampled_tokens: int
     tokens: int
     samples: int
-
-    def rows_of(self, rank: int) -> tuple[Row, ...]:
-        """The rows that `rank` computes; as many as any other rank's."""
-        return self.rows[rank]
 
 
 def pack_batch(
@@ -67,8 +63,7 @@ def pack_batch(
     *,
     row_tokens: int,
     ranks: int,
-    aggregation: Aggregation = "token",
-    fixed_length: int | None = None,
+    aggregation: Aggregation = by_token,
     skip_without_advantage: bool = False,
 ) -> Batch:
     """Lay samples into rows of at most `row_tokens` tokens (the longest sample's length, if that is more).
@@ -88,7 +83,9 @@ def pack_batch(
         if len({getattr(sample, name) is None for sample in samples}) > 1:
             raise ValueError(f"some samples of a batch have {name}, others do not")
     counts = [int(sample.loss_mask.sum()) for sample in samples]
-    weights = trajectory_weights(aggregation, counts, fixed_length)
+    weights = aggregation(np.array(counts, dtype=np.int64))
+    if np.shape(weights) != (len(samples),):
+        raise ValueError(f"the aggregation gave weights of shape {np.shape(weights)} for {len(samples)} samples")
     laid = [
         index
         for index, sample in enumerate(samples)
@@ -107,6 +104,11 @@ def pack_batch(
 def carries_advantage(sample: TrainingSample) -> bool:
     """Whether any token of the sample has an advantage that is not zero."""
     return sample.advantages is not None and bool(sample.advantages.any())
+
+
+def has_loss(samples: Sequence[TrainingSample]) -> bool:
+    """Whether any token was sampled and carries a loss."""
+    return any(sample.loss_mask.any() for sample in samples)
 
 
 def scatter_to_samples(

@@ -1,23 +1,12 @@
 """What a row adds to the loss of an optimizer step, and the sums that describe it. The losses are of `algorithms`."""
 
 from dataclasses import dataclass
-from typing import assert_never
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torl.algorithms.losses import (
-    PolicyLoss,
-    cispo_policy_loss,
-    clipped_policy_loss,
-    clipped_value_loss,
-    gspo_policy_loss,
-    importance_weights,
-    kl_to_reference,
-    logprob_gap,
-    reinforce_policy_loss,
-)
+from torl.algorithms.losses import CorrectionInputs, LossInputs, clipped_value_loss, kl_to_reference, logprob_gap
 from torl.config import AlgorithmConfig
 from torl.learner.batch import Row
 from torl.types import Float32Array
@@ -69,7 +58,8 @@ class Objective:
 def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algorithm: AlgorithmConfig) -> Objective:
     """Policy loss, times the correction for the engine's gap, plus KL term, minus entropy bonus; from (K,) tensors."""
     old_logprobs = logprobs.detach() if row.old_logprob_K is None else row.old_logprob_K
-    policy_loss = _policy_loss(logprobs, old_logprobs, row, algorithm)
+    inputs = LossInputs(logprobs, old_logprobs, row.advantage_K, row.mask_K, row.sequence_K)
+    policy_loss = algorithm.policy_loss.function()(inputs)
     per_token = policy_loss.per_token
     gap = logprob_gap(old_logprobs, row.rollout_logprob_K, row.mask_K)
     sums = {
@@ -81,40 +71,19 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
         "logprob_gap_kl": gap.kl,
     }
     if algorithm.importance_correction is not None:
-        weights = importance_weights(
-            algorithm.importance_correction,
-            old_logprobs,
-            row.rollout_logprob_K,
-            row.mask_K,
-            row.sequence_K,
-            low=algorithm.importance_low,
-            high=algorithm.importance_high,
-        )
+        sampled = CorrectionInputs(old_logprobs, row.rollout_logprob_K, row.mask_K, row.sequence_K)
+        weights = algorithm.importance_correction.function()(sampled)
         per_token = per_token * weights
         sums["importance_weight"] = torch.where(row.mask_K, weights, 0.0).sum()
         sums["importance_masked"] = (weights == 0).sum()
     if algorithm.needs_reference:
-        kl = kl_to_reference(logprobs, row.ref_logprob_K, row.mask_K, algorithm.kl_estimator)
+        kl = kl_to_reference(logprobs, row.ref_logprob_K, row.mask_K, algorithm.kl.estimator)
         sums["reference_kl"] = kl.sum()
-        if algorithm.kl_in == "loss":
-            per_token = per_token + algorithm.kl_coefficient * kl
+        if algorithm.kl.target == "loss":
+            per_token = per_token + algorithm.kl.coefficient * kl
     if algorithm.entropy_bonus > 0:
         per_token = per_token - algorithm.entropy_bonus * torch.where(row.mask_K, entropies, 0.0)
     return Objective((row.weight_K * per_token).sum(), sums, {"logprob_gap_max": gap.absolute_max})
-
-
-def _policy_loss(logprobs: Tensor, old_logprobs: Tensor, row: RowTensors, algorithm: AlgorithmConfig) -> PolicyLoss:
-    inputs = (logprobs, old_logprobs, row.advantage_K, row.mask_K)
-    low, high = algorithm.clip_low, algorithm.clip_high
-    if algorithm.policy_loss == "clipped":
-        return clipped_policy_loss(*inputs, clip_low=low, clip_high=high, dual_clip=algorithm.dual_clip)
-    if algorithm.policy_loss == "gspo":
-        return gspo_policy_loss(*inputs, row.sequence_K, clip_low=low, clip_high=high)
-    if algorithm.policy_loss == "cispo":
-        return cispo_policy_loss(*inputs, clip_low=low, clip_high=high)
-    if algorithm.policy_loss == "reinforce":
-        return reinforce_policy_loss(*inputs)
-    assert_never(algorithm.policy_loss)
 
 
 def value_objective(values: Tensor, row: RowTensors, clip: float | None) -> Objective:

@@ -6,7 +6,6 @@ already and has connected to the controller.
 
 import asyncio
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,12 +16,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torl.errors import LearnerError
-from torl.learner.setup import LearnerSetup, Reply, Request
+from torl.learner.messages import RankSetup, Reply, Request
+from torl.processes.children import describe_exit, log_tail
 
 _EXIT_SECONDS = 30.0  # an orderly end of a rank takes less
 _KILL_SECONDS = 10.0
 _BLAME_SECONDS = 0.5  # when one rank fails others fail because of it: wait that long to find the first cause
-_LOG_TAIL_BYTES = 4000
 
 
 class RankProcess:
@@ -62,8 +61,8 @@ class RankProcess:
                 status = self.process.wait(timeout=_BLAME_SECONDS)
             except subprocess.TimeoutExpired:
                 status = None
-        how = "closed its connection" if status is None else _describe_status(status)
-        where = f"; end of {self.log}:\n{_tail(self.log)}" if self.log is not None else ""
+        how = "closed its connection" if status is None else describe_exit(status)
+        where = f"; end of {self.log}:\n{log_tail(self.log)}" if self.log is not None else ""
         return f"learner rank {self.rank} {how}{where}"
 
 
@@ -89,7 +88,13 @@ def start_rank(
             stderr=output,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
-            env={**os.environ, **environment, "OMP_NUM_THREADS": str(threads)},
+            # A rank finds what the controller finds: the modules of a user's own estimators and losses.
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                **environment,
+                "OMP_NUM_THREADS": str(threads),
+            },
         )
         return RankProcess(rank, Connection(ours.detach()), process, log)
 
@@ -113,12 +118,16 @@ class RankGroup:
         """
         return await self._exchange([Request(command, dict(argument)) for argument in arguments], command)
 
-    async def set_up(self, setup: LearnerSetup) -> None:
+    async def call_all(self, command: str, **arguments: Any) -> list[Any]:
+        """`call` with the same arguments on every rank."""
+        return await self.call(command, [arguments] * len(self.ranks))
+
+    async def set_up(self, setup: RankSetup) -> None:
         """Send every rank its setup and wait until all have loaded the model."""
         await self._exchange([setup] * len(self.ranks), "start")
 
     async def watch(self) -> NoReturn:
-        """Wait for ever; raises LearnerError when a rank goes away that was not told to."""
+        """Wait without end; raises LearnerError when a rank goes away that was not told to."""
         tasks = {asyncio.create_task(rank.closed.wait()): rank for rank in self.ranks}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -142,14 +151,14 @@ class RankGroup:
         """
         self._shutting_down = True
         if self._failure is None:
-            await self.call("shutdown", [{}] * len(self.ranks))
+            await self.call_all("shutdown")
             await asyncio.to_thread(self._await_exits)
         statuses = {rank.rank: rank.process.poll() for rank in self.ranks if rank.process is not None}
         await self.kill()
         bad = {rank: status for rank, status in statuses.items() if status != 0}
         if self._failure is None and bad:
             rank, status = next(iter(bad.items()))
-            raise self._fail(LearnerError(f"learner rank {rank} {_describe_status(status)} after an orderly end"))
+            raise self._fail(LearnerError(f"learner rank {rank} {describe_exit(status)} after an orderly end"))
 
     async def kill(self) -> None:
         """End every rank that is still there, now."""
@@ -170,7 +179,7 @@ class RankGroup:
                         asyncio.to_thread(rank.connection.send, message)
                         for rank, message in zip(self.ranks, messages, strict=True)
                     ]
-                    # A rank that is gone cannot be written to; its closed connection tells so below.
+                    # A rank that has ended cannot be written to; its closed connection says so below.
                     await asyncio.gather(*sends, return_exceptions=True)
                     replies = await self._gather_replies()
             except TimeoutError:
@@ -237,17 +246,3 @@ class RankGroup:
         for rank in self.ranks:
             if rank.process is not None:
                 rank.process.wait(timeout=_KILL_SECONDS)
-
-
-def _describe_status(status: int | None) -> str:
-    if status is None:
-        return "did not exit"
-    if status < 0:
-        return f"was ended by {signal.Signals(-status).name}"
-    return f"exited with status {status}"
-
-
-def _tail(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
-        return file.read().decode(errors="replace")

@@ -2,12 +2,13 @@
 
 Every process that torchrun started runs `python -m torl.train`. Rank 0's process is the controller: it starts
 rank 0's worker as its own child and publishes its address in torchrun's store. The processes with other ranks call
-`serve_rank`, which connects to the controller and serves until it says so.
+`become_rank`, which turns them into workers that connect to the controller and serve until it says so.
 """
 
 import json
 import os
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -53,7 +54,7 @@ def torchrun_job(environment: Mapping[str, str] = os.environ) -> TorchrunJob | N
 
 
 def is_secondary_rank() -> bool:
-    """Whether torchrun started this process to be a learner rank only: `serve_rank` is all it has to do."""
+    """Whether torchrun started this process to be a learner rank only: `become_rank` is all it has to do."""
     job = torchrun_job()
     return job is not None and job.rank > 0
 
@@ -67,7 +68,7 @@ def accept_ranks(job: TorchrunJob) -> dict[int, Connection]:
     key = secrets.token_bytes(32)
     local = job.master_host in ("localhost", "127.0.0.1", "::1")
     with Listener(("127.0.0.1" if local else "", 0), authkey=key) as listener:
-        # The listening socket has no public name; without a time-out `accept` would wait for ever.
+        # The listening socket has no public name; without a time-out `accept` would wait forever.
         listener._listener._socket.settimeout(_WAIT_SECONDS)  # type: ignore[attr-defined]
         host = "127.0.0.1" if local else job.master_host
         address = {"host": host, "port": listener.address[1], "key": key.hex()}
@@ -83,27 +84,27 @@ def accept_ranks(job: TorchrunJob) -> dict[int, Connection]:
     return connections
 
 
-def serve_rank() -> NoReturn:
-    """In a process that torchrun started with rank 1 or more: be a learner rank until the controller ends it.
-
-    Does not return: the process exits with status 0 after an orderly end and 1 after any other (see
-    `torl.learner.worker.exit_rank`). Call it in the main thread of a process that has not used torch.distributed.
+def connect_rank(job: TorchrunJob) -> Connection:
+    """In the process of a rank from 1 on: the connection to the controller, which knows this rank's number then.
 
     Raises:
-        LearnerError: this is no such process, or no controller could be reached.
+        LearnerError: no controller could be reached.
     """
-    job = torchrun_job()
-    if job is None or job.rank == 0:
-        raise LearnerError("serve_rank is for the processes with rank 1 or more of a torchrun job")
     try:
         address = json.loads(_store(job).get(_CONTROLLER_KEY))
         connection = Client((address["host"], address["port"]), authkey=bytes.fromhex(address["key"]))
     except (RuntimeError, OSError, EOFError) as error:
         raise LearnerError(f"rank {job.rank} found no controller: {error}") from error
-    from torl.learner.worker import exit_rank, serve
-
     connection.send(job.rank)
-    exit_rank(serve(connection, job.rank, job.world_size))
+    return connection
+
+
+def become_rank() -> NoReturn:
+    """In a process that torchrun started with rank 1 or more: be a learner rank until the controller ends it.
+
+    The process becomes `torl.learner.worker`, which exits with status 0 after an orderly end and 1 after any other.
+    """
+    os.execv(sys.executable, [sys.executable, "-m", "torl.learner.worker", "--torchrun"])
 
 
 def _store(job: TorchrunJob) -> Any:

@@ -128,8 +128,8 @@ def _take_step(
         for name, value in {"loss": part.loss, **part.sums}.items():
             sums[name] = sums.get(name, 0) + value.detach().double()
         for name, value in part.maxima.items():
-            found = value.detach().double()
-            maxima[name] = torch.maximum(maxima[name], found) if name in maxima else found
+            largest = value.detach().double()
+            maxima[name] = torch.maximum(maxima[name], largest) if name in maxima else largest
     reduced_sums, reduced_maxima = torch.stack(list(sums.values())), torch.stack(list(maxima.values()))
     torch.distributed.all_reduce(reduced_sums)
     torch.distributed.all_reduce(reduced_maxima, op=torch.distributed.ReduceOp.MAX)

@@ -6,10 +6,8 @@ Standard output and error go wherever the controller directed them: a log file o
 """
 
 import argparse
-import ctypes
 import os
 import random
-import signal
 import sys
 import time
 import traceback
@@ -21,37 +19,39 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from torl.errors import TorlError
+from torl.errors import LearnerError
 from torl.learner.batch import Row
+from torl.learner.checkpoint.names import CRITIC_TAG, POLICY_TAG
+from torl.learner.checkpoint.rank_state import export_model, load_rank_state, save_rank_state
 from torl.learner.critic import Critic
-from torl.learner.engine import full_weights, learning_rate_at, load_causal_lm, start_engine, start_reference
+from torl.learner.deepspeed_engine import full_weights, learning_rate_at, load_causal_lm, start_engine, start_reference
+from torl.learner.messages import Annotation, RankSetup, Reply, Request
 from torl.learner.policy import Policy
-from torl.learner.setup import Annotation, LearnerSetup, Reply, Request
-from torl.learner.state import CRITIC_TAG, POLICY_TAG, export_model, load_rank_state, save_rank_state
+from torl.learner.torchrun import connect_rank, torchrun_job
 from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, without_gradient
+from torl.processes.children import die_with_parent
 from torl.types import Float32Array
-from torl.weight_transfer import Rendezvous, TransferSummary, WeightChannel
-
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+from torl.weights.channel import WeightChannel
+from torl.weights.rendezvous import Rendezvous, TransferSummary
 
 
 class Rank:
     """The commands of a rank; each is called on all ranks together. Methods' names are the controller's commands."""
 
-    def __init__(self, setup: LearnerSetup, rank: int, world_size: int) -> None:
+    def __init__(self, start: RankSetup, rank: int, world_size: int) -> None:
         """Join the process group and build the engines. Raises `DataError` if a model cannot be read."""
-        self.setup = setup
+        setup = self.setup = start.learner
         self.rank = rank
         self.updates = {POLICY_TAG: 0, CRITIC_TAG: 0}  # optimizer steps taken: the place in the learning-rate schedule
         self._channel: WeightChannel | None = None
-        torch.set_num_threads(setup.threads)
+        torch.set_num_threads(start.threads)
         random.seed(setup.seed + rank)
         np.random.seed(setup.seed + rank)
         torch.manual_seed(setup.seed + rank)
-        _join_process_group(setup, rank, world_size)
+        _join_process_group(start, rank, world_size)
         self.engine = start_engine(Policy(load_causal_lm(setup.model, setup.learner)), setup.learner)
         self._engines = {POLICY_TAG: self.engine}
-        if setup.algorithm.estimator == "ppo":
+        if setup.algorithm.needs_critic:
             model = setup.model.model_copy(update={"path": setup.critic.path or setup.model.path})
             self._critic_learner = setup.learner.model_copy(
                 update={"learning_rate": setup.critic.learning_rate, "warmup_steps": setup.critic.warmup_steps}
@@ -94,15 +94,17 @@ class Rank:
     def annotate(self, rows: tuple[Row, ...], wanted: tuple[Annotation, ...]) -> dict[Annotation, list[Float32Array]]:
         """What the policy, the reference policy and the critic say of the sampled tokens of this rank's rows."""
         device, temperature = self.engine.device, self.setup.temperature
-        found: dict[Annotation, list[Float32Array]] = {}
+        annotations: dict[Annotation, list[Float32Array]] = {}
         for name in wanted:
             if name == "values":
                 critic = self._engines[CRITIC_TAG]
-                found[name] = without_gradient(critic, rows, device, partial(run_critic, critic))
+                annotations[name] = without_gradient(critic, rows, device, partial(run_critic, critic))
             else:
                 policy = self._reference if name == "ref_logprobs" else self.engine
-                found[name] = without_gradient(policy, rows, device, partial(policy_logprobs, policy, temperature))
-        return found
+                annotations[name] = without_gradient(
+                    policy, rows, device, partial(policy_logprobs, policy, temperature)
+                )
+        return annotations
 
     def open_channel(self, host: str, world_size: int, backend: str) -> Rendezvous | None:
         """Rank 0 listens for engine workers on a free port of `host` and says where; the others do nothing."""
@@ -180,7 +182,7 @@ class Rank:
 def serve(connection: Connection, rank: int, world_size: int) -> int:
     """Answer the controller's requests until it says `shutdown` or goes away. Returns the exit status.
 
-    The first message is the `LearnerSetup`. An error ends the rank: the other ranks may be waiting for it in the
+    The first message is the `RankSetup`. An error ends the rank: the other ranks may be waiting for it in the
     middle of a collective, and only the controller can end them.
     """
     try:
@@ -197,13 +199,12 @@ def serve(connection: Connection, rank: int, world_size: int) -> int:
             print(f"{request.command}: {time.perf_counter() - start:.3f} s", flush=True)
             connection.send(Reply(value))
     except (EOFError, ConnectionError):
-        print("the controller is gone", file=sys.stderr, flush=True)
+        print("the controller has ended", file=sys.stderr, flush=True)
         return 1
     except BaseException as error:
         text = traceback.format_exc()
         print(text, file=sys.stderr, flush=True)
-        message = str(error) if isinstance(error, TorlError) else f"{error}"
-        connection.send(Reply(error=type(error).__name__, message=message, traceback=text))
+        connection.send(Reply(error=type(error).__name__, message=str(error), traceback=text))
         return 1
 
 
@@ -221,26 +222,24 @@ def exit_rank(status: int) -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Entry point of a rank that the controller starts."""
+    """Entry point of a rank that the controller starts, or torchrun."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--world-size", type=int, required=True)
-    parser.add_argument("--connection", type=int, required=True, help="file descriptor of a socket to the controller")
-    parser.add_argument("--parent", type=int, required=True, help="process id of the controller")
+    parser.add_argument("--torchrun", action="store_true", help="take everything else from torchrun's environment")
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--world-size", type=int)
+    parser.add_argument("--connection", type=int, help="file descriptor of a socket to the controller")
+    parser.add_argument("--parent", type=int, help="process id of the controller")
     arguments = parser.parse_args()
-    _die_with_parent(arguments.parent)
+    if arguments.torchrun:
+        job = torchrun_job()
+        if job is None or job.rank == 0:
+            raise LearnerError("--torchrun is for the processes with rank 1 or more of a torchrun job")
+        exit_rank(serve(connect_rank(job), job.rank, job.world_size))
+    die_with_parent(arguments.parent)  # a compute kernel would not notice a closed socket
     exit_rank(serve(Connection(arguments.connection), arguments.rank, arguments.world_size))
 
 
-def _die_with_parent(parent: int) -> None:
-    """Be killed when the controller dies, however it dies; a compute kernel would not notice a closed socket."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != parent:  # it died before the line above
-        sys.exit(1)
-
-
-def _join_process_group(setup: LearnerSetup, rank: int, world_size: int) -> None:
+def _join_process_group(setup: RankSetup, rank: int, world_size: int) -> None:
     from datetime import timedelta
 
     import deepspeed
@@ -254,7 +253,7 @@ def _join_process_group(setup: LearnerSetup, rank: int, world_size: int) -> None
         "nccl" if cuda else "gloo",
         auto_mpi_discovery=False,
         verbose=False,
-        timeout=timedelta(seconds=setup.learner.timeout_seconds),
+        timeout=timedelta(seconds=setup.learner.learner.timeout_seconds),
         init_method=setup.master,
         rank=rank,
         world_size=world_size,

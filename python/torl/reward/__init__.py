@@ -1,6 +1,15 @@
-"""From a trajectory to its grade: find the final answer, compare it with the reference, give the reward."""
+"""From a group of trajectories to its grades."""
 
-from torl.reward.answers import BoxedAnswer, find_answer
-from torl.reward.grader import GraderPool, GraderStatistics, Verdict
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
 
-__all__ = ["BoxedAnswer", "GraderPool", "GraderStatistics", "Verdict", "find_answer"]
+from torl.reward.base import Reward
+from torl.reward.boxed import BoxedOptions, BoxedReward
+from torl.reward.grader import Grader
+from torl.reward.verdict import Verdict
+
+REWARDS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"boxed": BoxedReward})
+"""By the names that a configuration calls them."""
+
+__all__ = ["REWARDS", "BoxedOptions", "BoxedReward", "Grader", "Reward", "Verdict"]

@@ -1,17 +1,12 @@
-"""Are two answers mathematically the same? math-verify's judgement, with nothing hidden.
+"""Are two answers mathematically the same? math-verify's judgment, with nothing hidden.
 
 Runs inside grader processes only (`torl.reward.worker`): it may take forever or all memory on hostile input.
+The first comparison loads math-verify, so that a process can set its limits before.
 """
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
-
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
-from sympy import Basic, nan, zoo
-
-_UNITS_OFF = LatexExtractionConfig(boxed_match_priority=0)
-_AS_WRITTEN = replace(_UNITS_OFF, normalization_config=replace(_UNITS_OFF.normalization_config, units=False))
 
 
 class UndecidedError(Exception):
@@ -26,6 +21,9 @@ def equivalent(reference: str, answer: str) -> bool:
     Raises:
         UndecidedError: no comparison succeeded and at least one raised.
     """
+    from math_verify import verify
+    from sympy import Basic, nan, zoo
+
     error: Exception | None = None
     for gold in _expressions(reference):
         for target in _expressions(answer):
@@ -43,13 +41,26 @@ def equivalent(reference: str, answer: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _expressions(text: str) -> tuple[Any, ...]:
-    """Readings of `text`: a sympy expression if there is one, and the normalised text.
+    """Readings of `text`: a sympy expression if there is one, and the normalized text.
 
     Units are taken off first ("5 cm"). That also takes the t of "\\sin^2 t" for tonnes and leaves no expression,
     so such a text is read again as it stands.
     """
+    from math_verify import ExprExtractionConfig, parse
+    from sympy import Basic
+
     boxed = f"\\boxed{{{text}}}"
-    readings = parse(boxed, (_UNITS_OFF, ExprExtractionConfig()), parsing_timeout=None)
+    units_off, as_written = _readers()
+    readings = parse(boxed, (units_off, ExprExtractionConfig()), parsing_timeout=None)
     if not any(isinstance(reading, Basic) for reading in readings):
-        readings = parse(boxed, (_AS_WRITTEN, ExprExtractionConfig()), parsing_timeout=None) or readings
+        readings = parse(boxed, (as_written, ExprExtractionConfig()), parsing_timeout=None) or readings
     return tuple(readings)
+
+
+@cache
+def _readers() -> tuple[Any, Any]:
+    """How math-verify reads LaTeX: with units taken off, and as it is written."""
+    from math_verify import LatexExtractionConfig
+
+    units_off = LatexExtractionConfig(boxed_match_priority=0)
+    return units_off, replace(units_off, normalization_config=replace(units_off.normalization_config, units=False))

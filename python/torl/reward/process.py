@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from torl.errors import RewardError
+from torl.processes.children import describe_exit, last_words
 
 _START_SECONDS = 120.0
 
@@ -19,18 +20,18 @@ WORKER_COMMAND = (sys.executable, "-P", "-m", "torl.reward.worker")
 
 
 class WorkerTimeoutError(Exception):
-    """The pair used up its time; the process is gone."""
+    """The pair used up its CPU time; the process has ended."""
 
 
 class WorkerCrashError(Exception):
-    """The process ended by itself or was killed by someone else."""
+    """The process ended by itself, was killed by someone else, or fell silent before its CPU time was used up."""
 
 
 class GraderProcess:
     """One grader process; it must prove that it works (`wait_until_ready`) before it is asked anything.
 
     The process is started with exec, never by a bare fork: the parent has threads and an engine in it. It ends
-    when the thread that started it ends, so start it in a thread that lives as long as the pool.
+    when the thread that started it ends, so start it in a thread that lives as long as the grader.
     """
 
     def __init__(self) -> None:
@@ -67,10 +68,10 @@ class GraderProcess:
         """
         try:
             self._receive(_START_SECONDS)
-        except (WorkerTimeoutError, WorkerCrashError, OSError, ValueError) as error:
-            last_words = self._last_words()
+        except (WorkerCrashError, OSError, ValueError) as error:
+            said = "" if self._errors.closed else last_words(self._errors)
             self.kill()
-            raise RewardError(f"a grader process did not start: {error}\n{last_words}".rstrip()) from error
+            raise RewardError(f"a grader process did not start: {error}\n{said}".rstrip()) from error
 
     @property
     def pid(self) -> int:
@@ -81,23 +82,23 @@ class GraderProcess:
         """Have one pair judged: {"correct": bool} or {"correct": False, "error": reason}.
 
         Raises:
-            WorkerTimeoutError: the pair used `cpu_seconds` of CPU time, or `wall_seconds` passed.
-            WorkerCrashError: the process ended for any other reason.
+            WorkerTimeoutError: the pair used `cpu_seconds` of CPU time.
+            WorkerCrashError: the process ended for any other reason, or `wall_seconds` passed without an answer: it is
+                stopped, or the machine gives it no time, which says nothing about the pair.
         """
         request = {"reference": reference, "answer": answer, "cpu_seconds": cpu_seconds}
         try:
             self._channel.settimeout(wall_seconds)
             self._channel.sendall(json.dumps(request).encode() + b"\n")
             reply: dict[str, Any] = json.loads(self._receive(wall_seconds))
-        except WorkerTimeoutError:
-            self.kill()
-            raise
         except (OSError, WorkerCrashError) as error:
-            code = self._exit_code()
+            silent = isinstance(error, TimeoutError)
+            code = self._process.poll() if silent else self._exit_code()
             self.kill()
             if code == -signal.SIGPROF:
                 raise WorkerTimeoutError("CPU time used up") from None
-            raise WorkerCrashError(f"the process ended with code {code}") from error
+            reason = f"no answer within {wall_seconds:g} s" if silent else f"the process {describe_exit(code)}"
+            raise WorkerCrashError(reason) from error
         return reply
 
     def terminate(self) -> None:
@@ -125,7 +126,7 @@ class GraderProcess:
         while b"\n" not in self._buffer:
             remaining = deadline - time.monotonic()
             if remaining <= 0 or not poller.poll(remaining * 1000):
-                raise WorkerTimeoutError(f"no answer within {seconds:g} s")
+                raise TimeoutError(f"no answer within {seconds:g} s")
             try:
                 piece = self._channel.recv(65536)
             except ConnectionResetError:
@@ -135,9 +136,3 @@ class GraderProcess:
             self._buffer += piece
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
-
-    def _last_words(self) -> str:
-        if self._errors.closed:
-            return ""
-        self._errors.seek(0)
-        return self._errors.read().decode("utf-8", errors="replace")[-2000:].strip()

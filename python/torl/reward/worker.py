@@ -1,11 +1,10 @@
 """A grader process: reads pairs of answers, writes verdicts, one JSON object a line, over the socket on stdin.
 
 Run as `python -m torl.reward.worker PARENT_PID`. Its input is untrusted text that can make math-verify compute
-without end, so every pair has a CPU timer whose signal kills the process, and memory is limited. It imports
-nothing of torl but the comparison.
+without end, so every pair has a CPU timer whose signal kills the process, and memory is limited before math-verify is
+loaded, which the first comparison does.
 """
 
-import ctypes
 import json
 import logging
 import os
@@ -14,7 +13,9 @@ import signal
 import socket
 import sys
 
-_PR_SET_PDEATHSIG = 1
+from torl.processes.children import die_with_parent
+from torl.reward.equivalence import UndecidedError, equivalent
+
 _MEMORY_BYTES = 2 << 30
 _FILE_BYTES = 1 << 20
 
@@ -37,10 +38,7 @@ _SELF_TEST = (
 
 def main() -> None:
     """Serve until the parent closes its end or dies."""
-    parent = int(sys.argv[1])
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        return  # it died before the line above
+    die_with_parent(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
@@ -51,9 +49,6 @@ def main() -> None:
     os.dup2(null, 0)
     os.dup2(null, 1)
     logging.disable(logging.CRITICAL)
-
-    from torl.reward.equivalence import equivalent
-
     for reference, answer, expected in _SELF_TEST:
         if equivalent(reference, answer) is not expected:
             raise SystemExit(f"self-test: {answer!r} against {reference!r} was not judged {expected}")
@@ -66,8 +61,6 @@ def main() -> None:
 
 
 def _judge(reference: str, answer: str, cpu_seconds: float) -> dict[str, bool | str]:
-    from torl.reward.equivalence import UndecidedError, equivalent
-
     # The default action of SIGPROF ends the process even inside one long C call, which no exception could.
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:

@@ -5,24 +5,31 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from dataclasses import dataclass, field
 
 from torl.rollout.episode import EpisodePlayer
-from torl.types import Prompt, Trajectory
+from torl.types import Group, Prompt, Trajectory
 
 
 @dataclass(slots=True)
-class _Group:
+class _Played:
+    """The trajectories of a group that have ended."""
+
     prompt: Prompt
     samples: int
     trajectories: list[Trajectory] = field(default_factory=list)
+
+    def whole(self, max_response_tokens: int) -> Group:
+        """The group, in the order of its samples."""
+        trajectories = sorted(self.trajectories, key=lambda trajectory: trajectory.sample)
+        return Group(self.prompt, tuple(trajectories), max_response_tokens)
 
 
 async def play_groups(
     player: EpisodePlayer,
     prompts: Sequence[Prompt],
     *,
-    step: int | str,
+    series: int | str,
     samples_per_prompt: int,
-    on_episode: Callable[[Trajectory], None] | None = None,
-) -> AsyncGenerator[list[Trajectory], None]:
+    on_episode: Callable[[], object] | None = None,
+) -> AsyncGenerator[Group, None]:
     """Play `samples_per_prompt` episodes of each prompt; yield each group as soon as its last episode ends.
 
     The player's slots say how many are in flight; the next one starts the moment there is room, whether or not the
@@ -38,8 +45,8 @@ async def play_groups(
     slots = player.slots
     trajectories_left = len(prompts) * samples_per_prompt
     waiting = _episodes(prompts, samples_per_prompt)
-    running: dict[asyncio.Task[Trajectory], _Group] = {}
-    ended: asyncio.Queue[tuple[asyncio.Task[Trajectory], _Group]] = asyncio.Queue()
+    running: dict[asyncio.Task[Trajectory], _Played] = {}
+    ended: asyncio.Queue[tuple[asyncio.Task[Trajectory], _Played]] = asyncio.Queue()
 
     def start_next() -> bool:
         request = next(waiting, None)
@@ -47,7 +54,7 @@ async def play_groups(
             return False
         group, sample = request
         slots.begin()
-        task = asyncio.ensure_future(player.play(group.prompt, step=step, sample=sample))
+        task = asyncio.ensure_future(player.play(group.prompt, series=series, sample=sample))
         running[task] = group
         task.add_done_callback(end)
         return True
@@ -66,11 +73,11 @@ async def play_groups(
             task, group = await ended.get()
             trajectory = task.result()
             if on_episode is not None:
-                on_episode(trajectory)
+                on_episode()
             trajectories_left -= 1
             group.trajectories.append(trajectory)
             if len(group.trajectories) == group.samples:
-                yield sorted(group.trajectories, key=lambda trajectory: trajectory.sample)
+                yield group.whole(player.settings.max_response_tokens)
     finally:
         slots.remove(start_next)
         left = list(running)
@@ -79,8 +86,8 @@ async def play_groups(
         await asyncio.gather(*left, return_exceptions=True)
 
 
-def _episodes(prompts: Iterable[Prompt], samples: int) -> Iterator[tuple[_Group, int]]:
+def _episodes(prompts: Iterable[Prompt], samples: int) -> Iterator[tuple[_Played, int]]:
     for prompt in prompts:
-        group = _Group(prompt, samples)
+        group = _Played(prompt, samples)
         for sample in range(samples):
             yield group, sample

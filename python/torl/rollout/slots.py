@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Episodes that wait for the interpreter make room for others. With a slow interpreter nearly all may wait: this many
-# times the number that is sampled at once may have begun.
+# Episodes that wait for a tool make room for others, and with a slow tool nearly all may wait: at most so many times
+# the number of those sampled at once have begun.
 _BEGUN_FACTOR = 4
 
 
@@ -50,7 +50,7 @@ class EpisodeSlots:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While an episode waits for its tool. It goes on at once after that, whether or not others took its place."""
+        """While an episode waits for its tool. It continues at once after that, even if another took its place."""
         self._sampling -= 1
         self._waiting += 1
         self._fill()

@@ -1,19 +1,20 @@
 """Untrusted Python, run in WebAssembly by a pool of worker processes: each run in a fresh state, under hard limits.
 
-What the code does wrong is an `Outcome`; what the host does wrong is a `torl.errors.SandboxError`.
+What the code does wrong is in its `Execution`; what the host does wrong is a `torl.errors.SandboxError`.
 """
 
+from torl.sandbox.execution import Execution
 from torl.sandbox.guest import cache_directory, prepare_guest
 from torl.sandbox.interpreter import Interpreter, InterpreterSession, StatefulInterpreter
 from torl.sandbox.pool import Confinement, SandboxPool
 from torl.sandbox.session import Session
-from torl.types import Outcome, OutcomeStatus
+from torl.types import OutcomeStatus
 
 __all__ = [
     "Confinement",
+    "Execution",
     "Interpreter",
     "InterpreterSession",
-    "Outcome",
     "OutcomeStatus",
     "SandboxPool",
     "Session",

@@ -5,20 +5,24 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from torl import _core
+import torl._core as _core
 from torl.errors import SandboxError
-from torl.sandbox import Outcome, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
+from torl.sandbox import Execution, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
+from torl.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may lack letters that a program prints
     try:
         if options.command == "clean":
             return clean()
@@ -34,7 +38,10 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("run", help="run a file; exit status 0 if it ended well, 1 if not")
     one.add_argument("file", type=Path, help="Python source, or - for standard input")
     one.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")
-    one.add_argument("--cpu-seconds", type=float, default=10.0, help="CPU time of the run (default 10)")
+    one.add_argument(
+        "--cpu-seconds", type=_seconds, default=_core.SandboxLimits().cpu_seconds,
+        help="CPU time of the run (default %(default)g)",
+    )  # fmt: skip
     one.add_argument(
         "--input", type=Path, action="append", default=[], metavar="PATH",
         help="a file or directory that the run finds, under its own name, where it starts; may be given more than once",
@@ -45,6 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("check", help="prepare the guest if need be, test it, and say where it is")
     commands.add_parser("clean", help="remove the prepared guest")
     return parser
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 1e9:
+        raise argparse.ArgumentTypeError(f"must be a positive number of seconds, not {text}")
+    return seconds
 
 
 def prepare() -> Path:
@@ -71,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     stdin = b""
     try:
         if str(options.file) == "-":
-            code = sys.stdin.read()
+            code = sys.stdin.buffer.read().decode()
         else:
             code = options.file.read_text(encoding="utf-8")
             if sys.stdin is not None and not sys.stdin.isatty():
@@ -120,7 +134,7 @@ def _write_files(files: Mapping[str, bytes], directory: Path) -> None:
         raise SandboxError(f"cannot write what the run left: {error}") from error
 
 
-def _cost(outcome: Outcome) -> str:
+def _cost(outcome: Execution) -> str:
     return f"{outcome.cpu_seconds:.2f} s CPU, {outcome.peak_memory_bytes >> 20} MiB"
 
 
@@ -136,7 +150,7 @@ def check() -> int:
         )
     python, numpy, scipy, sympy = probe.stdout.split()
     size = sum(file.stat().st_size for file in _core.sandbox_files(directory))
-    print(f"the sandbox works: torl {version('torl')}, Python {python}, numpy {numpy}, scipy {scipy}, sympy {sympy}")
+    print(f"the sandbox works: torl {__version__}, Python {python}, numpy {numpy}, scipy {scipy}, sympy {sympy}")
     print(f"prepared guest: {directory} ({size >> 20} MiB)")
     landlock = "no Landlock" if walls.landlock is None else f"Landlock {walls.landlock}"
     print(f"around each worker: {'seccomp' if walls.seccomp else 'no seccomp'}, {landlock}")

@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
-from torl import _core
+import torl._core as _core
 from torl.errors import SandboxError
 
 Progress = Callable[[str, float], object]
@@ -43,10 +43,18 @@ def guest_artifacts() -> Path:
 
 
 def cache_directory() -> Path:
-    """Where prepared guests are kept: `torl/sandbox` in the user's cache directory."""
+    """Where prepared guests are kept: `torl/sandbox` in the user's cache directory.
+
+    Raises:
+        SandboxError: The user has none: no home directory, and no XDG_CACHE_HOME.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "torl" / "sandbox"
+    if base and Path(base).is_absolute():
+        return Path(base) / "torl" / "sandbox"
+    try:
+        return Path.home() / ".cache" / "torl" / "sandbox"
+    except RuntimeError as error:
+        raise SandboxError(f"there is no place for the prepared guest: {error}; set XDG_CACHE_HOME") from error
 
 
 def prepare_guest(progress: Progress | None = None, *, cache: Path | None = None) -> Path:

@@ -2,14 +2,14 @@
 
 from typing import Protocol, runtime_checkable
 
-from torl.types import Outcome
+from torl.sandbox.execution import Execution
 
 
 @runtime_checkable
 class Interpreter(Protocol):
     """Runs code written by a model. `SandboxPool` is one."""
 
-    async def run_async(self, code: str, *, seed: int = 0) -> Outcome:
+    async def run_async(self, code: str, *, seed: int = 0) -> Execution:
         """Run `code` from a fresh state; equal code and seed give an equal outcome, time-outs excepted.
 
         Raises:
@@ -21,7 +21,7 @@ class Interpreter(Protocol):
 class InterpreterSession(Protocol):
     """A program whose parts run one after the other, each with the state that those before it left."""
 
-    async def run_async(self, code: str) -> Outcome:
+    async def run_async(self, code: str) -> Execution:
         """Run the next part. A part that is stopped leaves the state as it was before it.
 
         Raises:
@@ -30,7 +30,7 @@ class InterpreterSession(Protocol):
         ...
 
     def fork(self) -> "InterpreterSession":
-        """Another program that goes on from where this one is."""
+        """Another program that continues from where this one is."""
         ...
 
 

@@ -1,7 +1,7 @@
 """What a run takes besides its code, and how the core is told."""
 
-from collections.abc import Mapping
-from typing import Any, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 MAXIMUM_SEED = 2**64
 MAXIMUM_STDIN = 256 << 20
@@ -15,9 +15,9 @@ class PartOptions(TypedDict, total=False):
     files: Mapping[str, str | bytes]
     """What is put into the directory the run starts in: paths relative to it, such as "sub/data.csv", and contents."""
     return_files: bool
-    """Whether `Outcome.files` holds every file below that directory that the run made or changed. Default: no."""
+    """Whether `Execution.files` holds every file below that directory that the run made or changed. Default: no."""
     value: bool
-    """Whether `Outcome.value` is the `repr` of the value of the last statement. Default: no."""
+    """Whether `Execution.value` is the `repr` of the value of the last statement. Default: no."""
 
 
 class RunOptions(PartOptions, total=False):
@@ -27,6 +27,16 @@ class RunOptions(PartOptions, total=False):
     """Of everything random in the run: `random`, `numpy.random`, `os.urandom`. Default 0."""
 
 
+class RunInput(TypedDict):
+    """What a run is given besides its code, as the core takes it."""
+
+    seed: int
+    stdin: bytes
+    files: Sequence[tuple[str, bytes]]
+    return_files: bool
+    value: bool
+
+
 def core_arguments(
     *,
     seed: int = 0,
@@ -34,7 +44,7 @@ def core_arguments(
     files: Mapping[str, str | bytes] | None = None,
     return_files: bool = False,
     value: bool = False,
-) -> dict[str, Any]:
+) -> RunInput:
     """The options as `torl._core.SandboxRequest` takes them.
 
     Raises:

@@ -12,16 +12,19 @@ from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Unpack
 
-from torl import _core
+import torl._core as _core
 from torl.errors import SandboxError
+from torl.sandbox.execution import Execution
 from torl.sandbox.guest import prepare_guest, worker_command
 from torl.sandbox.options import PartOptions, RunOptions, core_arguments
 from torl.sandbox.session import Session
-from torl.types import Outcome, OutcomeStatus
+from torl.types import OutcomeStatus
 
 logger = logging.getLogger(__name__)
+
+_DEFAULT = _core.SandboxLimits()
 
 _SELF_TESTS = (
     ("print(6 * 7)", OutcomeStatus.OK, "42\n", None),
@@ -60,14 +63,14 @@ class SandboxPool:
         workers: Processes; one for each core this process may use when None.
         cpu_seconds: CPU time of one run.
         wall_seconds: Deadline behind it, for a machine so busy that the CPU time is not reached.
-        memory_bytes: Memory of one run, the interpreter's own (183 MB, of which 25 are free) included.
+        memory_bytes: Memory of one run, the interpreter's own 174 MiB included.
         output_bytes: Bytes that one run may write to stdout and stderr together.
         files_bytes: Bytes that all files of one run may hold together.
         shared_bytes: Bytes of outcomes that are remembered: a run that equals one that is under way, or remembered, in
             everything it is given is answered with that one's outcome (time-outs and crashes excepted). 0: none is.
         reuse_guest: Keep one guest for each worker and put its memory back after every run, where the system allows it,
             instead of making a new one for each run. The results are the same; this is several times faster.
-        verify_every: After so many runs of a worker compare the whole of the guest's memory with the image (0: never).
+        verify_every: Runs of a worker after which all of the guest's memory is compared with the image (0: never).
             A difference is a `SandboxError`.
         cache: Directory of the prepared guest, if not the user's.
 
@@ -79,11 +82,11 @@ class SandboxPool:
         self,
         workers: int | None = None,
         *,
-        cpu_seconds: float = 10.0,
-        wall_seconds: float = 60.0,
-        memory_bytes: int = 512 << 20,
-        output_bytes: int = 1 << 20,
-        files_bytes: int = 64 << 20,
+        cpu_seconds: float = _DEFAULT.cpu_seconds,
+        wall_seconds: float = _DEFAULT.wall_seconds,
+        memory_bytes: int = _DEFAULT.memory_bytes,
+        output_bytes: int = _DEFAULT.output_bytes,
+        files_bytes: int = _DEFAULT.files_bytes,
         shared_bytes: int = 64 << 20,
         reuse_guest: bool = True,
         verify_every: int = 20_000,
@@ -102,13 +105,13 @@ class SandboxPool:
         if shared_bytes < 0 or verify_every < 0:
             raise ValueError("shared_bytes and verify_every must not be negative")
         self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
-        self._limits: dict[str, Any] = {
-            "cpu_seconds": float(cpu_seconds),
-            "wall_seconds": float(wall_seconds),
-            "memory_bytes": memory_bytes,
-            "output_bytes": output_bytes,
-            "files_bytes": files_bytes,
-        }
+        self._limits = _core.SandboxLimits(
+            cpu_seconds=cpu_seconds,
+            wall_seconds=wall_seconds,
+            memory_bytes=memory_bytes,
+            output_bytes=output_bytes,
+            files_bytes=files_bytes,
+        )
         directory = prepare_guest(cache=cache)
         self._core = _core.SandboxWorkers(
             worker_command(), directory, self.workers, reuse_guest, verify_every, shared_bytes
@@ -118,39 +121,42 @@ class SandboxPool:
             _warn_once(reason)
         if missing := self.confinement().missing:
             _warn_of_missing_walls(missing)
-        # Runs at garbage collection and at exit; the threads of the core must be gone before the interpreter is.
+        # Runs at garbage collection and at exit; the threads of the core must end before the interpreter does.
         self._finalizer = weakref.finalize(self, self._core.close)
 
-    def run(self, code: str, **options: Unpack[RunOptions]) -> Outcome:
+    def run(self, code: str, **options: Unpack[RunOptions]) -> Execution:
         """Run `code` and wait for its outcome.
 
         Args:
             code: Python source. It runs as `__main__`, in a file named main.py.
-            options: See `RunOptions`.
+            options: seed, input, files and what is asked for, as in `RunOptions`.
 
         Raises:
             SandboxError: The host is broken, or the pool was closed.
+            TypeError: Code that is no string.
             ValueError: Input that is too large, or files that cannot be: paths that are not relative or lead upwards, a
                 file in the place of a directory, more bytes than `files_bytes`.
         """
         return self._run(self._request(code, options))[0]
 
-    async def run_async(self, code: str, **options: Unpack[RunOptions]) -> Outcome:
+    async def run_async(self, code: str, **options: Unpack[RunOptions]) -> Execution:
         """`run`, for coroutines. Cancelling the coroutine cancels the run: queued or running, it ends at once."""
         return (await self._run_async(self._request(code, options)))[0]
 
-    def run_batch(self, codes: Sequence[str], **options: Unpack[RunOptions]) -> list[Outcome]:
+    def run_batch(self, codes: Sequence[str], **options: Unpack[RunOptions]) -> list[Execution]:
         """Run every snippet, each in a state of its own, and return the outcomes in the snippets' order."""
         requests = [self._request(code, options) for code in codes]
         return [_result(one)[0] for one in self._core.run_batch(requests)]
 
-    def as_completed(self, codes: Sequence[str], **options: Unpack[RunOptions]) -> Iterator[tuple[int, Outcome]]:
+    def as_completed(self, codes: Sequence[str], **options: Unpack[RunOptions]) -> Iterator[tuple[int, Execution]]:
         """Run every snippet, and yield its index and outcome as soon as it has one.
 
         Giving the iteration up cancels what is left.
         """
-        ended: SimpleQueue[tuple[int, Future[Outcome]]] = SimpleQueue()
-        futures = [self.submit(code, **options) for code in codes]
+        ended: SimpleQueue[tuple[int, Future[Execution]]] = SimpleQueue()
+        # All of them first: nothing runs if one cannot.
+        requests = [self._request(code, options) for code in codes]
+        futures = [self._submit(request) for request in requests]
         try:
             for index, future in enumerate(futures):
                 future.add_done_callback(lambda done, index=index: ended.put((index, done)))  # type: ignore[misc]
@@ -161,19 +167,22 @@ class SandboxPool:
             for future in futures:
                 future.cancel()
 
-    def submit(self, code: str, **options: Unpack[RunOptions]) -> "Future[Outcome]":
+    def submit(self, code: str, **options: Unpack[RunOptions]) -> "Future[Execution]":
         """Queue a run. `Future.cancel` works while the future is pending, whether the run waits or is under way."""
+        return self._submit(self._request(code, options))
+
+    def _submit(self, request: _core.SandboxRequest) -> "Future[Execution]":
         future: _RunFuture = _RunFuture()
 
-        def deliver(fields: tuple[Any, ...] | None, error: Exception | None) -> None:
+        def deliver(outcome: _core.SandboxOutcome | None, error: Exception | None) -> None:
             if not future.set_running_or_notify_cancel():
                 return
-            if fields is not None:
-                future.set_result(_result(fields)[0])
+            if outcome is not None:
+                future.set_result(_result(outcome)[0])
             else:
                 future.set_exception(error or SandboxError("the run was cancelled"))
 
-        future.run = self._core.submit(self._request(code, options), deliver)
+        future.run = self._core.submit(request, deliver)
         return future
 
     def session(self, *, seed: int = 0, cpu_seconds: float | None = None) -> Session:
@@ -194,31 +203,33 @@ class SandboxPool:
     def _request(
         self, code: str, options: RunOptions, state: _core.SandboxState | None = None, cpu_seconds: float = math.inf
     ) -> _core.SandboxRequest:
-        limits = {**self._limits, "cpu_seconds": min(cpu_seconds, self._limits["cpu_seconds"])}
+        if not isinstance(code, str):
+            raise TypeError(f"code must be a str, not {type(code).__name__}")
         # Lone surrogates are no source text: the guest answers them with a SyntaxError, as for any invalid UTF-8.
         source = code.encode("utf-8", "surrogatepass")
-        return _core.SandboxRequest(source, state=state, **core_arguments(**options), **limits)
+        limits = self._limits.with_cpu_seconds(cpu_seconds)
+        return _core.SandboxRequest(source, core_arguments(**options), limits, state)
 
-    def _run(self, request: _core.SandboxRequest) -> tuple[Outcome, _core.SandboxState | None]:
+    def _run(self, request: _core.SandboxRequest) -> tuple[Execution, _core.SandboxState | None]:
         return _result(self._core.run(request))
 
-    async def _run_async(self, request: _core.SandboxRequest) -> tuple[Outcome, _core.SandboxState | None]:
+    async def _run_async(self, request: _core.SandboxRequest) -> tuple[Execution, _core.SandboxState | None]:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Outcome, _core.SandboxState | None]] = loop.create_future()
+        future: asyncio.Future[tuple[Execution, _core.SandboxState | None]] = loop.create_future()
 
-        def settle(fields: tuple[Any, ...] | None, error: Exception | None) -> None:
+        def settle(outcome: _core.SandboxOutcome | None, error: Exception | None) -> None:
             if future.done():
                 return
-            if fields is not None:
-                future.set_result(_result(fields))
+            if outcome is not None:
+                future.set_result(_result(outcome))
             elif error is not None:
                 future.set_exception(error)
             else:
                 future.cancel()
 
-        def deliver(fields: tuple[Any, ...] | None, error: Exception | None) -> None:
+        def deliver(outcome: _core.SandboxOutcome | None, error: Exception | None) -> None:
             try:
-                loop.call_soon_threadsafe(settle, fields, error)
+                loop.call_soon_threadsafe(settle, outcome, error)
             except RuntimeError:
                 if not loop.is_closed():  # a closed one waits for nothing
                     raise
@@ -278,11 +289,23 @@ class SandboxPool:
         self.close()
 
 
-def _result(fields: tuple[Any, ...]) -> tuple[Outcome, _core.SandboxState | None]:
-    status, *others, files, state = fields
-    # Names are bytes to the guest; what is not UTF-8 in one is kept as `os.fsdecode` keeps it.
-    named = {path.decode("utf-8", "surrogateescape"): content for path, content in files}
-    return Outcome(*[OutcomeStatus(status), *others, named]), state
+def _result(outcome: _core.SandboxOutcome) -> tuple[Execution, _core.SandboxState | None]:
+    """What the run did, and the state of the session after it."""
+    converted = Execution(
+        status=OutcomeStatus(outcome.status),
+        stdout=outcome.stdout,
+        stderr=outcome.stderr,
+        exception_type=outcome.exception_type,
+        exception_line=outcome.exception_line,
+        traceback=outcome.traceback,
+        cpu_seconds=outcome.cpu_seconds,
+        wall_seconds=outcome.wall_seconds,
+        peak_memory_bytes=outcome.peak_memory_bytes,
+        value=outcome.value,
+        # Names are bytes to the guest; what is not UTF-8 in one is kept as `os.fsdecode` keeps it.
+        files={path.decode("utf-8", "surrogateescape"): content for path, content in outcome.files},
+    )
+    return converted, outcome.state
 
 
 @cache
@@ -295,7 +318,7 @@ def _warn_once(reason: str) -> None:
     logger.warning("the sandbox makes a new guest for every run, which is several times slower: %s", reason)
 
 
-class _RunFuture(Future[Outcome]):
+class _RunFuture(Future[Execution]):
     """A future whose cancellation reaches the run."""
 
     run: _core.SandboxRun | None = None

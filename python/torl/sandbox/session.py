@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Unpack
 
-from torl import _core
+import torl._core as _core
+from torl.sandbox.execution import Execution
 from torl.sandbox.options import PartOptions
-from torl.types import Outcome, OutcomeStatus
+from torl.types import OutcomeStatus
 
-_Result = tuple[Outcome, _core.SandboxState | None]
+_Result = tuple[Execution, _core.SandboxState | None]
 _Request = Callable[[str, PartOptions, _core.SandboxState, float], _core.SandboxRequest]
 _Run = Callable[[_core.SandboxRequest], _Result]
 _RunAsync = Callable[[_core.SandboxRequest], Awaitable[_Result]]
@@ -19,9 +20,9 @@ _RunAsync = Callable[[_core.SandboxRequest], Awaitable[_Result]]
 class Session:
     """A program whose parts run one after the other, as the cells of a notebook: made by `SandboxPool.session`.
 
-    The state between two runs is a value: what memory differs from a fresh interpreter's. Any worker goes on from it, a
-    worker that dies takes nothing with it, and a fork costs nothing. A run that ends in an exception keeps what it did
-    before; one that is stopped (time, output, a crash) leaves the session as it was before the run.
+    The state between two runs is a value: where memory differs from a fresh interpreter's. Any worker continues from
+    it, a worker that dies takes nothing with it, and a fork costs nothing. A run that ends in an exception keeps what
+    it did before; one that is stopped (time, output, a crash) leaves the session as it was before the run.
 
     One part runs at a time; to run two from the same state, fork the session.
     """
@@ -43,7 +44,7 @@ class Session:
         """Bytes that the state takes."""
         return len(self._state)
 
-    def run(self, code: str, **options: Unpack[PartOptions]) -> Outcome:
+    def run(self, code: str, **options: Unpack[PartOptions]) -> Execution:
         """Run the next part and wait for its outcome. Files stay from part to part, standard input does not.
 
         Raises:
@@ -56,7 +57,7 @@ class Session:
                 return _out_of_time()
             return self._settle(self._run(self._request(code, options, self._state, self._remaining)))
 
-    async def run_async(self, code: str, **options: Unpack[PartOptions]) -> Outcome:
+    async def run_async(self, code: str, **options: Unpack[PartOptions]) -> Execution:
         """`run`, for coroutines. Cancelling the coroutine cancels the run, and leaves the session as it was."""
         with self._one_at_a_time():
             if self._remaining <= 0:
@@ -65,7 +66,7 @@ class Session:
             return self._settle(await self._run_async(request))
 
     def fork(self) -> "Session":
-        """Another session that goes on from where this one is now, with what is left of its CPU time."""
+        """Another session that continues from where this one is now, with what is left of its CPU time."""
         child = Session(self._request, self._run, self._run_async, None)
         child._limit = self._limit
         child._state = self._state
@@ -85,7 +86,7 @@ class Session:
         finally:
             self._busy.release()
 
-    def _settle(self, result: _Result) -> Outcome:
+    def _settle(self, result: _Result) -> Execution:
         outcome, state = result
         self.cpu_seconds += outcome.cpu_seconds
         if state is not None:
@@ -93,5 +94,5 @@ class Session:
         return outcome
 
 
-def _out_of_time() -> Outcome:
-    return Outcome(OutcomeStatus.TIMEOUT, "", "", None, None, None, 0.0, 0.0, 0)
+def _out_of_time() -> Execution:
+    return Execution(OutcomeStatus.TIMEOUT, "", "", None, None, None, 0.0, 0.0, 0)

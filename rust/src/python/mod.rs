@@ -23,9 +23,12 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scanner::Scanner>()?;
     module.add_class::<scanner::Scan>()?;
     module.add_class::<scanner::CodeBlock>()?;
-    module.add_class::<scanner::Marker>()?;
+    module.add_class::<scanner::MarkerMatch>()?;
+    module.add_class::<scanner::TurnEnd>()?;
     module.add_class::<splice::TrajectoryBuilder>()?;
     module.add_class::<sandbox::SandboxWorkers>()?;
+    module.add_class::<sandbox::SandboxLimits>()?;
+    module.add_class::<sandbox::SandboxOutcome>()?;
     module.add_class::<sandbox::SandboxRequest>()?;
     module.add_class::<sandbox::SandboxState>()?;
     module.add_class::<sandbox::SandboxRun>()?;

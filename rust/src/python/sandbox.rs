@@ -19,61 +19,68 @@ fn to_python(error: torl_sandbox::SandboxError) -> PyErr {
     SandboxError::new_err(error.to_string())
 }
 
-/// The fields of `torl.types.Outcome`, in its order, the files as pairs of a path and what is in it; and the state of the
-/// session after the run.
-type OutcomeFields = (
-    &'static str,
-    String,
-    String,
-    Option<String>,
-    Option<String>,
-    Option<String>,
-    f64,
-    f64,
-    u64,
-    Option<String>,
-    Vec<(Py<PyBytes>, Py<PyBytes>)>,
-    Option<SandboxState>,
-);
-
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-fn fields(py: Python<'_>, outcome: Outcome) -> OutcomeFields {
-    let (type_name, line, traceback) = outcome.exception.map_or((None, None, None), |exception| {
-        let traceback = Some(exception.traceback).filter(|text| !text.is_empty());
-        (Some(exception.type_name), Some(exception.line), traceback)
-    });
-    (
-        outcome.status.name(),
-        text(outcome.stdout),
-        text(outcome.stderr),
-        type_name,
-        line,
-        traceback,
-        outcome.cpu_time.as_secs_f64(),
-        outcome.wall_time.as_secs_f64(),
-        outcome.peak_memory_bytes,
-        outcome.value,
-        outcome
-            .files
-            .iter()
-            .map(|(path, bytes)| {
-                let bytes_of = |bytes: &[u8]| PyBytes::new(py, bytes).unbind();
-                (bytes_of(path), bytes_of(bytes))
-            })
-            .collect(),
-        outcome.session.map(SandboxState),
-    )
+/// What one run did, as `torl.types.Outcome`; and the state of the session after it.
+#[pyclass(frozen, get_all, module = "torl._core")]
+pub struct SandboxOutcome {
+    status: &'static str,
+    stdout: String,
+    stderr: String,
+    exception_type: Option<String>,
+    exception_line: Option<String>,
+    traceback: Option<String>,
+    cpu_seconds: f64,
+    wall_seconds: f64,
+    peak_memory_bytes: u64,
+    value: Option<String>,
+    files: Vec<(Py<PyBytes>, Py<PyBytes>)>,
+    state: Option<Py<SandboxState>>,
+}
+
+impl SandboxOutcome {
+    fn of(py: Python<'_>, outcome: Outcome) -> PyResult<Self> {
+        let (exception_type, exception_line, traceback) =
+            outcome.exception.map_or((None, None, None), |exception| {
+                let traceback = Some(exception.traceback).filter(|text| !text.is_empty());
+                (Some(exception.type_name), Some(exception.line), traceback)
+            });
+        let bytes_of = |bytes: &[u8]| PyBytes::new(py, bytes).unbind();
+        let state = outcome
+            .session
+            .map(|state| Py::new(py, SandboxState(state)));
+        Ok(Self {
+            status: outcome.status.name(),
+            stdout: text(outcome.stdout),
+            stderr: text(outcome.stderr),
+            exception_type,
+            exception_line,
+            traceback,
+            cpu_seconds: outcome.cpu_time.as_secs_f64(),
+            wall_seconds: outcome.wall_time.as_secs_f64(),
+            peak_memory_bytes: outcome.peak_memory_bytes,
+            value: outcome.value,
+            files: outcome
+                .files
+                .iter()
+                .map(|(path, content)| (bytes_of(path), bytes_of(content)))
+                .collect(),
+            state: state.transpose()?,
+        })
+    }
 }
 
 /// Hands a result to Python; what the callback raises has nowhere to go but the unraisable hook.
 fn deliver(callback: &Py<PyAny>, result: RunResult) {
     Python::attach(|py| {
         let (outcome, error) = match result {
-            Ok(outcome) => (Some(fields(py, outcome)), None),
+            Ok(outcome) => match SandboxOutcome::of(py, outcome) {
+                Ok(outcome) => (Some(outcome), None),
+                Err(error) => (None, Some(error.into_value(py))),
+            },
             Err(RunError::Cancelled) => (None, None),
             Err(error) => (None, Some(to_exception(&error).into_value(py))),
         };
@@ -104,7 +111,7 @@ impl Interruption {
 }
 
 /// What a session carries from one run to the next.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "torl._core")]
 pub struct SandboxState(Arc<SessionState>);
 
 #[pymethods]
@@ -121,60 +128,122 @@ impl SandboxState {
     }
 }
 
+/// What one run may use. Without arguments: the limits of a run that nobody limits further.
+#[pyclass(frozen, get_all, module = "torl._core")]
+pub struct SandboxLimits {
+    cpu_seconds: f64,
+    wall_seconds: f64,
+    memory_bytes: u64,
+    output_bytes: u64,
+    files_bytes: u64,
+}
+
+impl Default for SandboxLimits {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            cpu_seconds: limits.cpu_time.as_secs_f64(),
+            wall_seconds: limits.wall_time.as_secs_f64(),
+            memory_bytes: limits.memory_bytes,
+            output_bytes: limits.output_bytes,
+            files_bytes: limits.files_bytes,
+        }
+    }
+}
+
+#[pymethods]
+impl SandboxLimits {
+    #[new]
+    #[pyo3(signature = (
+        *, cpu_seconds = None, wall_seconds = None, memory_bytes = None, output_bytes = None, files_bytes = None
+    ))]
+    fn new(
+        cpu_seconds: Option<f64>,
+        wall_seconds: Option<f64>,
+        memory_bytes: Option<u64>,
+        output_bytes: Option<u64>,
+        files_bytes: Option<u64>,
+    ) -> PyResult<Self> {
+        let default = Self::default();
+        let limits = Self {
+            cpu_seconds: cpu_seconds.unwrap_or(default.cpu_seconds),
+            wall_seconds: wall_seconds.unwrap_or(default.wall_seconds),
+            memory_bytes: memory_bytes.unwrap_or(default.memory_bytes),
+            output_bytes: output_bytes.unwrap_or(default.output_bytes),
+            files_bytes: files_bytes.unwrap_or(default.files_bytes),
+        };
+        limits.to_rust().map(|_| limits)
+    }
+
+    /// The same with less CPU time, if that is less.
+    fn with_cpu_seconds(&self, seconds: f64) -> PyResult<Self> {
+        let limits = Self {
+            cpu_seconds: self.cpu_seconds.min(seconds),
+            ..*self
+        };
+        limits.to_rust().map(|_| limits)
+    }
+}
+
+impl SandboxLimits {
+    fn to_rust(&self) -> PyResult<Limits> {
+        let duration = |seconds: f64| {
+            Duration::try_from_secs_f64(seconds)
+                .map_err(|error| PyValueError::new_err(error.to_string()))
+        };
+        Ok(Limits {
+            cpu_time: duration(self.cpu_seconds)?,
+            wall_time: duration(self.wall_seconds)?,
+            memory_bytes: self.memory_bytes,
+            output_bytes: self.output_bytes,
+            files_bytes: self.files_bytes,
+        })
+    }
+}
+
+/// What a run is given besides its code, from a dictionary.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct RunInput<'py> {
+    seed: u64,
+    stdin: Vec<u8>,
+    files: Vec<(String, Bound<'py, PyBytes>)>,
+    return_files: bool,
+    value: bool,
+}
+
 /// One run to do.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "torl._core")]
 pub struct SandboxRequest(Request);
 
 #[pymethods]
 impl SandboxRequest {
     #[new]
-    #[pyo3(signature = (
-        code, *, seed, stdin, files, return_files, value, state,
-        cpu_seconds, wall_seconds, memory_bytes, output_bytes, files_bytes
-    ))]
-    #[allow(clippy::too_many_arguments)]
     fn new(
         code: Vec<u8>,
-        seed: u64,
-        stdin: Vec<u8>,
-        files: Vec<(String, Bound<'_, PyBytes>)>,
-        return_files: bool,
-        value: bool,
+        input: RunInput<'_>,
+        limits: &SandboxLimits,
         state: Option<Bound<'_, SandboxState>>,
-        cpu_seconds: f64,
-        wall_seconds: f64,
-        memory_bytes: u64,
-        output_bytes: u64,
-        files_bytes: u64,
     ) -> PyResult<Self> {
-        let duration = |seconds: f64| {
-            Duration::try_from_secs_f64(seconds)
-                .map_err(|error| PyValueError::new_err(error.to_string()))
-        };
         Ok(Self(Request {
             code,
-            seed,
-            limits: Limits {
-                cpu_time: duration(cpu_seconds)?,
-                wall_time: duration(wall_seconds)?,
-                memory_bytes,
-                output_bytes,
-                files_bytes,
-            },
-            stdin,
-            files: files
+            seed: input.seed,
+            limits: limits.to_rust()?,
+            stdin: input.stdin,
+            files: input
+                .files
                 .into_iter()
-                .map(|(path, bytes)| (path, bytes.as_bytes().to_vec()))
+                .map(|(path, content)| (path, content.as_bytes().to_vec()))
                 .collect(),
-            return_files,
-            value,
+            return_files: input.return_files,
+            value: input.value,
             session: state.map(|state| Arc::clone(&state.get().0)),
         }))
     }
 }
 
 /// A run that was submitted.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "torl._core")]
 pub struct SandboxRun {
     pool: Arc<Pool>,
     job: Arc<Job>,
@@ -188,7 +257,7 @@ impl SandboxRun {
 }
 
 /// Worker processes with the guest loaded.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "torl._core")]
 pub struct SandboxWorkers {
     pool: Arc<Pool>,
 }
@@ -230,13 +299,13 @@ impl SandboxWorkers {
     }
 
     /// Runs and waits; a signal's exception cancels the run.
-    fn run(&self, py: Python<'_>, request: &SandboxRequest) -> PyResult<OutcomeFields> {
+    fn run(&self, py: Python<'_>, request: &SandboxRequest) -> PyResult<SandboxOutcome> {
         let mut interruption = Interruption::default();
         let request = request.0.clone();
         let result = py.detach(|| self.pool.run(request, || interruption.check()));
         match (result, interruption.0) {
             (_, Some(error)) => Err(error),
-            (Ok(outcome), None) => Ok(fields(py, outcome)),
+            (Ok(outcome), None) => SandboxOutcome::of(py, outcome),
             (Err(error), None) => Err(to_exception(&error)),
         }
     }
@@ -246,7 +315,7 @@ impl SandboxWorkers {
         &self,
         py: Python<'_>,
         requests: Vec<Bound<'_, SandboxRequest>>,
-    ) -> PyResult<Vec<OutcomeFields>> {
+    ) -> PyResult<Vec<SandboxOutcome>> {
         let requests = requests
             .iter()
             .map(|request| request.get().0.clone())
@@ -256,17 +325,14 @@ impl SandboxWorkers {
         if let Some(error) = interruption.0 {
             return Err(error);
         }
-        results
-            .map_err(|error| to_exception(&error))
-            .map(|outcomes| {
-                outcomes
-                    .into_iter()
-                    .map(|outcome| fields(py, outcome))
-                    .collect()
-            })
+        let outcomes = results.map_err(|error| to_exception(&error))?;
+        outcomes
+            .into_iter()
+            .map(|outcome| SandboxOutcome::of(py, outcome))
+            .collect()
     }
 
-    /// `callback(outcome, error)`: the fields of an outcome, or an error, or neither when the run was cancelled.
+    /// `callback(outcome, error)`: an outcome, or an error, or neither when the run was cancelled.
     fn submit(&self, py: Python<'_>, request: &SandboxRequest, callback: Py<PyAny>) -> SandboxRun {
         let request = request.0.clone();
         let job = py.detach(|| {

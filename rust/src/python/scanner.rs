@@ -1,9 +1,9 @@
-//! Python face of the vocabulary and the scanner.
+//! Python face of the vocabulary, the ends of turns, and the scanner.
 
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyType};
+use pyo3::types::{PyBytes, PyDict, PyType};
 
 use crate::error::invalid;
 use crate::scanner as core;
@@ -45,12 +45,92 @@ impl Vocabulary {
     }
 }
 
+#[pyclass(frozen, eq, hash, module = "torl._core")]
+#[derive(PartialEq, Hash)]
+pub struct TurnEnd(core::TurnEnd);
+
+#[pymethods]
+impl TurnEnd {
+    #[staticmethod]
+    fn never() -> Self {
+        Self(core::TurnEnd::Never)
+    }
+
+    #[staticmethod]
+    fn marker(bytes: &[u8]) -> PyResult<Self> {
+        Ok(Self(core::TurnEnd::Marker(core::Marker::new(bytes)?)))
+    }
+
+    #[staticmethod]
+    fn block() -> Self {
+        Self(core::TurnEnd::Block)
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match &self.0 {
+            core::TurnEnd::Never => "never",
+            core::TurnEnd::Marker(_) => "marker",
+            core::TurnEnd::Block => "block",
+        }
+    }
+
+    #[getter]
+    fn marker_bytes<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        match &self.0 {
+            core::TurnEnd::Marker(marker) => Some(PyBytes::new(py, marker.bytes())),
+            core::TurnEnd::Never | core::TurnEnd::Block => None,
+        }
+    }
+
+    fn to_plain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let plain = PyDict::new(py);
+        plain.set_item("kind", self.kind())?;
+        plain.set_item("marker", self.marker_bytes(py))?;
+        Ok(plain)
+    }
+
+    /// A class method, because those can be pickled.
+    #[classmethod]
+    fn from_plain(_: &Bound<'_, PyType>, plain: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let field = |name| {
+            let value = plain.get_item(name)?;
+            value.map_or_else(
+                || Ok(invalid(format!("the end of a turn has no field {name:?}"))?),
+                PyResult::Ok,
+            )
+        };
+        let kind: String = field("kind")?.extract()?;
+        let marker: Option<Vec<u8>> = field("marker")?.extract()?;
+        match (kind.as_str(), marker) {
+            ("never", None) => Ok(Self::never()),
+            ("marker", Some(bytes)) => Self::marker(&bytes),
+            ("block", None) => Ok(Self::block()),
+            _ => Ok(invalid(format!("no turn ends like this: {plain}"))?),
+        }
+    }
+
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyDict>,))> {
+        let from_plain = slf.get_type().getattr("from_plain")?;
+        Ok((from_plain, (slf.get().to_plain(slf.py())?,)))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let argument = match self.marker_bytes(py) {
+            Some(bytes) => bytes.repr()?.to_string(),
+            None => String::new(),
+        };
+        Ok(format!("TurnEnd.{}({argument})", self.kind()))
+    }
+}
+
 #[pyclass(frozen, get_all, module = "torl._core")]
 pub struct CodeBlock {
     code: String,
     start: usize,
     stop: usize,
-    token_index: usize,
     overshoot: Py<PyBytes>,
 }
 
@@ -58,36 +138,30 @@ pub struct CodeBlock {
 impl CodeBlock {
     fn __repr__(&self) -> String {
         format!(
-            "CodeBlock(code={:?}, start={}, stop={}, token_index={})",
-            self.code, self.start, self.stop, self.token_index
+            "CodeBlock(code={:?}, start={}, stop={})",
+            self.code, self.start, self.stop
         )
     }
 }
 
 #[pyclass(frozen, get_all, module = "torl._core")]
-pub struct Marker {
+pub struct MarkerMatch {
     start: usize,
     stop: usize,
-    token_index: usize,
     overshoot: Py<PyBytes>,
-    inside_block: bool,
 }
 
 #[pymethods]
-impl Marker {
+impl MarkerMatch {
     fn __repr__(&self) -> String {
-        let inside_block = if self.inside_block { "True" } else { "False" };
-        format!(
-            "Marker(start={}, stop={}, token_index={}, inside_block={inside_block})",
-            self.start, self.stop, self.token_index
-        )
+        format!("MarkerMatch(start={}, stop={})", self.start, self.stop)
     }
 }
 
 #[pyclass(frozen, get_all, module = "torl._core")]
 pub struct Scan {
     blocks: Vec<Py<CodeBlock>>,
-    marker: Option<Py<Marker>>,
+    marker: Option<Py<MarkerMatch>>,
     consumed: usize,
     overshoot: Option<Py<PyBytes>>,
 }
@@ -95,16 +169,31 @@ pub struct Scan {
 /// What a scan found, before it becomes Python objects.
 #[derive(Default)]
 struct Found {
-    blocks: Vec<(String, usize, usize, usize, Vec<u8>)>,
-    marker: Option<(usize, usize, usize, Vec<u8>, bool)>,
+    blocks: Vec<FoundBlock>,
+    marker: Option<FoundMarker>,
+}
+
+struct FoundBlock {
+    code: String,
+    start: usize,
+    stop: usize,
+    overshoot: Vec<u8>,
+}
+
+struct FoundMarker {
+    start: usize,
+    stop: usize,
+    overshoot: Vec<u8>,
 }
 
 impl Found {
     /// What the token that ended the turn holds beyond that end.
-    fn overshoot(&self, py: Python<'_>) -> Py<PyBytes> {
-        let of_marker = self.marker.as_ref().map(|marker| &marker.3);
-        let overshoot = of_marker.or(self.blocks.last().map(|block| &block.4));
-        PyBytes::new(py, overshoot.map_or(&[], Vec::as_slice)).unbind()
+    fn overshoot(&self) -> &[u8] {
+        match (&self.marker, self.blocks.last()) {
+            (Some(marker), _) => &marker.overshoot,
+            (None, Some(block)) => &block.overshoot,
+            (None, None) => &[],
+        }
     }
 }
 
@@ -114,27 +203,18 @@ pub struct Scanner(core::Scanner);
 #[pymethods]
 impl Scanner {
     #[new]
-    #[pyo3(signature = (vocabulary, marker, at_line_start = true, *, stop_at_block = false))]
+    #[pyo3(signature = (vocabulary, end, at_line_start = true, *, language = "python"))]
     fn new(
         vocabulary: &Vocabulary,
-        marker: Option<&[u8]>,
+        end: &TurnEnd,
         at_line_start: bool,
-        stop_at_block: bool,
+        language: &str,
     ) -> PyResult<Self> {
-        let stop = match (marker, stop_at_block) {
-            (None, false) => core::Stop::Never,
-            (None, true) => core::Stop::Block,
-            (Some(marker), false) => core::Stop::Marker(core::Marker::new(marker)?),
-            (Some(_), true) => {
-                return Ok(invalid(
-                    "a turn ends at a marker or at a block, not at both",
-                )?);
-            }
-        };
         Ok(Self(core::Scanner::new(
             Arc::clone(&vocabulary.0),
-            stop,
+            end.0.clone(),
             at_line_start,
+            core::Language::new(language)?,
         )))
     }
 
@@ -157,21 +237,6 @@ impl Scanner {
         self.report(py, found, 1).map(Some)
     }
 
-    #[pyo3(signature = (at_line_start = true))]
-    fn reset(&mut self, at_line_start: bool) {
-        self.0.reset(at_line_start);
-    }
-
-    #[getter]
-    fn position(&self) -> usize {
-        self.0.position()
-    }
-
-    #[getter]
-    fn tokens(&self) -> usize {
-        self.0.tokens()
-    }
-
     #[getter]
     fn block_is_open(&self) -> bool {
         self.0.block_is_open()
@@ -185,38 +250,25 @@ impl Scanner {
 
 impl Scanner {
     fn report(&self, py: Python<'_>, found: Found, consumed: usize) -> PyResult<Scan> {
-        let overshoot = self.0.is_finished().then(|| found.overshoot(py));
-        let blocks = found
-            .blocks
-            .into_iter()
-            .map(|(code, start, stop, token_index, overshoot)| {
-                let overshoot = PyBytes::new(py, &overshoot).unbind();
-                Py::new(
-                    py,
-                    CodeBlock {
-                        code,
-                        start,
-                        stop,
-                        token_index,
-                        overshoot,
-                    },
-                )
-            });
-        let marker = found
-            .marker
-            .map(|(start, stop, token_index, overshoot, inside_block)| {
-                let overshoot = PyBytes::new(py, &overshoot).unbind();
-                Py::new(
-                    py,
-                    Marker {
-                        start,
-                        stop,
-                        token_index,
-                        overshoot,
-                        inside_block,
-                    },
-                )
-            });
+        let bytes_of = |bytes: &[u8]| PyBytes::new(py, bytes).unbind();
+        let overshoot = self.0.is_finished().then(|| bytes_of(found.overshoot()));
+        let blocks = found.blocks.into_iter().map(|block| {
+            let block = CodeBlock {
+                code: block.code,
+                start: block.start,
+                stop: block.stop,
+                overshoot: bytes_of(&block.overshoot),
+            };
+            Py::new(py, block)
+        });
+        let marker = found.marker.map(|marker| {
+            let marker = MarkerMatch {
+                start: marker.start,
+                stop: marker.stop,
+                overshoot: bytes_of(&marker.overshoot),
+            };
+            Py::new(py, marker)
+        });
         Ok(Scan {
             blocks: blocks.collect::<PyResult<_>>()?,
             marker: marker.transpose()?,
@@ -230,24 +282,19 @@ impl Scanner {
         self.0.feed(
             token_ids,
             |block| {
-                let code = String::from_utf8_lossy(block.code).into_owned();
-                blocks.push((
-                    code,
-                    block.start,
-                    block.stop,
-                    block.token_index,
-                    block.overshoot.to_vec(),
-                ));
+                blocks.push(FoundBlock {
+                    code: String::from_utf8_lossy(block.code).into_owned(),
+                    start: block.start,
+                    stop: block.stop,
+                    overshoot: block.overshoot.to_vec(),
+                });
             },
             |found| {
-                let overshoot = found.overshoot.to_vec();
-                *marker = Some((
-                    found.start,
-                    found.stop,
-                    found.token_index,
-                    overshoot,
-                    found.inside_block,
-                ));
+                *marker = Some(FoundMarker {
+                    start: found.start,
+                    stop: found.stop,
+                    overshoot: found.overshoot.to_vec(),
+                });
             },
         )
     }

@@ -39,16 +39,6 @@ impl TrajectoryBuilder {
     }
 
     #[getter]
-    fn prompt_length(&self) -> usize {
-        self.0.prompt_length()
-    }
-
-    #[getter]
-    fn sampled_length(&self) -> usize {
-        self.0.sampled_length()
-    }
-
-    #[getter]
     fn token_ids<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i32>> {
         self.0.token_ids().to_pyarray(py)
     }

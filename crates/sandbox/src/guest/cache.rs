@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::{Result, SandboxError};
-use crate::guest::module;
-use crate::guest::{self, Artifacts, Prepared};
+use crate::guest::artifacts::{self, Artifacts, Prepared};
+use crate::guest::{module, preparation};
 use crate::run::engine;
 use crate::run::instance::ImageLayout;
 
@@ -41,15 +41,15 @@ impl Cache {
     }
 
     fn module(&self) -> Entry {
-        self.entry("module", &guest::module_key())
+        self.entry("module", &artifacts::module_key())
     }
 
     fn archive(&self) -> Entry {
-        self.entry("zip", &guest::archive_key())
+        self.entry("zip", &artifacts::archive_key())
     }
 
     fn image(&self) -> Entry {
-        self.entry("image", &guest::image_key())
+        self.entry("image", &artifacts::image_key())
     }
 
     /// Where this build keeps the parts of its guest, prepared or not: module, memory image, standard library.
@@ -103,7 +103,7 @@ impl Cache {
             module.write(&compile(&split.code, progress)?, 0)?;
         }
         progress("warming up the interpreter", 0.92);
-        let (memory, layout) = guest::warm_up(&module.path, &archive.path, &split)?;
+        let (memory, layout) = preparation::warm_up(&module.path, &archive.path, &split)?;
         progress("writing the snapshot", 0.97);
         self.image().write(&memory, layout.stack_pointer)?;
         progress("ready", 1.0);
@@ -135,7 +135,7 @@ impl Cache {
     }
 }
 
-/// A guest that was not opened for so long is another version's that is gone.
+/// A guest that was not opened for so long belongs to a version that is no longer installed.
 const UNUSED: Duration = Duration::from_secs(60 * 24 * 3600);
 
 fn is_older(path: &Path, age: Duration) -> bool {
@@ -245,17 +245,21 @@ fn compile(code: &[u8], progress: &mut Progress<'_>) -> Result<Vec<u8>> {
     /// CPU seconds the compilation takes on an ordinary core.
     const EXPECTED_CPU_SECONDS: f64 = 90.0;
     const STAGE: &str = "compiling the interpreter";
+    const THREAD_NAME: &str = "torl-compiler";
     let engine = engine::new_engine()?;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let expected = EXPECTED_CPU_SECONDS / cores as f64;
     let started = Instant::now();
     let finished = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let compilation = scope.spawn(|| {
-            let compiled = engine.precompile_module(code);
-            finished.store(true, Ordering::Release);
-            compiled
-        });
+        let compilation = std::thread::Builder::new()
+            .name(THREAD_NAME.into())
+            .spawn_scoped(scope, || {
+                let compiled = engine.precompile_module(code);
+                finished.store(true, Ordering::Release);
+                compiled
+            })
+            .map_err(|error| SandboxError::thread(THREAD_NAME, &error))?;
         while !finished.load(Ordering::Acquire) {
             let spent = started.elapsed().as_secs_f64() / expected;
             progress(STAGE, 0.02 + 0.9 * (1.0 - (-1.5 * spent).exp()));

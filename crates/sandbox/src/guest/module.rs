@@ -9,9 +9,7 @@ use wasmparser::{
 };
 
 use crate::error::{Result, SandboxError};
-
-/// The name under which the stack pointer is exported, so that its rest value can be checked.
-pub const STACK_POINTER_EXPORT: &str = "torl_stack_pointer";
+use crate::run::instance::STACK_POINTER_EXPORT;
 
 /// A guest split into what is compiled and what is written into its memory.
 pub struct SplitModule<'a> {

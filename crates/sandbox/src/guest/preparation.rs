@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use crate::error::{Result, SandboxError};
-use crate::guest::driver;
 use crate::guest::module::SplitModule;
 use crate::limits::Limits;
 use crate::request::Request;
+use crate::run::driver;
 use crate::run::instance::{Guest, ImageLayout};
 use crate::run::runner::Runner;
 
@@ -42,7 +42,7 @@ pub fn warm_up(
         "import _torl_conditioning; _torl_conditioning.report_lasting_objects()",
     )?;
     make_immortal(&mut memory, &guest.store.data().report)?;
-    // The search for the objects has left its traces in that guest: go on with another.
+    // The search for the objects has left its traces in that guest: continue with another.
     drop(guest);
     let mut guest = runner.instantiate(&rehearsal(b""))?;
     guest.fill(&memory)?;
@@ -98,7 +98,7 @@ fn at_rest(guest: &mut Guest, expected: u32) -> Result<Vec<u8>> {
     Ok(guest.memory.data(&guest.store).to_vec())
 }
 
-/// The reference count at which the interpreter leaves an object alone for ever, on 32 bits.
+/// The reference count at which the interpreter leaves an object alone forever, on 32 bits.
 const IMMORTAL: u32 = 5 << 28;
 /// More references than this no object of the warmed-up guest has.
 const MOST_REFERENCES: u32 = 1 << 24;

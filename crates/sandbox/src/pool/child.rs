@@ -98,7 +98,7 @@ impl Child {
         !self.ended && self.poll(libc::POLLIN, Some(Duration::ZERO)) == Ok(false)
     }
 
-    /// Whether there is something to receive within `patience`: an answer, or that the worker is gone.
+    /// Whether there is something to receive within `patience`: an answer, or that the worker has ended.
     pub fn answers_within(&self, patience: Duration) -> bool {
         self.poll(libc::POLLIN, Some(patience)) == Ok(true)
     }

@@ -6,8 +6,10 @@ use std::time::Instant;
 
 use crate::error::SandboxError;
 use crate::outcome::Outcome;
-use crate::pool::sharing::Key;
 use crate::request::Request;
+
+/// Names a request by all that its outcome depends on.
+pub type Key = [u8; 32];
 
 /// Why a run has no outcome.
 #[derive(Debug, Clone)]

@@ -12,31 +12,23 @@ use crate::pool::job::{Callback, kill};
 use crate::pool::sharing::Admission;
 use crate::pool::slots::{Shared, Task, lock, wait};
 use crate::request::Request;
-use crate::run::runner::{Reuse, Reusing};
+use crate::run::runner::Reusing;
 use crate::worker::confine::Confinement;
 
 pub use self::child::prepare;
 pub use self::job::{Job, RunError, RunResult};
+pub use self::settings::Settings;
 pub use self::statistics::{Latency, Statistics};
 
 mod child;
 mod job;
+mod settings;
 mod sharing;
 mod slots;
 mod statistics;
 
 /// How often a caller that waits for long looks whether it is to give up.
 const GLANCE: Duration = Duration::from_millis(50);
-
-/// How a pool works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// Worker processes, at least one.
-    pub workers: usize,
-    pub reuse: Reuse,
-    /// Bytes of outcomes that are remembered for equal requests; 0: every run is executed.
-    pub shared_bytes: usize,
-}
 
 /// Worker processes that run untrusted code.
 pub struct Pool {
@@ -60,12 +52,11 @@ impl Pool {
         };
         for slot in 0..shared.slots.len() {
             let shared = Arc::clone(&shared);
+            let name = format!("torl-pool-{slot}");
             let thread = std::thread::Builder::new()
-                .name(format!("torl-pool-{slot}"))
+                .name(name.clone())
                 .spawn(move || shared.serve(slot))
-                .map_err(|error| {
-                    SandboxError::new(format!("cannot start a thread of the pool: {error}"))
-                })?;
+                .map_err(|error| SandboxError::thread(&name, &error))?;
             lock(&pool.threads).push(thread);
         }
         let mut state = shared.lock();
@@ -96,7 +87,7 @@ impl Pool {
     /// cancelled.
     pub fn run(&self, request: Request, mut interrupted: impl FnMut() -> bool) -> RunResult {
         let (sender, receiver) = mpsc::sync_channel(1);
-        // A receiver that is gone was interrupted.
+        // A receiver that no longer exists was interrupted.
         let deliver = move |result| drop(sender.send(result));
         let (job, admitted) = self.admit(request, Box::new(deliver));
         if let Some(job) = admitted {

@@ -10,12 +10,9 @@ use lru::LruCache;
 use sha2::{Digest, Sha256};
 
 use crate::outcome::{Outcome, Status};
-use crate::pool::Job;
+use crate::pool::job::{Job, Key};
 use crate::request::Request;
 use crate::worker::protocol::Order;
-
-/// Names a request by all that its outcome depends on.
-pub type Key = [u8; 32];
 
 /// The key of a request. A run of a session has none: its outcome goes with the state it leaves.
 pub fn key(request: &Request) -> Option<Key> {

@@ -1,7 +1,7 @@
 //! The workers' slots and the threads that look after them.
 //!
 //! Each worker process has a slot with a thread of the pool. A free slot is handed a job and its thread sends it, waits
-//! for the outcome until the deadline, and replaces the worker when it is gone or late. A caller that blocks anyway
+//! for the outcome until the deadline, and replaces the worker when it has ended or is late. A caller that blocks anyway
 //! borrows a free slot and talks to the worker itself, which saves two thread switches; what takes longer than a moment,
 //! or goes wrong, it leaves to the slot's thread. No lock of the pool is held while code runs.
 
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use crate::error::SandboxError;
 use crate::guest::Prepared;
 use crate::outcome::{Outcome, Status};
-use crate::pool::Settings;
 use crate::pool::child::{Child, Received};
-use crate::pool::job::{Job, RunError, RunResult};
-use crate::pool::sharing::{Admission, Key, Sharing, is_shareable, key};
+use crate::pool::job::{Job, Key, RunError, RunResult};
+use crate::pool::settings::Settings;
+use crate::pool::sharing::{Admission, Sharing, is_shareable, key};
 use crate::pool::statistics::Statistics;
 use crate::request::Request;
 use crate::run::runner::{Reuse, Reusing};
@@ -32,6 +32,10 @@ const ATTEMPTS: usize = 2;
 
 /// How long a caller waits for a worker itself before it leaves that to the slot's thread, and can be interrupted.
 const MOMENT: Duration = Duration::from_millis(20);
+
+/// Larger requests are sent by the slot's thread: a worker that takes no more would hold a caller who cannot be
+/// interrupted. A socket takes this much from whoever sends it.
+const SENT_HERE: usize = 64 << 10;
 
 pub struct State {
     pub queue: VecDeque<Arc<Job>>,
@@ -89,7 +93,7 @@ enum Attempt {
     Unwanted,
     /// The worker did not answer in time. What it does now is unknown.
     Late,
-    /// The worker is gone.
+    /// The worker has ended.
     Lost,
     /// The worker was gone before.
     Dead,
@@ -181,6 +185,9 @@ impl Shared {
     /// Does a job on the calling thread, as far as that is quick.
     pub fn run_here(&self, job: Arc<Job>) {
         let mut state = self.lock();
+        if job.request.size() > SENT_HERE {
+            return self.dispatch(&mut state, Task::new(job));
+        }
         let Some(slot) = state.free.pop() else {
             state.queue.push_back(job);
             return;
@@ -393,7 +400,7 @@ impl Shared {
         }
     }
 
-    /// Puts a new worker, which has proved that it runs code, in the place of one that is gone.
+    /// Puts a new worker, which has proved that it runs code, in the place of one that has ended.
     fn replace(&self, slot: usize, worker: &mut Child) -> std::result::Result<(), RunError> {
         {
             let mut state = self.lock();

@@ -1,5 +1,7 @@
 //! The compiler's settings, and how much stack what it compiles may use.
 
+use std::sync::OnceLock;
+
 use wasmtime::{Collector, Config, Engine, OptLevel};
 
 use crate::error::{Result, SandboxError};
@@ -11,9 +13,37 @@ const GUEST_STACK: usize = 128 << 20;
 /// Stack of the thread that runs the guest. Only what is used takes memory.
 pub const RUNNER_STACK: usize = GUEST_STACK + (8 << 20);
 
-/// An engine that does not do its part.
+/// An engine that does not do its part: what it was to do, and the error with its causes.
 pub fn broken(action: &str, error: impl std::fmt::Display) -> SandboxError {
-    SandboxError::new(format!("the sandbox's engine cannot {action}: {error}"))
+    SandboxError::new(format!("the sandbox's engine cannot {action}: {error:#}"))
+}
+
+/// The limit on this process's address space in MiB, if there was one when its engine was made. The walls around a worker
+/// take the system call away that asks for it.
+static ADDRESS_SPACE: OnceLock<Option<u64>> = OnceLock::new();
+
+fn address_space() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the structure is valid for writes.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur >> 20)
+}
+
+/// `broken` for what takes much address space: a limit on that is named.
+pub fn out_of_address_space(action: &str, error: impl std::fmt::Display) -> SandboxError {
+    match ADDRESS_SPACE.get().copied().flatten() {
+        None => broken(action, error),
+        Some(limit) => broken(
+            action,
+            format!(
+                "{error:#}; the limit on the address space (ulimit -v) is {limit} MiB, and a worker reserves about 6 GiB, \
+                 most of which takes no memory: raise it"
+            ),
+        ),
+    }
 }
 
 /// Names the settings below. Change it with them: it is part of the cache's key.
@@ -40,5 +70,6 @@ fn config() -> Config {
 }
 
 pub fn new_engine() -> Result<Engine> {
+    ADDRESS_SPACE.get_or_init(address_space);
     Engine::new(&config()).map_err(|error| broken("start", error))
 }

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wasmtime::{Caller, Memory, ResourceLimiter};
 
+use crate::errno::{self, Checked};
 use crate::error::{Result as HostResult, SandboxError};
-use crate::guest::driver;
+use crate::files::{Archive, FileSystem, Target, Tree};
 use crate::request::Request;
-use crate::run::errno::{self, Checked};
-use crate::run::files::{Archive, FileSystem, Target, Tree};
+use crate::run::driver;
+use crate::run::output::Output;
 use crate::run::watchdog::Gate;
 use crate::wire::{Reader, Writer};
 
@@ -55,19 +56,6 @@ impl std::fmt::Display for Stop {
 
 impl std::error::Error for Stop {}
 
-/// What a run has written.
-#[derive(Debug, Default)]
-pub struct Output {
-    pub stdout: Vec<u8>,
-    pub stderr: Vec<u8>,
-}
-
-impl Output {
-    pub fn len(&self) -> usize {
-        self.stdout.len() + self.stderr.len()
-    }
-}
-
 /// All the host keeps for one run, and drops after it.
 pub struct HostState {
     pub memory: Option<Memory>,
@@ -78,7 +66,7 @@ pub struct HostState {
     pub memory_refused: bool,
     gate: Gate,
     pub files: FileSystem,
-    /// The files as they were before the run, if the outcome shall hold what changed.
+    /// The files as they were before the run, if the outcome is to hold what changed.
     files_before: Option<Tree>,
     stdin: Unread,
     code: Unread,
@@ -135,7 +123,7 @@ impl HostState {
         })
     }
 
-    /// Every file that the run made or changed, if the outcome shall hold them.
+    /// Every file that the run made or changed, if the outcome is to hold them.
     pub fn changed_files(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let before = self.files_before.as_ref();
         before.map_or_else(Vec::new, |before| {
@@ -152,7 +140,7 @@ impl HostState {
         }
     }
 
-    /// What a session carries on of this: the clock, the random stream and the files.
+    /// What a session carries to its next run of this: the clock, the random stream and the files.
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         writer.number(self.clock).number(self.random);
@@ -292,7 +280,7 @@ impl HostState {
     }
 }
 
-/// The error is the path of the file that cannot be put where it shall be.
+/// The error is the path of the file that cannot be put where it belongs.
 fn put_files(files: &mut FileSystem, request: &Request, now: u64) -> Result<(), String> {
     for (path, bytes) in &request.files {
         files.put(path, bytes, now).map_err(|_| path.clone())?;

@@ -7,10 +7,12 @@ use std::path::Path;
 use wasmtime::{Engine, Instance, InstancePre, Memory, Store, TypedFunc};
 
 use crate::error::{Result, SandboxError};
-use crate::guest::module::STACK_POINTER_EXPORT;
-use crate::run::engine::broken;
+use crate::run::engine::{broken, out_of_address_space};
 use crate::run::host::HostState;
 use crate::run::reset::Image;
+
+/// The name under which the guest's module exports its stack pointer, so that its rest value can be checked.
+pub const STACK_POINTER_EXPORT: &str = "torl_stack_pointer";
 
 const WASM_PAGE: u64 = 64 << 10;
 
@@ -62,7 +64,7 @@ impl Guest {
         let mut store = Store::new(engine, state);
         let instance = module
             .instantiate(&mut store)
-            .map_err(|error| broken("make an instance", error))?;
+            .map_err(|error| out_of_address_space("make an instance", error))?;
         let memory = instance
             .get_memory(&mut store, "memory")
             .ok_or_else(|| broken("use the guest", "it exports no memory"))?;

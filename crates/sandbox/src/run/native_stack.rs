@@ -17,7 +17,7 @@ impl NativeStack {
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
         let (mut lowest, mut size) = (std::ptr::null_mut(), 0);
         let mut guard = 0;
-        // SAFETY: the structure is initialised by the first call, which is checked, and destroyed by the last.
+        // SAFETY: the structure is initialized by the first call, which is checked, and destroyed by the last.
         let known = unsafe {
             if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
                 return None;

@@ -1,7 +1,7 @@
 //! A kept guest back to the memory image, by the pages that the run wrote to.
 //!
 //! The image is mapped copy-on-write over the guest's memory and registered with `userfaultfd` for asynchronous
-//! write-protection: the first write to a protected page costs a short fault, marks the page and goes on. After the run
+//! write-protection: the first write to a protected page costs a short fault, marks the page and continues. After the run
 //! one `PAGEMAP_SCAN` names every page that is not protected, and each of those is compared with the image and copied
 //! back where it differs. So **every page is either protected since it was last equal to the image, or compared now**:
 //! that is the whole proof that nothing stays, and a scan that fails or ends early ends the worker.
@@ -346,5 +346,138 @@ impl Tracked {
         tracker
             .protect(self.base + pages.start * PAGE, pages.len() * PAGE)
             .map_err(|error| broken("protect", error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// A memory over which an image is mapped, as a guest's.
+    struct Mapped {
+        image: Image,
+        memory: &'static mut [u8],
+        tracker: Tracker,
+        tracked: Tracked,
+    }
+
+    impl Mapped {
+        /// `None` where the kernel does not offer what a kept guest needs; then none is kept.
+        fn of_pages(count: usize) -> Option<Self> {
+            let tracker = Tracker::open().ok()?;
+            let length = count * PAGE;
+            let bytes: Vec<u8> = (0..length).map(|index| (index / 5) as u8).collect();
+            // SAFETY: a new descriptor that nothing else owns, and a new mapping of `length` bytes that stays.
+            let (file, memory) = unsafe {
+                let descriptor = libc::memfd_create(c"image".as_ptr(), 0);
+                let mut file = File::from_raw_fd(descriptor);
+                file.write_all(&bytes).unwrap();
+                let address = libc::mmap(
+                    std::ptr::null_mut(),
+                    length,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE,
+                    descriptor,
+                    0,
+                );
+                assert_ne!(address, libc::MAP_FAILED);
+                (
+                    file,
+                    std::slice::from_raw_parts_mut(address.cast::<u8>(), length),
+                )
+            };
+            let image = Image::map(&file, length).unwrap();
+            let tracked = Tracked::start(&tracker, memory.as_mut_ptr(), &image).unwrap();
+            Some(Self {
+                image,
+                memory,
+                tracker,
+                tracked,
+            })
+        }
+
+        fn change(&mut self, pages: impl IntoIterator<Item = usize>) {
+            for page in pages {
+                self.memory[page * PAGE + page % PAGE] ^= 0xff;
+            }
+        }
+
+        fn written(&mut self) -> Vec<usize> {
+            let length = self.memory.len();
+            let ranges = self.tracked.written(&self.tracker, length).unwrap();
+            ranges
+                .into_iter()
+                .flat_map(|range| range.start / PAGE..range.end / PAGE)
+                .collect()
+        }
+
+        fn restore(&mut self) -> usize {
+            let restored = self
+                .tracked
+                .restore(&self.tracker, self.memory, self.image.bytes())
+                .unwrap();
+            assert!(self.memory == self.image.bytes());
+            restored
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_named_and_put_back() {
+        let Some(mut mapped) = Mapped::of_pages(64) else {
+            return;
+        };
+        assert!(mapped.written().is_empty());
+        assert_eq!(mapped.restore(), 0);
+        mapped.change([0, 1, 2, 40, 63]);
+        let same = mapped.memory[7 * PAGE];
+        // SAFETY: a byte of the slice; volatile, so that the write takes place.
+        unsafe { std::ptr::write_volatile(&raw mut mapped.memory[7 * PAGE], same) };
+        assert_eq!(mapped.written(), [0, 1, 2, 7, 40, 63]);
+        assert_eq!(mapped.restore(), 5);
+        // What is left unprotected is compared every time, so a second change is put back as well.
+        mapped.change([1, 50]);
+        assert_eq!(mapped.restore(), 2);
+    }
+
+    #[test]
+    fn more_regions_than_one_scan_holds_are_all_put_back() {
+        let Some(mut mapped) = Mapped::of_pages(4 * REGIONS + 3) else {
+            return;
+        };
+        let odd: Vec<usize> = (0..4 * REGIONS + 3).filter(|page| page % 2 == 1).collect();
+        assert!(odd.len() > 2 * REGIONS);
+        mapped.change(odd.iter().copied());
+        assert_eq!(mapped.written(), odd);
+        assert_eq!(mapped.restore(), odd.len());
+    }
+
+    #[test]
+    fn a_page_is_protected_again_when_its_patience_is_over() {
+        let Some(mut mapped) = Mapped::of_pages(16) else {
+            return;
+        };
+        mapped.change([3, 4, 9]);
+        assert_eq!(mapped.restore(), 3);
+        for found_clean in 1..=PATIENCE {
+            assert_eq!(
+                mapped.written(),
+                [3, 4, 9],
+                "found clean {found_clean} times"
+            );
+            if found_clean == PATIENCE {
+                // A change begins the count of its page anew.
+                mapped.change([4]);
+            }
+            mapped.restore();
+        }
+        assert_eq!(mapped.written(), [4]);
+        for _ in 0..PATIENCE {
+            mapped.restore();
+        }
+        assert!(mapped.written().is_empty());
+        mapped.change([3]);
+        assert_eq!((mapped.written(), mapped.restore()), (vec![3], 1));
     }
 }

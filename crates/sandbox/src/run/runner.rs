@@ -1,24 +1,26 @@
 //! One run: a guest that is new or was put back to the image, from the request to the outcome.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wasmtime::{Engine, InstancePre, Linker, Module};
 
-use crate::error::Result;
-use crate::guest::driver;
+use crate::error::{Result, SandboxError};
+use crate::files::Archive;
 use crate::outcome::{Exception, Outcome, Status};
 use crate::request::Request;
 use crate::run::calls;
-use crate::run::engine::{broken, new_engine};
-use crate::run::files::Archive;
+use crate::run::driver;
+use crate::run::engine::{broken, new_engine, out_of_address_space};
 use crate::run::host::{HostState, Stop};
 use crate::run::instance::{Guest, ImageLayout, LoadedImage};
 use crate::run::native_stack::NativeStack;
 use crate::run::reset::{Tracked, Tracker};
-use crate::run::session::SessionState;
 use crate::run::watchdog::{Watchdog, thread_cpu_time};
+use crate::session::SessionState;
 
 /// Runs code on the thread that made it.
 pub struct Runner {
@@ -67,15 +69,42 @@ struct Verification {
     runs: u64,
 }
 
+/// Why compiled code cannot be taken from a file.
+fn cannot_load(module: &Path, error: wasmtime::Error) -> SandboxError {
+    let action = format!("load {}", module.display());
+    if is_mounted_noexec(module) {
+        let directory = module.parent().unwrap_or(module).display();
+        return broken(
+            &action,
+            format!(
+                "{error:#}; {directory} lies on a file system that is mounted noexec: set XDG_CACHE_HOME to a directory \
+                 on another"
+            ),
+        );
+    }
+    out_of_address_space(&action, error)
+}
+
+fn is_mounted_noexec(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: a zeroed `statvfs` is valid and valid for writes; the path ends with a NUL.
+    unsafe {
+        let mut system: libc::statvfs = std::mem::zeroed();
+        libc::statvfs(path.as_ptr(), &raw mut system) == 0 && system.f_flag & libc::ST_NOEXEC != 0
+    }
+}
+
 impl Runner {
     /// A runner of the compiled guest at `module`. Without an image the guest starts as published, without its data.
     pub fn new(module: &Path, image: Option<(&Path, ImageLayout)>, archive: &Path) -> Result<Self> {
         // First of all: it installs the handler that wasmtime's own passes faults on to.
         let watchdog = Watchdog::start()?;
         let engine = new_engine()?;
-        // SAFETY: the file is what this very engine configuration serialised; the cache has verified it.
+        // SAFETY: the file is what this very engine configuration serialized; the cache has verified it.
         let compiled = unsafe { Module::deserialize_file(&engine, module) }
-            .map_err(|error| broken(&format!("load {}", module.display()), error))?;
+            .map_err(|error| cannot_load(module, error))?;
         let mut linker = Linker::new(&engine);
         calls::link(&mut linker, &compiled).map_err(|error| broken("link the guest", error))?;
         let instance = linker
@@ -201,7 +230,7 @@ impl Runner {
         }
     }
 
-    /// What the next run of a session goes on from.
+    /// What the next run of a session continues from.
     fn state_after(
         &self,
         guest: &mut Guest,

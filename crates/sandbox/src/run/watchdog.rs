@@ -7,11 +7,11 @@
 //! What the gate cannot see is code of the runtime that copies guest memory (`memory.copy`); when that faults, our
 //! signal handler gives it the memory back for the moment, and the watchdog tries again a little later.
 //!
-//! The watchdog is a thread, which a busy machine may let wait for its turn while the run goes on. So the kernel tells the
+//! The watchdog is a thread, which a busy machine may let wait for its turn while the run continues. So the kernel tells the
 //! run's own thread as well, by a timer on its CPU time: its signal handler takes the memory away just the same.
 //!
 //! A loop that touches no memory never faults (a polynomial of degree 2³¹ is such a loop), and a copy of hundreds of
-//! megabytes takes its time. A run that goes on like that is ended with its process: the watchdog says how the run
+//! megabytes takes its time. A run that continues like that is ended with its process: the watchdog says how the run
 //! ended in the place of the thread that cannot.
 
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Result, SandboxError};
 use crate::limits::Limits;
 use crate::outcome::{Outcome, Status};
-use crate::run::host::Output;
+use crate::run::output::Output;
 
 /// Address space reserved for a guest's memory: all a 32-bit guest can name.
 pub const MEMORY_RESERVATION: usize = 1 << 32;
@@ -118,9 +118,7 @@ impl Watchdog {
                 here.wait();
                 watched.watch(clock);
             })
-            .map_err(|error| {
-                SandboxError::new(format!("cannot start the watchdog thread: {error}"))
-            })?;
+            .map_err(|error| SandboxError::thread(THREAD_NAME, &error))?;
         begun.wait();
         // One reference is the signal handler's, for good.
         SHARED.store(

@@ -3,6 +3,7 @@
 use std::io::BufReader;
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use crate::error::{Result, SandboxError};
 use crate::guest::Cache;
@@ -16,7 +17,9 @@ use crate::worker::protocol::{Order, Reply, read_frame, write_frame};
 pub(crate) mod confine;
 pub(crate) mod protocol;
 
-/// Serves orders from the socket that is this process's standard input. Returns when the peer is gone, or `false` when
+const THREAD_NAME: &str = "torl-guest";
+
+/// Serves orders from the socket that is this process's standard input. Returns when the peer has ended, or `false` when
 /// something is wrong with it.
 ///
 /// Call it first thing in a process made for it: it closes every other descriptor and lowers the process's limits.
@@ -24,12 +27,22 @@ pub fn main() -> bool {
     // SAFETY: by contract descriptor 0 is the socket, and nothing else in the process uses it.
     let stream = unsafe { UnixStream::from_raw_fd(0) };
     confine::detach();
-    let served = std::thread::Builder::new()
-        .name("torl-guest".into())
+    let stream = Arc::new(stream);
+    let served = Arc::clone(&stream);
+    let thread = std::thread::Builder::new()
+        .name(THREAD_NAME.into())
         .stack_size(RUNNER_STACK)
-        .spawn(move || serve(&stream))
-        .map(std::thread::JoinHandle::join);
-    matches!(served, Ok(Ok(Ok(()))))
+        .spawn(move || serve(&served));
+    match thread {
+        Ok(thread) => matches!(thread.join(), Ok(Ok(()))),
+        Err(error) => {
+            // The answer to the first order, so that the parent knows why there is no other.
+            let reply = Reply::Failed(SandboxError::thread(THREAD_NAME, &error).to_string());
+            let _ = read_frame(&mut BufReader::new(&*stream));
+            let _ = write_frame(&mut &*stream, &reply.encode());
+            false
+        }
+    }
 }
 
 fn serve(stream: &UnixStream) -> std::io::Result<()> {
@@ -63,7 +76,7 @@ fn serve(stream: &UnixStream) -> std::io::Result<()> {
                         stage: stage.to_owned(),
                         fraction,
                     };
-                    // A parent that gives up kills this process; one that is gone is noticed at the next read.
+                    // A parent that gives up kills this process; one that has ended is noticed at the next read.
                     write_frame(&mut { stream }, &reply.encode()).is_ok()
                 };
                 Cache::new(cache)

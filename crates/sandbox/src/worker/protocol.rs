@@ -12,7 +12,7 @@ use crate::outcome::{Exception, Outcome, Status};
 use crate::request::Request;
 use crate::run::instance::ImageLayout;
 use crate::run::runner::{Reuse, Reusing};
-use crate::run::session::SessionState;
+use crate::session::SessionState;
 use crate::wire::{Reader, Writer, malformed};
 use crate::worker::confine::Confinement;
 

@@ -3,7 +3,7 @@
 use wasmtime::Linker;
 
 use super::{Call, WASI};
-use crate::run::errno::{self, Checked};
+use crate::errno::{self, Checked};
 use crate::run::host::{
     CLOCK_START, CLOCK_TICK, GuestMemory, HostState, LATEST, MONOTONIC_START, host_call,
 };

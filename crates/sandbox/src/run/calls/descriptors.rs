@@ -6,8 +6,8 @@ mod tests;
 use wasmtime::Linker;
 
 use super::{Call, WASI};
-use crate::run::errno::{self, Checked};
-use crate::run::files::{Descriptors, FileType, Stat, Target};
+use crate::errno::{self, Checked};
+use crate::files::{Descriptors, FileType, Stat, Target};
 use crate::run::host::{GuestMemory, HostState, PIECE, Stop, host_call};
 
 /// Buffers of one call at most, as on Linux.

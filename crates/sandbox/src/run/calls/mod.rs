@@ -6,7 +6,7 @@ mod paths;
 
 use wasmtime::{Caller, ExternType, Linker, Module, Val};
 
-use crate::run::errno::{self, Checked};
+use crate::errno::{self, Checked};
 use crate::run::host::{GuestMemory, HostState, PIECE, Stop, host_call};
 
 type Call<'a> = Caller<'a, HostState>;

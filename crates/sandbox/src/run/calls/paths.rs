@@ -4,8 +4,8 @@ use wasmtime::Linker;
 
 use super::descriptors::{RIGHT_READ, RIGHT_WRITE, filestat, times};
 use super::{Call, WASI};
-use crate::run::errno::{self, Checked};
-use crate::run::files::OpenOptions;
+use crate::errno::{self, Checked};
+use crate::files::OpenOptions;
 use crate::run::host::{GuestMemory, HostState, host_call};
 
 const OPEN_CREATE: i32 = 1 << 0;

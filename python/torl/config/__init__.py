@@ -1,0 +1,35 @@
+"""The configuration of a run, and reading it from files and command lines."""
+
+from torl.config.choices import ProblemChoice
+from torl.config.commands import EvaluateConfig, SampleConfig
+from torl.config.learning import AlgorithmConfig, CriticConfig, KlConfig, LearnerConfig, SelectionConfig
+from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
+from torl.config.sections import (
+    CheckpointConfig,
+    ControlConfig,
+    EvaluationConfig,
+    ModelRunConfig,
+    RunConfig,
+    TrainConfig,
+)
+
+__all__ = [
+    "AlgorithmConfig",
+    "CheckpointConfig",
+    "ControlConfig",
+    "CriticConfig",
+    "DataConfig",
+    "EvaluateConfig",
+    "EvaluationConfig",
+    "KlConfig",
+    "LearnerConfig",
+    "ModelConfig",
+    "ModelRunConfig",
+    "ProblemChoice",
+    "PromptConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "SampleConfig",
+    "SelectionConfig",
+    "TrainConfig",
+]

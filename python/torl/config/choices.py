@@ -1,0 +1,37 @@
+"""What a configuration chooses by name, each with its registry."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from torl.algorithms.advantages import ESTIMATORS, Estimator
+from torl.algorithms.aggregation import AGGREGATIONS, Aggregation
+from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
+from torl.data import PROBLEM_SOURCES, ProblemSource
+from torl.engine import ENGINES, Engine
+from torl.formats import FORMATS, Format
+from torl.options import (
+    Choice,
+    ChosenFrom,
+)
+from torl.reward import REWARDS, Reward
+from torl.text.templates import TEMPLATES, PromptTemplate
+from torl.tools import TOOLS, Tool
+
+ProblemChoice = Annotated[
+    Choice[ProblemSource], ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
+]
+TemplateChoice = Annotated[Choice[PromptTemplate], ChosenFrom(TEMPLATES, "prompt template", "torl", given=1)]
+FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl")]
+ToolChoice = Annotated[Choice[Tool], ChosenFrom(TOOLS, "tool")]
+EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", given=1)]
+RewardChoice = Annotated[Choice[Reward], ChosenFrom(REWARDS, "reward", "boxed")]
+EstimatorChoice = Annotated[Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", given=1)]
+PolicyLossChoice = Annotated[Choice[PolicyLoss], ChosenFrom(POLICY_LOSSES, "policy loss", "clipped", given=1)]
+AggregationChoice = Annotated[Choice[Aggregation], ChosenFrom(AGGREGATIONS, "aggregation", "token", given=1)]
+CorrectionChoice = Annotated[Choice[ImportanceCorrection], ChosenFrom(CORRECTIONS, "importance correction", given=1)]
+
+
+def chosen(default: Any) -> Any:
+    """A field whose default is chosen as if it stood in the file: a name, or sections."""
+    return Field(default, validate_default=True)

@@ -1,0 +1,70 @@
+"""The fields of a configuration tree, by their dotted names."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from torl.options import ChosenFrom, options_of
+
+
+def fields_of(config_class: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted name, pydantic FieldInfo) for every leaf of a configuration tree, in the order of the source.
+
+    A choice is a leaf here.
+    """
+    for name, info in config_class.model_fields.items():
+        section = info.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            yield from fields_of(section, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", info
+
+
+def holds_text(annotation: Any) -> bool:
+    """Whether a field is a text or a path, and may be unset at most."""
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return str in members or Path in members
+
+
+def choice_in(info: Any) -> ChosenFrom | None:
+    """What a field is chosen from; None for a field that is no choice, or a table of them."""
+    return next((each for each in [*info.metadata, *_metadata(info.annotation)] if isinstance(each, ChosenFrom)), None)
+
+
+def choice_of(config_class: type[BaseModel], path: Sequence[str]) -> ChosenFrom | None:
+    """What is chosen at a place in the tree, also at a key of a table of choices; None where nothing is."""
+    if not path:
+        return None
+    info = config_class.model_fields.get(path[0])
+    if info is None:
+        return None
+    if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+        return choice_of(info.annotation, path[1:])
+    if len(path) == 1:
+        return choice_in(info)
+    if len(path) == 2 and get_origin(info.annotation) is dict:
+        return next((each for each in _metadata(get_args(info.annotation)[1]) if isinstance(each, ChosenFrom)), None)
+    return None
+
+
+def options_chosen(config_class: type[BaseModel], tree: Mapping[str, Any], path: Sequence[str]) -> list[str]:
+    """The names of the options of what a tree has chosen at a place where something is chosen."""
+    choice = choice_of(config_class, path)
+    section: Any = tree
+    for part in path:
+        section = section.get(part, {})
+    assert choice is not None
+    name = choice.expand(section).get("name", choice.default or path[-1])
+    return list(options_of(choice.find(name), choice.given).model_fields)
+
+
+def _metadata(annotation: Any) -> Iterator[Any]:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from get_args(annotation)[1:]
+    elif origin in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _metadata(member)

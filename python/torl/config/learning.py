@@ -1,0 +1,185 @@
+"""What is learned from, and how: selection, algorithm, learner, critic."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from torl.algorithms.losses import KlEstimator
+from torl.config.choices import AggregationChoice, CorrectionChoice, EstimatorChoice, PolicyLossChoice, chosen
+from torl.options import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Precision,
+    Section,
+    Share,
+)
+
+
+class SelectionConfig(Section):
+    """Which trajectories of a step are learned from; metrics count those that are not."""
+
+    drop_uniform_groups: bool = False
+    """Leave groups whose rewards are all equal out of the batch, so that the loss is a mean over the others."""
+    accuracy_window: tuple[float, float] | None = None
+    """Keep only groups whose mean accuracy lies between these two, both excluded; all when unset."""
+    dynamic_sampling: bool = False
+    """Play further prompts until `rollout.prompts_per_step` groups are kept (DAPO)."""
+    max_rounds: PositiveInt = 10
+    """Rounds of dynamic sampling; after the last a step continues with the groups it has, and says so."""
+    mask_void_turns: bool = False
+    """No loss on trajectories with a turn that holds neither a complete code block nor a boxed answer (SimpleTIR)."""
+    mask_wrong_truncated: bool = False
+    """No loss on wrong trajectories that were cut at the token limit (ZeroTIR)."""
+    mask_invented_output: bool = False
+    """No loss on correct trajectories with an output block that the model wrote itself (ZeroTIR)."""
+    mask_repetition_above: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """No loss on trajectories with a larger share of n-grams that repeat earlier ones (ZeroTIR); off when unset."""
+    repetition_ngram: PositiveInt = 20
+    """Sampled tokens of one such n-gram."""
+
+    @model_validator(mode="after")
+    def _selects_something(self) -> Self:
+        if self.accuracy_window is not None and not self.accuracy_window[0] < self.accuracy_window[1]:
+            raise ValueError("accuracy_window must be two shares, the lower first")
+        if self.dynamic_sampling and not self.drop_uniform_groups and self.accuracy_window is None:
+            raise ValueError("dynamic_sampling needs drop_uniform_groups or accuracy_window: without them all are kept")
+        return self
+
+
+class KlConfig(Section):
+    """The divergence from the policy that the run began with."""
+
+    coefficient: NonNegativeFloat = 0.0
+    """Its weight; 0 makes no reference policy."""
+    estimator: KlEstimator = "k3"
+    """Estimate on a token; k1 has no gradient on average as a loss, and belongs in the reward."""
+    target: Literal["loss", "reward"] = "loss"
+    """Whether it is a term of the loss or is taken from the reward of each token."""
+
+
+class AlgorithmConfig(Section):
+    """From rewards to the loss."""
+
+    estimator: EstimatorChoice = chosen("grpo")
+    """Advantage estimator; ppo trains a critic beside the policy (section `critic`)."""
+    normalize_rewards: bool = False
+    """Bring the rewards of a step to mean 0 and standard deviation 1 before anything is made of them."""
+    normalize_advantages: bool = False
+    """Whiten advantages over all sampled tokens of a step; the reinforce_plus_plus estimators always do."""
+    policy_loss: PolicyLossChoice = chosen("clipped")
+    """Loss of a token: PPO's, GSPO's (one ratio for a sequence), CISPO's, or the plain policy gradient."""
+    aggregation: AggregationChoice = chosen("token")
+    """Mean over all tokens, over trajectories of their token means, or sum over tokens by a fixed length."""
+    importance_correction: CorrectionChoice | None = None
+    """Correction of the loss for the gap between trainer and engine: truncated, or masked by token or sequence."""
+    kl: KlConfig = Field(default_factory=KlConfig)
+    """The divergence from the policy that the run began with."""
+    entropy_bonus: NonNegativeFloat = 0.0
+    """Weight of the policy's entropy, which is taken from the loss."""
+    epochs: PositiveInt = 1
+    """Passes over the trajectories of a step."""
+    mini_batches: PositiveInt = 1
+    """Optimizer steps in one pass, each on as large a part of the trajectories."""
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps that are made with the trajectories of one step."""
+        return self.epochs * self.mini_batches
+
+    @property
+    def needs_critic(self) -> bool:
+        """Whether the estimator asks for a critic's values."""
+        return bool(getattr(self.estimator.target, "needs_critic", False))
+
+    @property
+    def needs_old_logprobs(self) -> bool:
+        """Whether the trainer's own logprobs are wanted before its first update."""
+        return self.updates > 1 or self.penalizes_rewards
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a KL term asks for a reference policy."""
+        return self.kl.coefficient > 0
+
+    @property
+    def penalizes_rewards(self) -> bool:
+        """Whether the KL term is part of the reward."""
+        return self.kl.coefficient > 0 and self.kl.target == "reward"
+
+    @property
+    def learns_without_advantage(self) -> bool:
+        """Whether a trajectory whose advantages are all zero has a gradient still."""
+        return self.entropy_bonus > 0 or (self.kl.coefficient > 0 and self.kl.target == "loss")
+
+
+class LearnerConfig(Section):
+    """The DeepSpeed learner."""
+
+    ranks: PositiveInt = 1
+    """Learner processes: one for each GPU, any number on a CPU. Ignored under torchrun."""
+    cpu_threads: PositiveInt | None = None
+    """Compute threads of each rank; the cores divided by the ranks when unset."""
+    zero_stage: Literal[0, 1, 2, 3] = 2
+    """ZeRO stage: what the ranks share among them (optimizer, gradients, parameters)."""
+    dtype: Precision = "bfloat16"
+    """Precision of forward and backward."""
+    learning_rate: PositiveFloat = 1e-6
+    """Peak learning rate."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Learning rate after the warm-up: constant, or decayed to zero at the last step."""
+    warmup_steps: NonNegativeInt = 0
+    """Optimizer steps of linear warm-up."""
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    """AdamW's decay rates."""
+    weight_decay: NonNegativeFloat = 0.01
+    """AdamW's weight decay."""
+    gradient_clip: PositiveFloat = 1.0
+    """Largest global gradient norm."""
+    row_tokens: PositiveInt = 4096
+    """Tokens of one packed row, the unit of forward and backward; raised to the longest sample."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass: less memory, a third more compute."""
+    offload_while_sampling: bool = False
+    """Move weights and optimizer state to CPU memory while the engine samples (they share the GPUs)."""
+    offload_optimizer: bool = False
+    """Keep the optimizer's state in CPU memory during the update as well (ZeRO-Offload)."""
+    offload_parameters: bool = False
+    """Keep the parameters in CPU memory during the update as well (ZeRO-3 only)."""
+    verify_weights: bool = False
+    """Compare checksums of the weights on both sides of every transfer to the engine."""
+    timeout_seconds: PositiveFloat = 1800.0
+    """Longest wait for any answer of a rank before the run stops."""
+
+    @model_validator(mode="after")
+    def _offload_fits_stage(self) -> Self:
+        if self.offload_parameters and self.zero_stage != 3:
+            raise ValueError("offload_parameters needs zero_stage = 3")
+        if self.offload_while_sampling and self.zero_stage < 2:
+            raise ValueError("offload_while_sampling needs zero_stage = 2 or 3")
+        return self
+
+
+class CriticConfig(Section):
+    """The critic of an estimator that asks for one; what is not here it has in common with the learner."""
+
+    path: str | None = None
+    """Directory of the model whose trunk it starts from; the policy's own when unset."""
+    learning_rate: PositiveFloat = 5e-6
+    """Peak learning rate."""
+    warmup_steps: NonNegativeInt = 0
+    """Optimizer steps of linear warm-up."""
+    epochs: PositiveInt = 1
+    """Passes over the trajectories of a step."""
+    mini_batches: PositiveInt = 1
+    """Optimizer steps in one pass, each on as large a part of the trajectories."""
+    value_clip: PositiveFloat | None = 0.2
+    """How far values may move from what they were before the step at no cost; unset for the plain squared error."""
+    head_start_steps: NonNegativeInt = 0
+    """Steps at the start of a run in which the critic learns alone and the policy stays as it is."""
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps that are made with the trajectories of one step."""
+        return self.epochs * self.mini_batches

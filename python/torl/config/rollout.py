@@ -1,0 +1,78 @@
+"""What is played, and how: the model, its prompts, its episodes."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from torl.config.choices import FormatChoice, ProblemChoice, TemplateChoice, ToolChoice, chosen
+from torl.options import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Section,
+    Share,
+)
+
+
+class ModelConfig(Section):
+    """The policy to train."""
+
+    path: str
+    """Directory of a Hugging Face causal language model with its tokenizer."""
+    attention: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
+    """Attention implementation of the learner; rows are packed, so it must keep samples apart by position ids."""
+
+
+class PromptConfig(Section):
+    """How a problem becomes a prompt."""
+
+    template: TemplateChoice = chosen("torl")
+    """Prompt template."""
+    max_prompt_tokens: PositiveInt = 400
+    """Problems whose prompt is longer are dropped and counted."""
+
+
+class DataConfig(PromptConfig):
+    """The problems."""
+
+    train: ProblemChoice
+    """Problems to train on: a file (.jsonl, .json or .parquet)."""
+    evaluation: dict[str, ProblemChoice] = Field({})
+    """Problems to evaluate on, by the name they get in the metrics."""
+
+
+def _named_by_key(tools: Any) -> Any:
+    """A tool's section without a name chooses the tool that its key names."""
+    if not isinstance(tools, dict):
+        return tools
+    return {key: {"name": key, **tool} if isinstance(tool, dict) else tool for key, tool in tools.items()}
+
+
+class RolloutConfig(Section):
+    """How episodes are played."""
+
+    prompts_per_step: PositiveInt = 128
+    """Prompts in one training step."""
+    samples_per_prompt: PositiveInt = 16
+    """Trajectories for each prompt: the size of a group."""
+    max_response_tokens: PositiveInt = 3072
+    """Limit on the tokens of a response, sampled and observed together."""
+    temperature: NonNegativeFloat = 1.0
+    """Sampling temperature; 0 is greedy."""
+    top_p: Share = 1.0
+    """Nucleus sampling mass; the trainer's log-probabilities are exact only at 1."""
+    format: FormatChoice = chosen("torl")
+    """Protocol of a tool call: "torl" runs the last block at ```output, "zerotir" each block when its fence closes."""
+    tools: Annotated[dict[str, ToolChoice], BeforeValidator(_named_by_key)] = chosen({"python": {}})
+    """The tools, by the names that the format calls them."""
+    max_tool_calls: NonNegativeInt = 1
+    """Tool calls an episode may make (C, or ZeroTIR's N). After the last, all is text; 0 trains without a tool."""
+    end_at_void_turn: bool = False
+    """End an episode whose turn asks for output with neither a code block nor a boxed answer in it (SimpleTIR)."""
+    speculative_execution: bool = True
+    """Begin a call as soon as its code block closes, before its output is asked for; of tools that allow it."""
+    max_concurrent_episodes: PositiveInt = 1024
+    """Episodes being sampled at once; those that wait for a tool are not counted."""
+    max_staleness: NonNegativeInt = 0
+    """Steps that are played ahead of the learner; 0 trains synchronously. With more, tokens are up to so many updates
+    older than the policy that learns from them, which `algorithm.importance_correction` makes up for."""

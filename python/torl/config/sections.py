@@ -1,0 +1,146 @@
+"""The configuration of a run: one tree of frozen, validated models, a docstring for every field.
+
+Sizes carry their unit in the name. Paths beginning with `torl:` name files inside the package. A field that is a
+`Choice` is a section with a `name`, whose other keys are the options of what was chosen (`torl.options`).
+`torl.config.command_line` reads the tree from TOML and the command line.
+"""
+
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from torl.config.choices import EngineChoice, RewardChoice, chosen
+from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
+from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
+from torl.options import (
+    Choice,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+)
+
+
+class RunConfig(Section):
+    """What this run is called, where it writes, how long it is."""
+
+    directory: Path
+    """Directory that holds everything the run writes."""
+    seed: NonNegativeInt = 0
+    """Seed from which every other seed of the run is derived."""
+    steps: PositiveInt
+    """Number of optimizer steps."""
+    note: str = ""
+    """What a reader of the report should know of this run."""
+    resume: bool = False
+    """Resume from the last checkpoint in `directory`; without it a directory that holds a run is refused."""
+
+
+class EvaluationConfig(Section):
+    """Measuring on the evaluation sets during the run."""
+
+    every_steps: NonNegativeInt = 4
+    """Steps between evaluations. There is one before the first step and one after the last too; 0 for these alone."""
+    max_problems: PositiveInt | None = None
+    """Use only the first problems of each set; all when unset."""
+    greedy: bool = True
+    """Measure greedy accuracy (pass@1 at temperature 0)."""
+    samples: NonNegativeInt = 0
+    """Trajectories for each problem sampled at `temperature`, whose mean accuracy is measured as well; 0 for none."""
+    temperature: PositiveFloat = 1.0
+    """Temperature of these samples."""
+    max_tool_calls: NonNegativeInt | None = None
+    """Tool calls an episode of an evaluation may make; as in training when unset."""
+
+    def episodes(self, problems: int) -> int:
+        """Episodes that evaluating a set of so many problems takes."""
+        return min(problems, self.max_problems or problems) * (self.greedy + self.samples)
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> Self:
+        if not self.greedy and self.samples == 0:
+            raise ValueError("greedy = false needs samples of at least 1")
+        return self
+
+
+class CheckpointConfig(Section):
+    """What is kept on disk."""
+
+    every_steps: NonNegativeInt = 20
+    """Steps between checkpoints. There is one after the last step too; 0 for that one alone."""
+    keep: PositiveInt = 2
+    """Checkpoints kept; older ones are removed once a newer one is complete."""
+
+
+class ControlConfig(Section):
+    """Control experiments: each cuts one causal link on purpose, and a run with it must not learn to use the tool."""
+
+    shuffle_observations: bool = False
+    """Answer every tool call with the outcome of another episode's call."""
+    shuffle_rewards: bool = False
+    """Permute the rewards between the trajectories of a step."""
+
+
+class ModelRunConfig(Section):
+    """The sections that every command has: what playing a model on problems takes."""
+
+    model: ModelConfig
+    data: PromptConfig = Field(default_factory=PromptConfig)
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig)
+    engine: EngineChoice = chosen("vllm")
+    """The inference engine."""
+    reward: RewardChoice = chosen("boxed")
+    """What trajectories are worth."""
+
+    @model_validator(mode="after")
+    def _choices_fit(self) -> Self:
+        choices: dict[str, Choice[Any]] = {
+            "rollout.format": self.rollout.format,
+            **{f"rollout.tools.{name}": tool for name, tool in self.rollout.tools.items()},
+            "engine": self.engine,
+            "reward": self.reward,
+        }
+        for place, choice in choices.items():
+            try:
+                choice.options.check_within(self)
+            except ValueError as error:
+                raise ValueError(f"{place}: {error}") from error
+        return self
+
+
+class TrainConfig(ModelRunConfig):
+    """A whole training run."""
+
+    run: RunConfig
+    data: DataConfig
+    selection: SelectionConfig = Field(default_factory=SelectionConfig)
+    algorithm: AlgorithmConfig = Field(default_factory=AlgorithmConfig)
+    learner: LearnerConfig = Field(default_factory=LearnerConfig)
+    critic: CriticConfig = Field(default_factory=CriticConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+    control: ControlConfig = Field(default_factory=ControlConfig)
+
+    @model_validator(mode="after")
+    def _groups_carry_a_signal(self) -> Self:
+        smallest = getattr(self.algorithm.estimator.target, "smallest_group", 1)
+        if self.rollout.samples_per_prompt < smallest:
+            name = self.algorithm.estimator.name
+            raise ValueError(f"estimator {name!r} needs rollout.samples_per_prompt of at least {smallest}")
+        if self.rollout.temperature == 0:
+            raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
+        return self
+
+    @model_validator(mode="after")
+    def _ahead_of_the_learner(self) -> Self:
+        if self.rollout.max_staleness == 0:
+            return self
+        if self.algorithm.importance_correction is None:
+            raise ValueError("rollout.max_staleness needs algorithm.importance_correction (tis, icepop or mis)")
+        if getattr(self.engine.options, "sleep_while_learning", False) or self.learner.offload_while_sampling:
+            raise ValueError(
+                "rollout.max_staleness needs devices of its own for the engine: "
+                "engine.sleep_while_learning and learner.offload_while_sampling must be off"
+            )
+        return self

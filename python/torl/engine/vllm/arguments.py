@@ -1,0 +1,117 @@
+"""What vLLM is told: its engine arguments, and the environment of its processes."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torl.engine.protocol import EngineSetup
+from torl.engine.vllm.options import VllmOptions
+from torl.errors import ConfigError
+from torl.options import nearest
+
+_WORKER_EXTENSION = "torl.engine.vllm.worker.WeightReceiver"
+# On a CPU vLLM would put a lone worker into a process of its own (only to bind its threads, which is not done here) and
+# then spin in the core while that works: a third of the start, and up to half of the CPU time of a token.
+_IN_CORE_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+_CPU_BLOCK_SIZE = 32  # the CPU kernels take multiples of 32; a small one keeps short second turns cached
+_CPU_BATCH_TOKENS = 4096
+# A launcher's variables describe the learner's process group; vLLM would take them for its own.
+_LAUNCHER_VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "GROUP_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+)
+
+
+def engine_arguments(setup: EngineSetup, options: VllmOptions, *, on_cpu: bool, known: Sequence[str]) -> dict[str, Any]:
+    """Arguments for vLLM's `AsyncEngineArgs`, whose fields are `known`.
+
+    Raises:
+        ConfigError: `options.arguments` holds what vLLM does not know or torl sets itself.
+    """
+    own = _own_arguments(setup, options, on_cpu)
+    for name in options.arguments:
+        if name in own or name in ("scheduler_cls", "additional_config", "logging_config"):
+            raise ConfigError(f"engine.arguments.{name}: torl sets it itself")
+        if name not in known:
+            raise ConfigError(f"engine.arguments.{name}: vLLM has no such argument{nearest(name, known)}")
+    return _default_arguments(setup, options, on_cpu) | options.arguments | own
+
+
+def _default_arguments(setup: EngineSetup, options: VllmOptions, on_cpu: bool) -> dict[str, Any]:
+    """What `options.arguments` may say otherwise."""
+    if not on_cpu:
+        return {}
+    batch_tokens = max(_CPU_BATCH_TOKENS, setup.max_model_tokens, options.max_sequences)
+    return {"block_size": _CPU_BLOCK_SIZE, "max_num_batched_tokens": batch_tokens}
+
+
+def _own_arguments(setup: EngineSetup, options: VllmOptions, on_cpu: bool) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "model": str(setup.model),
+        "skip_tokenizer_init": True,  # ids in, ids out
+        "generation_config": "vllm",  # no sampling defaults from the model's directory
+        "dtype": options.dtype,
+        "seed": setup.seed,
+        "max_model_len": setup.max_model_tokens,
+        "max_num_seqs": options.max_sequences,
+        "tensor_parallel_size": options.tensor_parallel,
+        "data_parallel_size": options.data_parallel,
+        "enable_prefix_caching": True,
+        "scheduling_policy": "priority",  # an episode that continues comes before one that begins
+        "logprobs_mode": "processed_logprobs",  # after temperature, as the trainer computes them
+        "max_logprobs": 1,
+        "enforce_eager": options.enforce_eager or on_cpu,
+        "worker_extension_cls": _WORKER_EXTENSION,
+    }
+    if on_cpu:
+        arguments |= {
+            "kv_cache_memory_bytes": options.cpu_cache_gib << 30,
+            # A seeded request whose prompt is cut in two ends the CPU worker ("CPU Generator does not use offset").
+            "enable_chunked_prefill": False,
+        }
+        if options.tensor_parallel == 1:
+            arguments["distributed_executor_backend"] = _IN_CORE_EXECUTOR
+    else:
+        arguments |= {
+            "gpu_memory_utilization": options.memory_share,
+            "enable_sleep_mode": options.sleep_while_learning,
+        }
+    return arguments
+
+
+def socket_variables(directory: Path) -> dict[str, str]:
+    """Variables that make vLLM put its sockets into `directory`."""
+    return {"VLLM_RPC_BASE_PATH": str(directory)}
+
+
+def process_environment(options: VllmOptions, directory: Path, *, on_cpu: bool) -> Mapping[str, str | None]:
+    """The variables of the engine's processes; None unsets one. What they leave behind goes to `directory`."""
+    environment: dict[str, str | None] = dict.fromkeys(_LAUNCHER_VARIABLES)
+    environment |= {
+        **socket_variables(directory),
+        "TMPDIR": os.fspath(directory),
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    if on_cpu:
+        # Eager: compiling small kernels for a CPU costs more than it saves. Unbound and without busy waiting:
+        # learner and sandbox share the cores.
+        environment |= {
+            "TORCHDYNAMO_DISABLE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_WAIT_POLICY": "PASSIVE",
+        }
+        if options.cpu_threads is not None:
+            environment["OMP_NUM_THREADS"] = str(options.cpu_threads)
+    return environment

@@ -1,0 +1,229 @@
+"""vLLM's asynchronous engine behind the `Engine` protocol: CUDA and CPU by the same code.
+
+The engine runs in processes of its own (see `process_setup`); this one only sends requests and reads tokens. What runs
+over there is `scheduler` (with `partial_blocks`) and `worker`.
+"""
+
+import asyncio
+import contextlib
+import gc
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torl._core import TurnEnd
+from torl.engine.protocol import Engine, EngineSetup
+from torl.engine.vllm.announcements import Listener
+from torl.engine.vllm.directory import EngineDirectory
+from torl.engine.vllm.launch import Launch
+from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.processes import EngineProcess, end_processes
+from torl.engine.vllm.stall import StallWatch
+from torl.engine.vllm.turns import encode_turn, sampled_turn, sampling_params
+from torl.engine.vllm.weights import EngineWeights
+from torl.errors import ConfigError, EngineError
+from torl.processes.children import first_line, log_tail
+from torl.types import SampledTurn, SamplingParameters
+from torl.weights.rendezvous import Rendezvous
+
+_SHUTDOWN_SECONDS = 10.0  # then vLLM kills what is left
+
+
+class VllmEngine(Engine):
+    """vLLM engines side by side, each tensor parallel over its devices, and the policy version they hold."""
+
+    def __init__(self, setup: EngineSetup, options: VllmOptions) -> None:
+        """Describe the engine; `start` starts it."""
+        self._setup = setup
+        self._options = options
+        self._log_start = 0
+        self._directory = EngineDirectory()
+        self._stall_watch = StallWatch(options.data_parallel, options.stall_seconds)
+        self._watching: asyncio.Task[None] | None = None
+        self._stalled: str | None = None
+        self._listener = Listener(on_step=self._stall_watch.step)
+        self._weights = EngineWeights(setup.policy_version, options)
+        self._live = [0] * options.data_parallel  # requests that each engine holds
+        self._idle_seconds = 0.0
+        self._idle_since: float | None = None  # when its last request ended; None while it holds any
+        self._llm: Any = None
+        self._processes: tuple[EngineProcess, ...] = ()
+        self._on_cpu = False
+
+    @property
+    def policy_version(self) -> int:
+        """The version that samples from now on."""
+        return self._weights.version
+
+    @property
+    def workers(self) -> int:
+        """One for each device of each engine."""
+        return self._options.tensor_parallel * self._options.data_parallel
+
+    @property
+    def live_requests(self) -> int:
+        """Requests whose stream is open."""
+        return sum(self._live)
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long none of the engines has held a request since the start."""
+        return self._idle_seconds + (0.0 if self._idle_since is None else time.perf_counter() - self._idle_since)
+
+    @property
+    def processes(self) -> tuple[EngineProcess, ...]:
+        """The engine's processes: its core first, then its workers if they are processes of their own."""
+        return self._processes
+
+    async def start(self) -> None:
+        """Start the engine's processes and load the model (some 15-30 s on a CPU).
+
+        Raises:
+            ConfigError: `engine.arguments` holds what vLLM does not know or torl sets itself.
+            EngineError: with the end of the engine's log; nothing is left running.
+        """
+        if self._llm is not None:
+            raise EngineError("the engine is already started")
+        log = self._setup.log_path
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = log.stat().st_size if log.exists() else 0
+        try:
+            directory = self._directory.open()
+            launch = Launch(self._setup, self._options, directory, self._listener.open(directory))
+            self._llm = await self._launched(launch)
+            self._on_cpu = launch.on_cpu
+            pids = [worker["pid"] for worker in await self.describe_workers()]
+            cores = [process.pid for process in self._llm.engine_core.resources.engine_manager.processes]
+            self._processes = tuple(EngineProcess.of(pid) for pid in dict.fromkeys([*cores, *pids]))
+            self._idle_since = time.perf_counter()
+            self._watching = asyncio.ensure_future(self._end_when_stalled())
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _launched(self, launch: Launch) -> Any:
+        try:
+            return await launch.run()
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise EngineError(f"the engine did not start: {first_line(error)}\n{self._log_tail()}") from error
+
+    async def sample(
+        self,
+        token_ids: Sequence[int],
+        sampling: SamplingParameters,
+        request_id: str,
+        *,
+        end: TurnEnd,
+        at_line_start: bool,
+        episode: int = 0,
+        on_block: Callable[[str], None] | None = None,
+    ) -> SampledTurn:
+        """Sample one turn, on the engine that belongs to the number of the episode."""
+        from vllm.inputs.engine import tokens_input
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        await self._weights.settled()
+        llm = self._running()
+        if on_block is not None:
+            self._listener.expect(request_id, on_block)
+        engine = episode % self._options.data_parallel
+        stream = llm.generate(
+            tokens_input(list(token_ids)),
+            sampling_params(sampling, self._setup.stop_token_ids, encode_turn(end, at_line_start, request_id)),
+            request_id,
+            priority=episode,
+            data_parallel_rank=engine if self._options.data_parallel > 1 else None,
+        )
+        self._idle_seconds, self._idle_since = self.idle_seconds, None
+        self._live[engine] += 1
+        finished = False
+        try:
+            async for output in stream:
+                finished = True
+                return sampled_turn(output, self._weights.spans)
+            raise EngineError(f"the engine never ended request {request_id}")
+        except EngineDeadError as error:
+            raise self._death() from error
+        except (EngineError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            if llm.errored:
+                raise self._death() from error
+            raise EngineError(f"the engine refused request {request_id}: {first_line(error)}") from error
+        finally:
+            self._live[engine] -= 1
+            if self.live_requests == 0:
+                self._idle_since = time.perf_counter()
+            self._listener.forget(request_id)
+            await stream.aclose()
+            if not finished and not llm.errored:
+                await llm.abort(request_id)  # vLLM forgets to when it is cancelled while it takes the request
+
+    async def receive_weights(self, rendezvous: Rendezvous, policy_version: int) -> None:
+        """Take new weights; what becomes of the turns being sampled, `VllmOptions.live_turns` says."""
+        llm = self._running()
+        try:
+            await self._weights.receive(llm, rendezvous, policy_version, live=self.live_requests > 0)
+        except Exception as error:
+            if llm.errored:
+                raise self._death() from error
+            raise EngineError(f"the engine is not usable: {self._weights.unusable}: {first_line(error)}") from error
+
+    async def describe_workers(self) -> list[dict[str, Any]]:
+        """What each worker is: "pid", "threads" (compute threads), "compiles" (whether torch.compile is on)."""
+        workers: list[dict[str, Any]] = await self._running().collective_rpc("torl_describe")
+        return workers
+
+    async def sleep(self) -> None:
+        """Move the weights to CPU memory and drop the cache, if the options ask for it."""
+        await self._weights.sleep(self._running(), on_cpu=self._on_cpu)
+
+    async def wake(self) -> None:
+        """Take the GPU's memory back."""
+        await self._weights.wake(self._running(), on_cpu=self._on_cpu)
+
+    def check(self) -> None:
+        """Raise if the engine is dead, has stalled, or holds weights of two versions."""
+        self._running()
+
+    async def close(self) -> None:
+        """End every process of the engine, by force if it does not end in time."""
+        llm, self._llm = self._llm, None
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watching
+        self._listener.close()
+        if llm is not None:
+            await asyncio.to_thread(llm.shutdown, _SHUTDOWN_SECONDS)
+            # It lies in cycles, and its finalizer prints an error if it runs when the interpreter ends.
+            llm = None
+            gc.collect()
+        # vLLM ends its processes; a worker whose core was killed may need another word.
+        await asyncio.to_thread(end_processes, self._processes)
+        self._processes = ()
+        self._directory.close()
+
+    async def _end_when_stalled(self) -> None:
+        """Kill the processes of an engine that computes nothing, so that every request ends with an error."""
+        self._stalled = await self._stall_watch.wait(lambda: [] if self._weights.arriving else self._live)
+        await asyncio.to_thread(end_processes, self._processes)
+
+    def _running(self) -> Any:
+        if self._llm is None:
+            raise EngineError("the engine is not running: start it first")
+        if self._llm.errored or self._stalled is not None:
+            raise self._death()
+        if self._weights.unusable is not None:
+            raise EngineError(f"the engine is not usable: {self._weights.unusable}")
+        return self._llm
+
+    def _death(self) -> EngineError:
+        how = "died" if self._stalled is None else f"hung and was ended: {self._stalled} (engine.stall_seconds)"
+        return EngineError(f"the engine {how}; the end of {self._setup.log_path}:\n{self._log_tail()}")
+
+    def _log_tail(self) -> str:
+        return log_tail(self._setup.log_path, start=self._log_start)

@@ -1,0 +1,176 @@
+"""What torl adds to vLLM's scheduler: a turn ends in the engine, at the token that completes its marker.
+
+vLLM's own stop strings need its detokenizer, are found by its front end one or two tokens too late, and cost a message
+to abort the request. Here the Rust scanner reads each token where vLLM checks its stop tokens, so that a turn with a
+marker costs what a turn costs that ends at an end-of-sequence token. Four more things happen at that place:
+
+- A code block that closes is announced to the controller at once, over a datagram socket, long before the turn
+  ends (`Announcer`). Nothing depends on it: what gets lost is found again when the turn is whole.
+- Tokens are held until their turn is whole. The front end sees one message for a turn, not one for each token.
+- A step that computed tokens is announced as well, so that the controller can tell a slow engine from one that hangs.
+- The turn that follows computes only what is new: the observation (`PartialBlocks`).
+
+Runs in the engine's core process only. vLLM calls its scheduler's interface internal: what is overridden here is small,
+and the tests run it in the real engine.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.outputs import LogprobsLists
+from vllm.v1.request import RequestStatus
+
+from torl._core import Scanner
+from torl.engine.vllm.announcements import Announcer
+from torl.engine.vllm.partial_blocks import PartialBlocks, can_continue_blocks
+from torl.engine.vllm.process_setup import ProcessSetup
+from torl.engine.vllm.turns import ENDED_BY_TURN_END, TURN_KEY, TURN_SPANS, decode_turn
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+    from vllm.v1.request import Request
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A request in the scheduler: its scanner, and what it sampled since its last message."""
+
+    scanner: Scanner | None
+    key: str
+    sampled: int = 0
+    # (how often the engine had been paused and resumed, tokens sampled before): the policy changes in a pause only.
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    held: "list[EngineCoreOutput]" = field(default_factory=list)
+
+
+class _Turns:
+    """Mixed into either of vLLM's schedulers."""
+
+    if TYPE_CHECKING:
+        vllm_config: Any
+        kv_cache_manager: Any
+        connector: Any
+        num_spec_tokens: int
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        setup: ProcessSetup = self.vllm_config.additional_config
+        self._vocabulary = setup.vocabulary
+        self._announcer = Announcer(setup.announcements, self.vllm_config.parallel_config.data_parallel_index)
+        self._turns: dict[str, _Turn] = {}
+        self._pauses = 0
+        alone = self.connector is None and self.num_spec_tokens == 0
+        self._partial_blocks = (
+            PartialBlocks(self.kv_cache_manager) if alone and can_continue_blocks(self.kv_cache_manager) else None
+        )
+
+    def add_request(self, request: "Request") -> None:
+        extra_args = request.sampling_params and request.sampling_params.extra_args
+        if extra_args and TURN_KEY in extra_args:
+            self._turns[request.request_id] = _Turn(*decode_turn(extra_args, self._vocabulary))
+        super().add_request(request)  # type: ignore[misc]
+
+    def set_pause_state(self, pause_state: PauseState) -> None:
+        # At the end, because what was on its way when the pause began is of the policy before.
+        self._pauses += pause_state == PauseState.UNPAUSED
+        super().set_pause_state(pause_state)  # type: ignore[misc]
+
+    def _update_request_with_output(
+        self, request: "Request", new_token_ids: list[int], is_stale: bool = False
+    ) -> tuple[list[int], bool]:
+        new_token_ids, stopped = super()._update_request_with_output(request, new_token_ids, is_stale)  # type: ignore[misc]
+        turn = self._turns.get(request.request_id)
+        if turn is None or not new_token_ids:
+            return new_token_ids, stopped
+        if not turn.spans or turn.spans[-1][0] != self._pauses:
+            turn.spans.append((self._pauses, turn.sampled))
+        turn.sampled += len(new_token_ids)
+        if turn.scanner is not None:
+            one = len(new_token_ids) == 1
+            scan = turn.scanner.feed_token(new_token_ids[0]) if one else turn.scanner.feed(new_token_ids)
+            if scan is not None and scan.overshoot is None:
+                for block in scan.blocks:
+                    self._announcer.block(turn.key, block.code)
+            elif scan is not None and not stopped:
+                request.status = RequestStatus.FINISHED_STOPPED
+                request.stop_reason = ENDED_BY_TURN_END
+                stopped = True
+                if self._partial_blocks is not None:
+                    # Tokens whose keys and values are there for certain: not the last, nor what is on its way.
+                    computed = request.num_computed_tokens - request.num_output_placeholders
+                    self._partial_blocks.keep(request, min(computed, request.num_tokens - 1))
+        return new_token_ids, stopped
+
+    def schedule(self, *args: Any, **kwargs: Any) -> "SchedulerOutput":
+        if self._partial_blocks is None:
+            return super().schedule(*args, **kwargs)  # type: ignore[misc]
+        self._partial_blocks.make_room()
+        output = super().schedule(*args, **kwargs)  # type: ignore[misc]
+        self._partial_blocks.settle(output.num_scheduled_tokens)
+        return output
+
+    def _get_local_prefix_cache_hit(self, request: "Request") -> Any:
+        cached, computed, *rest = super()._get_local_prefix_cache_hit(request)  # type: ignore[misc]
+        if self._partial_blocks is not None and request.request_id in self._turns:
+            cached, computed = self._partial_blocks.extend(request, cached, computed)
+        return cached, computed, *rest
+
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
+        if self._partial_blocks is not None:
+            self._partial_blocks.clear()
+        done: bool = super().reset_prefix_cache(*args, **kwargs)  # type: ignore[misc]
+        return done
+
+    def _free_request(self, request: "Request", *args: Any, **kwargs: Any) -> Any:
+        # One that ended by itself is still needed for its last message; an aborted one sends none.
+        if request.status == RequestStatus.FINISHED_ABORTED:
+            self._turns.pop(request.request_id, None)
+        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+    def update_from_output(
+        self, scheduler_output: "SchedulerOutput", *args: Any, **kwargs: Any
+    ) -> "dict[int, EngineCoreOutputs]":
+        if scheduler_output.total_num_scheduled_tokens > 0:
+            self._announcer.step()
+        batches: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, *args, **kwargs)  # type: ignore[misc]
+        for client in list(batches):
+            batch = batches[client]
+            batch.outputs = [whole for output in batch.outputs if (whole := self._held_until_whole(output)) is not None]
+            if not batch.outputs and batch.finished_requests is None and batch.scheduler_stats is None:
+                del batches[client]
+        return batches
+
+    def _held_until_whole(self, output: "EngineCoreOutput") -> "EngineCoreOutput | None":
+        turn = self._turns.get(output.request_id)
+        if turn is None:
+            return output
+        turn.held.append(output)
+        if output.finish_reason is None:
+            return None
+        del self._turns[output.request_id]
+        output.prefill_stats = turn.held[0].prefill_stats
+        output.new_logprobs = _joined([held.new_logprobs for held in turn.held if held.new_logprobs is not None])
+        output.new_token_ids = [token for held in turn.held for token in held.new_token_ids]
+        output.kv_transfer_params = {TURN_SPANS: turn.spans}
+        return output
+
+
+def _joined(parts: list[LogprobsLists]) -> LogprobsLists:
+    return LogprobsLists(
+        np.concatenate([part.logprob_token_ids for part in parts]),
+        np.concatenate([part.logprobs for part in parts]),
+        np.concatenate([part.sampled_token_ranks for part in parts]),
+    )
+
+
+class TurnScheduler(_Turns, Scheduler):  # type: ignore[misc]
+    """vLLM's scheduler with turns."""
+
+
+class AsyncTurnScheduler(_Turns, AsyncScheduler):  # type: ignore[misc]
+    """The one that schedules a step while the last one runs."""

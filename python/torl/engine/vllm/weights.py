@@ -1,0 +1,73 @@
+"""The weights of a running engine: which version samples, taking new ones, lending their memory."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from torl.engine.vllm.options import VllmOptions
+from torl.errors import EngineError
+from torl.weights.rendezvous import Rendezvous
+
+
+class EngineWeights:
+    """What is known of the weights that vLLM's processes hold."""
+
+    def __init__(self, version: int, options: VllmOptions) -> None:
+        self._versions = [version]  # by how often the engine was paused and resumed
+        self._options = options
+        self._settled = asyncio.Event()  # cleared while weights arrive
+        self._settled.set()
+        self.unusable: str | None = None
+        """Why no token may be sampled: the weights may be of two versions."""
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that sample now."""
+        return self._versions[-1]
+
+    @property
+    def arriving(self) -> bool:
+        """Whether weights arrive now: no turn may begin."""
+        return not self._settled.is_set()
+
+    async def settled(self) -> None:
+        """Wait until no weights arrive."""
+        await self._settled.wait()
+
+    def spans(self, pauses: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """Versions of a turn, (version, first token it sampled), from (pauses of the engine so far, that token)."""
+        return tuple((self._versions[paused], first) for paused, first in pauses)
+
+    async def receive(self, llm: Any, rendezvous: Rendezvous, version: int, *, live: bool) -> None:
+        """Take weights; `live` says whether turns are being sampled. Where it raises, the engine is `unusable`."""
+        # What vLLM is sent must be plain: its messages turn a dataclass into a dictionary.
+        where = (rendezvous.host, rendezvous.port, rendezvous.world_size, rendezvous.backend)
+        self._settled.clear()
+        try:
+            if live:
+                mode = "wait" if self._options.live_turns == "drain" else "keep"
+                await llm.pause_generation(mode=mode, clear_cache=False)
+            await llm.collective_rpc("torl_receive_weights", args=where)
+            keeps_cache = live and self._options.keeps_old_cache
+            if not keeps_cache and not await llm.reset_prefix_cache(reset_running_requests=True):
+                raise EngineError("cached prefixes of the old policy are still in use")
+            if live:
+                self._versions.append(version)
+                await llm.resume_generation()
+            else:
+                self._versions[-1] = version
+        except BaseException:  # cancelled in the middle it holds weights of two versions as well
+            self.unusable = f"it did not take the weights of version {version}"
+            raise
+        finally:
+            self._settled.set()
+
+    async def sleep(self, llm: Any, *, on_cpu: bool) -> None:
+        """Move the weights to CPU memory and drop the cache, if the options ask for it and there is a GPU."""
+        if self._options.sleep_while_learning and not on_cpu:
+            await llm.sleep(level=1)
+
+    async def wake(self, llm: Any, *, on_cpu: bool) -> None:
+        """Bring the weights back to the GPU."""
+        if self._options.sleep_while_learning and not on_cpu:
+            await llm.wake_up()

@@ -1,0 +1,83 @@
+"""What torl adds to vLLM's worker: taking the learner's weights. Runs in the engine's processes only."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from torl.weights.channel import WeightChannel
+from torl.weights.rendezvous import Rendezvous
+
+if TYPE_CHECKING:
+    import torch
+
+
+class WeightReceiver:
+    """Mixed into vLLM's worker class (`worker_extension_cls`); the methods are called by `collective_rpc`."""
+
+    if TYPE_CHECKING:
+        rank: int
+        device: torch.device
+        vllm_config: Any
+        model_runner: Any
+
+    def torl_describe(self) -> dict[str, Any]:
+        """What this worker is, for `VllmEngine.describe_workers`."""
+        import torch
+
+        return {
+            "pid": os.getpid(),
+            "threads": torch.get_num_threads(),
+            "compiles": not torch._dynamo.config.disable,
+        }
+
+    def torl_receive_weights(self, host: str, port: int, world_size: int, backend: str) -> None:
+        """Load the tensors a sender offers at a `Rendezvous` into the live model, by their names in the checkpoint.
+
+        The layerwise path is the one that works everywhere: it undoes and redoes what the platform does to
+        weights after loading (prepacking on a CPU, quantization), in place, so that compiled graphs stay valid.
+
+        Raises:
+            WeightTransferError: the transfer broke; the model may hold weights of both versions.
+            ValueError: some of the model's parameters were not sent.
+        """
+        from vllm.config import set_current_vllm_config
+        from vllm.model_executor.model_loader.reload.layerwise import (
+            finalize_layerwise_reload,
+            initialize_layerwise_reload,
+        )
+
+        rendezvous = Rendezvous(host, port, world_size, backend)
+        parallel = self.vllm_config.parallel_config
+        # Engines side by side each count their workers from 0; rank 0 of the channel is the sender.
+        rank = 1 + parallel.data_parallel_index * parallel.world_size + self.rank
+        channel = WeightChannel(rendezvous, rank, device=self.device)
+        try:
+            with set_current_vllm_config(self.vllm_config):
+                model = self.model_runner.get_model()
+                expected = {name for name, _ in model.named_parameters()}
+                initialize_layerwise_reload(model)
+                loaded = model.load_weights(channel.receive())
+                finalize_layerwise_reload(model, self.vllm_config.model_config)
+                _pack_tied_heads(model)
+        finally:
+            channel.close()
+        if loaded is not None and (missing := expected - loaded):
+            raise ValueError(f"{len(missing)} parameters were not sent, the first is {min(missing)}")
+
+
+def _pack_tied_heads(model: "torch.nn.Module") -> None:
+    """Prepack tied output heads again.
+
+    No tensor is loaded into a head that shares the embedding's weight, so the layerwise path leaves it as it
+    was: on a CPU, where heads are packed copies, it would continue with the first policy's weights.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+
+    modules = list(model.modules())
+    embeddings = {
+        id(module.weight)
+        for module in modules
+        if isinstance(module, VocabParallelEmbedding) and not isinstance(module, ParallelLMHead)
+    }
+    for module in modules:
+        if isinstance(module, ParallelLMHead) and id(module.weight) in embeddings:
+            module.quant_method.process_weights_after_loading(module)

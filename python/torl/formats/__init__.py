@@ -1,0 +1,14 @@
+"""How a model asks for a tool and how it is answered: the part of an episode that differs between papers."""
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+from torl.formats.base import Format
+from torl.formats.torl import ToRLFormat
+from torl.formats.zerotir import ZeroTIRFormat
+
+FORMATS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"torl": ToRLFormat, "zerotir": ZeroTIRFormat})
+"""By the names that a configuration calls them."""
+
+__all__ = ["FORMATS", "Format", "ToRLFormat", "ZeroTIRFormat"]

@@ -1,0 +1,50 @@
+"""What the model sees of a call's outcome.
+
+A fence inside the output is not escaped: a snippet that prints "```" ends its own output block early, as it
+would have in the text the model learned from, and the model has to live with that.
+"""
+
+from typing import Literal
+
+from torl.types import Outcome, OutcomeStatus
+
+ErrorObservation = Literal["last_line", "traceback", "tagged", "hidden"]
+
+NO_OUTPUT = "[no output]"
+ELLIPSIS = "..."
+# Not the words of any Python exception: the model can tell a limit from an error in its code.
+_LIMIT_LINES = {
+    OutcomeStatus.TIMEOUT: "[time limit exceeded]",
+    OutcomeStatus.MEMORY: "[memory limit exceeded]",
+    OutcomeStatus.OUTPUT_LIMIT: "[output limit exceeded]",
+    OutcomeStatus.CRASH: "[interpreter crashed]",
+}
+
+
+def observe(outcome: Outcome, errors: ErrorObservation = "last_line", max_characters: int | None = 256) -> str:
+    """The observation of a run: what it printed, or one line on what went wrong; never more than the cap allows.
+
+    Only the newlines at the end of the output are taken away. A run that ended well and printed nothing says so,
+    and is not mistaken for a time-out. `errors` chooses what an exception or a limit shows (ToRL, section 3.2).
+    """
+    text = _text(outcome, errors)
+    return text if max_characters is None else cap(text, max_characters)
+
+
+def cap(text: str, max_characters: int) -> str:
+    """`text`, or its first and last `max_characters // 2` characters with "..." between if it is longer."""
+    if len(text) <= max_characters:
+        return text
+    half = max_characters // 2
+    return text[:half] + ELLIPSIS + text[len(text) - half :]
+
+
+def _text(outcome: Outcome, errors: ErrorObservation) -> str:
+    if outcome.ok:
+        return outcome.text.rstrip("\n") or NO_OUTPUT
+    if errors == "hidden":
+        return ""
+    line = _LIMIT_LINES.get(outcome.status) or outcome.text or outcome.error or "Error"
+    if errors == "traceback" and (traceback := outcome.details.get("traceback")):
+        return str(traceback).rstrip("\n")
+    return f"<error>{line}</error>" if errors == "tagged" else line

@@ -1,0 +1,55 @@
+"""ToRL's format: a marker asks for the output of the last block."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torl._core import TurnEnd
+from torl.formats.base import Format, without_overshoot
+from torl.formats.fenced import OUTPUT_FENCE, run_block, run_last_block
+from torl.formats.observation import ErrorObservation, observe
+from torl.options import PositiveInt, Section
+from torl.types import Outcome, ToolRequest, Turn, TurnEnding
+
+
+class ToRLOptions(Section):
+    """Options of the format "torl"."""
+
+    errors: ErrorObservation = "last_line"
+    """What the model sees of an error: its last line, the traceback, the last line in <error> tags, or nothing."""
+    max_observation_characters: PositiveInt = 256
+    """Longer observations keep their head and tail, half of this each, with "..." between."""
+
+
+class ToRLFormat(Format):
+    r"""ToRL (section 3.1): after "```output" the last closed block of the turn runs, "\n{observation}\n```\n" goes in.
+
+    A marker in a turn without a closed block is answered with an error and counts as a call, so that an endless row of
+    markers ends.
+    """
+
+    name: ClassVar[str] = "torl"
+
+    def __init__(self, options: ToRLOptions | None = None) -> None:
+        """Take the options of a configuration, or the defaults."""
+        self.options = options or ToRLOptions()
+
+    def turn_end(self) -> TurnEnd:
+        """The marker, wherever it stands."""
+        return TurnEnd.marker(OUTPUT_FENCE.encode())
+
+    def request(self, turn: Turn) -> ToolRequest | None:
+        """The last block."""
+        return run_last_block(turn)
+
+    def early_request(self, code: str) -> ToolRequest | None:
+        """Any block may turn out to be the last."""
+        return run_block(code)
+
+    def answer(self, outcome: Outcome, overshoot: bytes, count_tokens: Callable[[str], int]) -> str:
+        r"""What the model has sampled of the answer already ("```output\n") is not repeated."""
+        text = observe(outcome, self.options.errors, self.options.max_observation_characters)
+        return without_overshoot(overshoot, f"\n{text}\n```\n")
+
+    def invents_output(self, turn: Turn) -> bool:
+        """Whether it opened an output block that no call answers: the model opens those of its calls as well."""
+        return turn.text.count(OUTPUT_FENCE) > (turn.ended_by is TurnEnding.CALL)

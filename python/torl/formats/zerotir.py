@@ -1,0 +1,63 @@
+"""ZeroTIR's format: a block runs when its fence closes."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torl._core import TurnEnd
+from torl.formats.base import Format, without_overshoot
+from torl.formats.fenced import OUTPUT_FENCE, run_block, run_last_block
+from torl.formats.observation import ErrorObservation, observe
+from torl.options import PositiveInt, Section
+from torl.types import Outcome, ToolRequest, Turn
+
+TOO_LONG = "The output of the code execution is too long, please check your code."
+"""What ZeroTIR shows instead of a long result."""
+
+
+class ZeroTIROptions(Section):
+    """Options of the format "zerotir"."""
+
+    errors: ErrorObservation = "traceback"
+    """What the model sees of an error: its last line, the traceback, the last line in <error> tags, or nothing."""
+    max_observation_tokens: PositiveInt = 256
+    """An observation of more tokens, fences included, becomes a sentence that says so."""
+
+
+class ZeroTIRFormat(Format):
+    r"""ZeroTIR (section 3.2): a block runs when its fence closes, "\n```output\n{result}\n```\n\n\n" goes in.
+
+    There is no marker: an output block that the model opens itself is text.
+    """
+
+    name: ClassVar[str] = "zerotir"
+
+    def __init__(self, options: ZeroTIROptions | None = None) -> None:
+        """Take the options of a configuration, or the defaults."""
+        self.options = options or ZeroTIROptions()
+
+    def turn_end(self) -> TurnEnd:
+        """The fence that closes a block."""
+        return TurnEnd.block()
+
+    def request(self, turn: Turn) -> ToolRequest | None:
+        """The block that ended the turn."""
+        return run_last_block(turn)
+
+    def early_request(self, code: str) -> ToolRequest | None:
+        """The block whose end is the end of the turn begins before the turn has reached the controller."""
+        return run_block(code)
+
+    def answer(self, outcome: Outcome, overshoot: bytes, count_tokens: Callable[[str], int]) -> str:
+        """The newline that the closing fence's token may hold already is not repeated."""
+        text = _framed(observe(outcome, self.options.errors, max_characters=None))
+        if count_tokens(text) > self.options.max_observation_tokens:
+            text = _framed(TOO_LONG)
+        return without_overshoot(overshoot, text)
+
+    def invents_output(self, turn: Turn) -> bool:
+        """Whether it opened any output block."""
+        return OUTPUT_FENCE in turn.text
+
+
+def _framed(result: str) -> str:
+    return f"\n```output\n{result}\n```\n\n\n"

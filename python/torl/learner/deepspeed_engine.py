@@ -1,0 +1,169 @@
+"""The DeepSpeed engine around a policy: its configuration, its weights in and out, its learning rate."""
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torl.config import LearnerConfig, ModelConfig
+from torl.errors import DataError
+from torl.learner.attention import attention_implementation
+from torl.learner.checkpoint.names import MODEL_PREFIX
+from torl.learner.policy import Policy
+
+
+def deepspeed_configuration(config: LearnerConfig) -> dict[str, Any]:
+    """DeepSpeed's own configuration.
+
+    The learner scales its loss itself and says which backward is the last before a step, so DeepSpeed sees
+    micro-batches of one row and one accumulation step. Gradients of many rows are summed in float32 whatever
+    the precision of the weights, except at stage 0, where DeepSpeed cannot.
+    """
+    zero: dict[str, Any] = {
+        "stage": config.zero_stage,
+        # Communication beside computation needs streams; gloo has none, and on the CPU it only costs copies.
+        "overlap_comm": torch.cuda.is_available(),
+        "contiguous_gradients": True,
+    }
+    if config.zero_stage == 3:
+        # Shards stay on every rank: a copy that is kept whole would be missing from checkpoints of other ranks.
+        zero["stage3_param_persistence_threshold"] = 0
+    if config.offload_optimizer and config.zero_stage > 0:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
+    if config.offload_parameters:
+        zero["offload_param"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
+    settings: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": config.gradient_clip,
+        "zero_optimization": zero,
+        "zero_force_ds_cpu_optimizer": False,  # its CPU optimizer is compiled on first use; torch's AdamW is not
+        "steps_per_print": None,
+    }
+    if config.dtype == "bfloat16":
+        settings["bf16"] = {"enabled": True, "check_grad_overflow": True}
+        if config.zero_stage > 0:
+            settings["data_types"] = {"grad_accum_dtype": "fp32"}
+    return settings
+
+
+def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
+    """The Hugging Face model in a directory, in the learner's precision, without dropout.
+
+    Dropout would make the ratio of new to old probabilities random, so every `*dropout` setting is zeroed.
+
+    Raises:
+        DataError: the directory is missing or transformers cannot load it.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if not Path(model.path).is_dir():
+        raise DataError(f"model.path = {model.path}: no such directory")
+    try:
+        settings = AutoConfig.from_pretrained(model.path, local_files_only=True)
+        for name, value in settings.to_dict().items():
+            if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, float):
+                setattr(settings, name, 0.0)
+        causal_lm = AutoModelForCausalLM.from_pretrained(
+            model.path,
+            config=settings,
+            dtype=getattr(torch, config.dtype),
+            attn_implementation=attention_implementation(model.attention, settings),
+            local_files_only=True,
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise DataError(f"model.path = {model.path}: transformers cannot load it: {error}") from error
+    if config.gradient_checkpointing:
+        causal_lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return causal_lm.train()
+
+
+def start_engine(module: nn.Module, config: LearnerConfig) -> Any:
+    """A DeepSpeed engine that trains a module with AdamW. The process group must exist."""
+    import deepspeed
+
+    _quieten_deepspeed()
+    engine, _, _, _ = deepspeed.initialize(
+        model=module,
+        optimizer=_adamw(module, config),
+        config=deepspeed_configuration(config),
+        dist_init_required=False,
+    )
+    return engine
+
+
+def start_reference(model: ModelConfig, config: LearnerConfig, device: torch.device) -> Any:
+    """The model as a policy that is never trained: whole on every rank, or in shards where the learner is (ZeRO-3).
+
+    Raises:
+        DataError: the model cannot be read.
+    """
+    policy = Policy(load_causal_lm(model, config.model_copy(update={"gradient_checkpointing": False})))
+    policy.requires_grad_(False)
+    if config.zero_stage < 3:
+        return policy.to(device)
+    import deepspeed
+
+    _quieten_deepspeed()
+    # Its shards wait in CPU memory where the devices are shared with an engine that samples.
+    elsewhere = config.offload_parameters or config.offload_while_sampling
+    settings = deepspeed_configuration(config.model_copy(update={"offload_parameters": elsewhere}))
+    settings["zero_optimization"].pop("offload_optimizer", None)
+    engine, _, _, _ = deepspeed.initialize(model=policy, config=settings, dist_init_required=False)
+    return engine
+
+
+def _quieten_deepspeed() -> None:
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    # DeepSpeed 0.19 calls collectives by the names that torch 2.13 has deprecated.
+    warnings.filterwarnings("ignore", category=FutureWarning, message=r"`torch\.distributed\..* is deprecated")
+
+
+def _adamw(module: nn.Module, config: LearnerConfig) -> torch.optim.Optimizer:
+    """torch's AdamW, but where DeepSpeed can move only the state of its own (which is compiled on first use)."""
+    settings: dict[str, Any] = {
+        "lr": config.learning_rate,
+        "betas": config.betas,
+        "weight_decay": config.weight_decay,
+    }
+    moves = config.offload_while_sampling and torch.cuda.is_available()
+    if moves and config.zero_stage == 3:
+        from deepspeed.ops.adam import FusedAdam
+
+        fused: torch.optim.Optimizer = FusedAdam(module.parameters(), adam_w_mode=True, **settings)
+        return fused
+    return torch.optim.AdamW(module.parameters(), **settings)
+
+
+def learning_rate_at(step: int, total_steps: int, config: LearnerConfig) -> float:
+    """Learning rate of the optimizer step with index `step` (from 0).
+
+    Warm-up: step i of w uses peak * (i + 1) / (w + 1), so that no step is wasted on 0. Then `constant`, or
+    `linear` or `cosine` down to 0, which is reached just after the last step.
+    """
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
+    if config.schedule == "constant":
+        return config.learning_rate
+    done = min(1.0, (step - config.warmup_steps) / max(1, total_steps - config.warmup_steps))
+    share = 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return config.learning_rate * share
+
+
+def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
+    """(name as in the model's own files, whole tensor) for each parameter; every rank must take all of them.
+
+    Under ZeRO-3 a parameter is gathered when its turn comes and released when the next one is asked for. A
+    weight that is tied to another comes once, under the first of its names, as in a saved model.
+    """
+    from deepspeed import zero
+
+    sharded = engine.zero_optimization_stage() == 3
+    for name, parameter in engine.module.named_parameters():
+        with zero.GatheredParameters([parameter], enabled=sharded):
+            yield name.removeprefix(MODEL_PREFIX), parameter.detach()

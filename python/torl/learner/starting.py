@@ -1,0 +1,61 @@
+"""Starting the ranks of a learner, as processes on this machine or those that torchrun has made. No torch."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from torl.learner.messages import LearnerSetup, RankSetup
+from torl.learner.ranks import RankGroup, RankProcess, start_rank
+from torl.learner.torchrun import accept_ranks, torchrun_job
+
+# What the libraries of a rank read from its environment.
+_QUIET = {
+    # By default OpenMP's threads spin while they wait for each other: beside busy processes that took 15 times as
+    # long for a step.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TORCHDYNAMO_DISABLE": "1",  # nothing is compiled, and importing the compiler takes seconds
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+async def start_ranks(setup: LearnerSetup, log_directory: Path, devices: Sequence[str] | None) -> RankGroup:
+    """All ranks, with the model loaded; arguments and errors are those of `Learner.start`."""
+    learner = setup.learner
+    job = torchrun_job()
+    world_size = learner.ranks if job is None else job.world_size
+    neighbors = world_size if job is None else job.local_world_size
+    threads = learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // neighbors)
+    group = RankGroup(learner.timeout_seconds)
+    with tempfile.TemporaryDirectory(prefix="torl-learner-") as meeting:
+        # A file needs no free port; torchrun has a place where its processes meet.
+        master = f"file://{meeting}/store" if job is None else "env://"
+        try:
+            for rank in range(world_size if job is None else 1):
+                environment = _QUIET if job is not None else _QUIET | _local_environment(rank, world_size, devices)
+                group.ranks.append(
+                    start_rank(rank, world_size, log_directory=log_directory, environment=environment, threads=threads)
+                )
+            if job is not None:
+                others = await asyncio.to_thread(accept_ranks, job)
+                group.ranks += [RankProcess(rank, others[rank], None, None) for rank in sorted(others)]
+            await group.set_up(RankSetup(setup, threads, master))
+        except BaseException:
+            await group.kill()
+            raise
+    return group
+
+
+def _local_environment(rank: int, world_size: int, devices: Sequence[str] | None) -> dict[str, str]:
+    """What torch.distributed and DeepSpeed read from the environment of a rank; torchrun provides it otherwise."""
+    environment = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "GLOO_SOCKET_IFNAME": "lo",  # the ranks are on this machine; its name may not resolve
+    }
+    if devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    return environment

@@ -1,1 +1,0 @@
-"""What is measured, how it is written down, and how it is shown."""

@@ -1,0 +1,162 @@
+"""Training dynamics of scored groups (ToRL, figure 5; ZeroTIR, table 3).
+
+Pure functions: the same trajectories give the same numbers, in a run, in an evaluation and in an audit. Means
+over responses weight every response alike; ratios of blocks and runs weight every block and run alike.
+"""
+
+import builtins
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from torl.records import metric_names as names
+from torl.text.answers import find_answer
+from torl.types import FinishReason, Scored, ScoredGroup, ToolCall, Trajectory
+
+# Models define exceptions of their own; what is not Python's is counted together, so that names stay few.
+_PYTHON_EXCEPTIONS = frozenset(
+    name for name, member in vars(builtins).items() if isinstance(member, type) and issubclass(member, BaseException)
+)
+OTHER_EXCEPTION = "other"
+
+
+def training_dynamics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
+    """Every metric of `metric_names` that trajectories and grades define, by name.
+
+    Args:
+        groups: those of one step, or of one evaluation.
+
+    Raises:
+        ValueError: there is no trajectory.
+    """
+    members = [member for group in groups for member in group.members]
+    if not members:
+        raise ValueError("no trajectory to measure")
+    return {
+        **_group_metrics(groups),
+        **_reward_metrics(members),
+        **_block_metrics(members),
+        **_run_metrics(members),
+        **_response_metrics([member.trajectory for member in members]),
+    }
+
+
+def _group_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
+    compared = [group for group in groups if len(group.members) > 1]
+    uniform = sum(len({member.grade.total for member in group.members}) == 1 for group in compared)
+    solved = sum(any(member.grade.correct for member in group.members) for group in groups)
+    return {
+        names.SOLVED: solved / len(groups),
+        **_ratio(names.UNIFORM_GROUPS, uniform, len(compared)),
+    }
+
+
+def _reward_metrics(members: Sequence[Scored]) -> dict[str, float]:
+    grades = [member.grade for member in members]
+    parts: defaultdict[str, list[float]] = defaultdict(list)
+    for grade in grades:
+        for name, part in grade.parts.items():
+            parts[name].append(part)
+    paid_by_turn = any(grade.turn_rewards for grade in grades)
+    return {
+        names.REWARD_MEAN: sum(grade.total for grade in grades) / len(grades),
+        names.ACCURACY: sum(grade.correct for grade in grades) / len(grades),
+        names.ANSWERED: sum(grade.answer is not None for grade in grades) / len(grades),
+        names.GRADER_TIMEOUTS: sum(grade.failure == "timeout" for grade in grades),
+        names.GRADER_ERRORS: sum(grade.failure == "error" for grade in grades),
+        **{names.reward_part(name): sum(values) / len(values) for name, values in sorted(parts.items())},
+        **_ratio(names.REWARD_TURNS, sum(sum(grade.turn_rewards) for grade in grades), paid_by_turn * len(grades)),
+    }
+
+
+def _block_metrics(members: Sequence[Scored]) -> dict[str, float]:
+    trajectories = [member.trajectory for member in members]
+    blocks = sum(len(turn.blocks) for trajectory in trajectories for turn in trajectory.turns)
+    with_code = sum(any(turn.blocks for turn in trajectory.turns) for trajectory in trajectories)
+    ran = sum(map(_blocks_that_ran, trajectories))
+    before_answer = sum(map(_blocks_before_answer, trajectories))
+    return {
+        names.CODE_RATIO: with_code / len(trajectories),
+        names.CODE_BLOCKS_PER_RESPONSE: blocks / len(trajectories),
+        **_ratio(names.EXECUTED_RATIO, ran, blocks),
+        **_ratio(names.BEFORE_ANSWER_RATIO, before_answer, blocks),
+    }
+
+
+def _blocks_that_ran(trajectory: Trajectory) -> int:
+    """A call is that of the turn at its own place; a turn runs one of its blocks at most."""
+    turns = zip(trajectory.turns, trajectory.tool_calls, strict=False)
+    return sum(call.ran and bool(turn.blocks) for turn, call in turns)
+
+
+def _blocks_before_answer(trajectory: Trajectory) -> int:
+    answer = find_answer(trajectory.sampled_text)
+    if answer is None:
+        return 0
+    before = offset = 0
+    for turn in trajectory.turns:
+        before += sum(offset + block.start < answer.start for block in turn.blocks)
+        offset += len(turn.text) + 1  # a newline stands between turns
+    return before
+
+
+def _run_metrics(members: Sequence[Scored]) -> dict[str, float]:
+    runs: list[tuple[ToolCall, bool]] = []  # with whether the response is correct
+    for member in members:
+        runs += [(call, member.grade.correct) for call in member.trajectory.tool_calls if call.ran]
+    trajectories = [member.trajectory for member in members]
+    calls = sum(len(trajectory.tool_calls) for trajectory in trajectories)
+    of_correct = [call.outcome.ok for call, correct in runs if correct]
+    of_incorrect = [call.outcome.ok for call, correct in runs if not correct]
+    waited = sum(call.wait_seconds for trajectory in trajectories for call in trajectory.tool_calls)
+    statuses = Counter(call.outcome.status.value for call, _ in runs)
+    errors = Counter(_error_name(call.outcome.error) for call, _ in runs if call.outcome.error is not None)
+    return {
+        names.CALLS_PER_TRAJECTORY: calls / len(trajectories),
+        **_ratio(names.CALLS_WITHOUT_CODE, calls - len(runs), calls),
+        **_ratio(names.PASS_RATIO, sum(of_correct) + sum(of_incorrect), len(runs)),
+        **_ratio(names.PASS_RATIO_CORRECT, sum(of_correct), len(of_correct)),
+        **_ratio(names.PASS_RATIO_INCORRECT, sum(of_incorrect), len(of_incorrect)),
+        **_ratio(names.WAIT_SHARE, waited, sum(trajectory.seconds for trajectory in trajectories)),
+        **{names.status_share(status): count / len(runs) for status, count in sorted(statuses.items())},
+        **{names.error_share(error): count / len(runs) for error, count in sorted(errors.items())},
+    }
+
+
+def _response_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    count = len(trajectories)
+    tokens = sum(map(len, trajectories))
+    sampled = sum(int(trajectory.loss_mask_T.sum()) for trajectory in trajectories)
+    truncated = sum(trajectory.finish_reason is FinishReason.LENGTH for trajectory in trajectories)
+    later_turns = [(trajectory, turn) for trajectory in trajectories for turn in trajectory.turns[1:]]
+    prefixes = sum(len(trajectory.prompt.token_ids) + turn.start for trajectory, turn in later_turns)
+    return {
+        names.RESPONSE_TOKENS: tokens / count,
+        names.SAMPLED_TOKENS: sampled / count,
+        names.OBSERVED_TOKENS: (tokens - sampled) / count,
+        names.LONGEST_RESPONSE: max(map(len, trajectories)),
+        names.TURNS: sum(len(trajectory.turns) for trajectory in trajectories) / count,
+        names.TRUNCATED: truncated / count,
+        names.EPISODE_SECONDS: sum(trajectory.seconds for trajectory in trajectories) / count,
+        **_ratio(names.CACHED_SHARE, sum(turn.cached_tokens for _, turn in later_turns), prefixes),
+    }
+
+
+def staleness(trajectories: Sequence[Trajectory], step: int) -> dict[str, float]:
+    """How old the policies are that sampled a step's tokens, for the policy of version `step` that learns from them."""
+    versions = [trajectory.policy_versions_T[trajectory.loss_mask_T] for trajectory in trajectories]
+    ages = step - np.concatenate(versions)
+    return {
+        names.STALENESS_MEAN: float(ages.mean()) if len(ages) else 0.0,
+        names.STALENESS_MAX: float(ages.max(initial=0)),
+        names.SPANNING: sum(len(np.unique(each)) > 1 for each in versions) / len(versions),
+    }
+
+
+def _error_name(error: str) -> str:
+    return error if error in _PYTHON_EXCEPTIONS else OTHER_EXCEPTION
+
+
+def _ratio(name: str, numerator: float, denominator: float) -> dict[str, float]:
+    return {name: numerator / denominator} if denominator else {}

@@ -1,0 +1,65 @@
+"""Where a run's records lie.
+
+config.toml                                  the configuration of the latest start; `config.1.toml`, ... of earlier ones
+metrics.jsonl                                one row for each step and evaluation: {"step", "time", name: value}
+trajectories/step_000012.jsonl               one row for each trajectory of a training step
+trajectories/evaluation_000000_<set>.jsonl   the same for an evaluation
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from torl.errors import RecordError
+
+CONFIG_FILE = "config.toml"
+METRICS_FILE = "metrics.jsonl"
+REPORT_FILE = "report.html"
+SUMMARY_FILE = "summary.json"
+TRAJECTORY_DIRECTORY = "trajectories"
+
+_STEP_OF_FILE = re.compile(r"(?:step_(\d{6,})|evaluation_(\d{6,})_(.+))\.jsonl")
+
+
+def trajectory_file(run_directory: Path, step: int, evaluation_set: str | None = None) -> Path:
+    """Where the trajectories of a step, or of an evaluation after so many steps, lie.
+
+    Raises:
+        RecordError: the name of the evaluation set cannot be part of a file name.
+    """
+    if evaluation_set is None:
+        return run_directory / TRAJECTORY_DIRECTORY / f"step_{step:06d}.jsonl"
+    if not re.fullmatch(r"[\w.+-]+", evaluation_set):
+        raise RecordError(f"evaluation set {evaluation_set!r}: use letters, digits and . _ + - in its name")
+    return run_directory / TRAJECTORY_DIRECTORY / f"evaluation_{step:06d}_{evaluation_set}.jsonl"
+
+
+def step_of_file(path: Path) -> int | None:
+    """The step in the name of a trajectory file; None for other files."""
+    match = _STEP_OF_FILE.fullmatch(path.name)
+    return int(match.group(1) or match.group(2)) if match else None
+
+
+def training_files(run_directory: Path) -> list[Path]:
+    """The trajectory files of training steps, in the order of the steps."""
+    return _by_step(path for path in trajectory_files(run_directory) if path.name.startswith("step_"))
+
+
+def evaluation_files(run_directory: Path) -> dict[str, list[Path]]:
+    """The trajectory files of each evaluation set, in the order of the steps."""
+    sets: dict[str, list[Path]] = {}
+    for path in trajectory_files(run_directory):
+        match = _STEP_OF_FILE.fullmatch(path.name)
+        if match and match.group(3):
+            sets.setdefault(match.group(3), []).append(path)
+    return {name: _by_step(paths) for name, paths in sorted(sets.items())}
+
+
+def trajectory_files(run_directory: Path) -> list[Path]:
+    """All trajectory files, by name."""
+    paths = (run_directory / TRAJECTORY_DIRECTORY).glob("*.jsonl")
+    return sorted(path for path in paths if step_of_file(path) is not None)
+
+
+def _by_step(paths: Iterable[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: step_of_file(path) or 0)

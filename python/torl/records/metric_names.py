@@ -1,0 +1,198 @@
+"""The names of all metrics, in one place: what is measured, in which unit, and where it is defined.
+
+A row of `metrics.jsonl` maps these names to numbers. A ratio whose denominator is zero is left out of the row
+rather than invented. Evaluation rows carry the same names behind `evaluation/<set>/`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+# --- reward -----------------------------------------------------------------------------------------------
+
+REWARD_MEAN: Final = "reward/mean"
+"""Mean of all that a response is paid, at its end and for its turns."""
+REWARD_TURNS: Final = "reward/turns"
+"""Mean of what the turns of a response are paid together; only where turns are paid."""
+ACCURACY: Final = "reward/accuracy"
+"""Share of responses whose final answer is correct."""
+GREEDY_ACCURACY: Final = "reward/greedy_accuracy"
+"""Accuracy of one greedy response for each problem (evaluations only)."""
+SOLVED: Final = "reward/solved"
+"""Share of problems with at least one correct response: pass@k for groups of k."""
+ANSWERED: Final = "reward/answered"
+"""Share of responses with a complete boxed answer."""
+GRADER_TIMEOUTS: Final = "reward/grader_timeouts"
+"""Responses whose answer the grader could not compare in time."""
+GRADER_ERRORS: Final = "reward/grader_errors"
+"""Responses whose answer the grader failed on."""
+UNIFORM_GROUPS: Final = "reward/uniform_groups"
+"""Share of groups (of at least two) whose rewards are all equal: they carry no signal."""
+REWARD_PART: Final = "reward/part/"
+"""What the name of each part of a reward begins with."""
+
+
+def reward_part(name: str) -> str:
+    """Mean of this part of the reward, over the responses that have it."""
+    return REWARD_PART + name
+
+
+def reward(counts: Mapping[str, float]) -> dict[str, float]:
+    """What the reward counted since its start (`Reward.metrics`), under its names here: `reward/count/<count>`."""
+    return {f"reward/count/{count}": value for count, value in counts.items()}
+
+
+# --- tool: figure 5 of ToRL, and what ZeroTIR adds ----------------------------------------------------------
+
+CODE_RATIO: Final = "tool/code_ratio"
+"""Responses with at least one code block / responses."""
+PASS_RATIO: Final = "tool/pass_ratio"
+"""Runs that ended ok / runs."""
+PASS_RATIO_CORRECT: Final = "tool/pass_ratio_correct"
+"""The pass ratio within correct responses."""
+PASS_RATIO_INCORRECT: Final = "tool/pass_ratio_incorrect"
+"""The pass ratio within incorrect responses."""
+EXECUTED_RATIO: Final = "tool/executed_ratio"
+"""Code blocks that ran / code blocks written."""
+BEFORE_ANSWER_RATIO: Final = "tool/before_answer_ratio"
+"""Code blocks that begin before the final answer / code blocks written; where there is no answer, none does."""
+CODE_BLOCKS_PER_RESPONSE: Final = "tool/code_blocks_per_response"
+"""Code blocks / responses: what ZeroTIR calls its code ratio."""
+CALLS_PER_TRAJECTORY: Final = "tool/calls_per_trajectory"
+"""Tool calls / trajectories, those without code included."""
+CALLS_WITHOUT_CODE: Final = "tool/calls_without_code"
+"""Calls that asked for output where no closed block was there to run / tool calls."""
+WAIT_SHARE: Final = "tool/wait_share"
+"""Seconds that episodes waited for their tools / seconds they took."""
+
+_STATUS: Final = "tool/status/"
+_ERROR: Final = "tool/error/"
+
+
+def status_share(status: str) -> str:
+    """Runs that ended with this `OutcomeStatus` / runs."""
+    return _STATUS + status
+
+
+def error_share(exception_type: str) -> str:
+    """Runs that ended with this exception / runs."""
+    return _ERROR + exception_type
+
+
+def tool(name: str, counts: Mapping[str, float]) -> dict[str, float]:
+    """What a tool counted since its start (`Tool.metrics`), under its names here: `tool/<tool>/<count>`."""
+    return {f"tool/{name}/{count}": value for count, value in counts.items()}
+
+
+# --- response ---------------------------------------------------------------------------------------------
+
+RESPONSE_TOKENS: Final = "response/tokens"
+"""Mean tokens of a response, sampled and observed."""
+SAMPLED_TOKENS: Final = "response/sampled_tokens"
+OBSERVED_TOKENS: Final = "response/observed_tokens"
+LONGEST_RESPONSE: Final = "response/longest"
+"""Tokens of the longest response."""
+TURNS: Final = "response/turns"
+TRUNCATED: Final = "response/truncated"
+"""Share of responses cut at the token limit."""
+EPISODE_SECONDS: Final = "response/seconds"
+"""Mean seconds of an episode."""
+
+# --- selection: what a step does not learn from ---------------------------------------------------------------
+
+SELECTION_ROUNDS: Final = "selection/rounds"
+"""Rounds in which the prompts of a step were played; more than one only with dynamic sampling."""
+SELECTION_UNIFORM: Final = "selection/uniform_groups"
+"""Groups left out because all their rewards are equal."""
+SELECTION_OUTSIDE_WINDOW: Final = "selection/groups_outside_window"
+"""Groups left out because of their mean accuracy."""
+SELECTION_SURPLUS: Final = "selection/surplus_groups"
+"""Groups left out because the batch was full."""
+SELECTION_MISSING: Final = "selection/missing_groups"
+"""Groups that the batch lacked after the last round of dynamic sampling."""
+
+_MASKED: Final = "selection/masked/"
+
+
+def masked(reason: str) -> str:
+    """Trajectories in the batch that carry no loss for this reason; see `torl.training.selection.silenced`."""
+    return _MASKED + reason
+
+
+# --- learner: the keys of its report, prefixed --------------------------------------------------------------
+
+LOSS: Final = "learner/loss"
+ENTROPY: Final = "learner/entropy"
+GRADIENT_NORM: Final = "learner/gradient_norm"
+LEARNING_RATE: Final = "learner/learning_rate"
+CLIP_FRACTION: Final = "learner/clip_fraction"
+LOGPROB_GAP_MEAN: Final = "learner/logprob_gap_mean"
+"""Mean |trainer's logprob - engine's| over the sampled tokens of a step."""
+LOGPROB_GAP_MAX: Final = "learner/logprob_gap_max"
+LOGPROB_GAP_KL: Final = "learner/logprob_gap_kl"
+
+# --- time, in seconds ---------------------------------------------------------------------------------------
+
+TIME_STEP: Final = "time/step"
+"""The whole step, from its first prompt to its new weights; without evaluation and checkpoint."""
+TIME_WAIT: Final = "time/wait"
+"""How long the learner waited for the step's episodes."""
+TIME_ENGINE_IDLE: Final = "time/engine_idle"
+"""How long the engine held no request, from the end of the last step to that of this one."""
+TIME_ROLLOUT: Final = "time/rollout"
+"""From the first of the step's episodes to the last; with `rollout.max_staleness` much of it is before the step."""
+TIME_REWARD: Final = "time/reward"
+"""How long any of the step's groups was being graded; it overlaps with the episodes."""
+TIME_LEARN: Final = "time/learn"
+TIME_SYNC: Final = "time/sync"
+TIME_EVALUATION: Final = "time/evaluation"
+TIME_CHECKPOINT: Final = "time/checkpoint"
+
+# --- asynchrony -------------------------------------------------------------------------------------------
+
+STALENESS_MEAN: Final = "rollout/staleness_mean"
+"""Updates between the policy that sampled a token and the one that learns from it, over the sampled tokens."""
+STALENESS_MAX: Final = "rollout/staleness_max"
+SPANNING: Final = "rollout/spanning_versions"
+"""Share of trajectories that more than one policy sampled."""
+CACHED_SHARE: Final = "rollout/cached_share"
+"""Share of the prefix that was in the engine's cache, over the turns after the first."""
+SPECULATED: Final = "tool/speculated"
+"""Runs that began when their block closed, since the start of the process."""
+SPECULATIONS_WASTED: Final = "tool/speculations_wasted"
+"""Those whose outcome was never asked for."""
+
+# --- data -------------------------------------------------------------------------------------------------
+
+EPOCH: Final = "data/epoch"
+TRAINED_GROUPS: Final = "data/trained_groups"
+"""Groups whose trajectories entered the loss."""
+
+_EVALUATION: Final = "evaluation/"
+
+
+def speculation(speculated: int, wasted: int) -> dict[str, float]:
+    """What became of the runs that began early."""
+    return {SPECULATED: speculated, SPECULATIONS_WASTED: wasted}
+
+
+def learner(report: Mapping[str, float]) -> dict[str, float]:
+    """The learner's report under its names here: {"loss": x} becomes {"learner/loss": x}."""
+    return {f"learner/{name}": value for name, value in report.items()}
+
+
+def of_evaluation(set_name: str, name: str) -> str:
+    """The name of a metric of one evaluation set in a row: `evaluation/<set>/<name>`."""
+    return f"{_EVALUATION}{set_name}/{name}"
+
+
+def evaluation(set_name: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics of one evaluation set under their names in a row."""
+    return {of_evaluation(set_name, name): value for name, value in metrics.items()}
+
+
+def split_evaluation(name: str) -> tuple[str, str] | None:
+    """(set, name) of an evaluation metric, None for all others."""
+    if not name.startswith(_EVALUATION):
+        return None
+    set_name, _, rest = name.removeprefix(_EVALUATION).partition("/")
+    return set_name, rest

@@ -1,0 +1,219 @@
+"""A trajectory as a row of plain JSON, and back.
+
+`encode_trajectory` and `decode_trajectory` are inverse to each other, but for what tools said beyond `LONGEST_OUTPUT`
+characters, of which the head is kept: what the model saw of it is in the observation.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from torl.errors import RecordError
+from torl.types import (
+    Block,
+    FinishReason,
+    Float32Array,
+    Grade,
+    Outcome,
+    OutcomeStatus,
+    Problem,
+    Prompt,
+    ToolCall,
+    ToolRequest,
+    Trajectory,
+    Turn,
+    TurnEnding,
+)
+
+LONGEST_OUTPUT = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryRecord:
+    """One row of a trajectory file.
+
+    `advantage` is the mean over the sampled tokens; None where none was computed: in evaluations, and for a trajectory
+    that was left out of the batch. `token_numbers` are arrays over the response that token-wise advantages were made
+    of, and these advantages; most runs have none.
+    """
+
+    step: int
+    trajectory: Trajectory
+    grade: Grade
+    advantage: float | None = None
+    token_numbers: Mapping[str, Float32Array] = field(default_factory=dict)
+
+
+def encode_row(row: Mapping[str, Any]) -> bytes:
+    """One line of JSON. A number that is not finite becomes null: JSON has no word for it.
+
+    Raises:
+        RecordError: it holds what JSON cannot.
+    """
+    finite = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
+    }
+    try:
+        text = json.dumps(finite, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise RecordError(
+            f"a record cannot be written as JSON: {error} (a tool's details and a reward's parts must be plain)"
+        ) from error
+    return text.encode("utf-8", errors="backslashreplace") + b"\n"
+
+
+def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
+    """A trajectory as a row of plain JSON, to be read without torl."""
+    trajectory, grade = record.trajectory, record.grade
+    problem = trajectory.prompt.problem
+    row = {
+        "step": record.step,
+        "group": trajectory.group,
+        "sample": trajectory.sample,
+        "problem": problem.id,
+        "question": problem.question,
+        "reference_answer": problem.answer,
+        "answer": grade.answer,
+        "correct": grade.correct,
+        "grader_failure": grade.failure,
+        "reward": grade.reward,
+        "advantage": record.advantage,
+        "text": trajectory.text,
+        "sampled_text": trajectory.sampled_text,
+        "finish_reason": trajectory.finish_reason.value,
+        "format": trajectory.format,
+        "tool_calls": [_encode_call(call) for call in trajectory.tool_calls],
+        "turns": [_encode_turn(turn) for turn in trajectory.turns],
+        "seconds": trajectory.seconds,
+        "prompt_token_ids": list(trajectory.prompt.token_ids),
+        "token_ids": trajectory.token_ids_T.tolist(),
+        # Lengths of runs of equal values, and the value of each run: true on sampled tokens.
+        "loss_mask": [[bool(value), length] for value, length in _runs(trajectory.loss_mask_T)],
+        "policy_versions": [[int(value), length] for value, length in _runs(trajectory.policy_versions_T)],
+        "rollout_logprobs": _decimals(trajectory.rollout_logprobs_T),
+        "token_numbers": {name: _decimals(array) for name, array in record.token_numbers.items()},
+    }
+    if grade.parts:
+        row["reward_parts"] = dict(grade.parts)
+    if grade.turn_rewards:
+        row["turn_rewards"] = list(grade.turn_rewards)
+    return row
+
+
+def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
+    """The inverse of `encode_trajectory`. A problem's metadata is not in the row.
+
+    Raises:
+        KeyError, TypeError, ValueError: the row is not a whole trajectory.
+    """
+    trajectory = Trajectory(
+        prompt=Prompt(
+            Problem(row["problem"], row["question"], row["reference_answer"]), tuple(row["prompt_token_ids"])
+        ),
+        group=row["group"],
+        sample=row["sample"],
+        token_ids_T=np.array(row["token_ids"], np.int32),
+        loss_mask_T=_unroll(row["loss_mask"], np.bool_),
+        rollout_logprobs_T=np.array(row["rollout_logprobs"], np.float32),
+        policy_versions_T=_unroll(row["policy_versions"], np.int32),
+        turns=tuple(_decode_turn(turn) for turn in row["turns"]),
+        tool_calls=tuple(_decode_call(call) for call in row["tool_calls"]),
+        finish_reason=FinishReason(row["finish_reason"]),
+        text=row["text"],
+        seconds=row["seconds"],
+        format=row["format"],
+    )
+    numbers = {name: np.array(values, np.float32) for name, values in row["token_numbers"].items()}
+    grade = Grade(
+        row["reward"],
+        row["correct"],
+        row["answer"],
+        row["grader_failure"],
+        parts=row.get("reward_parts", {}),
+        turn_rewards=tuple(row.get("turn_rewards", ())),
+    )
+    record = TrajectoryRecord(row["step"], trajectory, grade, row["advantage"], numbers)
+    _check_lengths(record)
+    return record
+
+
+def _check_lengths(record: TrajectoryRecord) -> None:
+    trajectory = record.trajectory
+    arrays = (trajectory.loss_mask_T, trajectory.rollout_logprobs_T, trajectory.policy_versions_T)
+    if any(len(array) != len(trajectory) for array in (*arrays, *record.token_numbers.values())):
+        raise ValueError("its arrays differ in length")
+    if len(record.grade.turn_rewards) not in (0, len(trajectory.turns)):
+        raise ValueError("its turn rewards are not one for each turn")
+
+
+def _encode_turn(turn: Turn) -> dict[str, Any]:
+    return {
+        "start": turn.start,
+        "stop": turn.stop,
+        "text": turn.text,
+        "ended_by": turn.ended_by.value,
+        "blocks": [[block.start, block.stop] for block in turn.blocks],  # characters of the text
+        "cached_tokens": turn.cached_tokens,
+    }
+
+
+def _decode_turn(row: Mapping[str, Any]) -> Turn:
+    text = row["text"]
+    blocks = tuple(Block(text[start:stop], start, stop) for start, stop in row["blocks"])
+    return Turn(row["start"], row["stop"], text, TurnEnding(row["ended_by"]), blocks, row["cached_tokens"])
+
+
+def _encode_call(call: ToolCall) -> dict[str, Any]:
+    request, outcome = call.request, call.outcome
+    return {
+        "tool": None if request is None else request.tool,
+        "arguments": None if request is None else dict(request.arguments),
+        "status": outcome.status.value,
+        "text": _shortened(outcome.text),
+        "error": _shortened(outcome.error),
+        "details": _shortened(outcome.details),
+        "observation": call.observation,
+        "start": call.start,
+        "stop": call.stop,
+        "wait_seconds": call.wait_seconds,
+    }
+
+
+def _decode_call(row: Mapping[str, Any]) -> ToolCall:
+    request = None if row["tool"] is None else ToolRequest(row["tool"], row["arguments"])
+    outcome = Outcome(OutcomeStatus(row["status"]), row["text"], row["error"], row["details"])
+    return ToolCall(request, outcome, row["observation"], row["start"], row["stop"], row["wait_seconds"])
+
+
+def _shortened(value: Any) -> Any:
+    """Plain JSON with the head of each text in it, and null for numbers that are not finite."""
+    if isinstance(value, str):
+        return value[:LONGEST_OUTPUT]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _shortened(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shortened(member) for member in value]
+    return value
+
+
+def _decimals(values: Float32Array) -> list[float]:
+    """The shortest decimals that give the same float32 again."""
+    return [float(text) for text in values.astype(np.float32).astype(str)]
+
+
+def _runs(values: npt.NDArray[Any]) -> Iterator[tuple[Any, int]]:
+    for value, run in groupby(values.tolist()):
+        yield value, sum(1 for _ in run)
+
+
+def _unroll(runs: list[list[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    values, lengths = [value for value, _ in runs], [length for _, length in runs]
+    return np.repeat(np.array(values, dtype), lengths)

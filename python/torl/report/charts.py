@@ -1,0 +1,209 @@
+"""The curves of a report: which metrics stand together, and how they become interactive charts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torl.records import metric_names as names
+
+Row = Mapping[str, Any]
+
+# Read well on white and on black.
+_COLORS: Final = ("#3b82f6", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#94a3b8")
+_WINDOW: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One chart: training metrics by label, and those shown for each evaluation set as well."""
+
+    title: str
+    note: str
+    training: Mapping[str, str]
+    evaluated: Mapping[str, str]
+    share: bool = False  # between 0 and 1
+    logarithmic: bool = False
+    stacked: bool = False
+
+
+CHARTS: Final = (
+    Chart(
+        "Accuracy",
+        "Share of responses whose final answer is correct.",
+        {"training": names.ACCURACY},
+        {"": names.ACCURACY, ", greedy": names.GREEDY_ACCURACY},
+        share=True,
+    ),
+    Chart(
+        "Code ratio",
+        "Share of responses that contain a code block.",
+        {"training": names.CODE_RATIO},
+        {"": names.CODE_RATIO},
+        share=True,
+    ),
+    Chart(
+        "Pass ratio",
+        "Share of runs that ended without an error; also within correct and incorrect responses.",
+        {
+            "training": names.PASS_RATIO,
+            "in correct": names.PASS_RATIO_CORRECT,
+            "in incorrect": names.PASS_RATIO_INCORRECT,
+        },
+        {"": names.PASS_RATIO},
+        share=True,
+    ),
+    Chart("Reward", "Mean of all that a response is paid.", {"training": names.REWARD_MEAN}, {}),
+    Chart(
+        "Response length",
+        "Mean tokens of a response; observed tokens come from tools.",
+        {"sampled": names.SAMPLED_TOKENS, "observed": names.OBSERVED_TOKENS},
+        {},
+    ),
+    Chart(
+        "Use of code",
+        "Blocks that ran, and blocks before the answer, of all blocks written.",
+        {"executed": names.EXECUTED_RATIO, "before the answer": names.BEFORE_ANSWER_RATIO},
+        {},
+        share=True,
+    ),
+    Chart("Entropy", "Mean entropy of the policy at sampled tokens, in nats.", {"training": names.ENTROPY}, {}),
+    Chart("Gradient norm", "Global norm before clipping.", {"training": names.GRADIENT_NORM}, {}),
+    Chart(
+        "Log-probability gap",
+        "How far the trainer's log-probabilities are from the engine's, over sampled tokens.",
+        {"mean": names.LOGPROB_GAP_MEAN, "largest": names.LOGPROB_GAP_MAX},
+        {},
+        logarithmic=True,
+    ),
+    Chart(
+        "Groups without signal, and cut responses",
+        "Groups whose rewards are all equal; responses cut at the token limit.",
+        {"uniform groups": names.UNIFORM_GROUPS, "truncated": names.TRUNCATED},
+        {},
+        share=True,
+    ),
+    Chart(
+        "Seconds of a step",
+        "Where the time of a training step goes.",
+        {"waiting for episodes": names.TIME_WAIT, "learning": names.TIME_LEARN, "weight sync": names.TIME_SYNC},
+        {},
+        stacked=True,
+    ),
+    Chart(
+        "Seconds of the episodes of a step",
+        "From the first episode to the last, and how long any group was being graded meanwhile. Where steps are played "
+        "ahead of the learner, much of it lies in earlier steps.",
+        {"playing": names.TIME_ROLLOUT, "grading": names.TIME_REWARD},
+        {},
+    ),
+)
+
+
+def chart_sections(rows: Sequence[Row]) -> list[tuple[Chart, str]]:
+    """Each chart that has data, with its HTML (which needs plotly.js on the page)."""
+    import plotly.io
+
+    sets = sorted({part[0] for row in rows for name in row if (part := names.split_evaluation(name))})
+    sections = []
+    for index, chart in enumerate((*CHARTS, _reward_parts(rows))):
+        figure = _figure(chart, rows, sets)
+        if figure is not None:
+            html = plotly.io.to_html(
+                figure,
+                full_html=False,
+                include_plotlyjs=False,
+                div_id=f"chart-{index}",
+                config={"displaylogo": False, "displayModeBar": False, "responsive": True},
+            )
+            sections.append((chart, html))
+    return sections
+
+
+def _reward_parts(rows: Sequence[Row]) -> Chart:
+    """What rewards are the sum of: each reward has parts of its own."""
+    parts = sorted({name for row in rows for name in row if name.startswith(names.REWARD_PART)})
+    training = {name.removeprefix(names.REWARD_PART): name for name in parts}
+    note = "Mean of each part of the reward, over the responses that have it; and of what turns are paid."
+    return Chart("Parts of the reward", note, {**training, "turns": names.REWARD_TURNS}, {})
+
+
+def values_of(rows: Sequence[Row], name: str) -> tuple[list[int], list[float]]:
+    """Steps and values of a metric, where it was measured."""
+    measured = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
+    return [step for step, _ in measured], [value for _, value in measured]
+
+
+def _figure(chart: Chart, rows: Sequence[Row], sets: Sequence[str]) -> Any:
+    import plotly.graph_objects as graph
+
+    figure = graph.Figure()
+    colors = iter(_COLORS * 4)
+    for label, name in chart.training.items():
+        _add_training(figure, chart, label, *values_of(rows, name), next(colors))
+    for set_name in sets:
+        for suffix, name in chart.evaluated.items():
+            steps, values = values_of(rows, names.of_evaluation(set_name, name))
+            if steps:
+                line = {"color": next(colors), "dash": "dot" if suffix else "solid", "width": 2}
+                label = set_name + suffix
+                figure.add_scatter(x=steps, y=values, name=label, mode="lines+markers", line=line, marker={"size": 7})
+    if not figure.data:
+        return None
+    figure.update_layout(
+        template="none",
+        height=270,
+        margin={"l": 52, "r": 12, "t": 8, "b": 36},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 12, "color": "#808080"},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        hovermode="x unified",
+        showlegend=len(chart.training) > 1 or len({trace.name for trace in figure.data}) > 1,
+        xaxis={"title": {"text": "step", "standoff": 4}, "zeroline": False, "gridcolor": "rgba(128,128,128,0.18)"},
+        yaxis={"zeroline": False, "gridcolor": "rgba(128,128,128,0.18)", "exponentformat": "power"},
+    )
+    if chart.share:
+        figure.update_yaxes(range=[-0.02, 1.02])
+    if chart.logarithmic:
+        figure.update_yaxes(type="log", dtick=1)
+    return figure
+
+
+def _add_training(figure: Any, chart: Chart, label: str, steps: list[int], values: list[float], color: str) -> None:
+    """Every step faintly and a moving mean over it; areas on top of each other for a stacked chart."""
+    if chart.logarithmic:
+        steps, values = _positive(steps, values)
+    if not steps:
+        return
+    if chart.stacked:
+        line = {"width": 0.5, "color": color}
+        figure.add_scatter(x=steps, y=values, name=label, mode="lines", line=line, stackgroup="one")
+        return
+    smooth = len(values) >= 4 * _WINDOW and not chart.logarithmic
+    thin = {"width": 1 if smooth else 2, "color": color}
+    mode = "lines" if len(steps) > 1 else "markers"
+    opacity = 0.35 if smooth else 1.0
+    figure.add_scatter(x=steps, y=values, name=label, mode=mode, line=thin, opacity=opacity, showlegend=not smooth)
+    if smooth:
+        figure.add_scatter(
+            x=steps,
+            y=moving_mean(values, _WINDOW),
+            name=label,
+            mode="lines",
+            line={"width": 2.5, "color": color},
+            hoverinfo="skip",
+        )
+
+
+def _positive(steps: list[int], values: list[float]) -> tuple[list[int], list[float]]:
+    kept = [(step, value) for step, value in zip(steps, values, strict=True) if value > 0]
+    return [step for step, _ in kept], [value for _, value in kept]
+
+
+def moving_mean(values: Sequence[float], window: int) -> list[float]:
+    """The mean of each value and those before it, `window` in all (fewer at the start)."""
+    means = []
+    for end in range(1, len(values) + 1):
+        piece = values[max(0, end - window) : end]
+        means.append(sum(piece) / len(piece))
+    return means

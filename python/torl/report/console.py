@@ -1,0 +1,196 @@
+"""What a run says while it runs: one line for each step, and progress on every wait that lasts.
+
+On a terminal, waits show a live bar; in a log file they are plain lines, so that nothing is lost and nothing
+is repainted.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Final
+
+import rich.console
+import rich.progress
+from rich.markup import escape
+
+from torl.records import metric_names as names
+
+SHOW_AFTER_SECONDS: Final = 2.0
+REPEAT_SECONDS: Final = 30.0
+_HEADER_EVERY: Final = 25
+
+_COLUMNS: Final = (
+    ("accuracy", names.ACCURACY, "{:.3f}"),
+    ("code", names.CODE_RATIO, "{:.2f}"),
+    ("pass", names.PASS_RATIO, "{:.2f}"),
+    ("reward", names.REWARD_MEAN, "{:+.3f}"),
+    ("entropy", names.ENTROPY, "{:.3f}"),
+    ("tokens", names.RESPONSE_TOKENS, "{:.0f}"),
+    ("seconds", names.TIME_STEP, "{:.1f}"),
+)
+
+
+class Wait:
+    """The progress of one wait. Its methods may be called from any thread."""
+
+    def __init__(self, console: "Console", description: str, total: float | None) -> None:
+        self.description = description
+        self.total = total
+        self.completed = 0.0
+        self.started = time.monotonic()
+        self._console = console
+
+    def advance(self, count: float = 1) -> None:
+        """`count` more is done."""
+        self.completed += count
+        self._console._refresh(self)
+
+    def update(self, completed: float | None = None, total: float | None = None) -> None:
+        """Say how much is done, and of how much."""
+        self.completed = self.completed if completed is None else completed
+        self.total = self.total if total is None else total
+        self._console._refresh(self)
+
+    def __str__(self) -> str:
+        done = f" {self.done}," if self.done else ""
+        return f"{self.description}:{done} {time.monotonic() - self.started:.0f} s"
+
+    @property
+    def done(self) -> str:
+        """How much is done: "34/128", a percentage where the total is one, nothing where it is not known."""
+        if self.total is None:
+            return ""
+        return f"{self.completed:.0%}" if self.total <= 1 else f"{self.completed:.0f}/{self.total:.0f}"
+
+
+class Console:
+    """Lines, step tables and waits on one output. Close it, or use it as a context manager."""
+
+    def __init__(self, file: IO[str] | None = None) -> None:
+        """`file` is standard output where it is not given; whether it is a terminal decides the form."""
+        self._rich = rich.console.Console(file=file, highlight=False, soft_wrap=True)
+        self._lock = threading.RLock()
+        self._progress: rich.progress.Progress | None = None
+        self._bars: dict[Wait, rich.progress.TaskID] = {}
+        self._rows = 0
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether waits are shown as live bars."""
+        return self._rich.is_terminal
+
+    def line(self, text: str = "") -> None:
+        """Print one line, as it is: what looks like markup in it is text."""
+        with self._lock:
+            self._rich.print(escape(text))
+
+    def warning(self, text: str) -> None:
+        """Print one line that stands out."""
+        with self._lock:
+            self._rich.print(f"[yellow]warning:[/yellow] {escape(text)}")
+
+    def step(self, step: int, steps: int, metrics: Mapping[str, float]) -> None:
+        """Print the line of a training step; the table's header comes back from time to time."""
+        width = max(len("step"), 2 * len(str(steps)) + 1)
+        with self._lock:
+            if self._rows % _HEADER_EVERY == 0:
+                header = "  ".join(f"{title:>8}" for title, _, _ in _COLUMNS)
+                self._rich.print(f"[bold]{'step':>{width}}  {header}[/bold]")
+            self._rows += 1
+            cells = "  ".join(f"{_cell(metrics.get(name), form):>8}" for _, name, form in _COLUMNS)
+            self._rich.print(f"{f'{step}/{steps}':>{width}}  {cells}")
+
+    def evaluation(self, step: int | None, set_name: str, metrics: Mapping[str, float]) -> None:
+        """Print the line of an evaluation, of no run's step where `step` is None; `metrics` carry their plain names."""
+        shown = [
+            ("accuracy", names.ACCURACY),
+            ("greedy", names.GREEDY_ACCURACY),
+            ("code", names.CODE_RATIO),
+            ("pass", names.PASS_RATIO),
+        ]
+        cells = ", ".join(f"{title} {_cell(metrics[name], '{:.3f}')}" for title, name in shown if name in metrics)
+        with self._lock:
+            when = "" if step is None else f" at step {step}"
+            self._rich.print(f"[cyan]{escape(f'evaluation of {set_name}{when}: {cells}')}[/cyan]")
+
+    @contextmanager
+    def wait(self, description: str, total: float | None = None) -> Iterator[Wait]:
+        """Show how far a wait is, if it lasts longer than two seconds.
+
+        Args:
+            description: what is waited for: "compiling the sandbox guest".
+            total: how much there is to do, if that is known (1 for a share); then call `advance` or `update`.
+        """
+        wait = Wait(self, description, total)
+        ended = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(wait, ended), name="console-wait", daemon=True)
+        watcher.start()
+        try:
+            yield wait
+        finally:
+            ended.set()
+            watcher.join()
+            self._hide(wait)
+
+    def close(self) -> None:
+        """Stop the live display and give the terminal back."""
+        with self._lock:
+            self._bars.clear()
+            if self._progress is not None:
+                self._progress.stop()
+                self._progress = None
+
+    def __enter__(self) -> "Console":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _watch(self, wait: Wait, ended: threading.Event) -> None:
+        """Runs in a thread of the wait, so that a busy event loop does not hide it."""
+        if ended.wait(SHOW_AFTER_SECONDS):
+            return
+        if self.is_terminal:
+            self._show(wait)
+            return
+        self.line(f"{wait.description} ...")
+        while not ended.wait(REPEAT_SECONDS):
+            self.line(str(wait))
+        self.line(f"{wait.description}: done in {time.monotonic() - wait.started:.0f} s")
+
+    def _show(self, wait: Wait) -> None:
+        with self._lock:
+            if self._progress is None:
+                self._progress = rich.progress.Progress(
+                    rich.progress.SpinnerColumn(),
+                    rich.progress.TextColumn("{task.description}"),
+                    rich.progress.BarColumn(),
+                    rich.progress.TextColumn("{task.fields[done]}"),
+                    rich.progress.TimeElapsedColumn(),
+                    console=self._rich,
+                    transient=True,
+                )
+                self._progress.start()
+            task = self._progress.add_task(escape(wait.description), total=wait.total, done=wait.done)
+            self._progress.update(task, completed=wait.completed)
+            self._bars[wait] = task
+
+    def _refresh(self, wait: Wait) -> None:
+        with self._lock:
+            if self._progress is not None and wait in self._bars:
+                self._progress.update(self._bars[wait], completed=wait.completed, total=wait.total, done=wait.done)
+
+    def _hide(self, wait: Wait) -> None:
+        with self._lock:
+            task = self._bars.pop(wait, None)
+            if self._progress is None or task is None:
+                return
+            self._progress.remove_task(task)
+            if not self._bars:
+                self._progress.stop()
+                self._progress = None
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)

@@ -1,0 +1,143 @@
+"""Sample trajectories in a report. Everything a model wrote is untrusted text and is escaped."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from torl.records.layout import evaluation_files, training_files
+from torl.records.reading import read_trajectories
+from torl.records.rows import TrajectoryRecord
+from torl.text.answers import find_answer
+from torl.types import FinishReason, Trajectory
+
+_CODE = re.compile(r"(```python[^\n]*\n.*?(?:```(?:output)?|\Z))", re.DOTALL)
+_LONGEST: Final = 6000
+_KINDS: Final = (
+    ("learned", "wrong before, right after"),
+    ("kept", "right before and after"),
+    ("failed", "wrong before and after"),
+    ("lost", "right before, wrong after"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One problem, as it was answered first and last."""
+
+    kind: str
+    before: TrajectoryRecord
+    after: TrajectoryRecord
+
+
+def choose_examples(run_directory: Path) -> list[Example]:
+    """The first problem of each kind in the first evaluation set that was played at least twice.
+
+    Without such a set, problems that the first and the last training step have in common.
+    """
+    candidates = [files for files in evaluation_files(run_directory).values() if len(files) > 1]
+    files = candidates[0] if candidates else training_files(run_directory)
+    if len(files) < 2:
+        return []
+    first: dict[str, TrajectoryRecord] = {}
+    for record in read_trajectories(files[0]):
+        first.setdefault(record.trajectory.prompt.problem.id, record)
+    examples: dict[str, Example] = {}
+    for after in read_trajectories(files[-1]):
+        before = first.pop(after.trajectory.prompt.problem.id, None)
+        if before is not None:
+            kind = {
+                (False, True): "learned",
+                (True, True): "kept",
+                (False, False): "failed",
+                (True, False): "lost",
+            }[before.grade.correct, after.grade.correct]
+            used_tool = bool(after.trajectory.tool_calls)
+            if kind not in examples or (used_tool and not examples[kind].after.trajectory.tool_calls):
+                examples[kind] = Example(kind, before, after)
+    return [examples[kind] for kind, _ in _KINDS if kind in examples]
+
+
+def examples_html(examples: Sequence[Example]) -> str:
+    """The examples, each with its two responses side by side."""
+    titles = dict(_KINDS)
+    parts = []
+    for example in examples:
+        problem = example.before.trajectory.prompt.problem
+        parts.append(
+            f'<article class="example"><h3>{escape(titles[example.kind].capitalize())}</h3>'
+            f'<p class="question">{escape(problem.question)}</p>'
+            f'<p class="reference">Reference answer: <code>{escape(problem.answer)}</code> '
+            f'<span class="dim">(problem {escape(problem.id)})</span></p>'
+            f'<div class="pair">{_response_html("Before", example.before)}'
+            f"{_response_html('After', example.after)}</div></article>"
+        )
+    return "\n".join(parts)
+
+
+def _response_html(title: str, record: TrajectoryRecord) -> str:
+    trajectory, grade = record.trajectory, record.grade
+    verdict = "right" if grade.correct else "wrong"
+    badges = [f'<span class="badge {verdict}">{verdict}</span>']
+    if grade.failure:
+        badges.append(f'<span class="badge wrong">grader {escape(grade.failure)}</span>')
+    if trajectory.finish_reason is FinishReason.LENGTH:
+        badges.append('<span class="badge">cut at the token limit</span>')
+    for call in trajectory.tool_calls:
+        status = escape(call.outcome.status.value)
+        badges.append(f'<span class="badge {"right" if call.outcome.ok else "wrong"}">run: {status}</span>')
+    body = "".join(f'<span class="{kind}">{escape(text)}</span>' for kind, text in response_segments(trajectory))
+    return (
+        f'<section class="response"><h4>{title} <span class="dim">step {record.step}</span> {" ".join(badges)}</h4>'
+        f"<pre>{body}</pre></section>"
+    )
+
+
+def response_segments(trajectory: Trajectory) -> list[tuple[str, str]]:
+    """Cut a response into ("sampled" | "code" | "answer" | "observation", text); together they are its text.
+
+    Long responses are cut, with a last piece ("note", how much is missing).
+    """
+    segments: list[tuple[str, str]] = []
+    position = 0
+    text = trajectory.text
+    for call in trajectory.tool_calls:
+        # The record keeps the observation as it was meant; at the response limit fewer of its tokens went in.
+        start = text.find(call.observation, position)
+        if start < 0 or not call.observation:
+            continue
+        segments += _sampled_segments(text[position:start])
+        segments.append(("observation", call.observation))
+        position = start + len(call.observation)
+    segments += _sampled_segments(text[position:])
+    last_answer = max((i for i, (kind, _) in enumerate(segments) if kind == "answer"), default=-1)
+    shown = [("sampled" if kind == "answer" and i != last_answer else kind, s) for i, (kind, s) in enumerate(segments)]
+    return list(_cut(shown))
+
+
+def _sampled_segments(text: str) -> Iterator[tuple[str, str]]:
+    for piece in _CODE.split(text):
+        if piece.startswith("```python"):
+            yield "code", piece
+            continue
+        answer = find_answer(piece)
+        if answer is not None:
+            yield "sampled", piece[: answer.start]
+            yield "answer", piece[answer.start : answer.stop]
+            piece = piece[answer.stop :]
+        if piece:
+            yield "sampled", piece
+
+
+def _cut(segments: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    left = _LONGEST
+    for kind, text in segments:
+        if len(text) > left:
+            yield kind, text[:left]
+            missing = sum(len(other) for _, other in segments) - _LONGEST
+            yield "note", f"\n[{missing} more characters]"
+            return
+        yield kind, text
+        left -= len(text)

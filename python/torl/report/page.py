@@ -1,0 +1,167 @@
+"""The report of a run: one HTML file, made from the run directory alone, that works offline."""
+
+import time
+import tomllib
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+from torl.errors import RecordError
+from torl.records import metric_names as names
+from torl.records.files import replacing
+from torl.records.layout import CONFIG_FILE, REPORT_FILE
+from torl.records.reading import read_metrics
+from torl.report.charts import Row, chart_sections, values_of
+from torl.report.examples import choose_examples, examples_html
+from torl.report.style import SCRIPT, STYLE
+
+# Label, metric, format, and whether more is better (None where neither is).
+_TABLE: Final = (
+    ("Accuracy", names.ACCURACY, "{:.3f}", True),
+    ("Accuracy of greedy responses", names.GREEDY_ACCURACY, "{:.3f}", True),
+    ("Code ratio", names.CODE_RATIO, "{:.3f}", None),
+    ("Pass ratio", names.PASS_RATIO, "{:.3f}", True),
+    ("Pass ratio in correct responses", names.PASS_RATIO_CORRECT, "{:.3f}", None),
+    ("Pass ratio in incorrect responses", names.PASS_RATIO_INCORRECT, "{:.3f}", None),
+    ("Code blocks per response", names.CODE_BLOCKS_PER_RESPONSE, "{:.2f}", None),
+    ("Executed code blocks", names.EXECUTED_RATIO, "{:.3f}", None),
+    ("Code blocks before the answer", names.BEFORE_ANSWER_RATIO, "{:.3f}", None),
+    ("Responses with an answer", names.ANSWERED, "{:.3f}", True),
+    ("Cut responses", names.TRUNCATED, "{:.3f}", False),
+    ("Tokens of a response", names.RESPONSE_TOKENS, "{:.1f}", None),
+)
+# Nothing may be loaded from anywhere: the page holds text that a model wrote.
+_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+)
+
+
+def write_report(run_directory: Path, statement: str | None = None) -> Path:
+    """Write `report.html` into a run directory from its own records; returns the file.
+
+    Curves, a table of the first and the last evaluation, sample trajectories, and the configuration. May be
+    called at any time; parts for which there are no records yet are left out.
+
+    Args:
+        run_directory: what a run wrote.
+        statement: what the run shows and what it does not, in plain words; paragraphs are divided by empty lines.
+
+    Raises:
+        RecordError: the records are missing or damaged, or the report cannot be written.
+    """
+    import plotly.offline
+
+    rows = read_metrics(run_directory)
+    config_text = _read_config(run_directory)
+    charts = "\n".join(
+        f'<section class="chart"><h3>{escape(chart.title)}</h3><p>{escape(chart.note)}</p>{html}</section>'
+        for chart, html in chart_sections(rows)
+    )
+    title = f"torl: {run_directory.resolve().name}"
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="dim">{escape(_subtitle(rows, config_text))}</p>',
+        _statement(statement),
+        _before_and_after(rows),
+        f'<h2>Curves</h2><div class="charts">{charts}</div>' if charts else "",
+        _examples(run_directory),
+        f"<h2>Configuration</h2><details><summary>the resolved configuration</summary><pre>{escape(config_text)}</pre>"
+        "</details>",
+    ]
+    page = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style>"
+        f"<script>{plotly.offline.get_plotlyjs()}</script></head>\n<body>\n"
+        + "\n".join(part for part in parts if part)
+        + f"\n<script>{SCRIPT}</script></body></html>\n"
+    )
+    path = run_directory / REPORT_FILE
+    with replacing(path) as file:
+        file.write(page.encode("utf-8", errors="replace"))
+    return path
+
+
+def _read_config(run_directory: Path) -> str:
+    path = run_directory / CONFIG_FILE
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path}: cannot be read: {error}") from error
+
+
+def _subtitle(rows: Sequence[Row], config_text: str) -> str:
+    config = tomllib.loads(config_text)
+    estimator = config.get("algorithm", {}).get("estimator", {}).get("name", "")
+    pieces = [str(config.get("model", {}).get("path", "")), str(estimator)]
+    steps, _ = values_of(rows, names.REWARD_MEAN)
+    pieces.append(f"{len(steps)} training steps")
+    if rows:
+        pieces.append(_duration(rows[-1]["time"] - rows[0]["time"]) + " from the first to the last record")
+        pieces.append(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(rows[-1]["time"])))
+    return " · ".join(piece for piece in pieces if piece)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _statement(statement: str | None) -> str:
+    if not statement:
+        return ""
+    paragraphs = "".join(f"<p>{escape(part.strip())}</p>" for part in statement.split("\n\n") if part.strip())
+    return f'<div class="statement">{paragraphs}</div>'
+
+
+def _before_and_after(rows: Sequence[Row]) -> str:
+    sets = sorted({part[0] for row in rows for name in row if (part := names.split_evaluation(name))})
+    return "\n".join(filter(None, (_set_table(rows, set_name) for set_name in sets)))
+
+
+def _set_table(rows: Sequence[Row], set_name: str) -> str:
+    accuracy = names.of_evaluation(set_name, names.ACCURACY)
+    evaluations = [row for row in rows if row.get(accuracy) is not None]
+    if not evaluations:
+        return ""
+    first, last = evaluations[0], evaluations[-1]
+    lines = []
+    for label, name, form, more_is_better in _TABLE:
+        full_name = names.of_evaluation(set_name, name)
+        before, after = first.get(full_name), last.get(full_name)
+        if before is None and after is None:
+            continue
+        cells = [form.format(value) if value is not None else "-" for value in (before, after)]
+        lines.append(
+            f"<tr><td>{escape(label)}</td><td>{cells[0]}</td><td>{cells[1]}</td>"
+            f"{_change(before, after, form, more_is_better)}</tr>"
+        )
+    heading = f"Before and after, on {set_name}"
+    return (
+        f'<h2>{escape(heading)}</h2><div class="table"><table><thead><tr><th></th><th>step {first["step"]}</th>'
+        f"<th>step {last['step']}</th><th>change</th></tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _change(before: Any, after: Any, form: str, more_is_better: bool | None) -> str:
+    if before is None or after is None:
+        return "<td>-</td>"
+    text = form.replace("{:", "{:+").format(after - before)
+    if more_is_better is None or before == after:
+        return f"<td>{text}</td>"
+    return f'<td class="{"better" if (after > before) is more_is_better else "worse"}">{text}</td>'
+
+
+def _examples(run_directory: Path) -> str:
+    examples = choose_examples(run_directory)
+    if not examples:
+        return ""
+    return (
+        '<h2>Sample trajectories</h2><p class="key dim">One problem of each kind, picked to show the tool: not a fair '
+        "sample. "
+        '<span class="code">code the model wrote</span> <span class="observation">what the interpreter answered</span> '
+        f'<span class="answer">final answer</span></p>{examples_html(examples)}'
+    )

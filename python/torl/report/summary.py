@@ -1,0 +1,62 @@
+"""What a run came to, in a few numbers."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torl.records import metric_names as names
+from torl.records.files import explained
+from torl.records.layout import REPORT_FILE, SUMMARY_FILE
+from torl.records.reading import read_metrics
+
+_MEASURES = {
+    "accuracy": names.ACCURACY,
+    "greedy_accuracy": names.GREEDY_ACCURACY,
+    "code_ratio": names.CODE_RATIO,
+    "pass_ratio": names.PASS_RATIO,
+}
+_TIMED = (names.TIME_STEP, names.TIME_EVALUATION, names.TIME_CHECKPOINT)
+
+
+def write_summary(directory: Path) -> dict[str, Any]:
+    """Measure the run from its own records, write `summary.json`, and return it.
+
+    The first evaluation set stands at the top level (`accuracy_before`, `accuracy_after`, ...), every set under
+    `evaluation`. A ratio without a denominator is None. `train_seconds` counts steps, evaluations and checkpoints.
+
+    Raises:
+        RecordError: the records cannot be read or the summary cannot be written.
+    """
+    rows = read_metrics(directory)
+    by_set = {
+        name: {
+            f"{measure}_{when}": evaluations[index].get(metric)
+            for measure, metric in _MEASURES.items()
+            for when, index in (("before", 0), ("after", -1))
+        }
+        for name, evaluations in _evaluations(rows).items()
+    }
+    summary = {
+        **next(iter(by_set.values()), {}),
+        "train_seconds": round(sum(row.get(name, 0.0) for row in rows for name in _TIMED), 1),
+        "report": str(directory / REPORT_FILE),
+        "evaluation": by_set,
+    }
+    path = directory / SUMMARY_FILE
+    with explained(path):
+        path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    return summary
+
+
+def _evaluations(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The metrics of each evaluation of each set, under their plain names."""
+    evaluations: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        of_row: dict[str, dict[str, Any]] = {}
+        for key, value in row.items():
+            if (part := names.split_evaluation(key)) is not None:
+                of_row.setdefault(part[0], {})[part[1]] = value
+        for name, metrics in of_row.items():
+            evaluations.setdefault(name, []).append(metrics)
+    return evaluations

@@ -1,0 +1,88 @@
+r"""The outcome reward of the papers: what stands in the last \boxed{...}, compared with the reference."""
+
+import asyncio
+from typing import Any
+
+from torl.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.reward.base import Reward
+from torl.reward.grader import Grader
+from torl.reward.shaping import keeps_format, overlong_punishment, ran_failing_code
+from torl.reward.verdict import Verdict
+from torl.text.answers import find_answer
+from torl.types import Grade, Group, Trajectory
+
+
+class BoxedOptions(Section):
+    """Options of the reward "boxed"."""
+
+    correct: float = 1.0
+    """Reward of a correct final answer."""
+    wrong: float = -1.0
+    """Reward of a wrong or missing final answer."""
+    require_format: bool = False
+    """Reward a correct answer only in a response that ended by itself, with one boxed <answer> after </think>."""
+    failed_code: float = 0.0
+    """Added if the trajectory ran code and some of it failed (ToRL tried -0.5)."""
+    overlong_buffer: NonNegativeInt = 0
+    """Tokens before `rollout.max_response_tokens` in which a punishment of length grows from 0 (DAPO); 0 for none."""
+    overlong_penalty: NonNegativeFloat = 1.0
+    """That punishment at the limit."""
+    timeout_seconds: PositiveFloat = 2.0
+    """Time the grader may spend on one pair of answers."""
+    workers: PositiveInt = 2
+    """Grader processes."""
+
+    def check_within(self, config: Any) -> None:
+        """Every response would be punished for its length if the buffer were as long as a response may be."""
+        limit = config.rollout.max_response_tokens
+        if self.overlong_buffer >= limit:
+            raise ValueError(f"overlong_buffer must be below rollout.max_response_tokens ({limit})")
+
+
+class BoxedReward(Reward):
+    r"""Pays for the last complete \boxed{...} of what was sampled, plus what its options add.
+
+    Parts of a grade: "answer"; "failed_code" and "length" where the options give them a weight.
+    """
+
+    def __init__(self, options: BoxedOptions | None = None) -> None:
+        """Take the options of a configuration, or the defaults."""
+        self.options = options or BoxedOptions()
+        self.grader = Grader(self.options.workers, self.options.timeout_seconds)
+
+    async def grade(self, group: Group) -> list[Grade]:
+        """Every trajectory by itself; all of them at once.
+
+        Raises:
+            RewardError: the graders are broken.
+        """
+        limit = group.max_response_tokens
+        return list(await asyncio.gather(*(self._grade(each, limit) for each in group.trajectories)))
+
+    async def start(self) -> None:
+        """Start the grader's processes."""
+        await asyncio.to_thread(self.grader.start)
+
+    async def close(self) -> None:
+        """End them."""
+        await asyncio.to_thread(self.grader.close)
+
+    async def _grade(self, trajectory: Trajectory, max_response_tokens: int) -> Grade:
+        answer = find_answer(trajectory.sampled_text)
+        verdict = Verdict(correct=False)
+        if answer is not None:
+            verdict = await self.grader.compare_async(trajectory.prompt.problem.answer, answer.text)
+        parts = self._parts(trajectory, verdict.correct, max_response_tokens)
+        text = None if answer is None else answer.text
+        return Grade(sum(parts.values()), verdict.correct, text, verdict.failure, parts)
+
+    def _parts(self, trajectory: Trajectory, correct: bool, max_response_tokens: int) -> dict[str, float]:
+        options = self.options
+        paid = correct and (not options.require_format or keeps_format(trajectory))
+        parts = {"answer": options.correct if paid else options.wrong}
+        if options.failed_code:
+            parts["failed_code"] = options.failed_code if ran_failing_code(trajectory) else 0.0
+        if options.overlong_buffer and options.overlong_penalty:
+            (punishment,) = overlong_punishment([len(trajectory)], max_response_tokens, options.overlong_buffer)
+            parts["length"] = options.overlong_penalty * float(punishment)
+        return parts

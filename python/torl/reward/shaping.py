@@ -1,0 +1,33 @@
+"""What a reward may add to the answer itself: small functions of trajectories. Axis `_N`: trajectories."""
+
+import numpy as np
+import numpy.typing as npt
+
+from torl.text.answers import has_valid_format
+from torl.types import FinishReason, Trajectory
+
+
+def ran_failing_code(trajectory: Trajectory) -> bool:
+    """Whether a call of it ran and did not end well; a call with nothing to run is none (ToRL, section 3.3)."""
+    return any(call.ran and not call.outcome.ok for call in trajectory.tool_calls)
+
+
+def keeps_format(trajectory: Trajectory) -> bool:
+    """Whether the response ended by itself in a valid format (`torl.text.answers.has_valid_format`)."""
+    return trajectory.finish_reason is FinishReason.STOP and has_valid_format(trajectory.sampled_text)
+
+
+def overlong_punishment(lengths_N: npt.ArrayLike, limit: int, buffer: int) -> npt.NDArray[np.float64]:
+    """DAPO's soft punishment of long responses (equation 13), shape (N,), between -1 and 0.
+
+    None up to `limit - buffer` tokens, then linear to -1 at the limit, which no response exceeds.
+
+    Args:
+        lengths_N: tokens of each response, sampled and observed.
+        limit: most tokens a response may have.
+        buffer: in how many tokens before the limit the punishment grows; 0 punishes nobody.
+    """
+    if buffer == 0:
+        return np.zeros_like(np.asarray(lengths_N, dtype=np.float64))
+    beyond_N = np.asarray(lengths_N, dtype=np.float64) - (limit - buffer)
+    return -np.clip(beyond_N / buffer, 0, 1)

@@ -1,0 +1,35 @@
+"""What is said of one pair of answers, and the pairs of which it can be said without mathematics."""
+
+import re
+from dataclasses import dataclass
+
+LONGEST_ANSWER = 2000
+"""Characters. Longer answers (and more than twice as long as the reference) are wrong without being compared."""
+
+_INTEGER = re.compile(r"-?[1-9][0-9]{0,29}|0")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is said of one pair. `failure` is "timeout" or "error"; the pair then counts as not correct."""
+
+    correct: bool
+    failure: str | None = None
+
+
+def compare_exactly(reference: str, answer: str) -> Verdict | None:
+    """Decide the pairs that need no mathematics, without a process; None for all others.
+
+    Equal text is correct, two plain integers are correct if equal, an answer of absurd length is wrong. The first
+    two never contradict math-verify (`tests/property/test_reward_equivalence.py`).
+    """
+    reference, answer = reference.strip(), answer.strip()
+    if not answer or not reference:
+        return Verdict(correct=False)
+    if reference == answer:
+        return Verdict(correct=True)
+    if len(answer) > max(LONGEST_ANSWER, 2 * len(reference)):
+        return Verdict(correct=False)
+    if _INTEGER.fullmatch(reference) and _INTEGER.fullmatch(answer):
+        return Verdict(correct=False)  # canonical integers are equal only as equal text
+    return None

@@ -1,0 +1,88 @@
+"""Measuring a policy on problems, through the same episode loop that trains it."""
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from torl.config import EvaluationConfig
+from torl.records import metric_names as names
+from torl.records.dynamics import training_dynamics
+from torl.rollout.grading import score_groups
+from torl.rollout.opening import Rollouts
+from torl.rollout.scheduler import play_groups
+from torl.types import Prompt, ScoredGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one pass over a problem set showed.
+
+    `metrics` are the training dynamics of the sampled trajectories, or of the greedy ones where none were sampled,
+    and the greedy accuracy by its own name. `groups` hold the trajectories the dynamics are of, in the order of the
+    problems.
+    """
+
+    metrics: dict[str, float]
+    groups: tuple[ScoredGroup, ...]
+
+
+async def evaluate(
+    rollouts: Rollouts,
+    prompts: Sequence[Prompt],
+    config: EvaluationConfig,
+    *,
+    name: str,
+    on_episode: Callable[[], object] | None = None,
+) -> Evaluation:
+    """Play every prompt greedily, or `config.samples` times at `config.temperature`, or both; grade and measure.
+
+    The seeds depend on `name` and the problems only, so that two evaluations of one run differ by the policy alone.
+
+    Raises:
+        EngineError, SandboxError, RewardError: the host is broken.
+    """
+    prompts = prompts[: config.max_problems]
+
+    async def play(label: str, temperature: float, samples: int) -> tuple[ScoredGroup, ...]:
+        return await _play_and_grade(
+            rollouts,
+            prompts,
+            config,
+            series=f"{name}-{label}",
+            temperature=temperature,
+            samples=samples,
+            on_episode=on_episode,
+        )
+
+    greedy: dict[str, float] = {}
+    groups: tuple[ScoredGroup, ...] = ()
+    if config.greedy:
+        groups = await play("greedy", 0.0, 1)
+        greedy[names.GREEDY_ACCURACY] = sum(group.accuracy for group in groups) / len(groups)
+    if config.samples:
+        groups = await play("sampled", config.temperature, config.samples)
+    return Evaluation(training_dynamics(groups) | greedy, groups)
+
+
+async def _play_and_grade(
+    rollouts: Rollouts,
+    prompts: Sequence[Prompt],
+    config: EvaluationConfig,
+    *,
+    series: str,
+    temperature: float,
+    samples: int,
+    on_episode: Callable[[], object] | None,
+) -> tuple[ScoredGroup, ...]:
+    """The groups of these prompts, in their order."""
+    player = rollouts.player
+    calls = player.settings.max_tool_calls if config.max_tool_calls is None else config.max_tool_calls
+    settings = replace(player.settings, temperature=temperature, max_tool_calls=calls)
+    playing = play_groups(
+        replace(player, settings=settings), prompts, series=series, samples_per_prompt=samples, on_episode=on_episode
+    )
+    async with aclosing(playing):
+        groups = [group async for group in playing]
+    order = {prompt.problem.id: place for place, prompt in enumerate(prompts)}
+    groups.sort(key=lambda group: order[group.prompt.problem.id])
+    return await score_groups(rollouts.reward, groups)

@@ -1,0 +1,57 @@
+"""Measuring a model that is not being trained."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from torl.config import EvaluateConfig
+from torl.processes.supervision import watched
+from torl.records.rows import TrajectoryRecord
+from torl.records.writers import write_trajectories
+from torl.report.console import Console
+from torl.rollout.evaluation import Evaluation, evaluate
+from torl.rollout.opening import ModelDirectory, open_rollouts, within_context
+
+_STEP = 0  # of the records
+
+
+async def evaluate_model(config: EvaluateConfig, console: Console, name: str | None = None) -> Evaluation:
+    """Start the parts, evaluate on `config.evaluate.problems`, write the trajectories if so configured.
+
+    `name` is that of the problem set; the problem file's own where there is none.
+
+    Raises:
+        TorlError: what is not as it should be.
+    """
+    model = ModelDirectory.open(config.model.path)
+    limit = within_context(config, model.path)
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_response_tokens": limit})})
+    measured = config.evaluation
+    if not config.evaluate.tool:
+        measured = measured.model_copy(update={"max_tool_calls": 0})
+    name = name or _name(config)
+    prompts = model.prompts(name, config.evaluate.problems, config.data, console)
+    with ExitStack() as stack:
+        output = config.evaluate.output
+        logs = output or Path(stack.enter_context(TemporaryDirectory(prefix="torl-evaluate-")))
+        async with open_rollouts(config, model, console, log_directory=logs) as rollouts:
+            with console.wait(f"evaluating {name}", measured.episodes(len(prompts))) as wait:
+                evaluation = await watched(
+                    evaluate(rollouts, prompts, measured, name=name, on_episode=wait.advance),
+                    rollouts.player.engine.watch(),
+                )
+    console.evaluation(None, name, evaluation.metrics)
+    if output is not None:
+        records = [
+            TrajectoryRecord(_STEP, member.trajectory, member.grade)
+            for group in evaluation.groups
+            for member in group.members
+        ]
+        write_trajectories(output, _STEP, records, evaluation_set=name)
+    return evaluation
+
+
+def _name(config: EvaluateConfig) -> str:
+    """The name of the problem file without its suffix, or of whatever else gives the problems."""
+    path = getattr(config.evaluate.problems.options, "path", None)
+    return Path(path).stem if path else config.evaluate.problems.name.rpartition(":")[2]

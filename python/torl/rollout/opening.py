@@ -1,0 +1,162 @@
+"""One door: from a configuration to the running parts that play episodes and say what they are worth."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torl.config import ModelRunConfig, ProblemChoice, PromptConfig
+from torl.engine import EngineSetup
+from torl.errors import ConfigError, DataError
+from torl.paths import resolve_path
+from torl.report.console import Console
+from torl.reward import Reward
+from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.slots import EpisodeSlots
+from torl.text.prompts import encode_prompts
+from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
+from torl.text.vocabulary import build_vocabulary
+from torl.tools import ShuffledTool, Tool
+from torl.types import Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDirectory:
+    """A model on disk, with what is known of it before anything is started."""
+
+    path: Path
+    tokenizer: "PreTrainedTokenizerFast"
+
+    @classmethod
+    def open(cls, path: str) -> "ModelDirectory":
+        """Find the directory and read its tokenizer; raises `DataError` if it holds no whole model."""
+        located = resolve_path(path)
+        require_weights(located)
+        return cls(located, load_tokenizer(located))
+
+    def prompts(self, name: str, problems: ProblemChoice, config: PromptConfig, console: Console) -> tuple[Prompt, ...]:
+        """The prompts of a problem set, said on the console.
+
+        Raises:
+            DataError: the problems cannot be read, or no prompt fits.
+        """
+        encoded = encode_prompts(
+            problems.function()(), self.tokenizer, config.template.function(), config.max_prompt_tokens
+        )
+        dropped = f", {len(encoded.too_long)} too long and dropped" if encoded.too_long else ""
+        console.line(f"{name}: {len(encoded.prompts)} problems{dropped}")
+        return encoded.prompts
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """The running parts that play problems: the player with its engine and tools, and the reward."""
+
+    player: EpisodePlayer
+    reward: Reward
+
+
+@asynccontextmanager
+async def open_rollouts(
+    config: ModelRunConfig,
+    model: ModelDirectory,
+    console: Console,
+    *,
+    log_directory: Path,
+    seed: int = 0,
+    shuffle_observations: bool = False,
+) -> AsyncIterator[Rollouts]:
+    """Start tools, engine and reward, each with progress; all are closed at the end, however that comes.
+
+    Args:
+        config: of any command.
+        model: that the engine loads.
+        console: says what is waited for.
+        log_directory: of the engine's log.
+        seed: of the run.
+        shuffle_observations: the control experiment of `torl.tools.ShuffledTool`.
+
+    Raises:
+        TorlError: a part did not start; says which and why.
+    """
+    async with AsyncExitStack() as stack:
+        tools = {name: choice.make() for name, choice in config.rollout.tools.items()}
+        if shuffle_observations:
+            tools = {name: ShuffledTool(tool, seed) for name, tool in tools.items()}
+        for name, tool in tools.items():
+            await _start_tool(stack, name, tool, console)
+        player = make_player(config, model, tools, log_directory=log_directory, seed=seed)
+        reward: Reward = config.reward.make()
+        stack.push_async_callback(player.engine.close)
+        stack.push_async_callback(reward.close)
+        with console.wait("starting engine and reward"):
+            async with asyncio.TaskGroup() as starts:
+                starts.create_task(player.engine.start())
+                starts.create_task(reward.start())
+        yield Rollouts(player, reward)
+
+
+async def _start_tool(stack: AsyncExitStack, name: str, tool: Tool, console: Console) -> None:
+    stack.push_async_callback(tool.close)
+    with console.wait(f"starting the tool {name!r}", 1.0) as wait:
+        await tool.start(lambda _, share: wait.update(completed=share))
+
+
+def make_player(
+    config: ModelRunConfig, model: ModelDirectory, tools: Mapping[str, Tool], *, log_directory: Path, seed: int
+) -> EpisodePlayer:
+    """A player whose engine is not yet started.
+
+    Raises:
+        DataError: the tokenizer has no end-of-sequence token or cannot encode observations.
+    """
+    vocabulary = build_vocabulary(model.tokenizer)
+    rollout = config.rollout
+    setup = EngineSetup(
+        model=model.path,
+        vocabulary=vocabulary,
+        max_model_tokens=config.data.max_prompt_tokens + rollout.max_response_tokens,
+        stop_token_ids=tuple(stop_token_ids(model.path, model.tokenizer)),
+        log_path=log_directory / "engine.log",
+        seed=seed,
+    )
+    return EpisodePlayer(
+        engine=config.engine.make(setup),
+        tools=tools,
+        vocabulary=vocabulary,
+        encoder=TextEncoder(model.tokenizer, vocabulary),
+        format=rollout.format.make(),
+        settings=EpisodeSettings.from_config(rollout, seed),
+        slots=EpisodeSlots(rollout.max_concurrent_episodes),
+    )
+
+
+def require_weights(model: Path) -> None:
+    """Raise `DataError` for a directory without weights: the engine would say so only when it has started."""
+    if model.is_dir() and not any(model.glob("*.safetensors")) and not any(model.glob("*.bin")):
+        raise DataError(f"{model}: holds no weights (*.safetensors)")
+
+
+def within_context(config: ModelRunConfig, model: Path) -> int:
+    """The response limit of the configuration, or what the model's context window has room for if that is less.
+
+    Raises:
+        DataError: the model has no readable config.json.
+        ConfigError: there is no room at all.
+    """
+    prompt, response = config.data.max_prompt_tokens, config.rollout.max_response_tokens
+    try:
+        window = json.loads((model / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{model / 'config.json'}: cannot be read: {error}") from error
+    if not isinstance(window, int) or prompt + response <= window:
+        return response
+    if window <= prompt:
+        raise ConfigError(f"{model}: its context of {window} tokens has no room after {prompt} of prompt")
+    return window - prompt

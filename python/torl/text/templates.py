@@ -1,0 +1,76 @@
+"""Prompt templates by name, word for word."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from torl.types import Problem
+
+PromptTemplate = Callable[[Problem], str]
+"""From a problem to the text of its prompt. A whole one:
+
+    def question_first(problem: Problem, hint: str = "Think.") -> str:
+        return f"{problem.question}\\n{hint}\\n"
+
+    [data.template]
+    name = "my_package.templates:question_first"
+    hint = "Use Python."
+
+Its parameters after the first are its options.
+"""
+
+# ToRL, section 2: the same text for every model, so that a base model needs no chat format. It says "above"
+# though the problem stands below.
+TORL_TEMPLATE = (
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it.\n"
+    "User: Please integrate natural language reasoning with programs to solve the problem above, "
+    "and put your final answer within \\boxed{}.\n"
+    "{problem}\n"
+    "Assistant:\n"
+)
+
+# ORZ's prompt, and ZeroTIR's ("ZERO_TIR" of its code), which is nearly the same with one sentence more. The model
+# continues behind <think>, in the middle of a line.
+_THINK_AND_ANSWER = (
+    "A conversation between User and Assistant. The User asks a question, and the Assistant solves it. "
+    "The Assistant first thinks about the reasoning process in the mind and then provides the User with the answer. "
+    "The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> </answer> tags, "
+    "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>.{python} "
+    "User: You must put your answer inside <answer> </answer> tags, i.e., <answer> answer here </answer>. "
+    "And your final answer will be extracted automatically by the \\boxed{} tag.\n"
+    "This is the problem:{newline}{problem}\n"
+    "Assistant: <think>"
+)
+ZEROTIR_TEMPLATE = _THINK_AND_ANSWER.replace(
+    "{python}", " In your reasoning-process, You can use python-code to solve your problem."
+).replace("{newline}", "")
+ORZ_TEMPLATE = _THINK_AND_ANSWER.replace("{python}", "").replace("{newline}", "\n")
+
+
+def torl(problem: Problem) -> str:
+    """ToRL's template."""
+    return _filled(TORL_TEMPLATE, problem)
+
+
+def zerotir(problem: Problem) -> str:
+    """ZeroTIR's: thoughts in <think>, Python allowed, the answer in <answer>."""
+    return _filled(ZEROTIR_TEMPLATE, problem)
+
+
+def orz(problem: Problem) -> str:
+    """ORZ's: ZeroTIR's without the sentence on Python."""
+    return _filled(ORZ_TEMPLATE, problem)
+
+
+def none(problem: Problem) -> str:
+    """The question as it stands."""
+    return problem.question
+
+
+TEMPLATES: Mapping[str, PromptTemplate] = MappingProxyType({"torl": torl, "zerotir": zerotir, "orz": orz, "none": none})
+"""By the names that a configuration calls them."""
+
+
+def _filled(template: str, problem: Problem) -> str:
+    """Braces in the question are left alone."""
+    head, _, tail = template.partition("{problem}")
+    return head + problem.question + tail

@@ -1,0 +1,103 @@
+"""The tokenizer of a model directory, loaded offline, and an encoder for text that must stay text."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torl._core import Vocabulary
+from torl.errors import DataError
+from torl.text.vocabulary import build_vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+_PROBE = "\n391\n```\n"
+_ANCHOR = "\n"
+
+
+def load_tokenizer(model: Path) -> "PreTrainedTokenizerFast":
+    """The fast tokenizer of a model directory, as its `tokenizer.json` describes it; never asks the network.
+
+    `AutoTokenizer` is asked only where there is no such file: for some model types, Qwen2 among them, it takes the
+    vocabulary from the file and puts the splitting rules of that type's published models in place of the file's own.
+
+    Raises `DataError` if there is none that can be read.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    if not model.is_dir():
+        raise DataError(f"{model}: no such model directory")
+    try:
+        loader = PreTrainedTokenizerFast if (model / "tokenizer.json").is_file() else AutoTokenizer
+        tokenizer: PreTrainedTokenizerFast = loader.from_pretrained(model, local_files_only=True)
+    except Exception as error:
+        raise DataError(f"{model}: its tokenizer cannot be read: {str(error).strip().splitlines()[0]}") from error
+    return tokenizer
+
+
+def stop_token_ids(model: Path, tokenizer: "PreTrainedTokenizerFast") -> list[int]:
+    """The tokens that end a response: the tokenizer's and those of generation_config.json or config.json.
+
+    Raises `DataError` if there is none: without it a response could only end at its limit.
+    """
+    stop_ids = {tokenizer.eos_token_id} - {None}
+    for name in ("generation_config.json", "config.json"):
+        path = model / name
+        if not path.is_file():
+            continue
+        try:
+            value: Any = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: cannot be read: {error}") from error
+        stop_ids.update(value if isinstance(value, list) else [] if value is None else [value])
+    if not stop_ids:
+        raise DataError(f"{model}: neither the tokenizer nor the model's configuration names an end-of-sequence token")
+    return sorted(stop_ids)
+
+
+class TextEncoder:
+    """Text to token ids with every character plain text: what a snippet prints can never become a special token.
+
+    An observation is encoded on its own, as it is put between tokens that exist already. A normalizer (Qwen's NFC) may
+    change characters; SentencePiece's habit of putting a space before a text is undone.
+    """
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerFast", vocabulary: Vocabulary | None = None) -> None:
+        """Take a copy of the tokenizer's backend.
+
+        Raises:
+            DataError: it cannot encode the end of an output block so that it decodes to the same bytes.
+        """
+        from tokenizers import Tokenizer
+
+        vocabulary = vocabulary or build_vocabulary(tokenizer)
+        self._backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        self._backend.encode_special_tokens = True
+        self._backend.no_padding()
+        self._backend.no_truncation()
+        self._special = frozenset(tokenizer.all_special_ids)
+        self._anchor: list[int] = []
+        self._prefix = ""
+        if vocabulary.decode_bytes(self.encode(_PROBE)) != _PROBE.encode():
+            self._anchor = self._backend.encode(_ANCHOR, add_special_tokens=False).ids
+            self._prefix = _ANCHOR
+            if vocabulary.decode_bytes(self.encode(_PROBE)) != _PROBE.encode():
+                raise DataError("the tokenizer cannot encode an observation on its own: its text would change")
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`, without special tokens.
+
+        Raises `DataError` if the tokenizer made a special token of it nevertheless.
+        """
+        ids: list[int] = self._backend.encode(self._prefix + text, add_special_tokens=False).ids
+        if self._prefix:
+            if ids[: len(self._anchor)] != self._anchor:
+                raise DataError(f"the tokenizer does not encode {text!r} apart from what stands before it")
+            ids = ids[len(self._anchor) :]
+        if not self._special.isdisjoint(ids):
+            raise DataError(f"the tokenizer turned plain text into special tokens: {text!r}")
+        return ids
+
+    def count(self, text: str) -> int:
+        """How many ids `text` has."""
+        return len(self.encode(text))

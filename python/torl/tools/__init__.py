@@ -1,0 +1,14 @@
+"""The tools a model may call."""
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+from torl.tools.base import Tool, ToolSession
+from torl.tools.python import PythonOptions, PythonTool
+from torl.tools.shuffled import ShuffledTool
+
+TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"python": PythonTool})
+"""By the names that a configuration calls them."""
+
+__all__ = ["TOOLS", "PythonOptions", "PythonTool", "ShuffledTool", "Tool", "ToolSession"]

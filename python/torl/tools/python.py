@@ -1,0 +1,210 @@
+"""The Python interpreter as a tool: code written by a model, in the sandbox."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from torl.errors import ConfigError, SandboxError
+from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
+from torl.tools.base import Tool, ToolSession
+from torl.types import Outcome, OutcomeStatus
+
+InterpreterState = Literal["fresh", "episode", "replay"]
+"""What a block finds of earlier ones."""
+
+_COUNTS = ("shared", "retried", "workers_replaced")
+
+
+class PythonOptions(Section):
+    """Options of the tool "python": the sandbox that runs the model's code."""
+
+    interpreter_state: InterpreterState = "fresh"
+    """What a block finds of earlier ones: nothing (ToRL), the variables of all blocks of its episode, or those of the
+    blocks that ran well, which are run again before it."""
+    workers: PositiveInt | None = None
+    """Worker processes; one for each core when unset."""
+    cpu_seconds: PositiveFloat = 10.0
+    """CPU time one run may use before it ends as a time-out."""
+    wall_seconds: PositiveFloat = 60.0
+    """Wall-clock deadline behind the CPU limit; its worker is killed and replaced."""
+    memory_mib: Annotated[PositiveInt, Field(le=4096)] = 512
+    """Memory of one run, in MiB, the interpreter's own 174 MiB included."""
+    output_kib: Annotated[PositiveInt, Field(le=256 << 10)] = 1024
+    """Bytes of stdout and stderr together that one run may write, in KiB."""
+    shared_mib: NonNegativeInt = 64
+    """Outcomes that are remembered, in MiB, to answer equal runs without executing them again; 0 executes every run."""
+
+    @model_validator(mode="after")
+    def _deadlines_in_order(self) -> Self:
+        if self.wall_seconds < self.cpu_seconds:
+            raise ValueError("wall_seconds must not be shorter than cpu_seconds")
+        return self
+
+
+class PythonTool(Tool):
+    """Runs Python in a `SandboxPool`, which it starts, proves and closes."""
+
+    description = "Runs Python code and returns what it prints, or its error."
+    parameters: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {"code": {"type": "string", "description": "A Python program; print what you want to see."}},
+        "required": ["code"],
+    }
+    starts_early = True
+
+    def __init__(self, options: PythonOptions | None = None, *, interpreter: Interpreter | None = None) -> None:
+        """Start nothing yet.
+
+        Args:
+            options: of the configuration.
+            interpreter: to run the code in, instead of a sandbox of its own; it is neither started nor closed.
+
+        Raises:
+            ConfigError: the interpreter cannot keep state between runs, and has to.
+        """
+        self.options = options or PythonOptions()
+        self._interpreter = interpreter
+        self._pool: SandboxPool | None = None
+        if interpreter is not None:
+            self._require_state(interpreter)
+
+    def session(self, seed: int) -> ToolSession:
+        """An interpreter that remembers what `interpreter_state` says."""
+        interpreter = self._running()
+        if self.options.interpreter_state == "fresh" or not isinstance(interpreter, StatefulInterpreter):
+            return _Fresh(interpreter, seed)
+        if self.options.interpreter_state == "replay":
+            return _Replay(interpreter, seed)
+        return _Continued(interpreter.session(seed=seed))
+
+    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
+        """Prepare the guest (once for a machine), start the workers and prove that they work.
+
+        Raises:
+            SandboxError: there is no guest, the workers do not start, or the self-test fails.
+        """
+        if self._interpreter is not None:
+            return
+        await asyncio.to_thread(prepare_guest, on_progress)
+        self._pool = await asyncio.to_thread(self._make_pool)
+        await self.check()
+
+    async def close(self) -> None:
+        """End the workers."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await asyncio.to_thread(pool.close)
+
+    async def check(self) -> None:
+        """Run the pool's self-test.
+
+        Raises:
+            SandboxError: it failed.
+        """
+        if self._pool is not None:
+            await asyncio.to_thread(self._pool.self_test)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Runs answered with another's outcome, runs repeated, workers replaced: `SandboxPool.stats`."""
+        return {} if self._pool is None else {name: self._pool.stats()[name] for name in _COUNTS}
+
+    def _make_pool(self) -> SandboxPool:
+        options = self.options
+        return SandboxPool(
+            workers=options.workers,
+            cpu_seconds=options.cpu_seconds,
+            wall_seconds=options.wall_seconds,
+            memory_bytes=options.memory_mib << 20,
+            output_bytes=options.output_kib << 10,
+            shared_bytes=options.shared_mib << 20,
+        )
+
+    def _running(self) -> Interpreter:
+        interpreter = self._interpreter or self._pool
+        if interpreter is None:
+            raise SandboxError("the Python tool is not running: start it first")
+        return interpreter
+
+    def _require_state(self, interpreter: Interpreter) -> None:
+        state = self.options.interpreter_state
+        if state != "fresh" and not isinstance(interpreter, StatefulInterpreter):
+            raise ConfigError(f"interpreter_state is {state!r}, and {type(interpreter).__name__} keeps no state")
+
+
+def outcome_of(execution: Execution) -> Outcome:
+    """What a run of code gave, as every tool says it: what was printed, or the last line of the traceback."""
+    details = {
+        "stdout": execution.stdout,
+        "stderr": execution.stderr,
+        "traceback": execution.traceback,
+        "cpu_seconds": execution.cpu_seconds,
+        "wall_seconds": execution.wall_seconds,
+        "peak_memory_bytes": execution.peak_memory_bytes,
+    }
+    text = execution.stdout if execution.ok else execution.exception_line or execution.exception_type or ""
+    return Outcome(execution.status, text, execution.exception_type, details)
+
+
+def _code(arguments: Mapping[str, Any]) -> str | None:
+    code = arguments.get("code")
+    return code if isinstance(code, str) else None
+
+
+_NO_CODE = Outcome(OutcomeStatus.ERROR, "TypeError: the argument 'code' must be text", error="TypeError")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fresh(ToolSession):
+    """Every call from a fresh state."""
+
+    interpreter: Interpreter
+    seed: int
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        code = _code(arguments)
+        return _NO_CODE if code is None else outcome_of(await self.interpreter.run_async(code, seed=self.seed))
+
+    def fork(self) -> Self:
+        return self
+
+
+@dataclass(slots=True)
+class _Continued(ToolSession):
+    """Every call from the state that the last one left."""
+
+    program: InterpreterSession
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        code = _code(arguments)
+        return _NO_CODE if code is None else outcome_of(await self.program.run_async(code))
+
+    def fork(self) -> Self:
+        return type(self)(self.program.fork())
+
+
+@dataclass(slots=True)
+class _Replay(ToolSession):
+    """Every call after those that ran well, which are run again."""
+
+    interpreter: StatefulInterpreter
+    seed: int
+    ran_well: list[str] = field(default_factory=list)
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        code = _code(arguments)
+        if code is None:
+            return _NO_CODE
+        program = self.interpreter.session(seed=self.seed)
+        for earlier in self.ran_well:
+            await program.run_async(earlier)
+        outcome = outcome_of(await program.run_async(code))
+        if outcome.ok:
+            self.ran_well.append(code)
+        return outcome
+
+    def fork(self) -> Self:
+        return type(self)(self.interpreter, self.seed, [*self.ran_well])

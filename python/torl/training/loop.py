@@ -1,0 +1,137 @@
+"""A training run: problems, episodes, rewards, advantages, optimizer steps, new weights in the engine, records.
+
+`Run.train` below is the whole of it. It knows no algorithm and no tool; the parts it calls do.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+
+from torl.learner.checkpoint.directory import checkpoint_path, prune_checkpoints
+from torl.records import metric_names as names
+from torl.records.dynamics import staleness, training_dynamics
+from torl.report.page import write_report
+from torl.rollout.evaluation import evaluate
+from torl.training.experience import Experience
+from torl.training.parts import Parts
+from torl.training.samples import training_samples, with_advantages
+from torl.training.selection import silence, silenced
+from torl.training.step import PlayedStep
+from torl.training.step_records import evaluation_records, step_records
+
+
+@dataclass(slots=True)
+class Run:
+    """A run with all its parts started."""
+
+    parts: Parts
+    experience: Experience
+    first_step: int
+
+    async def train(self) -> None:
+        """Every step from the first to the last, then the last evaluation, checkpoint and export."""
+        steps = self.parts.config.run.steps
+        async with aclosing(self.experience.steps(self.first_step)) as played_steps:
+            for step in range(self.first_step, steps):
+                await self._evaluate_if_due(step)
+                metrics: dict[str, float] = {}
+                with _timed(metrics, names.TIME_STEP):
+                    # --- rollout: episodes of every prompt, each at its own pace, and what they are worth -----------
+                    with _timed(metrics, names.TIME_WAIT):
+                        played = await anext(played_steps)
+                    # --- learn: advantages within groups, then the optimizer steps ----------------------------------
+                    with _timed(metrics, names.TIME_LEARN):
+                        await self._learn(step, played, metrics)
+                    # --- weights: the engine samples with what was learned ------------------------------------------
+                    with _timed(metrics, names.TIME_SYNC):
+                        await self.publish_weights(policy_version=step + 1)
+                        self.experience.advance(step + 1)
+                # --- records ----------------------------------------------------------------------------------------
+                self._record(step, played, metrics)
+                if _due(step + 1, self.parts.config.checkpoint.every_steps) and step + 1 < steps:
+                    await self._save_checkpoint(step + 1)
+        await self._evaluate_if_due(steps)
+        await self._save_checkpoint(steps)
+        with self.parts.console.wait("exporting the model"):
+            await self.parts.learner.export(self.parts.directory / "model")
+
+    async def _learn(self, step: int, played: PlayedStep, metrics: dict[str, float]) -> None:
+        """One step of the learner on the step's batch; what it was made of is written down."""
+        parts, config = self.parts, self.parts.config
+        batch = [member for group in played.batch for member in group.members]
+        silent = await asyncio.to_thread(silenced, batch, parts.player.format, config.selection)
+        metrics |= {names.masked(reason): len(members) for reason, members in silent.items()}
+        metrics[names.TRAINED_GROUPS] = len(played.batch)
+        await self.give_devices_to_learner()
+        samples = silence(training_samples(batch), silent)
+        samples = await parts.learner.prepare(samples)
+        samples = with_advantages(samples, played.batch, config.algorithm)
+        metrics |= names.learner(await parts.learner.update(samples, step=step))
+        records = await asyncio.to_thread(step_records, step, played, samples, config.algorithm)
+        await asyncio.to_thread(parts.writer.write_trajectories, step, records)
+
+    async def give_devices_to_learner(self) -> None:
+        """The engine gives the GPUs' memory to the learner, where they share it."""
+        await self.parts.player.engine.sleep()
+        if self.parts.config.learner.offload_while_sampling:
+            await self.parts.learner.onload()
+
+    async def publish_weights(self, policy_version: int) -> None:
+        """Put the learner's weights into the engine, as `policy_version`; gives the devices back to the engine."""
+        engine, learner, config = self.parts.player.engine, self.parts.learner, self.parts.config.learner
+        await engine.wake()
+        rendezvous = await learner.open_channel(1 + engine.workers)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(learner.send_weights(rendezvous, checksum=config.verify_weights))
+            tasks.create_task(engine.receive_weights(rendezvous, policy_version))
+        if config.offload_while_sampling:
+            await learner.offload()
+
+    def _record(self, step: int, played: PlayedStep, metrics: dict[str, float]) -> None:
+        parts = self.parts
+        metrics |= training_dynamics(played.groups) | played.counts
+        metrics |= staleness(played.trajectories, step)
+        metrics[names.TIME_ROLLOUT] = played.seconds
+        metrics[names.TIME_REWARD] = played.reward_seconds
+        metrics |= parts.counters()
+        parts.writer.write_metrics(step, metrics)
+        parts.console.step(step + 1, parts.config.run.steps, metrics)
+
+    async def _evaluate_if_due(self, step: int) -> None:
+        """Evaluate the policy after `step` updates: before the first, after the last, and as often as configured."""
+        parts, config = self.parts, self.parts.config.evaluation
+        if not (step in (0, parts.config.run.steps) or _due(step, config.every_steps)):
+            return
+        metrics: dict[str, float] = {}
+        with _timed(metrics, names.TIME_EVALUATION):
+            for name, prompts in parts.evaluation_sets.items():
+                with parts.console.wait(f"evaluating {name}", config.episodes(len(prompts))) as wait:
+                    shown = await evaluate(parts.rollouts, prompts, config, name=name, on_episode=wait.advance)
+                metrics |= names.evaluation(name, shown.metrics)
+                records = evaluation_records(step, shown.groups)
+                await asyncio.to_thread(parts.writer.write_trajectories, step, records, evaluation_set=name)
+                parts.console.evaluation(step, name, shown.metrics)
+        parts.writer.write_metrics(step, metrics)
+
+    async def _save_checkpoint(self, step: int) -> None:
+        parts = self.parts
+        metrics: dict[str, float] = {}
+        with _timed(metrics, names.TIME_CHECKPOINT), parts.console.wait("writing a checkpoint"):
+            state = {"step": step, "sampler": self.experience.position(step)}
+            await parts.learner.save_checkpoint(checkpoint_path(parts.directory, step), state)
+            prune_checkpoints(parts.directory, parts.config.checkpoint.keep)
+        parts.writer.write_metrics(step, metrics)
+        write_report(parts.directory, parts.config.run.note)
+
+
+def _due(step: int, every_steps: int) -> bool:
+    return every_steps > 0 and step % every_steps == 0
+
+
+@contextmanager
+def _timed(metrics: dict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    metrics[name] = time.perf_counter() - start

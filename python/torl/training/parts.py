@@ -1,0 +1,127 @@
+"""The parts of a training run: reading everything that can be wrong, then starting them, all at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torl.config import TrainConfig
+from torl.data import PromptSampler
+from torl.errors import ConfigError
+from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
+from torl.learner.learner import Learner
+from torl.learner.messages import LearnerSetup
+from torl.records import metric_names as names
+from torl.records.run_directory import write_config
+from torl.records.writers import RunWriter
+from torl.report.console import Console
+from torl.rollout.episode import EpisodePlayer
+from torl.rollout.opening import ModelDirectory, Rollouts, open_rollouts
+from torl.types import Prompt
+
+
+@dataclass(slots=True)
+class Parts:
+    """Everything that a run has, started."""
+
+    config: TrainConfig
+    directory: Path
+    console: Console
+    sampler: PromptSampler
+    evaluation_sets: Mapping[str, Sequence[Prompt]]
+    rollouts: Rollouts
+    learner: Learner
+    writer: RunWriter
+    checkpoint: Path | None  # that the run resumes from
+    first_step: int
+    _idle_seconds: float = field(default=0.0, init=False)
+
+    @property
+    def player(self) -> EpisodePlayer:
+        """The player of the rollouts."""
+        return self.rollouts.player
+
+    def counters(self) -> dict[str, float]:
+        """What the parts have counted, under the names of metrics."""
+        player, idle = self.player, self.player.engine.idle_seconds
+        metrics = {names.EPOCH: float(self.sampler.epoch), names.TIME_ENGINE_IDLE: idle - self._idle_seconds}
+        self._idle_seconds = idle
+        metrics |= names.speculation(player.counters.calls.speculated, player.counters.calls.wasted)
+        for name, tool in player.tools.items():
+            metrics |= names.tool(name, tool.metrics())
+        return metrics | names.reward(self.rollouts.reward.metrics())
+
+
+@asynccontextmanager
+async def open_parts(config: TrainConfig, directory: Path, console: Console) -> AsyncIterator[Parts]:
+    """Read everything that can be wrong, then start the parts, all at once; they end with the block.
+
+    Raises:
+        TorlError: what was wrong with the configuration, the data, a checkpoint or a part.
+    """
+    model = ModelDirectory.open(config.model.path)
+    sampler = PromptSampler(model.prompts("train", config.data.train, config.data, console), config.run.seed)
+    if config.rollout.prompts_per_step > len(sampler):
+        raise ConfigError(
+            f"rollout.prompts_per_step is {config.rollout.prompts_per_step}, but data.train has {len(sampler)} problems"
+        )
+    evaluation_sets = {
+        name: model.prompts(name, problems, config.data, console) for name, problems in config.data.evaluation.items()
+    }
+    checkpoint = latest_checkpoint(directory) if config.run.resume else None
+    first_step = _resume(config, sampler, checkpoint, console) if config.run.resume else 0
+    for line in write_config(directory, config):
+        console.line(line)
+    async with AsyncExitStack() as stack:
+        writer = stack.enter_context(RunWriter(directory, resume_step=first_step if config.run.resume else None))
+        logs = directory / "logs"
+        async with asyncio.TaskGroup() as starts:
+            rollouts = starts.create_task(
+                stack.enter_async_context(
+                    open_rollouts(
+                        config,
+                        model,
+                        console,
+                        log_directory=logs,
+                        seed=config.run.seed,
+                        shuffle_observations=config.control.shuffle_observations,
+                    )
+                )
+            )
+            learner = starts.create_task(_open_learner(stack, config, logs, console))
+        parts = Parts(
+            config=config,
+            directory=directory,
+            console=console,
+            sampler=sampler,
+            evaluation_sets=evaluation_sets,
+            rollouts=rollouts.result(),
+            learner=learner.result(),
+            writer=writer,
+            checkpoint=checkpoint,
+            first_step=first_step,
+        )
+        if checkpoint is not None:
+            await parts.learner.load_checkpoint(checkpoint)
+        yield parts
+
+
+def _resume(config: TrainConfig, sampler: PromptSampler, checkpoint: Path | None, console: Console) -> int:
+    """Put the sampler where the checkpoint was written; returns the step that comes next."""
+    if checkpoint is None:
+        console.warning(f"{config.run.directory} has no checkpoint yet: starting at the first step")
+        return 0
+    state = read_controller_state(checkpoint)
+    step: int = state["step"]
+    if step > config.run.steps:
+        raise ConfigError(f"run.steps is {config.run.steps}, but {checkpoint} was written after {step} steps")
+    sampler.load_state_dict(state["sampler"])
+    console.line(f"resuming from {checkpoint}")
+    return step
+
+
+async def _open_learner(stack: AsyncExitStack, config: TrainConfig, log_directory: Path, console: Console) -> Learner:
+    with console.wait("starting the learner"):
+        learner = await Learner.start(LearnerSetup.from_config(config), log_directory=log_directory)
+    return await stack.enter_async_context(learner)

@@ -1,0 +1,30 @@
+"""A training run from its configuration to its summary."""
+
+from typing import Any
+
+from torl.config import TrainConfig
+from torl.processes.supervision import watched
+from torl.records.run_directory import open_run_directory
+from torl.report.console import Console
+from torl.report.summary import write_summary
+from torl.training.experience import Experience
+from torl.training.loop import Run
+from torl.training.parts import open_parts
+
+
+async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
+    """Run `config` to its last step; returns the summary.
+
+    Raises:
+        TorlError: what was wrong with the configuration, the data or a part; everything written so far is kept.
+    """
+    directory = open_run_directory(config)
+    async with open_parts(config, directory, console) as parts:
+        experience = Experience(config, parts.sampler, parts.player, parts.rollouts.reward, console)
+        run = Run(parts, experience, parts.first_step)
+        if parts.checkpoint is not None:
+            await run.publish_weights(policy_version=parts.first_step)
+        await watched(run.train(), parts.player.engine.watch(), parts.learner.watch())
+    summary = write_summary(directory)
+    console.line(f"report: {summary['report']}")
+    return summary

@@ -1,0 +1,276 @@
+"""Values of torl with short names and defaults, for tests that do not care about most of their fields.
+
+A trajectory is told by its turns. Every turn but the last calls the tool, unless `calls` say otherwise:
+
+    trajectory("```python\\nprint(1)\\n```\\n```output", "So \\\\boxed{1}.")
+    trajectory(turn("hm ```output"), "\\\\boxed{1}", calls=[call(None)])
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from scripted_engine import ENCODER, VOCABULARY
+from torl._core import Vocabulary
+from torl.engine import Engine
+from torl.formats import Format, ToRLFormat
+from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.scheduler import play_groups
+from torl.rollout.slots import EpisodeSlots
+from torl.sandbox import Interpreter
+from torl.text.tokenizer import TextEncoder
+from torl.tools import PythonOptions, PythonTool
+from torl.tools.python import InterpreterState
+from torl.types import (
+    Block,
+    FinishReason,
+    Grade,
+    Group,
+    Outcome,
+    OutcomeStatus,
+    Problem,
+    Prompt,
+    Scored,
+    ScoredGroup,
+    ToolCall,
+    ToolRequest,
+    Trajectory,
+    Turn,
+    TurnEnding,
+)
+
+_CLOSED_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_ENDING = {
+    FinishReason.STOP: TurnEnding.STOP,
+    FinishReason.LENGTH: TurnEnding.LENGTH,
+    FinishReason.VOID: TurnEnding.CALL,
+}
+
+
+# --- what a tool gave ---------------------------------------------------------------------------------------------
+
+
+def printed(text: str = "1\n") -> Outcome:
+    """A run that ended well."""
+    return Outcome(OutcomeStatus.OK, text)
+
+
+def failed(
+    text: str = "NameError: name 'x' is not defined",
+    *,
+    status: OutcomeStatus = OutcomeStatus.ERROR,
+    traceback: str | None = None,
+) -> Outcome:
+    """A run that did not: an exception by its last line, or one of the limits."""
+    error = text.partition(":")[0] if status is OutcomeStatus.ERROR else None
+    return Outcome(status, text, error, {} if traceback is None else {"traceback": traceback})
+
+
+def call(
+    code: str | None = "print(1)",
+    outcome: Outcome | None = None,
+    *,
+    tool: str = "python",
+    observation: str | None = None,
+    start: int = 0,
+    stop: int = 0,
+    wait_seconds: float = 0.0,
+) -> ToolCall:
+    """A call of this code; of none if it is None. `trajectory` puts the place of its observation in."""
+    if outcome is None:
+        outcome = printed() if code is not None else failed("NoCode: there was no complete ```python block to run")
+    return ToolCall(
+        request=None if code is None else ToolRequest(tool, {"code": code}),
+        outcome=outcome,
+        observation=f"\n{outcome.text.rstrip()}\n```\n" if observation is None else observation,
+        start=start,
+        stop=stop,
+        wait_seconds=wait_seconds,
+    )
+
+
+# --- what was sampled ---------------------------------------------------------------------------------------------
+
+
+def asked(
+    problem: str = "p", answer: str = "1", *, question: str = "?", token_ids: Sequence[int] = (1, 2, 3)
+) -> Prompt:
+    """The prompt of a problem with this id and this reference answer."""
+    return Prompt(Problem(problem, question, answer), tuple(token_ids))
+
+
+def turn(
+    text: str = "",
+    *,
+    ended_by: TurnEnding = TurnEnding.STOP,
+    blocks: Sequence[Block] | None = None,
+    start: int = 0,
+    stop: int = 0,
+    cached_tokens: int = 0,
+) -> Turn:
+    """A turn. Its blocks are the closed ones that begin and end on lines of their own, unless they are given."""
+    if blocks is None:
+        blocks = [Block(found.group(1), found.start(1), found.end(1)) for found in _CLOSED_BLOCK.finditer(text)]
+    return Turn(start, stop, text, ended_by, tuple(blocks), cached_tokens)
+
+
+def trajectory(
+    *turns: str | Turn,
+    prompt: Prompt | None = None,
+    answer: str = "1",
+    group: str | None = None,
+    sample: int = 0,
+    calls: Sequence[ToolCall] | None = None,
+    tokens: Sequence[int] | None = None,
+    turn_tokens: int = 1,
+    observation_tokens: int = 2,
+    version: int = 0,
+    finish: FinishReason = FinishReason.STOP,
+    seconds: float = 0.0,
+    format: str = "torl",
+) -> Trajectory:
+    """A response of these turns; a text stands for a turn, which ends with a call where there is one.
+
+    Args:
+        prompt: what was asked; `asked(answer=answer)` if not given.
+        answer: the reference.
+        group: "0/<problem>" if not given.
+        calls: one after each of the first turns; after each but the last if not given.
+        tokens: the sampled tokens, if it matters which they are (of a single turn). Others are numbered.
+        turn_tokens: tokens of each turn.
+        observation_tokens: tokens of each observation.
+        version: the policy that sampled all of it.
+    """
+    prompt = prompt or asked(answer=answer)
+    made_calls = [call() for _ in turns[1:]] if calls is None else list(calls)
+    placed_turns: list[Turn] = []
+    placed_calls: list[ToolCall] = []
+    mask: list[bool] = []
+    text = ""
+    for index, given in enumerate(turns or ("",)):
+        ended_by = TurnEnding.CALL if index < len(made_calls) else _ENDING[finish]
+        each = turn(given, ended_by=ended_by) if isinstance(given, str) else given
+        start = len(mask)
+        mask += [True] * (turn_tokens if tokens is None else len(tokens))
+        placed_turns.append(replace(each, start=start, stop=len(mask)))
+        text += each.text
+        if index < len(made_calls):
+            start = len(mask)
+            mask += [False] * observation_tokens
+            placed_calls.append(replace(made_calls[index], start=start, stop=len(mask)))
+            text += made_calls[index].observation
+    mask_T = np.array(mask, dtype=np.bool_)
+    return Trajectory(
+        prompt=prompt,
+        group=f"0/{prompt.problem.id}" if group is None else group,
+        sample=sample,
+        token_ids_T=np.arange(len(mask), dtype=np.int32) if tokens is None else np.array(tokens, dtype=np.int32),
+        loss_mask_T=mask_T,
+        rollout_logprobs_T=np.where(mask_T, -1, 0).astype(np.float32),
+        policy_versions_T=np.where(mask_T, version, -1).astype(np.int32),
+        turns=tuple(placed_turns),
+        tool_calls=tuple(placed_calls),
+        finish_reason=finish,
+        text=text,
+        seconds=seconds,
+        format=format,
+    )
+
+
+def group(*trajectories: Trajectory, max_response_tokens: int = 100) -> Group:
+    """The trajectories of one prompt: that of the first."""
+    return Group(trajectories[0].prompt, trajectories, max_response_tokens)
+
+
+# --- what it is worth ---------------------------------------------------------------------------------------------
+
+
+def grade(
+    correct: bool = True,
+    reward: float | None = None,
+    *,
+    answer: str | None = None,
+    failure: str | None = None,
+    parts: Mapping[str, float] | None = None,
+    turn_rewards: Sequence[float] = (),
+) -> Grade:
+    """A grade; its reward is 1 or 0, as it is correct or not, unless it is given."""
+    reward = float(correct) if reward is None else reward
+    return Grade(reward, correct, answer, failure, parts or {}, tuple(turn_rewards))
+
+
+def scored(
+    played: Trajectory | None = None,
+    correct: bool = True,
+    reward: float | None = None,
+    *,
+    answer: str | None = None,
+    failure: str | None = None,
+    turn_rewards: Sequence[float] = (),
+) -> Scored:
+    """A trajectory with its grade; the learner is told the grade's reward."""
+    given = grade(correct, reward, answer=answer, failure=failure, turn_rewards=turn_rewards)
+    return Scored(trajectory() if played is None else played, given, given.reward)
+
+
+def scored_group(*members: Scored | bool) -> ScoredGroup:
+    """Scored trajectories of one prompt; a bool stands for one that is correct or not."""
+    told = tuple(scored(correct=member) if isinstance(member, bool) else member for member in members)
+    return ScoredGroup(told[0].trajectory.prompt, told)
+
+
+# --- who plays ----------------------------------------------------------------------------------------------------
+
+
+def player(
+    engine: Engine,
+    interpreter: Interpreter,
+    *,
+    form: Format | None = None,
+    limit: int = 200,
+    state: InterpreterState = "fresh",
+    in_flight: int = 1024,
+    vocabulary: Vocabulary = VOCABULARY,
+    encoder: TextEncoder = ENCODER,
+    **settings: Any,
+) -> EpisodePlayer:
+    """A player of ToRL's format, unless another is given, whose only tool is Python.
+
+    Args:
+        engine: that samples.
+        interpreter: that runs the code.
+        form: how the model asks.
+        limit: most tokens of a response.
+        state: what a block finds of earlier ones.
+        in_flight: episodes sampled at once.
+        vocabulary: of the engine's model; the scripted engine's if not given.
+        encoder: of the engine's model; the scripted engine's if not given.
+        settings: the others of `EpisodeSettings`.
+    """
+    return EpisodePlayer(
+        engine,
+        {"python": PythonTool(PythonOptions(interpreter_state=state), interpreter=interpreter)},
+        vocabulary,
+        encoder,
+        form or ToRLFormat(),
+        EpisodeSettings(limit, **settings),
+        EpisodeSlots(in_flight),
+    )
+
+
+async def play_all(playing: EpisodePlayer, prompts: Sequence[Prompt], series: int | str, samples: int) -> list[Group]:
+    """The groups of these prompts, in the order in which they ended."""
+    groups = play_groups(playing, prompts, series=series, samples_per_prompt=samples)
+    async with aclosing(groups):
+        return [each async for each in groups]
+
+
+async def play_trajectories(
+    playing: EpisodePlayer, prompts: Sequence[Prompt], series: int | str, samples: int
+) -> list[Trajectory]:
+    """The trajectories of `play_all`."""
+    return [each for played in await play_all(playing, prompts, series, samples) for each in played.trajectories]

@@ -1,0 +1,30 @@
+"""One engine over two worker processes: the code that several GPUs will run."""
+
+import numpy as np
+import pytest
+from conftest import make_engine
+from test_engine_vllm import check_that_a_kill_ends_every_request
+from test_engine_weights import greedy_turn, perturbed, sending, transformers_logprobs
+
+
+@pytest.mark.usefixtures("temporary_directory")
+async def test_two_workers_take_weights_and_die_together(tiny_model_directory, prompts, tmp_path) -> None:
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log", tensor_parallel=2)
+    await engine.start()
+    try:
+        assert len(engine.processes) == 3
+        prompt = prompts[0].token_ids * 4
+        ids, logprobs, _ = await greedy_turn(engine, prompt)
+        assert np.abs(transformers_logprobs(tiny_model_directory, prompt, ids) - logprobs).max() < 1e-5
+        changed = perturbed(tiny_model_directory, tmp_path / "changed")
+        async with sending(changed, tmp_path, "--receivers", "2") as (rendezvous, process):
+            await engine.receive_weights(rendezvous, 1)
+            assert await process.wait() == 0
+        ids, logprobs, version = await greedy_turn(engine, prompt)
+        assert version == 1
+        assert np.abs(transformers_logprobs(changed, prompt, ids) - logprobs).max() < 1e-5
+        assert np.abs(transformers_logprobs(tiny_model_directory, prompt, ids) - logprobs).max() > 1e-2
+    except BaseException:
+        await engine.close()
+        raise
+    await check_that_a_kill_ends_every_request(engine, 2, prompts)

@@ -1,0 +1,294 @@
+"""vLLM behind the `Engine` protocol: seeds, markers, aborts, deaths, and nothing left behind."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_engine
+
+from torl._core import Scanner, TurnEnd, Vocabulary
+from torl.engine import EngineSetup, VllmEngine
+from torl.engine.vllm.directory import EngineDirectory
+from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.processes import with_descendants
+from torl.errors import ConfigError, EngineError
+from torl.types import SampledTurn, SamplingParameters
+
+LONG = SamplingParameters(max_tokens=500, seed=11)
+
+
+async def turn(engine: Any, prompt: tuple[int, ...], sampling: SamplingParameters, name: str = "turn") -> SampledTurn:
+    return await engine.sample(prompt, sampling, name, end=TurnEnd.never(), at_line_start=True)
+
+
+async def test_a_seed_repeats_its_tokens(engine, prompts) -> None:
+    prompt = prompts[0].token_ids
+    one, again = [(await turn(engine, prompt, SamplingParameters(max_tokens=40, seed=3))).token_ids for _ in range(2)]
+    other = (await turn(engine, prompt, SamplingParameters(max_tokens=40, seed=4))).token_ids
+    assert one == again
+    assert one != other
+
+
+async def test_a_turn_says_why_it_ended(engine, prompts, tokenizer) -> None:
+    sampled = await turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=5, seed=0))
+    assert sampled.finish_reason == "length"
+    assert len(sampled.token_ids) == len(sampled.logprobs) == 5
+    assert sampled.policy_versions == ((engine.policy_version, 0),)
+    sampled = await turn(engine, prompts[0].token_ids, LONG)
+    assert sampled.finish_reason == "stop"
+    assert sampled.token_ids[-1] == tokenizer.eos_token_id
+    assert tokenizer.eos_token_id not in sampled.token_ids[:-1]
+
+
+@pytest.mark.parametrize("end", [TurnEnd.marker(b"```output"), TurnEnd.block()], ids=repr)
+async def test_a_turn_ends_at_the_token_that_ends_it(engine, prompts, vocabulary, end) -> None:
+    """In the engine, where an end-of-sequence token ends it: not one token more is sampled."""
+    ended = 0
+    for seed in range(40):
+        blocks: list[str] = []
+        sampling = SamplingParameters(max_tokens=2 + 3 * seed, seed=seed)
+        sampled = await engine.sample(
+            prompts[0].token_ids,
+            sampling,
+            f"ended-{seed}",
+            end=end,
+            at_line_start=True,
+            on_block=blocks.append,
+        )
+        plain = await turn(engine, prompts[0].token_ids, sampling, f"p-{seed}")
+        scan = Scanner(vocabulary, end).feed(plain.token_ids)
+        assert (sampled.finish_reason == "end") == (scan.overshoot is not None)
+        assert sampled.token_ids == plain.token_ids[: scan.consumed]
+        assert sampled.logprobs == pytest.approx(plain.logprobs[: scan.consumed], abs=1e-5)
+        await asyncio.sleep(0.01)
+        # What closes with the turn's last token is news no more.
+        ended_here = scan.overshoot is not None
+        scanner = Scanner(vocabulary, end)
+        assert blocks == [block.code for block in scanner.feed(sampled.token_ids[: scan.consumed - ended_here]).blocks]
+        ended += ended_here
+    assert 5 < ended < 39
+
+
+async def test_prompts_that_together_exceed_a_batch(engine, prompts) -> None:
+    """vLLM's CPU worker dies of a seeded request whose prompt is cut in two: prompts are never cut."""
+    long_prompts = [(*prompt.token_ids, *range(30, 330)) for prompt in prompts] * 2
+    sampling = SamplingParameters(max_tokens=4, seed=1)
+    turns = await asyncio.gather(*(turn(engine, p, sampling, f"p{i}") for i, p in enumerate(long_prompts)))
+    assert all(len(sampled.token_ids) >= 1 for sampled in turns)
+
+
+async def test_a_cancelled_task_aborts_its_request(engine, prompts) -> None:
+    task = asyncio.ensure_future(turn(engine, prompts[0].token_ids, LONG, "cancelled"))
+    while not engine.live_requests:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert engine.live_requests == 0
+    assert engine._llm.get_num_unfinished_requests() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_num_batched_token": 8192}, "vLLM has no such argument; did you mean max_num_batched_tokens?"),
+        ({"enable_prefix_caching": False}, "enable_prefix_caching: torl sets it itself"),
+        ({"scheduler_cls": "mine.Scheduler"}, "scheduler_cls: torl sets it itself"),
+    ],
+)
+async def test_engine_arguments_that_cannot_be_are_refused(
+    arguments: dict[str, Any], message: str, tiny_model_directory: Path, tmp_path: Path
+) -> None:
+    refused = make_engine(tiny_model_directory, tmp_path / "engine.log", arguments=arguments)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        await refused.start()
+    assert refused.processes == ()
+
+
+async def test_a_prompt_that_is_too_long_is_refused(engine) -> None:
+    with pytest.raises(EngineError, match="refused request long"):
+        await turn(engine, tuple(range(1, 300)) * 3, LONG, "long")
+    engine.check()
+
+
+async def test_control_c_in_a_terminal_does_not_reach_the_engine(engine) -> None:
+    """A terminal signals its whole foreground process group; the controller ends its engine itself."""
+    assert all(os.getpgid(process.pid) != os.getpgrp() for process in engine.processes)
+
+
+async def test_the_engine_has_the_threads_it_was_given_and_does_not_compile(engine) -> None:
+    """Both are said to the engine's process alone, after it has imported torch."""
+    (worker,) = await engine.describe_workers()
+    assert worker == {"pid": engine.processes[0].pid, "threads": 1, "compiles": False}
+    assert "TORCHDYNAMO_DISABLE" not in os.environ
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a launcher sets for its ranks; it must not reach the engine, which would wait for the other rank."""
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("launched", "temporary_directory")
+async def test_a_killed_core_ends_every_request(tiny_model_directory, prompts, tmp_path) -> None:
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log")
+    await engine.start()
+    await check_that_a_kill_ends_every_request(engine, 0, prompts)
+
+
+async def check_that_a_kill_ends_every_request(engine: Any, victim: int, prompts: list[Any]) -> None:
+    """Kill the process; every request, the watch and every later call raise, and nothing is left."""
+    try:
+        processes = engine.processes
+        turns = [asyncio.ensure_future(turn(engine, p.token_ids, LONG, p.problem.id)) for p in prompts]
+        watch = asyncio.ensure_future(engine.watch())
+        while not engine.live_requests:
+            await asyncio.sleep(0.01)
+        assert not any(task.done() for task in [watch, *turns])
+        os.kill(processes[victim].pid, signal.SIGKILL)
+        async with asyncio.timeout(120):  # a death that is not noticed would leave them waiting for ever
+            results = await asyncio.gather(*turns, watch, return_exceptions=True)
+        assert all(isinstance(result, EngineError) for result in results)
+        assert "engine.log" in str(results[0])
+        with pytest.raises(EngineError, match="died"):
+            await turn(engine, prompts[0].token_ids, LONG)
+    finally:
+        await engine.close()
+    assert all(has_ended(process.pid) for process in processes)
+
+
+@pytest.mark.usefixtures("temporary_directory")
+async def test_a_core_that_hangs_ends_every_request(tiny_model_directory, prompts, tmp_path, caplog) -> None:
+    """It lives and answers nothing: no death that anybody would notice."""
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log", stall_seconds=4.0)
+    await engine.start()
+    try:
+        await asyncio.sleep(5)  # without requests nothing is expected of it
+        processes = engine.processes
+        engine.check()
+        turns = [asyncio.ensure_future(turn(engine, p.token_ids, LONG, p.problem.id)) for p in prompts]
+        watch = asyncio.ensure_future(engine.watch())
+        while not engine.live_requests:
+            await asyncio.sleep(0.01)
+        os.kill(processes[0].pid, signal.SIGSTOP)
+        async with asyncio.timeout(120):
+            results = await asyncio.gather(*turns, watch, return_exceptions=True)
+        assert all(isinstance(result, EngineError) for result in results)
+        assert "hung and was ended: no token came for 4 s although 16 requests are open" in str(results[-1])
+        assert "given up after 4 s" in caplog.text
+        with pytest.raises(EngineError, match="hung"):
+            await turn(engine, prompts[0].token_ids, LONG)
+    finally:
+        await engine.close()
+    assert all(has_ended(process.pid) for process in processes)
+
+
+@pytest.mark.parametrize("processes", [0, 2], ids=["importing", "loading"])
+def test_a_start_ends_with_its_controller(
+    tiny_model_directory: Path, temporary_directory: Path, tmp_path: Path, processes: int
+) -> None:
+    """SIGTERM is heard at once, before vLLM has started a process and after (its own, and Python's for resources)."""
+    with controller(tiny_model_directory, temporary_directory, tmp_path) as started:
+        deadline = time.monotonic() + 120
+        while len(with_descendants([started.pid])) < 1 + processes:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(2)
+        family = with_descendants([started.pid])
+        assert len(family) > processes
+        started.terminate()
+        output, errors = started.communicate(timeout=120)
+    assert output == ""
+    assert "init engine" not in (tmp_path / "engine.log").read_text()  # it was not up
+    assert started.returncode == 128 + signal.SIGTERM, errors
+    deadline = time.monotonic() + 60
+    while left := [command_line(process.pid) for process in family if process.is_alive]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)  # Python's own process for resources ends a moment after its parent
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_nothing(tmp_path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, stop_token_ids=(0,), log_path=tmp_path / "engine.log")
+    engine = VllmEngine(setup, VllmOptions())
+    environment = dict(os.environ)
+    with pytest.raises(EngineError, match="did not start"):
+        await engine.start()
+    await engine.close()
+    assert os.environ == environment
+
+
+def test_engine_processes_end_with_a_controller_that_is_killed(
+    tiny_model_directory: Path, temporary_directory: Path, tmp_path: Path
+) -> None:
+    with controller(tiny_model_directory, temporary_directory, tmp_path) as started:
+        assert started.stdout is not None
+        line = started.stdout.readline()
+        started.kill()
+        _, errors = started.communicate()
+    pids = [int(pid) for pid in line.split()]
+    assert pids, errors
+    deadline = time.monotonic() + 60
+    while not all(has_ended(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    (left,) = temporary_directory.iterdir()
+    assert [*left.iterdir()]
+    next_one = EngineDirectory()
+    next_one.open()
+    next_one.close()  # and nothing is left, as the fixture checks
+
+
+@contextlib.contextmanager
+def controller(model: Path, temporary: Path, directory: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A process of its own that begins to start an engine, then prints the ids of its processes, and waits."""
+    script = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from conftest import make_engine\n"
+        "from torl.processes.supervision import run_until_done\n"
+        "async def main():\n"
+        "    engine = make_engine(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "    print('starting', flush=True)\n"
+        "    await engine.start()\n"
+        "    print(*(process.pid for process in engine.processes), flush=True)\n"
+        "    await asyncio.sleep(600)\n"
+        "if __name__ == '__main__':\n"
+        "    sys.exit(run_until_done(main()))\n"
+    )
+    (directory / "controller.py").write_text(script)
+    command = [sys.executable, str(directory / "controller.py"), str(model), str(directory / "engine.log")]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as started:
+        try:
+            assert started.stdout is not None
+            assert started.stdout.readline() == "starting\n"
+            yield started
+        finally:
+            started.kill()
+
+
+def command_line(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return ""
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

@@ -1,0 +1,176 @@
+"""New weights in a live engine, sent by another process."""
+
+import asyncio
+import json
+import sys
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from conftest import make_engine
+
+from torl._core import TurnEnd
+from torl.errors import EngineError
+from torl.types import SamplingParameters
+from torl.weights.rendezvous import Rendezvous
+
+if TYPE_CHECKING:
+    from torl.engine import VllmEngine
+
+SENDER = Path(__file__).parent / "weight_sender.py"
+GREEDY = SamplingParameters(max_tokens=48, temperature=0.0)
+
+
+@pytest_asyncio.fixture
+async def engine_of(
+    tiny_model_directory: Path, tmp_path: Path
+) -> AsyncIterator[Callable[[str], Awaitable["VllmEngine"]]]:
+    """Makes engines that treat live turns as told."""
+    engines = []
+
+    async def start(live_turns: str) -> "VllmEngine":
+        engines.append(make_engine(tiny_model_directory, tmp_path / "engine.log", live_turns=live_turns))
+        await engines[-1].start()
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        await engine.close()
+
+
+@asynccontextmanager
+async def sending(model: Path, directory: Path, *options: str) -> AsyncIterator[tuple[Rendezvous, Any]]:
+    where = directory / f"rendezvous-{uuid.uuid4().hex}"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(SENDER), str(model), "--rendezvous", str(where), *options
+    )
+    try:
+        while not where.exists():
+            assert process.returncode is None
+            await asyncio.sleep(0.05)
+        yield Rendezvous(*json.loads(where.read_text())), process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def perturbed(model: Path, directory: Path) -> Path:
+    """The same model with every weight moved a little; returns its directory."""
+    import torch
+    from transformers import Qwen2ForCausalLM
+
+    changed = Qwen2ForCausalLM.from_pretrained(model, dtype=torch.float32)
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in changed.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    changed.save_pretrained(directory)
+    return directory
+
+
+async def greedy_turn(engine: Any, token_ids: tuple[int, ...]) -> tuple[list[int], list[float], int]:
+    sampled = await engine.sample(token_ids, GREEDY, "greedy", end=TurnEnd.never(), at_line_start=True)
+    ((version, _),) = sampled.policy_versions
+    return list(sampled.token_ids), list(sampled.logprobs), version
+
+
+def transformers_logprobs(model: Path, prompt: tuple[int, ...], ids: list[int]) -> np.ndarray:
+    import torch
+    from transformers import Qwen2ForCausalLM
+
+    with torch.no_grad():
+        # In double precision, so that the rounding that is left is the engine's own.
+        logits = Qwen2ForCausalLM.from_pretrained(model, dtype=torch.float64)(torch.tensor([[*prompt, *ids]])).logits
+    chosen = torch.tensor(ids)[:, None]
+    return logits[0, len(prompt) - 1 : -1].log_softmax(-1).gather(1, chosen)[:, 0].numpy()
+
+
+async def test_new_weights_are_those_that_were_sent(engine, prompts, tiny_model_directory, tmp_path) -> None:
+    prompt = prompts[0].token_ids * 4  # long enough to be cached: a stale prefix would show
+    changed = perturbed(tiny_model_directory, tmp_path / "changed")
+    version = engine.policy_version
+    before = await greedy_turn(engine, prompt)
+    assert before[2] == version
+    try:
+        async with sending(changed, tmp_path) as (rendezvous, process):
+            await engine.receive_weights(rendezvous, version + 1)
+            assert await process.wait() == 0
+        ids, logprobs, new_version = await greedy_turn(engine, prompt)
+        assert new_version == version + 1
+        assert np.abs(transformers_logprobs(changed, prompt, ids) - logprobs).max() < 1e-5
+        assert np.abs(transformers_logprobs(tiny_model_directory, prompt, ids) - logprobs).max() > 1e-2
+    finally:
+        async with sending(tiny_model_directory, tmp_path) as (rendezvous, _):
+            await engine.receive_weights(rendezvous, version + 2)
+    assert (await greedy_turn(engine, prompt))[:2] == before[:2]
+
+
+@pytest.mark.parametrize("live_turns", ["recompute", "keep", "drain"])
+async def test_weights_in_flight(engine_of, prompts, tiny_model_directory, tmp_path, live_turns) -> None:
+    """Turns that are being sampled go on, and each token is what the version that it names would have said."""
+    engine = await engine_of(live_turns)
+    changed = perturbed(tiny_model_directory, tmp_path / "changed")
+    sampling = SamplingParameters(max_tokens=400, seed=1)
+    prompts = [prompt for prompt in prompts for _ in range(4)]
+    async with sending(changed, tmp_path) as (rendezvous, process):
+        turns = [
+            asyncio.ensure_future(
+                engine.sample(
+                    prompt.token_ids,
+                    replace(sampling, seed=index),
+                    f"live-{index}",
+                    end=TurnEnd.never(),
+                    at_line_start=True,
+                )
+            )
+            for index, prompt in enumerate(prompts)
+        ]
+        await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)  # so all others are in the middle
+        assert engine.live_requests > 16
+        await engine.receive_weights(rendezvous, 1)
+        assert await process.wait() == 0
+    late = await engine.sample(prompts[0].token_ids, sampling, "late", end=TurnEnd.never(), at_line_start=True)
+    assert [version for version, _ in late.policy_versions] == [1]
+    spanning = 0
+    gaps = []
+    for prompt, sampled in zip(prompts, await asyncio.gather(*turns), strict=True):
+        assert len(sampled.token_ids) == len(sampled.logprobs)
+        versions = [version for version, _ in sampled.policy_versions]
+        assert versions in ([0], [0, 1])
+        spanning += versions == [0, 1]
+        ids = list(sampled.token_ids)
+        boundary = sampled.policy_versions[1][1] if versions == [0, 1] else len(ids)
+        old = transformers_logprobs(tiny_model_directory, prompt.token_ids, ids)[:boundary]
+        new = transformers_logprobs(changed, prompt.token_ids, ids)[boundary:]
+        assert np.abs(old - sampled.logprobs[:boundary]).max() < 1e-5
+        gaps += np.abs(new - sampled.logprobs[boundary:]).tolist()
+    if live_turns == "drain":
+        assert spanning == 0
+        return
+    assert spanning > 3
+    if live_turns == "recompute":
+        assert max(gaps) < 1e-5
+    else:  # what the old policy's keys and values are worth
+        assert np.mean(gaps) > 1e-4
+
+
+async def test_a_broken_transfer_stops_the_engine(tiny_model_directory, prompts, tmp_path) -> None:
+    """Half of the weights may be new: the engine must not sample another token."""
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log")
+    await engine.start()
+    try:
+        async with sending(tiny_model_directory, tmp_path, "--stop-after", "8") as (rendezvous, _):
+            with pytest.raises(EngineError, match="did not take the weights of version 1"):
+                await engine.receive_weights(rendezvous, 1)
+        assert engine.policy_version == 0
+        with pytest.raises(EngineError, match="weights"):
+            await greedy_turn(engine, prompts[0].token_ids)
+    finally:
+        await engine.close()

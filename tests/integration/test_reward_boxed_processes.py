@@ -1,0 +1,58 @@
+"""The boxed reward over real grader processes."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from builders import asked, group, trajectory
+from torl.errors import RewardError
+from torl.reward import BoxedOptions, BoxedReward
+from torl.types import Grade
+
+
+@pytest.fixture(scope="module")
+async def reward() -> AsyncIterator[BoxedReward]:
+    reward = BoxedReward(BoxedOptions(timeout_seconds=1.0))
+    await reward.start()
+    yield reward
+    await reward.close()
+
+
+async def graded(reward: BoxedReward, answer: str, text: str) -> Grade:
+    (grade,) = await reward.grade(group(trajectory(text, answer=answer)))
+    return grade
+
+
+async def test_answers_are_compared_by_their_mathematics(reward: BoxedReward) -> None:
+    grade = await graded(reward, "\\frac{1}{2}", r"so \boxed{0.5}")
+    assert (grade.reward, grade.correct, grade.answer, grade.failure) == (1.0, True, "0.5", None)
+
+
+async def test_the_form_of_the_reference_decides(reward: BoxedReward) -> None:
+    """A reference that is an inequality may be answered by its interval; not the other way round."""
+    inequality, interval = "1<x<2", "x\\in(1,2)"
+    for reference, answer, correct in ((inequality, interval, True), (interval, inequality, False)):
+        assert (await graded(reward, reference, f"\\boxed{{{answer}}}")).correct == correct
+
+
+async def test_an_answer_that_could_not_be_compared_says_so(reward: BoxedReward) -> None:
+    grade = await graded(reward, "5", r"\boxed{9^{9^{9^9}}}")
+    assert (grade.reward, grade.correct, grade.failure) == (-1.0, False, "timeout")
+
+
+async def test_a_thousand_pairs_at_once_keep_their_order(reward: BoxedReward) -> None:
+    numbers = range(1, 1001)
+    batch = [
+        trajectory(f"\\boxed{{{n + n % 2}/1001}}", prompt=asked(answer=f"\\frac{{{n}}}{{1001}}"), sample=n)
+        for n in numbers
+    ]
+    grades = await reward.grade(group(*batch))
+    assert [grade.correct for grade in grades] == [n % 2 == 0 for n in numbers]
+    assert [grade.answer for grade in grades] == [f"{n + n % 2}/1001" for n in numbers]
+
+
+async def test_a_reward_that_was_not_started_raises_and_may_be_closed() -> None:
+    reward = BoxedReward()
+    with pytest.raises(RewardError, match="not running"):
+        await graded(reward, "\\frac{1}{2}", r"\boxed{0.5}")
+    await reward.close()

@@ -1,0 +1,183 @@
+"""Mistakes that the tests of the crates must notice: (path, text, what it becomes, why it would matter)."""
+
+_SCANNER = "rust/src/scanner.rs"
+_SPLICE = "rust/src/splice.rs"
+_PACKING = "rust/src/packing.rs"
+_ADVANTAGE = "rust/src/advantage.rs"
+_SESSION = "crates/sandbox/src/session.rs"
+_RESET = "crates/sandbox/src/run/reset.rs"
+
+MUTANTS: tuple[tuple[str, str, str, str], ...] = (
+    # --- scanner: where a turn ends and what it ran
+    (
+        _SCANNER,
+        "matched = self.fallback[matched - 1];\n        }\n        matched +",
+        "matched = 0;\n        }\n        matched +",
+        "a marker that begins inside half a marker is missed: ````output",
+    ),
+    (
+        _SCANNER,
+        "matches!(self.bytes[0], b'\\n' | b'`')",
+        "true",
+        "a marker that begins with a letter is missed in tokens that are skipped",
+    ),
+    (
+        _SCANNER,
+        "                && turn.matched == 0\n",
+        "",
+        "a token without newline or backtick forgets half a marker",
+    ),
+    (_SCANNER, "turn.code.extend_from_slice(token);", "", "code lacks the tokens that are skipped"),
+    (_SCANNER, "turn.position += token.len();", "", "offsets lack the tokens that are skipped"),
+    (_SCANNER, "return Ok(index + 1);", "return Ok(index);", "the token that ends the turn is not counted to it"),
+    (_SCANNER, "self.code.truncate(self.code.len() - 2);", "", "code ends with half a fence"),
+    (
+        _SCANNER,
+        "(Line::Backticks(2), b'`') => Line::Language(0)",
+        "(Line::Backticks(2), b'`') => Line::Blank",
+        "a fence without a language opens a block",
+    ),
+    (_SCANNER, "Line::Blank => true,", "Line::Blank => false,", "a blank behind the language keeps the block closed"),
+    (
+        _SCANNER,
+        "(_, b'\\n') => Line::Backticks(0)",
+        "(Line::Rest, b'\\n') => Line::Backticks(0)",
+        "a fence behind an empty line is missed",
+    ),
+    (_SCANNER, "start: self.position - self.matched,", "start: self.position,", "the marker begins where it ends"),
+    (
+        _SCANNER,
+        "let overshoot = &token[index + 1..];",
+        "let overshoot = &token[index..];",
+        "the overshoot holds the end",
+    ),
+    (
+        _SCANNER,
+        "usize::from(count) == language.len()",
+        "usize::from(count) >= 1",
+        "a fence with a part of the language opens a block",
+    ),
+    # --- splice: the record of an episode
+    (
+        _SPLICE,
+        "self.loss_mask.resize(stop, false);",
+        "self.loss_mask.resize(stop, true);",
+        "observations are trained on",
+    ),
+    (_SPLICE, "Some(turn) if self.in_turn =>", "Some(turn) if !self.in_turn =>", "turns are joined and split wrongly"),
+    (
+        _SPLICE,
+        "        self.in_turn = false;\n        Ok((start, stop))",
+        "        Ok((start, stop))",
+        "an observation does not end its turn",
+    ),
+    (
+        _SPLICE,
+        "        if token_ids.is_empty() {\n            return Ok(());\n        }\n",
+        "",
+        "an empty piece after an observation begins a turn without tokens",
+    ),
+    (_SPLICE, "!logprob.is_finite()", "logprob.is_nan()", "an infinite logprob reaches the loss"),
+    (
+        _SPLICE,
+        "self.policy_versions.resize(stop, OBSERVED);",
+        "self.policy_versions.resize(stop, 0);",
+        "observed by version 0",
+    ),
+    # --- packing
+    (
+        _PACKING,
+        "items.sort_by_key(|&item| Reverse(lengths[item]));",
+        "items.sort_by_key(|&item| lengths[item]);",
+        "not first-fit decreasing",
+    ),
+    (_PACKING, "space >= lengths[item]", "space > lengths[item]", "a row is never filled to the last token"),
+    (_PACKING, "if used[row] > capacity {", "if used[row] > capacity + 1 {", "a row of one token too many"),
+    (
+        _PACKING,
+        ".min_by_key(|&row| (used[row], row))",
+        ".max_by_key(|&row| (used[row], row))",
+        "rows that could be even are not",
+    ),
+    (
+        _PACKING,
+        "dealt[rank].len() < rows_per_rank",
+        "dealt[rank].len() <= rows_per_rank",
+        "ranks get different numbers of rows",
+    ),
+    (_PACKING, "loads[rank] += tokens(&row);", "", "one rank gets all the full rows"),
+    # --- advantages
+    (
+        _ADVANTAGE,
+        "(squares / (count - 1.0)).sqrt() + EPSILON",
+        "(squares / count).sqrt() + EPSILON",
+        "GRPO's deviation is biased",
+    ),
+    (_ADVANTAGE, "Estimator::Rloo => count / (count - 1.0),", "Estimator::Rloo => 1.0,", "RLOO is Dr. GRPO"),
+    (_ADVANTAGE, "        rewards.sort_by(f64::total_cmp);\n", "", "advantages depend on the order of a group"),
+    (_ADVANTAGE, "if sampled { value } else { 0.0 }", "value", "observed tokens get an advantage"),
+    (
+        _ADVANTAGE,
+        "next = own + std::mem::take(&mut arriving) + discount * next;",
+        "next = own + arriving + discount * next;",
+        "the reward arrives at every token",
+    ),
+    (_ADVANTAGE, "discount * lambda * next_advantage", "discount * next_advantage", "lambda has no effect"),
+    (_ADVANTAGE, "            next_value = value;\n", "", "GAE bootstraps from nothing"),
+    (
+        _ADVANTAGE,
+        "returns[token] = (next_advantage + value) as f32;",
+        "returns[token] = next_advantage as f32;",
+        "the critic learns advantages",
+    ),
+    (
+        _ADVANTAGE,
+        "let mean = origin + total(",
+        "let mean = total(",
+        "whitened values are not around 0",
+    ),
+    # --- sessions: what one part leaves for the next
+    (
+        _SESSION,
+        "changes.push(image.len() / BLOCK + index, now);",
+        "changes.push(index, now);",
+        "grown memory is put over the image",
+    ),
+    (_SESSION, "if now != [0; BLOCK] {", "if now == [0; BLOCK] {", "what a part wrote into grown memory is lost"),
+    (_SESSION, "range.start / BLOCK + index", "index", "changes are put at the start of memory"),
+    (
+        _SESSION,
+        "Some((place, next)) if next == block => place,",
+        "Some((place, _)) => place,",
+        "blocks that are apart are put together",
+    ),
+    (
+        _SESSION,
+        "self.last = Some((place, block + 1));",
+        "self.last = Some((place, block));",
+        "neighbours get a head each",
+    ),
+    # --- the reset of a kept guest: nothing of one run may reach the next
+    (
+        _RESET,
+        "if now != then {\n                now.copy_from_slice(then);",
+        "if now != then {",
+        "what a run wrote stays",
+    ),
+    (
+        _RESET,
+        "self.clean[page] < PATIENCE",
+        "self.clean[page] < 1",
+        "written pages are protected while they differ next time",
+    ),
+    (_RESET, "idle = page + 1;", "", "pages that were just written are protected with their neighbours"),
+    (_RESET, ".max(covered);", ".min(covered);", "regions are named twice"),
+    (_RESET, "start = reached;", "start = end;", "only the first regions are put back"),
+    (
+        _RESET,
+        "                self.clean[page] += 1;\n",
+        "                self.clean[page] = 0;\n",
+        "a page once written is compared for ever",
+    ),
+    (_RESET, "self.protect(tracker, idle..pages.end)?;", "", "the last pages of a region are compared for ever"),
+)

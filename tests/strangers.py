@@ -1,0 +1,126 @@
+"""What a stranger might add to torl: one of each thing that can be chosen by name. No module of torl knows this one."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar, Self
+
+import torl
+from torl import (
+    Grade,
+    Group,
+    LossInputs,
+    Outcome,
+    OutcomeStatus,
+    PolicyLossValues,
+    Problem,
+    Rewards,
+    TokenAdvantages,
+    ToolRequest,
+    Trajectory,
+    Turn,
+    TurnEnd,
+    TurnEnding,
+)
+
+
+class LineCounter(torl.Tool):
+    """Counts the lines of a text, and remembers over an episode how many it has counted."""
+
+    description = "How many lines a text has."
+    parameters: Mapping[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+    starts_early = True
+
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
+        self.started = 0
+
+    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
+        self.started += 1
+
+    def session(self, seed: int) -> "Counting":
+        assert self.started == 1
+        return Counting(self.first)
+
+    def metrics(self) -> Mapping[str, float]:
+        return {"starts": self.started}
+
+
+@dataclass
+class Counting(torl.ToolSession):
+    total: int
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        if "import" in arguments["text"]:
+            return Outcome(OutcomeStatus.ERROR, "ImportedError: no imports", "ImportedError", {"total": self.total})
+        self.total += len(arguments["text"].splitlines())
+        return Outcome(OutcomeStatus.OK, str(self.total), details={"total": self.total})
+
+    def fork(self) -> Self:
+        return type(self)(self.total)
+
+
+class Counted(torl.Format):
+    """Asks for the lines of the last block, after "```output"; the answer stands in angle brackets."""
+
+    name: ClassVar[str] = "counted"
+
+    def __init__(self, bracket: str = "<") -> None:
+        self.bracket = bracket
+
+    def turn_end(self) -> TurnEnd:
+        return TurnEnd.marker(b"```output")
+
+    def request(self, turn: Turn) -> ToolRequest | None:
+        return ToolRequest("counter", {"text": turn.blocks[-1].code}) if turn.blocks else None
+
+    def early_request(self, code: str) -> ToolRequest | None:
+        return ToolRequest("counter", {"text": code})
+
+    def answer(self, outcome: Outcome, overshoot: bytes, count_tokens: Callable[[str], int]) -> str:
+        return f"\n{self.bracket}{outcome.text}\n```\n"
+
+
+class ShortAndTidy(torl.Reward):
+    """Two parts, both by comparison within the group, and pay for every turn that calls a tool."""
+
+    def __init__(self, bonus: float = 0.1) -> None:
+        self.bonus = bonus
+
+    async def grade(self, group: Group) -> list[Grade]:
+        shortest = min(len(trajectory) for trajectory in group.trajectories)
+        return [self._grade(trajectory, shortest) for trajectory in group.trajectories]
+
+    def _grade(self, trajectory: Trajectory, shortest: int) -> Grade:
+        answer = f"{len(trajectory)} tokens"
+        parts = {"short": float(len(trajectory) == shortest), "tidy": -float("  " in trajectory.sampled_text)}
+        turns = tuple(self.bonus * (turn.ended_by is TurnEnding.CALL) for turn in trajectory.turns)
+        return Grade(sum(parts.values()), parts["short"] > 0, answer, parts=parts, turn_rewards=turns)
+
+
+def scaled(rewards: Rewards, scale: float = 1.0) -> TokenAdvantages:
+    """Rewards less their mean over the step, times a number."""
+    return TokenAdvantages(rewards.spread(scale * (rewards.totals - rewards.totals.mean())))
+
+
+def likelihood(inputs: LossInputs, weight: float = 1.0) -> PolicyLossValues:
+    """-weight * A * logprob."""
+    return PolicyLossValues.of(inputs, -weight * inputs.masked_advantages() * inputs.logprobs)
+
+
+def shouted(problem: Problem, ending: str = "!") -> str:
+    """The question in ToRL's words, with an ending of its own."""
+    return (
+        "A conversation between User and Assistant. The user asks a question, and the Assistant solves it.\n"
+        "User: Please integrate natural language reasoning with programs to solve the problem above, "
+        f"and put your final answer within \\boxed{{}}.\n{problem.question}{ending}\nAssistant:\n"
+    )
+
+
+def multiples(count: int = 8) -> Iterator[Problem]:
+    """Problems in the words of the demo's."""
+    chance = Random(0)
+    for number in range(count):
+        a, b = chance.randint(100, 300), chance.randint(100, 300)
+        question = f"Let x be the smallest common multiple of {a} and {b}. Find the sum of the digits of x."
+        yield Problem(f"multiple-{number}", question, "0")

@@ -1,0 +1,237 @@
+"""The checks of an audit on records made by hand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from builders import grade, trajectory
+from torl.audit.advantages import check_advantages
+from torl.audit.check import Check
+from torl.audit.logprobs import why_unchecked
+from torl.audit.outcomes import is_whole, python_problem
+from torl.audit.rewards import check_rewards, grade_problem
+from torl.audit.versions import version_problem
+from torl.config import TrainConfig
+from torl.config.command_line import find_config, load_config
+from torl.formats import ToRLFormat
+from torl.records.rows import LONGEST_OUTPUT, TrajectoryRecord
+from torl.reward import Reward
+from torl.types import FinishReason, Grade, Group, Outcome, OutcomeStatus
+
+
+def config(**overrides: Any) -> TrainConfig:
+    overrides = {name.replace("__", "."): value for name, value in overrides.items()}
+    return load_config(TrainConfig, find_config("demo"), overrides)
+
+
+def batch(*rewards: float, turn_rewards: Sequence[float] = ()) -> list[TrajectoryRecord]:
+    """A group with two turns in each trajectory, whose advantages are by dr_grpo."""
+    grades = [
+        grade(reward > 0, reward, turn_rewards=turn_rewards if not index else ())
+        for index, reward in enumerate(rewards)
+    ]
+    mean = sum(each.total for each in grades) / len(grades)
+    return [
+        TrajectoryRecord(0, trajectory("```python\n1\n```\n```output", "2", turn_tokens=3), each, each.total - mean)
+        for each in grades
+    ]
+
+
+# --- versions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "allowed"), [(2, False), (3, True), (5, True), (6, False)])
+def test_a_step_allows_so_many_versions(version: int, allowed: bool) -> None:
+    problem = version_problem(TrajectoryRecord(5, trajectory("2", version=version), grade()), max_staleness=2)
+    assert (problem is None) is allowed
+    if problem is not None:
+        assert problem == f"sampled by policy versions [{version}], outside 3 to 5"
+
+
+def test_the_first_steps_allow_no_version_before_the_first() -> None:
+    played = trajectory("2", turn_tokens=2)
+    played = replace(played, policy_versions_T=np.array([0, -1], np.int32))
+    assert version_problem(TrajectoryRecord(1, played, grade()), max_staleness=4) is not None
+
+
+# --- rewards ------------------------------------------------------------------------------------------------------
+
+
+class Stubborn(Reward):
+    """Says the same of every trajectory, and remembers what it was asked."""
+
+    def __init__(self, said: Grade) -> None:
+        self.said = said
+        self.asked: list[Group] = []
+
+    async def grade(self, group: Group) -> list[Grade]:
+        self.asked.append(group)
+        return [self.said for _ in group.trajectories]
+
+
+async def test_a_reward_sees_whole_groups_with_the_run_s_limit() -> None:
+    groups = [
+        [trajectory("1", group=name, sample=sample, tokens=[7, 8]) for sample in range(3)] for name in ("0/a", "0/b")
+    ]
+    # A further round may have been played in between.
+    mixed = [each for pair in zip(*groups, strict=True) for each in pair]
+    reward, check = Stubborn(grade()), Check("rewards")
+    await check_rewards(check, [TrajectoryRecord(0, each, grade()) for each in mixed], reward, 77)
+    assert [asked.trajectories for asked in reward.asked] == [tuple(members) for members in groups]
+    assert {asked.max_response_tokens for asked in reward.asked} == {77}
+    assert (check.compared, check.wrong) == (6, 0)
+
+
+async def test_a_grade_that_could_not_be_decided_says_nothing() -> None:
+    records = [TrajectoryRecord(0, trajectory("1"), each) for each in (grade(), grade(False, failure="timeout"))]
+    check = Check("rewards")
+    await check_rewards(check, records, Stubborn(grade(False)), 10)
+    assert (check.compared, check.wrong) == (1, 1)
+    undecided = Check("rewards")
+    await check_rewards(undecided, records, Stubborn(grade(False, failure="error")), 10)
+    assert undecided.compared == 0
+
+
+@pytest.mark.parametrize(
+    ("again", "words"),
+    [
+        ({"reward": 0.5}, "reward 1.0, again 0.5"),
+        ({"correct": False}, "is correct: True"),
+        ({"answer": "2"}, "again '2'"),
+        ({"parts": {"answer": 0.5, "length": 0.5}}, "parts"),
+        ({"parts": {"answer": 1.0}}, "parts"),
+        ({"turn_rewards": (0.0, 0.25)}, "turn rewards"),
+        ({"turn_rewards": ()}, "turn rewards"),
+    ],
+)
+def test_what_differs_in_a_grade_is_named(again: Mapping[str, Any], words: str) -> None:
+    recorded = Grade(1.0, True, "1", parts={"answer": 0.75, "length": 0.25}, turn_rewards=(0.25, 0.0))
+    assert grade_problem(recorded, recorded) is None
+    assert words in (grade_problem(recorded, replace(recorded, **again)) or "")
+
+
+# --- advantages ---------------------------------------------------------------------------------------------------
+
+
+DR_GRPO = {"algorithm__estimator__name": "dr_grpo"}
+
+
+def checked(records: Sequence[TrajectoryRecord], **overrides: Any) -> Check:
+    check = Check("advantages")
+    check_advantages(check, records, config(**overrides), ToRLFormat())
+    return check
+
+
+def test_advantages_that_follow_from_the_rewards_are_right() -> None:
+    assert checked(batch(1.0, -1.0, 1.0), **DR_GRPO).wrong == 0
+    off = batch(1.0, -1.0, 1.0)
+    off[1] = replace(off[1], advantage=-1.3)
+    assert checked(off, **DR_GRPO).wrong == 1
+
+
+def test_what_turns_are_paid_is_part_of_what_is_compared() -> None:
+    check = checked(batch(1.0, -1.0, turn_rewards=(0.5, 0.25)), **DR_GRPO)
+    assert (check.compared, check.wrong) == (2, 0)
+
+
+def test_what_the_turns_of_a_silenced_trajectory_were_paid_is_compared_too() -> None:
+    cut, other = batch(-1.0, 1.0, turn_rewards=(0.5, 0.25))
+    cut = replace(cut, trajectory=replace(cut.trajectory, finish_reason=FinishReason.LENGTH), advantage=0.0)
+    check = checked([cut, other], selection__mask_wrong_truncated=True, **DR_GRPO)
+    assert (check.compared, check.wrong) == (2, 0)
+
+
+def test_a_turn_is_paid_at_its_last_token() -> None:
+    """Its reward is in the returns of its own tokens and of those before it."""
+    records = batch(0.0, 0.0, turn_rewards=(0.5, 0.25))
+    returns = [[0.75, 0.75, 0.75, 0.25, 0.25, 0.25], [0.0] * 6]
+    mean = sum(map(sum, returns)) / 12
+    deviation = (sum((value - mean) ** 2 for row in returns for value in row) / 11) ** 0.5
+    for index, row in enumerate(returns):
+        mask = records[index].trajectory.loss_mask_T
+        expected = np.zeros(len(mask), np.float32)
+        expected[mask] = [(value - mean) / deviation for value in row]
+        records[index] = replace(
+            records[index], advantage=float(expected[mask].mean()), token_numbers={"advantages": expected}
+        )
+    check = checked(records, algorithm__estimator__name="reinforce_plus_plus")
+    assert (check.compared, check.wrong) == (2, 0)
+    assert checked(records[::-1], algorithm__estimator__name="reinforce_plus_plus").wrong == 0
+
+
+def test_an_estimator_of_one_s_own_is_asked_again_and_the_note_says_so() -> None:
+    name = "strangers:scaled"
+    records = [replace(record, advantage=2 * record.grade.reward) for record in batch(1.0, -1.0)]
+    check = checked(records, algorithm__estimator__name=name, algorithm__estimator__scale=2.0)
+    assert check.note == "estimator strangers:scaled is not torl's own: it was asked again"
+    assert (check.compared, check.wrong) == (2, 0)
+    assert checked(records, algorithm__estimator__name=name, algorithm__estimator__scale=3.0).wrong == 2
+
+
+def test_shuffled_rewards_are_not_in_the_records() -> None:
+    check = checked(batch(1.0, -1.0), control__shuffle_rewards=True)
+    assert (check.compared, check.note) == (0, "the records do not hold the shuffled rewards")
+
+
+# --- outcomes -----------------------------------------------------------------------------------------------------
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "<string>", line 1\nZeroDivisionError: division by zero\n'
+
+
+def outcome(status: str, text: str, error: str | None = None, **details: Any) -> Outcome:
+    return Outcome(OutcomeStatus(status), text, error, {"stdout": "", "stderr": "", "traceback": None, **details})
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        outcome("ok", "2\n", stdout="2\n"),
+        outcome("error", "ZeroDivisionError: division by zero", "ZeroDivisionError", traceback=TRACEBACK, stdout="1"),
+        outcome("error", "SystemExit: 3\nand more", "SystemExit"),
+        outcome("memory", "MemoryError", "MemoryError", traceback="Traceback ...\nMemoryError\n"),
+        outcome("timeout", "", stdout="printed before"),
+        outcome("crash", ""),
+        Outcome(OutcomeStatus.ERROR, "TypeError: the argument 'code' must be text", "TypeError"),
+    ],
+)
+def test_an_outcome_that_follows_from_its_details_is_right(right: Outcome) -> None:
+    assert python_problem(right) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        outcome("ok", "2\n", stdout="3\n"),
+        outcome("ok", "2\n", "NameError", stdout="2\n"),
+        Outcome(OutcomeStatus.OK, "2\n"),
+        outcome("error", "ZeroDivisionError: by 0", "ZeroDivisionError", traceback=TRACEBACK),
+        outcome("error", "ZeroDivisionError: division by zero", "NameError", traceback=TRACEBACK),
+        outcome("error", "NameError: x", "SystemExit"),
+        outcome("timeout", "2", stdout="2"),
+        outcome("timeout", "", traceback=TRACEBACK),
+    ],
+)
+def test_an_outcome_that_contradicts_its_details_is_wrong(wrong: Outcome) -> None:
+    assert python_problem(wrong) is not None
+
+
+def test_an_outcome_is_whole_if_no_text_in_it_was_cut() -> None:
+    cut = "x" * LONGEST_OUTPUT
+    assert is_whole(outcome("ok", cut[1:], stdout=cut[1:], pages=[{"title": "a"}, 1, None]))
+    assert not is_whole(outcome("ok", "", stdout=cut))
+    assert not is_whole(outcome("ok", cut))
+    assert not is_whole(outcome("ok", "", pages=[{"title": cut}]))
+
+
+# --- logprobs -----------------------------------------------------------------------------------------------------
+
+
+def test_an_engine_s_logprobs_are_not_compared_where_they_are_not_those_of_its_policy() -> None:
+    assert why_unchecked(config()) is None
+    assert "top_p is below 1" in (why_unchecked(config(rollout__top_p=0.9)) or "")
+    stale = {"rollout__max_staleness": 1, "algorithm__importance_correction__name": "tis"}
+    assert why_unchecked(config(**stale)) is None
+    assert "keeps its cache" in (why_unchecked(config(**stale, engine__live_turns="keep")) or "")

@@ -1,0 +1,80 @@
+"""The slow twins of torl's estimators against numbers worked out by hand."""
+
+from typing import Any
+
+import pytest
+
+from torl.algorithms.advantages import ESTIMATORS
+from torl.audit.formulas import SLOW_ESTIMATORS, Payment, slow_advantages, slow_kl
+from torl.config import AlgorithmConfig
+
+
+def found(
+    name: str,
+    *,
+    token_rewards: list[list[float]] | None = None,
+    values: list[list[float]] | None = None,
+    algorithm: dict[str, Any] | None = None,
+    **options: Any,
+) -> list[float]:
+    """Three trajectories of two groups, with two, one and one tokens, paid 1, -1 and 1."""
+    config = AlgorithmConfig(estimator={"name": name, **options}, **(algorithm or {}))  # type: ignore[arg-type]
+    extra = token_rewards or [[0.0, 0.0], [0.0], [0.0]]
+    rows = slow_advantages(config, Payment([1.0, -1.0, 1.0], ["a", "a", "b"], extra, values))
+    assert rows is not None
+    assert [len(row) for row in rows] == [2, 1, 1]
+    return [value for row in rows for value in row]
+
+
+def test_slow_advantages_by_hand() -> None:
+    assert found("dr_grpo") == [1, 1, -1, 1]
+    assert found("rloo") == [2, 2, -2, 1]
+    assert found("grpo") == pytest.approx([2**-0.5, 2**-0.5, -(2**-0.5), 1], rel=1e-5)
+    assert found("reinforce_plus_plus") == pytest.approx([0.5, 0.5, -1.5, 0.5])  # 1, 1, -1, 1: mean 1/2, variance 1
+    # Errors: 1/2 * 3 - 2, 1 - 3, -1 - 4, 1 - 0; the first advantage is -1/2 - 2 / 4.
+    values = [[2.0, 3.0], [4.0], [0.0]]
+    assert found("ppo", values=values, discount=0.5, gae_lambda=0.5) == [-1, -2, -5, 1]
+
+
+def test_what_tokens_are_paid_is_part_of_the_whole_reward_and_comes_at_its_time() -> None:
+    paid = [[2.0, 0.0], [0.0], [4.0]]
+    assert found("dr_grpo", token_rewards=paid) == [2, 2, -2, 5]  # 3 and -1: mean 1; 5 alone
+    assert found("rloo", token_rewards=paid) == [4, 4, -4, 5]
+    # Returns 2 + 1/2, 1, -1, 5 with discount 1/2.
+    mean, variance = 7.5 / 4, ((2.5 - 1.875) ** 2 + (1 - 1.875) ** 2 + (-1 - 1.875) ** 2 + (5 - 1.875) ** 2) / 3
+    expected = [(value - mean) / variance**0.5 for value in (2.5, 1, -1, 5)]
+    assert found("reinforce_plus_plus", token_rewards=paid, discount=0.5) == pytest.approx(expected)
+
+
+def test_only_the_reward_at_the_end_has_a_baseline() -> None:
+    # The group's mean is 0, and one alone has none: the same as without; then b's reward is taken from it.
+    paid = [[2.0, 0.0], [0.0], [4.0]]
+    assert found("reinforce_plus_plus_baseline", token_rewards=paid) == pytest.approx(
+        found("reinforce_plus_plus", token_rewards=paid)
+    )
+
+
+def test_rewards_and_advantages_are_normalized_where_it_is_asked() -> None:
+    # 1, -1, 1: mean 1/3, standard deviation sqrt(4/3).
+    scale = (4 / 3) ** 0.5
+    normalized = found("dr_grpo", algorithm={"normalize_rewards": True})
+    assert normalized == pytest.approx([1 / scale, 1 / scale, -1 / scale, (2 / 3) / scale], rel=1e-5)
+    whitened = found("dr_grpo", algorithm={"normalize_advantages": True})
+    assert sum(whitened) == pytest.approx(0, abs=1e-9)
+    assert sum(value**2 for value in whitened) / 3 == pytest.approx(1)
+
+
+def test_the_divergence_on_a_token_by_hand() -> None:
+    assert slow_kl("k1", -1.0, -3.0) == 2
+    assert slow_kl("k2", -1.0, -3.0) == 2
+    assert slow_kl("k3", -1.0, -1.0) == 0
+    assert slow_kl("k1", 0.0, -100.0) == 20
+
+
+def test_every_estimator_of_torl_has_a_slow_twin() -> None:
+    assert set(SLOW_ESTIMATORS) == set(ESTIMATORS.values())
+
+
+def test_a_stranger_s_estimator_has_none() -> None:
+    config = AlgorithmConfig(estimator="strangers:scaled")  # type: ignore[arg-type]
+    assert slow_advantages(config, Payment([1.0], ["a"], [[0.0]])) is None

@@ -1,0 +1,143 @@
+"""The audit of tokens on an episode with one call: all of it agrees, and each thing that is changed is named."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from builders import asked, player
+from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
+from torl.audit.tokens import EpisodeRules, token_problem
+from torl.config import RolloutConfig
+from torl.formats import ToRLFormat
+from torl.types import FinishReason, ToolCall, ToolRequest, Trajectory, TurnEnding
+
+TURNS = ["```python\nprint(7)\n```\n```output", "\\boxed{7}"]
+RULES = EpisodeRules(
+    ToRLFormat(),
+    VOCABULARY,
+    ENCODER,
+    frozenset({STOP}),
+    frozenset({"python"}),
+    RolloutConfig.model_validate({"max_response_tokens": 200}),
+)
+
+
+@pytest.fixture(scope="module")
+def played() -> Trajectory:
+    """A call, what it printed, and an answer."""
+    engine = ScriptedEngine(lambda request: [*ENCODER.encode(TURNS[int(request[-1])]), STOP])
+    playing = player(engine, ScriptedInterpreter(lambda _: "7\n"))
+    prompt = asked(token_ids=ENCODER.encode("What is 7?\n"))
+    return asyncio.run(playing.play(prompt, series=0, sample=0))
+
+
+def with_call(played: Trajectory, change: Callable[[ToolCall], ToolCall]) -> Trajectory:
+    return replace(played, tool_calls=(change(played.tool_calls[0]),))
+
+
+def other_code(played: Trajectory) -> Trajectory:
+    return with_call(played, lambda call: replace(call, request=ToolRequest("python", {"code": "print(8)\n"})))
+
+
+def other_tool(played: Trajectory) -> Trajectory:
+    return with_call(played, lambda call: replace(call, request=replace(call.request, tool="search")))
+
+
+def other_observation(played: Trajectory) -> Trajectory:
+    return with_call(played, lambda call: replace(call, observation="\n8\n```\n"))
+
+
+def other_observed_token(played: Trajectory) -> Trajectory:
+    """The model saw something else than the tool said."""
+    token_ids_T = played.token_ids_T.copy()
+    token_ids_T[played.tool_calls[0].start] += 1
+    return replace(played, token_ids_T=token_ids_T)
+
+
+def learned_observation(played: Trajectory) -> Trajectory:
+    return replace(played, loss_mask_T=np.ones_like(played.loss_mask_T))
+
+
+def observed_logprob(played: Trajectory) -> Trajectory:
+    logprobs_T = played.rollout_logprobs_T.copy()
+    logprobs_T[played.tool_calls[0].start] = -1
+    return replace(played, rollout_logprobs_T=logprobs_T)
+
+
+def observed_version(played: Trajectory) -> Trajectory:
+    versions_T = played.policy_versions_T.copy()
+    versions_T[played.tool_calls[0].start] = 0
+    return replace(played, policy_versions_T=versions_T)
+
+
+def without_block(played: Trajectory) -> Trajectory:
+    first, last = played.turns
+    return replace(played, turns=(replace(first, blocks=()), last))
+
+
+def other_ending(played: Trajectory) -> Trajectory:
+    first, last = played.turns
+    return replace(played, turns=(replace(first, ended_by=TurnEnding.STOP), last))
+
+
+def other_turn_text(played: Trajectory) -> Trajectory:
+    first, last = played.turns
+    return replace(played, turns=(first, replace(last, text="\\boxed{8}")))
+
+
+def other_text(played: Trajectory) -> Trajectory:
+    return replace(played, text=played.text + " ")
+
+
+def other_format(played: Trajectory) -> Trajectory:
+    return replace(played, format="zerotir")
+
+
+def cut(played: Trajectory) -> Trajectory:
+    return replace(played, finish_reason=FinishReason.LENGTH)
+
+
+def void(played: Trajectory) -> Trajectory:
+    return replace(played, finish_reason=FinishReason.VOID)
+
+
+def test_an_episode_agrees_with_its_tokens(played: Trajectory) -> None:
+    assert len(played.tool_calls) == 1
+    assert played.finish_reason is FinishReason.STOP
+    assert token_problem(played, RULES) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (other_code, "call 0 ran other code than was written"),
+        (other_tool, "call 0 ran other code than was written"),
+        (other_observation, "the observation of call 0 is not what its code gave"),
+        (other_observed_token, "the observation of call 0 is not where it should be"),
+        (learned_observation, "the loss mask is True at token"),
+        (observed_logprob, "an observed token has a logprob or a policy version"),
+        (observed_version, "an observed token has a logprob or a policy version"),
+        (without_block, "turn 0 has the blocks [], not [Block("),
+        (other_ending, "turn 0 was ended by stop, not call"),
+        (other_turn_text, "the text of turn 1 is not that of its tokens"),
+        (other_text, "the text is not that of the token ids"),
+        (other_format, "it was played in format 'zerotir', not 'torl'"),
+        (cut, "its finish reason is length, and its last token is not"),
+        (void, "its finish reason is void, and no turn asks for a call in vain"),
+    ],
+)
+def test_what_is_off_is_named(change: Callable[[Trajectory], Trajectory], problem: str, played: Trajectory) -> None:
+    assert (token_problem(change(played), RULES) or "nothing").startswith(problem)
+
+
+def test_a_call_beyond_the_last_is_named(played: Trajectory) -> None:
+    strict = replace(RULES, rollout=RULES.rollout.model_copy(update={"max_tool_calls": 0}))
+    assert token_problem(played, strict) == "call 0 is beyond the last that the run allows"
+
+
+def test_a_token_that_ends_no_response_is_named(played: Trajectory) -> None:
+    others = replace(RULES, stop_token_ids=frozenset({STOP + 1}))
+    assert token_problem(played, others) == "its finish reason is stop, and its last token is not"

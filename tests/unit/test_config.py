@@ -1,0 +1,522 @@
+"""Configuration: what is read is what was written, and every mistake is answered with a key and a way out."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torl.config import EvaluateConfig, ModelRunConfig, SampleConfig, TrainConfig
+from torl.config.command_line import PRESETS, dump_config, find_config, load_config, parse_command_line
+from torl.config.fields import choice_in, choice_of, fields_of
+from torl.errors import ConfigError
+from torl.formats import ToRLFormat, ZeroTIRFormat
+from torl.formats.torl import ToRLOptions
+from torl.options import Choice
+from torl.tools import PythonTool
+
+HELP_SECONDS = 0.6
+GIANTS = ["torch", "vllm", "deepspeed", "transformers"]
+MINIMAL = """
+[run]
+directory = "runs/test"
+steps = 3
+[model]
+path = "model"
+[data]
+train = "train.jsonl"
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(MINIMAL)
+    return path
+
+
+def parse(path: Path, *options: str) -> TrainConfig:
+    return parse_command_line(TrainConfig, "torl.train", "Train.", [str(path), *options])
+
+
+def chosen(choice: Choice[Any]) -> dict[str, Any]:
+    """The section that a choice would be written as."""
+    return choice.dump()
+
+
+# --- the command line over the file -------------------------------------------------------------------------------
+
+
+def test_options_override_the_file(config_file: Path) -> None:
+    config = parse(
+        config_file,
+        *("--rollout.max_tool_calls", "3"),
+        "--learner.learning_rate=2e-5",
+        *("--learner.betas", "[0.9, 0.95]"),
+        *("--data.evaluation.heldout", "heldout.jsonl"),
+        *("--rollout.tools.python.workers", "4"),
+        "--run.resume",
+    )
+    assert config.rollout.max_tool_calls == 3
+    assert config.learner.learning_rate == 2e-5
+    assert config.learner.betas == (0.9, 0.95)
+    assert {name: chosen(source) for name, source in config.data.evaluation.items()} == {
+        "heldout": {"name": "file", "path": "heldout.jsonl"}
+    }
+    assert chosen(config.rollout.tools["python"])["workers"] == 4
+    assert config.run.resume is True
+    assert config.run.steps == 3
+
+
+def test_a_text_that_looks_like_a_number_stays_a_text(config_file: Path) -> None:
+    config = parse(config_file, "--run.note", "1.50", "--run.directory", "2026-01-01", "--critic.path", "7")
+    assert (config.run.note, config.run.directory, config.critic.path) == ("1.50", Path("2026-01-01"), "7")
+    assert parse(config_file, "--run.note", '"1.50"').run.note == "1.50"
+
+
+@pytest.mark.parametrize(
+    ("options", "old", "reference", "anyway"),
+    [
+        ([], False, False, False),
+        (["--algorithm.epochs", "2"], True, False, False),
+        (["--algorithm.mini_batches", "2"], True, False, False),
+        (["--algorithm.kl.coefficient", "0.1"], False, True, True),
+        (["--algorithm.kl.coefficient", "0.1", "--algorithm.kl.target", "reward"], True, True, False),
+        (["--algorithm.kl.target", "reward"], False, False, False),
+        (["--algorithm.entropy_bonus", "0.1"], False, False, True),
+    ],
+)
+def test_what_an_algorithm_asks_for(
+    config_file: Path, options: list[str], old: bool, reference: bool, anyway: bool
+) -> None:
+    algorithm = parse(config_file, *options).algorithm
+    assert algorithm.needs_old_logprobs == old
+    assert algorithm.needs_reference == reference
+    assert algorithm.learns_without_advantage == anyway
+
+
+def test_dumped_tree_reads_back_equal(config_file: Path, tmp_path: Path) -> None:
+    config = parse(
+        config_file, "--data.evaluation.heldout", "heldout.jsonl", "--algorithm.policy_loss.dual_clip", "3.0"
+    )
+    again = tmp_path / "again.toml"
+    again.write_text(dump_config(config))
+    assert load_config(TrainConfig, again) == config
+
+
+@pytest.mark.parametrize("path", sorted(PRESETS.glob("*.toml")), ids=lambda path: path.stem)
+def test_shipped_configs_are_valid(path: Path) -> None:
+    load_config(TrainConfig, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[rollout]\nmax_tool_cals = 1", "rollout.max_tool_cals is unknown; did you mean rollout.max_tool_calls?"),
+        ("[rolout]\nmax_tool_calls = 1", "rolout is unknown; did you mean rollout?"),
+        ("[rollout]\ntop_p = 2", "rollout.top_p: Input should be less than or equal to 1 (given: 2)"),
+        ("[rollout]\ntop_p = nan", "rollout.top_p"),
+        ("[rollout]\ntemperature = 0", "greedy samples"),
+        ("[learner]\nschedule = 'konstant'", "learner.schedule"),
+        ("[learner]\noffload_parameters = true", "offload_parameters needs zero_stage = 3"),
+        (
+            "[learner]\nzero_stage = 1\noffload_while_sampling = true",
+            "offload_while_sampling needs zero_stage = 2 or 3",
+        ),
+        (
+            "[rollout.tools.python]\nwall_seconds = 1",
+            "rollout.tools.python: wall_seconds must not be shorter than cpu_seconds",
+        ),
+        ("[algorithm]\naggregation = 'fixed'", "algorithm.aggregation.length is missing"),
+        (
+            "[algorithm.policy_loss]\nname = 'gspo'\ndual_clip = 3.0",
+            "algorithm.policy_loss.dual_clip is an option of clipped, and not of the policy loss chosen here",
+        ),
+        (
+            "[algorithm.importance_correction]\nname = 'mis'\nlow = 4.0",
+            "algorithm.importance_correction: low = 4 must not be more than high = 3",
+        ),
+        (
+            "[algorithm]\nestimator = 'reinforce++'",
+            "algorithm.estimator: no advantage estimator is called 'reinforce++'; did you mean reinforce_plus_plus?",
+        ),
+        ("[algorithm]\nestimator = 'rloo'\n[rollout]\nsamples_per_prompt = 1", "of at least 2"),
+        ("[rollout]\nmax_staleness = 1", "rollout.max_staleness needs algorithm.importance_correction"),
+        ("[evaluation]\ngreedy = false", "greedy = false needs samples of at least 1"),
+        ("[rollout]\nformat = 'zerotr'", "rollout.format: no format is called 'zerotr'; did you mean zerotir?"),
+        (
+            "[rollout.format]\nname = 'zerotir'\nmax_observation_characters = 9",
+            "rollout.format.max_observation_characters is an option of torl, and not of the format chosen here",
+        ),
+        ("[rollout.format]\nerors = 'hidden'", "rollout.format.erors is unknown; did you mean rollout.format.errors?"),
+        ("[rollout.format]\nerrors = 'hiden'", "rollout.format.errors: Input should be 'last_line'"),
+        (
+            "[rollout.format]\nname = 'torl.formats:ToRLFormat'\nerors = 'hidden'",
+            "rollout.format.erors is unknown; did you mean rollout.format.errors?",
+        ),
+        (
+            "[rollout.tools.python]\nworkrs = 3",
+            "rollout.tools.python.workrs is unknown; did you mean rollout.tools.python.workers?",
+        ),
+        ("[rollout.tools.search]\npath = 'x'", "rollout.tools.search: no tool is called 'search'; there are: python"),
+        (
+            "[rollout.tools.search]\nname = 'no_such_module:Search'",
+            "rollout.tools.search: no_such_module:Search: no_such_module cannot be imported",
+        ),
+        ("[engine]\ndtpe = 'float32'", "engine.dtpe is unknown; did you mean engine.dtype?"),
+        (
+            "[algorithm.kl]\ncoeficient = 1.0",
+            "algorithm.kl.coeficient is unknown; did you mean algorithm.kl.coefficient?",
+        ),
+        ("[selection]\naccuracy_window = [0.8, 0.2]", "accuracy_window must be two shares, the lower first"),
+        ("[selection]\ndynamic_sampling = true", "dynamic_sampling needs drop_uniform_groups or accuracy_window"),
+        (
+            "[reward]\noverlong_buffer = 3072",
+            "reward: overlong_buffer must be below rollout.max_response_tokens (3072)",
+        ),
+        ("rollout = 3", "rollout"),
+        ("[rollout", "not valid TOML"),
+    ],
+)
+def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: str) -> None:
+    prefix = text + "\n" + MINIMAL if text.startswith("rollout =") else MINIMAL + text
+    config_file.write_text(prefix)
+    with pytest.raises(ConfigError) as error:
+        parse(config_file)
+    assert message in str(error.value)
+    assert str(config_file) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rollout.max_tool_cals", "1"], "unknown; did you mean --rollout.max_tool_calls?"),
+        (["--rollout.max_tool_calls", "many"], "--rollout.max_tool_calls"),
+        (["--rollout.max_tool_calls", "-1"], "--rollout.max_tool_calls"),
+        (["stray"], "unexpected argument 'stray'"),
+        (["--data.evaluation.heldout"], "needs a value"),
+        (["--rollout.format", "zerotr"], "--rollout.format: no format is called 'zerotr'; did you mean zerotir?"),
+        (["--rollout.format.name", "zerotr"], "--rollout.format.name: no format is called 'zerotr'"),
+        (["--rollout.format.erors", "hidden"], "unknown; did you mean --rollout.format.errors?"),
+        (
+            ["--algorithm.estimator.discount", "0.9"],
+            "--algorithm.estimator.discount is an option of reinforce_plus_plus",
+        ),
+        (["--rollout.tools.python.workrs", "3"], "unknown; did you mean --rollout.tools.python.workers?"),
+        (["--data.template", "qwen"], "no prompt template is called 'qwen'; there are: torl, zerotir, orz, none"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_named(config_file: Path, options: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse(config_file, *options)
+    assert message in str(error.value)
+
+
+def test_missing_file_and_missing_key(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        parse(tmp_path / "absent.toml")
+    empty = tmp_path / "empty.toml"
+    empty.write_text("")
+    with pytest.raises(ConfigError, match="run is missing"):
+        parse(empty)
+
+
+# --- choices ------------------------------------------------------------------------------------------------------
+
+
+def test_a_text_chooses_with_the_options_of_its_own(config_file: Path) -> None:
+    config_file.write_text(f"{MINIMAL}[rollout.format]\nname = 'torl'\nmax_observation_characters = 9\n")
+    assert parse(config_file).rollout.format.make().options == ToRLOptions(max_observation_characters=9)  # type: ignore[attr-defined]
+    config = parse(config_file, "--rollout.format", "zerotir")
+    assert chosen(config.rollout.format) == {"name": "zerotir", "errors": "traceback", "max_observation_tokens": 256}
+
+
+def test_another_name_drops_the_options_of_the_file(config_file: Path) -> None:
+    config_file.write_text(f"{MINIMAL}[rollout.format]\nname = 'zerotir'\nmax_observation_tokens = 9\n")
+    assert isinstance(parse(config_file).rollout.format.make(), ZeroTIRFormat)
+    config = parse(config_file, "--rollout.format.errors", "tagged", "--rollout.format.name", "torl")
+    assert isinstance(config.rollout.format.make(), ToRLFormat)
+    assert chosen(config.rollout.format) == {"name": "torl", "errors": "tagged", "max_observation_characters": 256}
+    same = parse(config_file, "--rollout.format.name", "zerotir")
+    assert chosen(same.rollout.format)["max_observation_tokens"] == 9
+
+
+def test_a_name_is_chosen_before_its_options_in_whatever_order_they_come(config_file: Path) -> None:
+    config_file.write_text(f"{MINIMAL}[rollout.format]\nname = 'zerotir'\nmax_observation_tokens = 9\n")
+    options = {"rollout.format.errors": "tagged", "rollout.format.name": "torl"}
+    for overrides in (options, dict(reversed(options.items()))):
+        config = load_config(TrainConfig, config_file, overrides)
+        assert chosen(config.rollout.format) == {"name": "torl", "errors": "tagged", "max_observation_characters": 256}
+
+
+def test_an_option_joins_what_the_file_chose_by_a_text(config_file: Path) -> None:
+    config_file.write_text(f"{MINIMAL}[rollout]\nformat = 'zerotir'\n")
+    assert chosen(parse(config_file, "--rollout.format.max_observation_tokens", "9").rollout.format) == {
+        "name": "zerotir",
+        "errors": "traceback",
+        "max_observation_tokens": 9,
+    }
+
+
+def test_the_name_that_a_key_stands_for_keeps_the_options_of_the_file(config_file: Path) -> None:
+    config_file.write_text(f"{MINIMAL}[rollout.tools.python]\nworkers = 9\n")
+    tool = parse(config_file, "--rollout.tools.python.name", "python").rollout.tools["python"]
+    assert (tool.name, chosen(tool)["workers"]) == ("python", 9)
+
+
+OTHER = "torl.formats:ZeroTIRFormat"
+STRANGE_SOURCE = "[data.train]\nname = 'torl.formats:ToRLFormat'\nmax_observation_characters = 9"
+
+
+@pytest.mark.parametrize(
+    ("place", "section", "options", "name"),
+    [
+        ("rollout.format", "[rollout.format]\nmax_observation_characters = 9", [".name", OTHER], OTHER),
+        ("engine", "[engine]\nmax_sequences = 9", [".name", OTHER], OTHER),
+        ("rollout.tools.python", "[rollout.tools.python]\nworkers = 9", [".name", OTHER], OTHER),
+        ("data.train", STRANGE_SOURCE, ["", "other.jsonl"], "file"),
+        ("data.train", STRANGE_SOURCE, [".name", "file", ".path", "other.jsonl"], "file"),
+    ],
+)
+def test_options_of_what_is_no_longer_chosen_are_dropped(
+    config_file: Path, place: str, section: str, options: list[str], name: str
+) -> None:
+    """Also those of the default, which a section without a name is one of."""
+    text = MINIMAL.replace('[data]\ntrain = "train.jsonl"\n', "") if place == "data.train" else MINIMAL
+    config_file.write_text(text + section)
+    words = [f"--{place}{word}" if index % 2 == 0 else word for index, word in enumerate(options)]
+    tree: dict[str, Any] = parse(config_file, *words).model_dump(mode="json")
+    for part in place.split("."):
+        tree = tree[part]
+    assert tree["name"] == name
+    assert 9 not in tree.values()
+
+
+def test_options_of_ones_own_are_read_from_the_command_line(
+    config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "somebodys_search.py").write_text(
+        "class Search:\n    def __init__(self, path: str, results: int = 3):\n        self.asked = path, results\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = ("--rollout.tools.search.name", "somebodys_search:Search", "--rollout.tools.search.path", "index")
+    config = parse(config_file, *own, "--rollout.tools.search.results=7")
+    assert config.rollout.tools["search"].make().asked == ("index", 7)  # type: ignore[attr-defined]
+    for wrong, message in (
+        (["--rollout.tools.search.result", "7"], "is unknown; did you mean --rollout.tools.search.results?"),
+        (["--rollout.tools.search.results", "x"], "--rollout.tools.search.results: Input should be a valid integer"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            parse(config_file, *own, *wrong)
+        assert message in str(error.value)
+
+
+def test_tools_are_named_by_their_keys(config_file: Path) -> None:
+    assert list(parse(config_file).rollout.tools) == ["python"]
+    config_file.write_text(f"{MINIMAL}[rollout.tools.python]\nworkers = 3\n[rollout.tools.other]\nname = 'python'\n")
+    tools = parse(config_file).rollout.tools
+    assert [tool.target for tool in tools.values()] == [PythonTool, PythonTool]
+    assert [chosen(tool).get("workers") for tool in tools.values()] == [3, None]
+
+
+def test_calls_with_values_instead_of_texts(config_file: Path) -> None:
+    config = load_config(
+        TrainConfig,
+        config_file,
+        {
+            "run.steps": 7,
+            "run.resume": True,
+            "learner.betas": [0.9, 0.95],
+            "run.directory": Path("/x y"),
+            "run.note": "7",
+        },
+    )
+    assert (config.run.steps, config.run.resume, config.learner.betas) == (7, True, (0.9, 0.95))
+    assert config.run.directory == Path("/x y")
+
+
+# --- which file ---------------------------------------------------------------------------------------------------
+
+
+def test_presets_come_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in PRESETS.glob("*.toml"):
+        assert find_config(file.stem) == file
+    config = parse_command_line(TrainConfig, "torl.train", "Train.", ["torl_7b", "--run.steps", "3"])
+    assert (config.run.steps, config.rollout.samples_per_prompt) == (3, 16)
+    with pytest.raises(ConfigError, match="torl_8b: no such file, and no preset of that name; did you mean torl_7b"):
+        find_config("torl_8b")
+    with pytest.raises(ConfigError, match=r"no preset of that name; the presets are: dapo, demo, orz_ppo_7b, .*"):
+        find_config("x")
+
+
+def test_a_run_is_named_by_its_directory(config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "runs" / "mine"
+    run.mkdir(parents=True)
+    config = parse(config_file)
+    (run / "config.toml").write_text(dump_config(config))
+    assert find_config(run) == run / "config.toml"
+    assert parse(run) == config
+    with pytest.raises(ConfigError, match=r"runs/config\.toml: cannot be read"):
+        parse(run.parent)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()  # a directory that is no run hides no preset
+    assert find_config("demo") == PRESETS / "demo.toml"
+    (tmp_path / "demo" / "config.toml").write_text(dump_config(config))
+    assert find_config("demo") == Path("demo/config.toml")
+
+
+def test_a_file_is_taken_before_a_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").write_text(MINIMAL)
+    assert find_config("demo") == Path("demo")
+    assert find_config("absent.toml") == Path("absent.toml")
+    assert find_config("folder/absent") == Path("folder/absent")
+
+
+# --- commands that learn nothing ----------------------------------------------------------------------------------
+
+OWN: dict[type[ModelRunConfig], tuple[str, ...]] = {
+    SampleConfig: ("--sample.problems", "p.jsonl", "--sample.output", "o.jsonl"),
+    EvaluateConfig: ("--evaluate.problems", "p.jsonl"),
+}
+
+
+@pytest.mark.parametrize("config_class", OWN)
+def test_sections_of_training_are_passed_over(config_file: Path, config_class: type[ModelRunConfig]) -> None:
+    config_file.write_text(
+        f"{MINIMAL}max_prompt_tokens = 77\n[learner]\nlearning_rate = 3.0\n[critic]\npath = 'x'\n"
+        "[algorithm]\nestimator = 'ppo'\n[selection]\nmax_rounds = 3\n[checkpoint]\nkeep = 1\n"
+        "[control]\nshuffle_rewards = true\n[rollout]\nmax_tool_calls = 5\n"
+    )
+    config = parse_command_line(config_class, "torl", "Play.", [str(config_file), *OWN[config_class]])
+    assert (config.data.max_prompt_tokens, config.rollout.max_tool_calls) == (77, 5)
+    assert not {"run", "learner", "algorithm"} & config.model_dump().keys()
+
+
+@pytest.mark.parametrize("config_class", OWN)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[rolout]\nmax_tool_calls = 1", "rolout is unknown; did you mean rollout?"),
+        ("[rollout]\nmax_tool_cals = 1", "rollout.max_tool_cals is unknown; did you mean rollout.max_tool_calls?"),
+        ("[lerner]\nranks = 1", "lerner is unknown"),
+    ],
+)
+def test_sections_of_nobody_are_not(
+    config_file: Path, config_class: type[ModelRunConfig], text: str, message: str
+) -> None:
+    config_file.write_text(MINIMAL + text)
+    with pytest.raises(ConfigError) as error:
+        parse_command_line(config_class, "torl", "Play.", [str(config_file), *OWN[config_class]])
+    assert message in str(error.value)
+
+
+def test_what_a_command_needs_of_its_own(config_file: Path) -> None:
+    with pytest.raises(ConfigError, match="sample is missing"):
+        parse_command_line(SampleConfig, "torl.sample", "Sample.", [str(config_file)])
+    with pytest.raises(ConfigError, match=r"evaluate\.problems is missing"):
+        parse_command_line(EvaluateConfig, "torl.evaluate", "Evaluate.", [str(config_file), "--evaluate.tool", "false"])
+    with pytest.raises(ConfigError, match=r"--learner\.ranks is unknown"):
+        parse_command_line(
+            SampleConfig, "torl", "Play.", [str(config_file), *OWN[SampleConfig], "--learner.ranks", "2"]
+        )
+    config = parse_command_line(
+        EvaluateConfig,
+        "torl.evaluate",
+        "Evaluate.",
+        [str(config_file), *OWN[EvaluateConfig], "--evaluation.samples", "4", "--evaluate.tool", "false"],
+    )
+    assert (config.evaluation.samples, config.evaluate.tool) == (4, False)
+    assert chosen(config.evaluate.problems) == {"name": "file", "path": "p.jsonl"}
+
+
+# --- help ---------------------------------------------------------------------------------------------------------
+
+
+def options_in(config_class: type[ModelRunConfig]) -> Iterator[tuple[str, str | None]]:
+    """Every option that `--help` has to show, with what it means: of fields, and of all that can be chosen."""
+    for name, info in fields_of(config_class):
+        yield name, info.description
+        choice = choice_in(info)
+        table = choice_of(config_class, [*name.split("."), "*"])
+        if choice is not None:
+            for options in choice.all_options().values():
+                yield from ((f"{name}.{option}", each.description) for option, each in options.items())
+        elif table is not None and table.default is None:
+            for key, options in table.all_options().items():
+                yield from ((f"{name}.{key}.{option}", each.description) for option, each in options.items())
+
+
+@pytest.mark.parametrize("config_class", [TrainConfig, *OWN])
+def test_every_option_is_documented(config_class: type[ModelRunConfig]) -> None:
+    options = dict(options_in(config_class))
+    assert {"rollout.format.errors", "rollout.tools.python.workers", "engine.max_sequences"} <= options.keys()
+    assert [name for name, meaning in options.items() if not meaning] == []
+
+
+def test_help_shows_every_option_quickly() -> None:
+    """The limit counts CPU time, of the best of a few attempts: a busy machine has colder caches."""
+    for _ in range(10):
+        seconds, shown = _help("torl.train")
+        if seconds < HELP_SECONDS:
+            break
+    assert seconds < HELP_SECONDS
+    words = " ".join(shown.split())
+    for name, meaning in options_in(TrainConfig):
+        assert f"--{name}" in shown
+        assert " ".join((meaning or "?").split())[:30] in words
+
+
+def test_help_tells_choices_apart() -> None:
+    _, shown = _help("torl.train")
+    words = " ".join(shown.split())
+    assert "One of torl, zerotir, or package.module:Name of your own. (default: torl)" in words
+    assert "--rollout.format.max_observation_tokens INT Of zerotir: An observation" in words
+    assert "or nothing. (default: last_line of torl, traceback of zerotir)" in words
+    assert "Of reinforce_plus_plus, reinforce_plus_plus_baseline, ppo: What a reward" in words
+    assert "Of tis: Weights above this are cut to it. Of icepop: Tokens" in words
+    assert "--algorithm.aggregation.length INT Of fixed: What the sum" in words
+    assert "by name. (default: unset)" in words  # of a table that is empty
+    assert "--data.train PATH Problems to train on: a file (.jsonl, .json or .parquet). (required)" in words
+
+
+@pytest.mark.parametrize("module", ["torl.sample", "torl.evaluate"])
+def test_help_of_commands_that_learn_nothing(module: str) -> None:
+    _, shown = _help(module)
+    assert "--rollout.format.errors" in shown
+    assert "--learner" not in shown
+    assert f"--{module.removeprefix('torl.')}.problems" in shown
+
+
+@pytest.mark.parametrize("module", ["torl.train", "torl.sample", "torl.evaluate", "torl.verify"])
+def test_help_loads_no_giant(module: str) -> None:
+    program = (
+        "import contextlib, io, runpy, sys\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        f"    sys.argv = [{module!r}, '--help']\n"
+        f"    runpy.run_module({module!r}, run_name='__main__')\n"
+        f"print(sorted(set({GIANTS}) & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout.strip() == "[]"
+
+
+def _help(module: str) -> tuple[float, str]:
+    """CPU seconds and what is shown; with byte code, as every command but the first has it."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    shown = subprocess.run(
+        [sys.executable, "-m", module, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=environment,
+    ).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, shown

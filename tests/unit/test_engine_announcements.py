@@ -1,0 +1,56 @@
+"""News of blocks and steps: delivered where somebody waits, never in anybody's way."""
+
+import asyncio
+from pathlib import Path
+
+from torl.engine.vllm.announcements import Announcer, Listener
+
+
+async def test_blocks_reach_who_waits_for_their_turn(tmp_path: Path) -> None:
+    steps: list[int] = []
+    listener = Listener(steps.append)
+    path = listener.open(tmp_path)
+    found: list[str] = []
+    listener.expect("a", found.append)
+    announcer = Announcer(path)
+    announcer.block("a", "print('é')\n")
+    announcer.block("b", "lost")
+    announcer.block("a", "2")
+    while len(found) < 2:
+        await asyncio.sleep(0.001)
+    listener.forget("a")
+    last = asyncio.Event()
+    listener.expect("c", lambda _: last.set())
+    announcer.block("a", "too late")
+    announcer.block("c", "the last word")  # what was sent before it has arrived before it
+    await last.wait()
+    assert found == ["print('é')\n", "2"]
+    assert steps == []
+    listener.close()
+    listener.close()
+    announcer.block("a", "nobody is there")
+
+
+async def test_a_listener_that_is_behind_holds_up_nobody(tmp_path: Path) -> None:
+    listener = Listener(lambda _: None)
+    announcer = Announcer(listener.open(tmp_path))
+    for _ in range(10_000):
+        announcer.block("a", "x" * 1000)
+    announcer.block("a", "x" * (10 << 20))
+    listener.close()
+
+
+async def test_many_steps_are_few_messages_that_name_their_engine(tmp_path: Path) -> None:
+    steps: list[int] = []
+    listener = Listener(steps.append)
+    path = listener.open(tmp_path)
+    announcers = [Announcer(path, engine) for engine in (0, 3)]
+    for announcer in announcers:
+        for _ in range(1000):
+            announcer.step()
+    while len(steps) < 2:
+        await asyncio.sleep(0.001)
+    assert steps[:2] == [0, 3]
+    await asyncio.sleep(0.05)
+    assert len(steps) < 20
+    listener.close()

@@ -1,0 +1,204 @@
+"""Observation texts, one by one, and how they are spliced."""
+
+import pytest
+
+from builders import turn
+from scripted_engine import ENCODER
+from torl._core import Scanner, Vocabulary
+from torl.formats import FORMATS, Format, ToRLFormat, ZeroTIRFormat
+from torl.formats.base import NO_REQUEST
+from torl.formats.observation import ErrorObservation, cap, observe
+from torl.formats.torl import ToRLOptions
+from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
+from torl.options import ChosenFrom
+from torl.sandbox import Execution
+from torl.tools.python import outcome_of
+from torl.types import Block, Outcome, OutcomeStatus, ToolRequest, TurnEnding
+
+TRACEBACK = (
+    "Traceback (most recent call last):\n  File \"<code>\", line 1, in <module>\nNameError: name 'a' is not defined\n"
+)
+LINE = "NameError: name 'a' is not defined"
+
+
+def outcome(status: OutcomeStatus = OutcomeStatus.OK, stdout: str = "", line: str | None = None) -> Outcome:
+    failed = status is OutcomeStatus.ERROR
+    execution = Execution(
+        status=status,
+        stdout=stdout,
+        stderr="",
+        exception_type=line.split(":")[0] if line else None,
+        exception_line=line,
+        traceback=TRACEBACK if failed else None,
+        cpu_seconds=0.0,
+        wall_seconds=0.0,
+        peak_memory_bytes=0,
+    )
+    return outcome_of(execution)
+
+
+ERROR = outcome(OutcomeStatus.ERROR, "before\n", LINE)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "expected"),
+    [
+        ("391\n", "391"),
+        ("391", "391"),
+        ("1\n2\n", "1\n2"),
+        ("\n 1 \n\n", "\n 1 "),
+        ("", "[no output]"),
+        ("\n", "[no output]"),
+        ("```\n", "```"),
+    ],
+)
+def test_a_run_that_ended_well_shows_what_it_printed(stdout: str, expected: str) -> None:
+    assert observe(outcome(stdout=stdout)) == expected
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ("last_line", LINE),
+        ("traceback", TRACEBACK.rstrip("\n")),
+        ("tagged", f"<error>{LINE}</error>"),
+        ("hidden", ""),
+    ],
+)
+def test_an_exception_shows_what_the_option_says(errors: ErrorObservation, expected: str) -> None:
+    assert observe(ERROR, errors) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (OutcomeStatus.TIMEOUT, "[time limit exceeded]"),
+        (OutcomeStatus.MEMORY, "[memory limit exceeded]"),
+        (OutcomeStatus.OUTPUT_LIMIT, "[output limit exceeded]"),
+        (OutcomeStatus.CRASH, "[interpreter crashed]"),
+    ],
+)
+def test_limits_say_which(status: OutcomeStatus, expected: str) -> None:
+    ended = outcome(status, "partial output\n")
+    assert observe(ended) == expected
+    assert observe(ended, "traceback") == expected
+    assert observe(ended, "tagged") == f"<error>{expected}</error>"
+    assert observe(ended, "hidden") == ""
+    # The limit was hit inside an exception that Python could still raise.
+    raised = outcome(status, "partial output\n", "MemoryError: no room")
+    assert observe(raised) == expected
+    assert observe(raised, "tagged") == f"<error>{expected}</error>"
+
+
+def test_a_run_without_output_is_not_a_time_out() -> None:
+    assert observe(outcome()) != observe(outcome(OutcomeStatus.TIMEOUT))
+
+
+def test_cap_keeps_head_and_tail() -> None:
+    text = "a" * 128 + "b" * 200 + "c" * 128
+    assert cap(text, 256) == "a" * 128 + "..." + "c" * 128
+    assert cap("x" * 256, 256) == "x" * 256
+    assert cap("x" * 257, 256) == "x" * 128 + "..." + "x" * 128
+    assert cap("abcdef", 1) == "..."
+    assert observe(outcome(stdout="7" * 1000 + "\n"), max_characters=10) == "77777...77777"
+
+
+@pytest.mark.parametrize(
+    ("overshoot", "expected"),
+    [
+        (b"", "\n391\n```\n"),
+        (b"\n", "391\n```\n"),
+        (b"\n3", "91\n```\n"),  # the model guessed right
+        (b"\n4", "\n391\n```\n"),  # it guessed wrong: its guess stays, the truth follows
+        (b"s", "\n391\n```\n"),
+        (b"\n391\n```\n\n", "\n391\n```\n"),
+    ],
+)
+def test_what_the_marker_token_holds_already_is_not_repeated(overshoot: bytes, expected: str) -> None:
+    assert ToRLFormat().answer(outcome(stdout="391\n"), overshoot, len) == expected
+
+
+def test_an_overshoot_inside_a_character_is_kept() -> None:
+    printed = outcome(stdout="é\n")
+    assert ToRLFormat().answer(printed, b"\n\xc3", len) == "\né\n```\n"
+    assert ToRLFormat().answer(printed, b"\n\xc3\xa9", len) == "\n```\n"
+
+
+@pytest.mark.parametrize(("form", "place"), [(ToRLFormat(), 2), (ZeroTIRFormat(), 1)])
+def test_where_a_turn_ends(form: Format, place: int) -> None:
+    vocabulary = Vocabulary([b"```python\nx\n```\n", b"```output", b" more"])
+    scan = Scanner(vocabulary, form.turn_end()).feed([0, 1, 2])
+    assert scan.overshoot is not None
+    assert scan.consumed == place
+
+
+@pytest.mark.parametrize("form", [ToRLFormat(), ZeroTIRFormat()])
+def test_the_last_block_of_the_turn_runs(form: Format) -> None:
+    blocks = [Block("a", 0, 1), Block("b", 2, 3)]
+    assert form.request(turn(blocks=blocks)) == ToolRequest("python", {"code": "b"})
+    assert form.early_request("a") == ToolRequest("python", {"code": "a"})
+    assert form.request(turn()) is None
+
+
+def test_a_call_without_code_says_so_and_failed() -> None:
+    assert not NO_REQUEST.ok
+    assert ToRLFormat().answer(NO_REQUEST, b"", len) == "\nNoCode: there was no complete ```python block to run\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "ended_by", "torl", "zerotir"),
+    [
+        ("```output", TurnEnding.CALL, False, True),  # ToRL's model opens the block that is answered
+        ("```output\n1\n```\n```output", TurnEnding.CALL, True, True),
+        ("```output\n1\n```", TurnEnding.STOP, True, True),
+        ("```output", TurnEnding.LENGTH, True, True),
+        ("x = 1", TurnEnding.STOP, False, False),
+    ],
+)
+def test_output_that_no_tool_gave(text: str, ended_by: TurnEnding, torl: bool, zerotir: bool) -> None:
+    written = turn(text, ended_by=ended_by)
+    assert (ToRLFormat().invents_output(written), ZeroTIRFormat().invents_output(written)) == (torl, zerotir)
+
+
+# --- ZeroTIR ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overshoot", "expected"),
+    [
+        (b"", "\n```output\n391\n```\n\n\n"),
+        (b"\n", "```output\n391\n```\n\n\n"),  # the closing fence's token holds its newline
+        (b"\n\n", "\n```output\n391\n```\n\n\n"),
+        (b"python", "\n```output\n391\n```\n\n\n"),  # a fence that closes one block and opens the next
+    ],
+)
+def test_what_zerotir_puts_in(overshoot: bytes, expected: str) -> None:
+    assert ZeroTIRFormat().answer(outcome(stdout="391\n"), overshoot, len) == expected
+
+
+def test_zerotir_says_that_a_result_is_too_long() -> None:
+    """The cap counts tokens, fences included, as in ZeroTIR's code."""
+    form = ZeroTIRFormat(ZeroTIROptions(max_observation_tokens=100))
+    frame = len("\n```output\n\n```\n\n\n")
+    short, long = ("7" * (length - frame) for length in (100, 101))
+    assert form.answer(outcome(stdout=short), b"", len) == f"\n```output\n{short}\n```\n\n\n"
+    assert form.answer(outcome(stdout=long), b"", len) == f"\n```output\n{TOO_LONG}\n```\n\n\n"
+    assert ENCODER.count("print") < len("print")
+    assert form.answer(outcome(stdout="print " * 20), b"", ENCODER.count) != f"\n```output\n{TOO_LONG}\n```\n\n\n"
+
+
+def test_zerotir_shows_errors_as_the_option_says() -> None:
+    options: list[ErrorObservation] = ["traceback", "hidden"]
+    shown = [ZeroTIRFormat(ZeroTIROptions(errors=errors)).answer(ERROR, b"\n", len) for errors in options]
+    assert shown == [f"```output\n{TRACEBACK}```\n\n\n", "```output\n\n```\n\n\n"]
+
+
+def test_formats_come_by_name() -> None:
+    choice = ChosenFrom(FORMATS, "format", "torl")
+    torl = choice.choose({"max_observation_characters": 9}).make()
+    assert isinstance(torl, ToRLFormat)
+    assert torl.options == ToRLOptions(errors="last_line", max_observation_characters=9)
+    zerotir = choice.choose({"name": "zerotir", "max_observation_tokens": 77}).make()
+    assert isinstance(zerotir, ZeroTIRFormat)
+    assert zerotir.options == ZeroTIROptions(errors="traceback", max_observation_tokens=77)
+    assert (torl.name, zerotir.name) == ("torl", "zerotir")

@@ -1,0 +1,266 @@
+"""Choices: by a registered name or by a place of one's own, each with its own options and nobody else's."""
+
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field, ValidationError
+
+from torl.options import Choice, ChosenFrom, PositiveInt, Section, load_object, nearest, options_of
+
+
+class Greeting:
+    """Options from a signature."""
+
+    def __init__(self, word: str = "hello", times: PositiveInt = 1) -> None:
+        """Take both.
+
+        Args:
+            word: What is said,
+                however often.
+            times: How often.
+
+        Raises:
+            ValueError: never.
+        """
+        self.word, self.times = word, times
+
+
+class ShoutOptions(Section):
+    """Options of a section."""
+
+    loud: float
+    """How loud."""
+    word: str = "HEY"
+    """What is said."""
+
+
+class Shout:
+    """Options from a parameter `options`."""
+
+    def __init__(self, options: ShoutOptions, *, echo: bool = False) -> None:
+        self.options = options
+
+
+def whisper(given: str, *, hushed: bool = True, word: str | None = None) -> tuple[str, bool, str | None]:
+    """A function of one given value."""
+    return given, hushed, word
+
+
+def quoted(given: "Undefined", volume: "PositiveInt" = 3) -> int:  # type: ignore[name-defined]  # noqa: F821
+    """Annotations in quotes are looked up where they were written; that of a given value is not looked at."""
+    return volume
+
+
+def named(given: str, name: str) -> None:
+    """Has a parameter that no section can have as an option."""
+
+
+def strange(given: str, engine: "Undefined") -> None:  # type: ignore[name-defined]  # noqa: F821
+    """Has a parameter that no section can have as an option."""
+
+
+GREETINGS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"greeting": Greeting, "shout": Shout})
+CHOICE = ChosenFrom(GREETINGS, "greeting", default="greeting")
+WHISPERS = ChosenFrom(MappingProxyType({"whisper": whisper}), "whisper", given=1)
+
+
+class Whole(Section):
+    """A section with a choice in it."""
+
+    greeting: Annotated[Choice[Any], CHOICE] = Field("greeting", validate_default=True)  # type: ignore[assignment]
+    aside: Annotated[Choice[Any], WHISPERS] | None = None
+
+
+# --- by name ------------------------------------------------------------------------------------------------------
+
+
+def test_a_text_is_the_name_of_a_choice_with_its_defaults() -> None:
+    choice = CHOICE.choose("greeting")
+    assert (choice.name, choice.target) == ("greeting", Greeting)
+    made = choice.make()
+    assert (made.word, made.times) == ("hello", 1)
+
+
+def test_a_section_brings_the_options() -> None:
+    made = CHOICE.choose({"name": "greeting", "times": 3}).make()
+    assert (made.word, made.times) == ("hello", 3)
+    made = CHOICE.choose({"name": "shout", "loud": 0.5}).make()
+    assert made.options == ShoutOptions(loud=0.5)
+
+
+def test_a_section_without_a_name_is_one_of_the_default() -> None:
+    assert CHOICE.choose({"word": "good day"}).make().word == "good day"
+    with pytest.raises(ValueError, match=r"name the whisper: whisper, or package\.module:Name for your own"):
+        WHISPERS.choose({"hushed": False})
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_or_with_all() -> None:
+    with pytest.raises(ValueError, match="no greeting is called 'shuot'; did you mean shout"):
+        CHOICE.choose("shuot")
+    with pytest.raises(ValueError, match=r"no greeting is called 'x'; there are: greeting, shout, or package\.module"):
+        CHOICE.choose({"name": "x"})
+
+
+@pytest.mark.parametrize("wrong", [3, ["greeting"], None])
+def test_a_value_that_chooses_nothing(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="choose the greeting by its name, or by a section with a name"):
+        CHOICE.choose(wrong)
+
+
+def test_a_choice_that_is_made_already_stays() -> None:
+    choice = CHOICE.choose({"name": "shout", "loud": 1.0})
+    assert CHOICE.choose(choice) is choice
+    assert Whole(greeting=choice).greeting is choice
+
+
+def test_a_shorthand_is_one_option_of_one_choice() -> None:
+    by_word = ChosenFrom(GREETINGS, "greeting", default="greeting", shorthand=("greeting", "word"))
+    assert by_word.choose("shout").make().word == "shout"
+    assert by_word.choose({"name": "shout", "loud": 1.0}).target is Shout
+    assert by_word.expand("a") == {"name": "greeting", "word": "a"}
+    assert by_word.expand({"word": "a"}) == {"word": "a"}
+    assert CHOICE.expand("a") == {"name": "a"}
+
+
+# --- by place -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module that torl knows nothing of."""
+    made = ModuleType("somebodys_greetings")
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    return made
+
+
+def test_a_place_loads_what_lies_there(module: ModuleType) -> None:
+    vars(module).update(Greeting=Greeting, Outer=type("Outer", (), {"Inner": Greeting}))
+    choice = CHOICE.choose({"name": "somebodys_greetings:Greeting", "times": 2})
+    assert (choice.target, choice.make().times) == (Greeting, 2)
+    assert choice.dump()["name"] == "somebodys_greetings:Greeting"
+    assert load_object("somebodys_greetings:Outer.Inner") is Greeting
+
+
+def test_a_place_may_be_a_module_that_is_not_imported_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "not_imported_yet.py").write_text("def wave(strength: float = 0.5):\n    return strength\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert CHOICE.choose({"name": "not_imported_yet:wave", "strength": 1}).make() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("no_such_module:Name", "no_such_module:Name: no_such_module cannot be imported: ModuleNotFoundError"),
+        ("torl.no_such:Name", r"torl\.no_such cannot be imported"),
+        ("somebodys_greetings:Greting", "somebodys_greetings has no Greting; did you mean Greeting"),
+        ("somebodys_greetings:Greeting.x", r"somebodys_greetings has no Greeting\.x"),
+        ("somebodys_greetings:", "somebodys_greetings has no "),
+        ("somebodys_greetings:number", "somebodys_greetings:number is neither a class nor a function"),
+        (":Greeting", "cannot be imported"),
+    ],
+)
+def test_a_place_where_nothing_lies(module: ModuleType, place: str, message: str) -> None:
+    vars(module).update(Greeting=Greeting, number=3)
+    with pytest.raises(ValueError, match=message):
+        CHOICE.choose(place)
+
+
+def test_a_module_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fails_at_import.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="fails_at_import cannot be imported: ZeroDivisionError: division by zero"):
+        load_object("fails_at_import:Name")
+
+
+# --- options ------------------------------------------------------------------------------------------------------
+
+
+def test_the_options_of_a_signature_have_its_annotations_defaults_and_meanings() -> None:
+    fields = options_of(Greeting).model_fields
+    assert list(fields) == ["word", "times"]
+    assert [field.default for field in fields.values()] == ["hello", 1]
+    assert [field.description for field in fields.values()] == ["What is said, however often.", "How often."]
+    for wrong in ({"times": 0}, {"times": "many"}, {"word": 3}):
+        with pytest.raises(ValidationError):
+            CHOICE.choose({"name": "greeting", **wrong})
+
+
+def test_a_required_option_is_missed() -> None:
+    with pytest.raises(ValidationError, match="Field required"):
+        CHOICE.choose("shout")
+
+
+def test_the_options_of_a_section_are_that_section() -> None:
+    assert options_of(Shout) is ShoutOptions
+
+
+def test_what_torl_gives_is_no_option() -> None:
+    assert list(options_of(whisper, 1).model_fields) == ["hushed", "word"]
+    assert list(options_of(quoted, 1).model_fields) == ["volume"]
+    with pytest.raises(ValidationError):
+        options_of(quoted, 1)(volume=0)
+
+
+def test_parameters_that_cannot_be_options_are_named() -> None:
+    for target, message in (
+        (named, "the parameters of named cannot be options: 'name' is the key that chooses"),
+        (strange, "the parameters of strange cannot be options: name 'Undefined' is not defined"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            options_of(target, 1)
+
+
+def test_options_of_another_choice_are_refused() -> None:
+    for section in ({"loud": 1.0}, {"name": "shout", "loud": 1.0, "times": 2}):
+        with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+            CHOICE.choose(section)
+
+
+def test_a_function_is_bound_to_its_options() -> None:
+    choice = WHISPERS.choose({"name": "whisper", "hushed": False})
+    assert choice.function()("psst") == ("psst", False, None)
+    assert choice.make("psst") == ("psst", False, None)
+
+
+def test_all_options_of_a_registry() -> None:
+    assert {name: list(options) for name, options in CHOICE.all_options().items()} == {
+        "greeting": ["word", "times"],
+        "shout": ["loud", "word"],
+    }
+
+
+# --- written down and read again ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"name": "greeting", "times": 4}, {"name": "shout", "loud": 0.25}, {"name": "whisper", "hushed": False}]
+)
+def test_a_choice_pickles(chosen: dict[str, Any]) -> None:
+    choice = (WHISPERS if chosen["name"] == "whisper" else CHOICE).choose(chosen)
+    again = pickle.loads(pickle.dumps(choice))
+    assert again == choice
+    assert again.dump() == choice.dump()
+    given = ("psst",) if choice.given else ()
+    assert type(again.make(*given)) is type(choice.make(*given))
+
+
+def test_what_is_dumped_chooses_the_same_again() -> None:
+    whole = Whole.model_validate({"greeting": {"name": "shout", "loud": 1}, "aside": "whisper"})
+    tree = whole.model_dump(mode="json", exclude_none=True)
+    assert tree == {
+        "greeting": {"name": "shout", "loud": 1.0, "word": "HEY"},
+        "aside": {"name": "whisper", "hushed": True},
+    }
+    assert Whole.model_validate(tree) == whole
+    assert Whole() == Whole.model_validate(Whole().model_dump(mode="json", exclude_none=True)) != whole
+
+
+def test_the_nearest_name() -> None:
+    assert nearest("greting", ["greeting", "shout"]) == "; did you mean greeting?"
+    assert nearest("a.greting", ["a.greeting"], "--") == "; did you mean --a.greeting?"
+    assert nearest("x", ["greeting", "shout"]) == ""

@@ -1,0 +1,98 @@
+"""The directory of a run: who may write it, and which configurations it keeps."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torl.config import TrainConfig
+from torl.config.command_line import dump_config, find_config, load_config
+from torl.errors import ConfigError, RecordError
+from torl.records.run_directory import changed_keys, open_run_directory, write_config
+
+
+def config(directory: Path, **overrides: Any) -> TrainConfig:
+    named = {name.replace("__", "."): value for name, value in overrides.items()}
+    return load_config(TrainConfig, find_config("demo"), {"run.directory": str(directory), **named})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Of a run that was started once."""
+    path = tmp_path / "run"
+    started = config(path)
+    path.mkdir()
+    assert write_config(path, started) == []
+    return path
+
+
+def test_opening_writes_no_configuration(tmp_path: Path) -> None:
+    assert open_run_directory(config(tmp_path / "run")) == tmp_path / "run"
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["logs"]
+
+
+def test_what_is_written_reads_back(directory: Path) -> None:
+    assert load_config(TrainConfig, directory / "config.toml") == config(directory)
+    assert changed_keys(directory, config(directory)) == []
+
+
+def test_a_run_that_is_there_is_refused_and_stays_as_it_was(directory: Path) -> None:
+    before = (directory / "config.toml").read_bytes()
+    with pytest.raises(ConfigError, match=r"holds a run: resume it \(--run.resume\)"):
+        open_run_directory(config(directory, run__seed=9))
+    assert (directory / "config.toml").read_bytes() == before
+
+
+def test_a_resumed_run_that_is_opened_and_not_begun_keeps_its_configuration(directory: Path) -> None:
+    """Opening comes before the checks that may refuse it."""
+    before = (directory / "config.toml").read_bytes()
+    open_run_directory(config(directory, run__resume=True, run__seed=9))
+    assert (directory / "config.toml").read_bytes() == before
+
+
+def test_a_second_process_is_refused(directory: Path) -> None:
+    open_run_directory(config(directory, run__resume=True))
+    with pytest.raises(ConfigError, match="is being written by another process"):
+        open_run_directory(config(directory, run__resume=True))
+
+
+def test_a_resumed_run_says_what_changed_and_keeps_the_configuration_of_each_start(directory: Path) -> None:
+    first = (directory / "config.toml").read_text()
+    second = config(directory, run__resume=True, learner__learning_rate=1.0, rollout__samples_per_prompt=4)
+    assert write_config(directory, second) == [
+        "rollout.samples_per_prompt is 4 now; it was 8",
+        "learner.learning_rate is 1.0 now; it was 0.0001",
+    ]
+    assert (directory / "config.1.toml").read_text() == first
+    third = config(directory, run__resume=True, learner__learning_rate=2.0, rollout__samples_per_prompt=4)
+    write_config(directory, third)
+    assert (directory / "config.2.toml").read_text() == dump_config(second)
+    assert load_config(TrainConfig, directory / "config.toml") == third
+    assert (directory / "config.1.toml").read_text() == first
+
+
+def test_a_key_that_was_or_is_unset_is_a_change(directory: Path) -> None:
+    resumed = config(directory, run__resume=True, evaluation__max_problems=5)
+    assert write_config(directory, resumed) == ["evaluation.max_problems is 5 now; it was unset"]
+    assert write_config(directory, config(directory)) == ["evaluation.max_problems is unset now; it was 5"]
+
+
+def test_another_choice_is_a_change_of_its_name_and_its_options(directory: Path) -> None:
+    keys = [change.key for change in changed_keys(directory, config(directory, rollout__format__name="zerotir"))]
+    assert keys == [
+        "rollout.format.name",
+        "rollout.format.errors",
+        "rollout.format.max_observation_characters",
+        "rollout.format.max_observation_tokens",
+    ]
+
+
+def test_resuming_alone_changes_nothing(directory: Path) -> None:
+    assert write_config(directory, config(directory, run__resume=True)) == []
+    assert not (directory / "config.1.toml").exists()
+
+
+def test_a_configuration_that_cannot_be_read_is_named(directory: Path) -> None:
+    (directory / "config.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(RecordError, match=r"config\.toml: cannot be read"):
+        write_config(directory, config(directory, run__resume=True))

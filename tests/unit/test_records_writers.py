@@ -1,0 +1,161 @@
+"""Writing a run's records: what is written is read back, whatever happens to the process or the disk."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from builders import grade, trajectory
+from torl.errors import RecordError
+from torl.records.reading import read_metrics
+from torl.records.rows import TrajectoryRecord
+from torl.records.writers import RunWriter, truncate_records, write_trajectories
+
+
+def record(step: int) -> TrajectoryRecord:
+    return TrajectoryRecord(step, trajectory("\\boxed{1}"), grade())
+
+
+def test_metrics_read_back_with_time_and_without_infinities(tmp_path: Path) -> None:
+    with RunWriter(tmp_path) as writer:
+        writer.write_metrics(0, {"reward/mean": -0.5, "learner/loss": float("nan")})
+        writer.write_metrics(1, {"reward/mean": 0.25})
+        rows = read_metrics(tmp_path)  # while the file is open
+    assert [row["step"] for row in rows] == [0, 1]
+    assert [row["reward/mean"] for row in rows] == [-0.5, 0.25]
+    assert rows[0]["learner/loss"] is None
+    assert all(row["time"] > 1.7e9 for row in rows)
+
+
+def test_resuming_removes_what_will_be_written_again(tmp_path: Path) -> None:
+    with RunWriter(tmp_path, tensorboard=False) as writer:
+        for step in range(5):
+            writer.write_metrics(step, {"reward/mean": float(step)})
+            write_trajectories(tmp_path, step, [record(step)])
+    write_trajectories(tmp_path, 4, [record(4)], evaluation_set="a_b")
+    (tmp_path / "metrics.jsonl").open("ab").write(b'{"step": 5, "rew')
+    truncate_records(tmp_path, 3)
+    with RunWriter(tmp_path, resume_step=3, tensorboard=False) as writer:
+        writer.write_metrics(3, {"reward/mean": 33.0})
+    assert [row["reward/mean"] for row in read_metrics(tmp_path)] == [0.0, 1.0, 2.0, 33.0]
+    assert sorted(os.listdir(tmp_path / "trajectories")) == [f"step_{step:06d}.jsonl" for step in range(3)]
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+def test_a_new_run_does_not_append_to_an_old_one(tmp_path: Path) -> None:
+    with RunWriter(tmp_path, tensorboard=False) as writer:
+        writer.write_metrics(0, {})
+    with pytest.raises(RecordError, match="another run"):
+        RunWriter(tmp_path, tensorboard=False)
+
+
+def test_a_damaged_row_is_named_and_nothing_is_truncated(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 0}\n{"step" 1}\n{"step": 2}\n')
+    with pytest.raises(RecordError, match="line 2: damaged"):
+        RunWriter(tmp_path, resume_step=2)
+    assert path.read_bytes().count(b"\n") == 3
+
+
+def test_a_row_that_is_no_text_is_named_as_such(tmp_path: Path) -> None:
+    # json takes these bytes for UTF-16, and complains of that.
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 0}\n\xfe\xff\xd8\x00\x00\n')
+    with pytest.raises(RecordError, match=r"metrics\.jsonl, line 2: damaged: not UTF-8"):
+        read_metrics(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda writer: writer.write_metrics(1, {"reward/mean": 0.5}),
+        lambda writer: writer.write_trajectories(1, [record(1)]),
+    ],
+)
+def test_a_run_whose_directory_is_removed_notices_at_the_next_write(
+    tmp_path: Path, write: Callable[[RunWriter], object]
+) -> None:
+    directory = tmp_path / "run"
+    with RunWriter(directory) as writer:
+        writer.write_metrics(0, {"reward/mean": 0.5})
+        writer.write_trajectories(0, [record(0)])
+        shutil.rmtree(directory)
+        with pytest.raises(RecordError, match=r"metrics\.jsonl: cannot be written: No such file or directory"):
+            write(writer)
+    assert not directory.exists()
+
+
+def test_a_run_whose_metrics_are_replaced_notices_at_the_next_write(tmp_path: Path) -> None:
+    with RunWriter(tmp_path, tensorboard=False) as writer:
+        writer.write_metrics(0, {"reward/mean": 0.5})
+        (tmp_path / "metrics.jsonl").rename(tmp_path / "old.jsonl")
+        (tmp_path / "metrics.jsonl").write_bytes((tmp_path / "old.jsonl").read_bytes())
+        with pytest.raises(RecordError, match="was replaced while the run was writing it"):
+            writer.write_metrics(1, {"reward/mean": 0.5})
+
+
+def test_trajectories_of_a_directory_that_is_not_there_make_none(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="cannot be written: No such file or directory"):
+        write_trajectories(tmp_path / "gone", 0, [record(0)])
+    assert not (tmp_path / "gone").exists()
+
+
+def test_rows_survive_a_sigkill(tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+from pathlib import Path
+from torl.records.writers import RunWriter
+writer = RunWriter(Path({str(tmp_path)!r}))
+for step in range(100):
+    writer.write_metrics(step, {{"reward/mean": step / 2}})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program]).returncode == -signal.SIGKILL
+    assert [row["reward/mean"] for row in read_metrics(tmp_path)] == [step / 2 for step in range(100)]
+
+
+def test_a_full_disk_is_a_clear_error_and_loses_no_row(tmp_path: Path) -> None:
+    # A limit on the size of files fails a write in the middle, as a full disk does (EFBIG instead of ENOSPC).
+    program = f"""
+import resource
+from pathlib import Path
+from torl.errors import RecordError
+from torl.records.writers import RunWriter
+writer = RunWriter(Path({str(tmp_path)!r}), tensorboard=False)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    for step in range(100):
+        writer.write_metrics(step, {{"reward/mean": step / 2}})
+except RecordError as error:
+    print(error)
+"""
+    shown = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert "metrics.jsonl: cannot be written: File too large" in shown
+    content = (tmp_path / "metrics.jsonl").read_bytes()
+    assert content.endswith(b"\n")
+    assert len(read_metrics(tmp_path)) == content.count(b"\n") > 10
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_no_space_left_is_said_in_these_words(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(RecordError, match="No space left on device"), RunWriter(tmp_path, tensorboard=False) as w:
+        w.write_metrics(0, {"reward/mean": 1.0})
+
+
+def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with RunWriter(tmp_path) as writer:
+        for step in range(4):
+            writer.write_metrics(step, {"reward/mean": step / 2})
+    with RunWriter(tmp_path, resume_step=2) as writer:
+        writer.write_metrics(2, {"reward/mean": 7.0})
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert events.Tags()["scalars"] == ["reward/mean"]
+    assert [(event.step, event.value) for event in events.Scalars("reward/mean")] == [(0, 0.0), (1, 0.5), (2, 7.0)]

@@ -1,0 +1,118 @@
+"""The console in a log file and on a (pseudo) terminal."""
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+import torl.report.console
+from torl.records import metric_names as names
+from torl.report.console import Console
+
+METRICS = {
+    names.ACCURACY: 0.25,
+    names.CODE_RATIO: 0.5,
+    names.REWARD_MEAN: -0.5,
+    names.ENTROPY: 1.2345,
+    names.RESPONSE_TOKENS: 80.4,
+    names.TIME_STEP: 3.21,
+}
+
+
+def test_one_plain_line_for_each_step() -> None:
+    file = io.StringIO()
+    console = Console(file)
+    console.step(1, 50, METRICS)
+    console.step(2, 50, METRICS | {names.PASS_RATIO: 0.75})
+    header, first, second = file.getvalue().splitlines()
+    assert header.split() == ["step", "accuracy", "code", "pass", "reward", "entropy", "tokens", "seconds"]
+    assert first.split() == ["1/50", "0.250", "0.50", "-", "-0.500", "1.234", "80", "3.2"]
+    assert second.split()[3] == "0.75"
+    assert len(header) == len(first) == len(second)
+    assert "\x1b" not in file.getvalue()
+
+
+def test_the_header_comes_back() -> None:
+    file = io.StringIO()
+    console = Console(file)
+    for step in range(60):
+        console.step(step, 60, METRICS)
+    assert sum("accuracy" in line for line in file.getvalue().splitlines()) == 3
+
+
+def test_text_is_not_markup() -> None:
+    file = io.StringIO()
+    console = Console(file)
+    console.line("[red]a[/red] [0, 1] [/")
+    console.warning("b [bold]")
+    console.evaluation(4, "[x]", {names.ACCURACY: 0.5, names.GREEDY_ACCURACY: 0.75})
+    assert file.getvalue().splitlines() == [
+        "[red]a[/red] [0, 1] [/",
+        "warning: b [bold]",
+        "evaluation of [x] at step 4: accuracy 0.500, greedy 0.750",
+    ]
+
+
+def test_short_waits_are_silent_and_long_ones_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torl.report.console, "REPEAT_SECONDS", 0.2)
+    file = io.StringIO()
+    with Console(file) as console:
+        monkeypatch.setattr(torl.report.console, "SHOW_AFTER_SECONDS", 60.0)
+        with console.wait("quick"):
+            pass
+        monkeypatch.setattr(torl.report.console, "SHOW_AFTER_SECONDS", 0.2)
+        with console.wait("playing episodes", total=128) as wait:
+            wait.advance(34)
+            while "34/128" not in file.getvalue():  # until it has said so, however late
+                time.sleep(0.01)
+    lines = file.getvalue().splitlines()
+    assert not any("quick" in line for line in lines)
+    assert lines[0] == "playing episodes ..."
+    assert any(re.fullmatch(r"playing episodes: 34/128, \d+ s", line) for line in lines)
+    assert lines[-1].startswith("playing episodes: done in")
+
+
+def test_an_error_ends_the_wait_and_passes_through() -> None:
+    console = Console(io.StringIO())
+    with pytest.raises(RuntimeError, match="boom"), console.wait("x"):
+        raise RuntimeError("boom")
+
+
+def test_bars_on_a_terminal_are_shown_and_wiped() -> None:
+    program = """
+import time, torl.report.console as module
+module.SHOW_AFTER_SECONDS = 0.1
+with module.Console() as console:
+    assert console.is_terminal
+    with console.wait("outer", total=10) as outer, console.wait("inner"):
+        time.sleep(1)
+        outer.update(completed=7)
+        console.line("a line above the bars")
+        time.sleep(1)
+    console.line("after")
+"""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=slave, stderr=slave, env=environment) as process:
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(master, 4096)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece
+        assert process.wait() == 0, shown.decode()
+    os.close(master)
+    text = shown.decode()
+    for words in ("outer", "inner", "7/10", "a line above the bars", "after"):
+        assert words in text
+    assert text.rindex("outer") < text.rindex("after")
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h")  # the cursor is visible again

@@ -1,0 +1,128 @@
+"""What an evaluation asks the engine for: which prompts, how often, at which temperature, with which seeds."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from builders import asked, player
+from scripted_engine import ENCODER, Request, ScriptedEngine, ScriptedInterpreter
+from torl.config import EvaluationConfig
+from torl.formats import Format, ToRLFormat, ZeroTIRFormat
+from torl.records import metric_names as names
+from torl.reward import BoxedOptions, BoxedReward
+from torl.rollout.episode import EpisodePlayer
+from torl.rollout.evaluation import Evaluation, evaluate
+from torl.rollout.opening import Rollouts
+
+CALL = "```python\nprint(1)\n```\n```output"
+
+
+@pytest.fixture(scope="module")
+async def reward() -> AsyncIterator[BoxedReward]:
+    boxed = BoxedReward(BoxedOptions(workers=1))
+    await boxed.start()
+    yield boxed
+    await boxed.close()
+
+
+async def evaluated(
+    reward: BoxedReward,
+    name: str = "set",
+    problems: str = "ab",
+    *,
+    form: Format | None = None,
+    training_calls: int = 0,
+    **settings: Any,
+) -> tuple[Evaluation, EpisodePlayer]:
+    """Some problems; the model calls the tool for ever, and says what is right each time."""
+    engine = ScriptedEngine(lambda _: ENCODER.encode(f"\\boxed{{1}}\n{CALL}"))
+    playing = player(
+        engine, ScriptedInterpreter(), form=form, limit=400, max_tool_calls=training_calls, temperature=0.9
+    )
+    prompts = [asked(problem, token_ids=(5, 6)) for problem in problems]
+    evaluation = await evaluate(Rollouts(playing, reward), prompts, EvaluationConfig(**settings), name=name)
+    return evaluation, playing
+
+
+@pytest.mark.parametrize("form", [ToRLFormat(), ZeroTIRFormat()], ids=["torl", "zerotir"])
+@pytest.mark.parametrize(("own", "calls"), [(None, 1), (0, 0), (4, 4)])
+async def test_calls_in_training_and_evaluation_are_two_numbers(
+    reward: BoxedReward, form: Format, own: int | None, calls: int
+) -> None:
+    evaluation, playing = await evaluated(reward, form=form, training_calls=1, max_tool_calls=own)
+    assert evaluation.metrics[names.CALLS_PER_TRAJECTORY] == calls
+    assert evaluation.metrics[names.GREEDY_ACCURACY] == 1
+    members = [member for group in evaluation.groups for member in group.members]
+    assert {member.trajectory.format for member in members} == {form.name}
+    assert {len(member.trajectory.tool_calls) for member in members} == {calls}
+    assert playing.settings.max_tool_calls == 1  # training continues with its own
+    assert playing.format is form
+
+
+def first_turns(playing: EpisodePlayer) -> dict[str, Request]:
+    """Requests for first turns by "label/problem/sample"."""
+    assert isinstance(playing.engine, ScriptedEngine)
+    requests = playing.engine.requests
+    return {name.removesuffix("/0"): request for name, request in requests.items() if name[-2:] == "/0"}
+
+
+async def test_greedy_and_sampled_responses_of_the_first_problems(reward: BoxedReward) -> None:
+    evaluation, playing = await evaluated(
+        reward, problems="dcba", max_problems=3, greedy=True, samples=2, temperature=0.6
+    )
+    requests = first_turns(playing)
+    greedy = {f"set-greedy/{problem}/0" for problem in "dcb"}
+    sampled = {f"set-sampled/{problem}/{sample}" for problem in "dcb" for sample in range(2)}
+    assert requests.keys() == greedy | sampled
+    assert {requests[name].sampling.temperature for name in greedy} == {0.0}
+    assert {requests[name].sampling.temperature for name in sampled} == {0.6}
+    # The groups are those of the samples, in the order of the problems whichever ended first.
+    assert [group.prompt.problem.id for group in evaluation.groups] == ["d", "c", "b"]
+    assert [
+        (each.trajectory.group, each.trajectory.sample) for group in evaluation.groups for each in group.members
+    ] == [(f"set-sampled/{problem}", sample) for problem in "dcb" for sample in range(2)]
+    assert all(member.grade.correct for group in evaluation.groups for member in group.members)
+    assert playing.settings.temperature == 0.9  # training continues with its own
+
+
+async def test_groups_are_in_the_order_of_the_problems_whichever_ended_first(reward: BoxedReward) -> None:
+    engine = ScriptedEngine(lambda request: ENCODER.encode("So.\n") * (5 - int(request.split("/")[1])))
+    prompts = [asked(str(number), token_ids=(5,)) for number in range(4)]
+    rollouts = Rollouts(player(engine, ScriptedInterpreter()), reward)
+    evaluation = await evaluate(rollouts, prompts, EvaluationConfig(), name="set")
+    assert [name.split("/")[1] for name in engine.ended] == ["3", "2", "1", "0"]
+    assert [group.prompt.problem.id for group in evaluation.groups] == ["0", "1", "2", "3"]
+
+
+async def test_an_evaluation_is_paid_as_the_run_is() -> None:
+    boxed = BoxedReward(BoxedOptions(workers=1, correct=3.0))
+    await boxed.start()
+    try:
+        evaluation, _ = await evaluated(boxed)
+    finally:
+        await boxed.close()
+    assert evaluation.metrics[names.REWARD_MEAN] == 3.0
+
+
+async def test_without_samples_the_groups_are_the_greedy_ones(reward: BoxedReward) -> None:
+    evaluation, playing = await evaluated(reward, greedy=True, samples=0)
+    groups = [member.trajectory.group for group in evaluation.groups for member in group.members]
+    assert groups == ["set-greedy/a", "set-greedy/b"]
+    assert {request.sampling.temperature for request in first_turns(playing).values()} == {0.0}
+
+
+async def test_without_greedy_responses_there_is_no_greedy_accuracy(reward: BoxedReward) -> None:
+    evaluation, playing = await evaluated(reward, greedy=False, samples=1)
+    assert names.GREEDY_ACCURACY not in evaluation.metrics
+    assert {request.sampling.temperature for request in first_turns(playing).values()} == {1.0}
+
+
+async def test_seeds_depend_on_the_set_and_the_problem_only(reward: BoxedReward) -> None:
+    async def seeds(name: str) -> dict[str, int | None]:
+        _, playing = await evaluated(reward, name=name, greedy=False, samples=2)
+        return {name.partition("/")[2]: request.sampling.seed for name, request in first_turns(playing).items()}
+
+    first, again, other = [await seeds(name) for name in ("one", "one", "two")]
+    assert first == again
+    assert len({*first.values(), *other.values()}) == 8

@@ -1,0 +1,58 @@
+"""What a reward may say of a group; anything else stops the run instead of teaching nonsense."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from builders import asked, grade, group, trajectory
+from torl.errors import RewardError
+from torl.reward import Reward
+from torl.rollout.grading import score_group, score_groups
+from torl.types import Grade, Group
+
+GROUP = group(trajectory("a", "b"), trajectory("c", sample=1))
+
+
+@dataclass
+class Fixed(Reward):
+    """Grades every group alike."""
+
+    grades: Sequence[Grade]
+
+    async def grade(self, group: Group) -> Sequence[Grade]:
+        return self.grades
+
+
+async def test_grades_meet_their_trajectories() -> None:
+    grades = [grade(True, 0.5, turn_rewards=(0.25, 0.0)), grade(False, -1.0)]
+    scored = await score_group(Fixed(grades), GROUP)
+    assert scored.prompt is GROUP.prompt
+    assert [member.trajectory.sample for member in scored.members] == [0, 1]
+    assert [member.grade for member in scored.members] == grades
+    assert [member.reward for member in scored.members] == [0.5, -1.0]  # turns are paid elsewhere
+    assert scored.accuracy == 0.5
+
+
+async def test_groups_keep_their_order() -> None:
+    groups = [group(trajectory(prompt=asked(name)), trajectory(prompt=asked(name))) for name in "abc"]
+    scored = await score_groups(Fixed([grade(), grade()]), groups)
+    assert [each.prompt.problem.id for each in scored] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("grades", "message"),
+    [
+        ([grade()], r"Fixed\.grade gave 1 grades for 2 trajectories"),
+        ([grade()] * 3, "gave 3 grades for 2 trajectories"),
+        ([grade(), grade(reward=math.nan)], "a reward that is no number: nan"),
+        ([grade(reward=math.inf), grade()], "a reward that is no number: inf"),
+        ([grade(turn_rewards=(0.0, math.nan)), grade()], "a reward that is no number: nan"),
+        ([grade(turn_rewards=(1.0,)), grade()], "paid 1 turns of a trajectory with 2"),
+        ([grade(), grade(turn_rewards=(1.0, 1.0))], "paid 2 turns of a trajectory with 1"),
+    ],
+)
+async def test_grades_that_cannot_be_are_refused(grades: list[Grade], message: str) -> None:
+    with pytest.raises(RewardError, match=message):
+        await score_group(Fixed(grades), GROUP)

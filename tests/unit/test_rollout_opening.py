@@ -1,0 +1,211 @@
+"""The one door of all commands: parts start in order, everything that started is closed, and what is wrong is said."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import torl
+from torl.config import ModelRunConfig
+from torl.engine import Engine, EngineOptions, EngineSetup
+from torl.errors import ConfigError, DataError, EngineError, RewardError, SandboxError
+from torl.options import Choice, Section
+from torl.paths import resolve_path
+from torl.report.console import Console
+from torl.rollout.opening import ModelDirectory, open_rollouts, within_context
+from torl.tools import ShuffledTool
+from torl.types import Grade, Group
+
+BASE_MODEL = "torl:demo/base_model"
+events: list[str] = []
+failing: set[str] = set()
+
+
+def happened(event: str, error: Exception | None = None) -> None:
+    events.append(event)
+    if error is not None and event in failing:
+        raise error
+
+
+class Part(torl.Tool):
+    """A tool that notes what is done with it."""
+
+    description = "Nothing."
+    parameters: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+
+    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
+        happened(f"start tool {self.number}", SandboxError("no tool"))
+
+    async def close(self) -> None:
+        happened(f"close tool {self.number}")
+
+
+class NotedOptions(EngineOptions):
+    """Options of `NotedEngine`."""
+
+    word: str = ""
+
+
+class NotedEngine(Engine):
+    """An engine that notes what is done with it."""
+
+    def __init__(self, setup: EngineSetup, options: NotedOptions) -> None:
+        self.setup, self.options = setup, options
+
+    async def start(self) -> None:
+        happened("start engine", EngineError("no engine"))
+
+    async def close(self) -> None:
+        happened("close engine")
+
+
+class NotedReward(torl.Reward):
+    """A reward that notes what is done with it."""
+
+    async def grade(self, group: Group) -> list[Grade]:
+        return []
+
+    async def start(self) -> None:
+        happened("start reward", RewardError("no reward"))
+
+    async def close(self) -> None:
+        happened("close reward")
+
+
+@pytest.fixture(autouse=True)
+def nothing_happened() -> None:
+    events.clear()
+    failing.clear()
+
+
+def configuration(**rollout: Any) -> ModelRunConfig:
+    tools = {"one": {"name": f"{__name__}:Part", "number": 1}, "two": {"name": f"{__name__}:Part", "number": 2}}
+    return ModelRunConfig.model_validate(
+        {
+            "model": {"path": BASE_MODEL},
+            "data": {"max_prompt_tokens": 100},
+            "rollout": {"tools": tools, "max_response_tokens": 60, **rollout},
+            "engine": {"name": f"{__name__}:NotedEngine", "word": "own"},
+            "reward": f"{__name__}:NotedReward",
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def model() -> ModelDirectory:
+    return ModelDirectory.open(BASE_MODEL)
+
+
+async def test_parts_are_what_the_configuration_says(model: ModelDirectory, tmp_path: Path) -> None:
+    config = configuration(max_tool_calls=3, temperature=0.5, max_concurrent_episodes=7)
+    console = Console(io.StringIO())
+    async with open_rollouts(config, model, console, log_directory=tmp_path, seed=11) as rollouts:
+        player = rollouts.player
+        assert isinstance(player.engine, NotedEngine)
+        assert player.engine.options.word == "own"
+        setup = player.engine.setup
+        assert (setup.max_model_tokens, setup.seed, setup.log_path) == (160, 11, tmp_path / "engine.log")
+        assert setup.stop_token_ids == (model.tokenizer.eos_token_id,)
+        assert [tool.number for tool in player.tools.values()] == [1, 2]  # type: ignore[attr-defined]
+        settings = player.settings
+        assert (settings.max_tool_calls, settings.temperature, settings.max_response_tokens) == (3, 0.5, 60)
+        assert settings.seed == 11
+        assert isinstance(rollouts.reward, NotedReward)
+        assert events[:2] == ["start tool 1", "start tool 2"]
+        assert set(events[2:]) == {"start engine", "start reward"}
+        events.clear()
+    assert sorted(events) == ["close engine", "close reward", "close tool 1", "close tool 2"]
+    assert events[-1] == "close tool 1"  # what started first ends last
+
+
+@pytest.mark.parametrize(
+    ("fails", "error", "closed"),
+    [
+        ("start tool 1", SandboxError, {"close tool 1"}),
+        ("start tool 2", SandboxError, {"close tool 1", "close tool 2"}),
+        ("start engine", EngineError, {"close tool 1", "close tool 2", "close engine", "close reward"}),
+        ("start reward", RewardError, {"close tool 1", "close tool 2", "close engine", "close reward"}),
+    ],
+)
+async def test_a_part_that_does_not_start_leaves_nothing_open(
+    model: ModelDirectory, tmp_path: Path, fails: str, error: type[Exception], closed: set[str]
+) -> None:
+    failing.add(fails)
+    with pytest.raises((error, ExceptionGroup)) as raised:
+        async with open_rollouts(configuration(), model, Console(io.StringIO()), log_directory=tmp_path):
+            raise AssertionError("unreachable")
+    errors = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else [raised.value]
+    assert [type(each) for each in errors] == [error]
+    assert {event for event in events if event.startswith("close")} == closed
+
+
+async def test_all_is_closed_when_the_work_fails(model: ModelDirectory, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with open_rollouts(configuration(), model, Console(io.StringIO()), log_directory=tmp_path):
+            raise ZeroDivisionError
+    assert {event for event in events if event.startswith("close")} == {
+        *("close engine", "close reward", "close tool 1", "close tool 2")
+    }
+
+
+async def test_every_tool_is_shuffled_in_the_control(model: ModelDirectory, tmp_path: Path) -> None:
+    console = Console(io.StringIO())
+    async with open_rollouts(
+        configuration(), model, console, log_directory=tmp_path, shuffle_observations=True
+    ) as rollouts:
+        assert all(isinstance(tool, ShuffledTool) for tool in rollouts.player.tools.values())
+    assert "close tool 2" in events
+
+
+# --- the model ----------------------------------------------------------------------------------------------------
+
+
+def directory(tmp_path: Path, config: str | None, weights: bool = True) -> Path:
+    if weights:
+        (tmp_path / "model.safetensors").touch()
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("window", "limit"), [(1000, 60), (160, 60), (159, 59), (101, 1), (None, 60)])
+def test_responses_fit_into_the_context(tmp_path: Path, window: int | None, limit: int) -> None:
+    config = {} if window is None else {"max_position_embeddings": window}
+    assert within_context(configuration(), directory(tmp_path, json.dumps(config))) == limit
+
+
+def test_a_context_without_room_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="its context of 100 tokens has no room after 100 of prompt"):
+        within_context(configuration(), directory(tmp_path, '{"max_position_embeddings": 100}'))
+
+
+@pytest.mark.parametrize("config", [None, "{"])
+def test_a_model_whose_configuration_cannot_be_read(tmp_path: Path, config: str | None) -> None:
+    with pytest.raises(DataError, match=r"config\.json: cannot be read"):
+        within_context(configuration(), directory(tmp_path, config))
+
+
+def test_a_directory_that_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"holds no weights \(\*\.safetensors\)"):
+        ModelDirectory.open(str(directory(tmp_path, "{}", weights=False)))
+    with pytest.raises(DataError, match="its tokenizer cannot be read"):
+        ModelDirectory.open(str(directory(tmp_path, "{}")))
+    with pytest.raises(DataError, match="no such file"):
+        ModelDirectory.open(str(tmp_path / "absent"))
+    assert ModelDirectory.open(BASE_MODEL).path == resolve_path(BASE_MODEL)
+
+
+def test_prompts_that_are_too_long_are_said(model: ModelDirectory) -> None:
+    config = configuration()
+    said = io.StringIO()
+    problems = [torl.Problem("a", "x", "1"), torl.Problem("b", "x " * 500, "1")]
+    choice = Choice("given", lambda: problems, Section())
+    prompts = model.prompts("mine", choice, config.data, Console(said))
+    assert [prompt.problem.id for prompt in prompts] == ["a"]
+    assert "mine: 1 problems, 1 too long and dropped" in said.getvalue()

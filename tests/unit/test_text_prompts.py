@@ -1,0 +1,98 @@
+"""Templates to the letter, and prompts that fit."""
+
+import pytest
+
+from tokenizers_for_tests import byte_level_bpe
+from torl.errors import DataError
+from torl.text.prompts import encode_prompts
+from torl.text.templates import TEMPLATES, TORL_TEMPLATE
+from torl.types import Problem
+
+NONE = TEMPLATES["none"]
+
+
+def render(name: str, question: str) -> str:
+    return TEMPLATES[name](Problem("p", question, "1"))
+
+
+class Characters:
+    """One token for each character; what a Hugging Face tokenizer offers of it."""
+
+    eos_token_id = 0
+
+    def __init__(self, first: list[int] | None = None, last: list[int] | None = None) -> None:
+        self.first, self.last = first or [], last or []
+
+    def encode(self, text: str) -> list[int]:
+        return [*self.first, *map(ord, text), *self.last]
+
+
+def test_the_template_of_torl_to_the_letter() -> None:
+    assert render("torl", "What is 1 + 1?") == (
+        "A conversation between User and Assistant. The user asks a question, and the Assistant solves it.\n"
+        "User: Please integrate natural language reasoning with programs to solve the problem above, "
+        "and put your final answer within \\boxed{}.\nWhat is 1 + 1?\nAssistant:\n"
+    )
+
+
+THINK = (
+    "A conversation between User and Assistant. The User asks a question, and the Assistant solves it. "
+    "The Assistant first thinks about the reasoning process in the mind and then provides the User with the answer. "
+    "The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> </answer> tags, "
+    "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>. "
+)
+ANSWER = (
+    "User: You must put your answer inside <answer> </answer> tags, i.e., <answer> answer here </answer>. "
+    "And your final answer will be extracted automatically by the \\boxed{} tag.\nThis is the problem:"
+)
+
+
+def test_the_templates_of_zerotir_and_orz_to_the_letter() -> None:
+    assert render("orz", "What is {problem}?") == f"{THINK}{ANSWER}\nWhat is {{problem}}?\nAssistant: <think>"
+    python = "In your reasoning-process, You can use python-code to solve your problem. "
+    assert render("zerotir", "What?") == f"{THINK}{python}{ANSWER}What?\nAssistant: <think>"
+
+
+@pytest.mark.parametrize("question", ["{problem}", "{}", "{0} {x}", "\\boxed{}", "%s", "", "  indented\n", "\n\nx "])
+def test_questions_are_put_in_as_they_are(question: str) -> None:
+    assert render("none", question) == question
+    head, tail = TORL_TEMPLATE.split("{problem}")
+    assert render("torl", question) == head + question + tail
+
+
+def test_templates_by_name() -> None:
+    assert list(TEMPLATES) == ["torl", "zerotir", "orz", "none"]
+
+
+def test_a_template_is_given_the_whole_problem() -> None:
+    problem = Problem("a", "xx", "1", {"hint": "yyy"})
+    (prompt,) = encode_prompts(
+        [problem], Characters(), lambda problem: f"{problem.question}{problem.metadata['hint']}", 10
+    ).prompts
+    assert prompt.problem is problem
+    assert prompt.token_ids == tuple(map(ord, "xxyyy"))
+
+
+def test_prompts_in_order_without_the_long_ones() -> None:
+    problems = [Problem(str(length), "x" * length, "1") for length in (5, 10, 11, 3, 400)]
+    encoded = encode_prompts(problems, Characters(), NONE, 10)
+    assert [prompt.problem.id for prompt in encoded.prompts] == ["5", "10", "3"]
+    assert encoded.too_long == ("11", "400")
+    assert encoded.prompts[0].token_ids == (120,) * 5
+
+
+def test_a_beginning_of_sequence_token_stays_and_counts() -> None:
+    problems = [Problem("a", "xxx", "1")]
+    assert encode_prompts(problems, Characters(first=[1]), NONE, 4).prompts[0].token_ids == (1, 120, 120, 120)
+    with pytest.raises(DataError, match="none of the 1 prompts has at most 3 tokens"):
+        encode_prompts(problems, Characters(first=[1]), NONE, 3)
+
+
+def test_a_tokenizer_that_ends_prompts_is_refused() -> None:
+    with pytest.raises(DataError, match="end-of-sequence"):
+        encode_prompts([Problem("a", "x", "1")], Characters(last=[0]), NONE, 100)
+
+
+def test_half_a_character_is_refused_with_the_problem_that_holds_it() -> None:
+    with pytest.raises(DataError, match="problem b: its prompt cannot be encoded"):
+        encode_prompts([Problem("a", "x", "1"), Problem("b", "\ud800", "1")], byte_level_bpe(), NONE, 100)

@@ -1,0 +1,86 @@
+"""Encoding observations: no text becomes a special token, and none changes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from tokenizers_for_tests import END, byte_level_bpe, metaspace_bpe, metaspace_unigram
+from torl.errors import DataError
+from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
+from torl.text.vocabulary import build_vocabulary
+
+FAMILIES = [byte_level_bpe, metaspace_bpe, metaspace_unigram]
+TEXTS = [
+    "\n391\n```\n",
+    "391\n```\n",
+    "\n[no output]\n```\n",
+    "\nSyntaxError: '(' was never closed\n```\n",
+    "\n ü \n```\n",
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_text_of_an_observation_survives(family, text: str) -> None:
+    tokenizer = family()
+    vocabulary = build_vocabulary(tokenizer)
+    assert vocabulary.decode(TextEncoder(tokenizer, vocabulary).encode(text)) == text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_printing_the_end_of_text_does_not_end_the_text(family) -> None:
+    tokenizer = family()
+    vocabulary = build_vocabulary(tokenizer)
+    text = f"\nabc {END} def\n```\n"
+    assert tokenizer.eos_token_id in tokenizer.encode(text, add_special_tokens=False)  # the usual way would
+    ids = TextEncoder(tokenizer, vocabulary).encode(text)
+    assert tokenizer.eos_token_id not in ids
+    assert vocabulary.decode(ids) == text
+
+
+def test_the_tokenizer_itself_is_left_as_it_was() -> None:
+    tokenizer = byte_level_bpe()
+    before = tokenizer.backend_tokenizer.to_str()
+    TextEncoder(tokenizer).encode(f"x{END}")
+    assert tokenizer.backend_tokenizer.to_str() == before
+    assert tokenizer.encode(END, add_special_tokens=False) == [tokenizer.eos_token_id]
+
+
+def test_an_observation_is_encoded_whole_whatever_length_the_tokenizer_cuts_at() -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level_bpe().backend_tokenizer, eos_token=END)
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.enable_truncation(8)
+    backend.enable_padding(length=4096)
+    cut = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END)
+    text = "\n" + "391 " * 50 + "\n```\n"
+    assert len(backend.encode(text).ids) == 4096
+    ids = TextEncoder(cut, build_vocabulary(tokenizer)).encode(text)
+    assert ids == TextEncoder(tokenizer).encode(text)
+    assert build_vocabulary(tokenizer).decode(ids) == text
+
+
+def test_stop_tokens_come_from_every_place_that_names_one(tmp_path: Path) -> None:
+    tokenizer = byte_level_bpe()
+    assert stop_token_ids(tmp_path, tokenizer) == [tokenizer.eos_token_id]
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 7}))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [9, 11, 7]}))
+    assert stop_token_ids(tmp_path, tokenizer) == sorted({tokenizer.eos_token_id, 7, 9, 11})
+
+
+def test_a_model_without_an_end_is_refused(tmp_path: Path) -> None:
+    nameless = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(byte_level_bpe().backend_tokenizer.to_str()))
+    with pytest.raises(DataError, match="end-of-sequence"):
+        stop_token_ids(tmp_path, nameless)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(DataError, match=r"config\.json"):
+        stop_token_ids(tmp_path, nameless)
+
+
+def test_a_directory_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such model directory"):
+        load_tokenizer(tmp_path / "missing")
+    with pytest.raises(DataError, match="tokenizer cannot be read"):
+        load_tokenizer(tmp_path)

@@ -1,0 +1,145 @@
+"""The Python tool: what a block finds of the blocks before it, in the real sandbox, and what every tool promises."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from sandboxes import GUESTS
+from scripted_engine import ScriptedInterpreter
+from torl.errors import ConfigError, SandboxError
+from torl.rollout.calls import EpisodeTools
+from torl.sandbox import SandboxPool
+from torl.tools import PythonOptions, PythonTool
+from torl.tools.python import InterpreterState
+from torl.types import OutcomeStatus, ToolRequest
+
+
+@pytest.fixture(scope="module", params=GUESTS)
+def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
+    with SandboxPool(1, **request.param) as pool:
+        yield pool
+
+
+def code(text: str) -> ToolRequest:
+    return ToolRequest("python", {"code": text})
+
+
+def tool(pool: SandboxPool, state: InterpreterState) -> PythonTool:
+    return PythonTool(PythonOptions(interpreter_state=state), interpreter=pool)
+
+
+def episode(pool: SandboxPool, state: InterpreterState) -> EpisodeTools:
+    return EpisodeTools({"python": tool(pool, state)}, seed=7)
+
+
+async def printed(episode: EpisodeTools, *codes: str, early: bool) -> list[str]:
+    told = []
+    for text in codes:
+        if early:
+            episode.begin(code(text))
+        outcome = await episode.call(code(text))
+        told.append(outcome.details["stdout"] or outcome.error or "")
+    await episode.close()
+    return told
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("fresh", ["1\n", "NameError", "NameError", "NameError"]),
+        ("episode", ["1\n", "2\n", "ZeroDivisionError", "3\n"]),
+        ("replay", ["1\n", "2\n", "ZeroDivisionError", "2\n"]),
+    ],
+)
+async def test_what_a_block_finds(pool: SandboxPool, state: InterpreterState, expected: list[str], early: bool) -> None:
+    codes = ["x = 1\nprint(x)", "x += 1\nprint(x)", "x += 1\n1 / 0", "print(x)"]
+    assert await printed(episode(pool, state), *codes, early=early) == expected
+
+
+@pytest.mark.parametrize("state", ["episode", "replay"])
+async def test_a_run_that_nobody_asked_for_leaves_nothing(pool: SandboxPool, state: InterpreterState) -> None:
+    calls = episode(pool, state)
+    assert (await calls.call(code("x = 1"))).ok
+    calls.begin(code("x = 2"))
+    await asyncio.sleep(0.05)
+    assert (await calls.call(code("print(x)"))).text == "1\n"
+    calls.begin(code("x = 3"))
+    await calls.close()
+    assert (await calls.call(code("print(x)"))).text == "1\n"
+
+
+@pytest.mark.parametrize("state", ["episode", "replay"])
+async def test_a_fork_and_its_session_find_their_own_blocks_only(pool: SandboxPool, state: InterpreterState) -> None:
+    session = tool(pool, state).session(7)
+    assert (await session.call({"code": "x = 1"})).ok
+    fork = session.fork()
+    assert (await fork.call({"code": "x = 2\nprint(x)"})).text == "2\n"
+    assert (await session.call({"code": "print(x)"})).text == "1\n"
+    assert (await fork.call({"code": "print(x)"})).text == "2\n"
+
+
+@pytest.mark.parametrize("state", ["fresh", "episode", "replay"])
+async def test_sessions_of_one_seed_draw_the_same_numbers(pool: SandboxPool, state: InterpreterState) -> None:
+    async def drawn(seed: int) -> str:
+        return (await tool(pool, state).session(seed).call({"code": "import random; print(random.random())"})).text
+
+    first, again, other = [await drawn(seed) for seed in (1, 1, 2)]
+    assert first == again != other
+
+
+async def test_an_outcome_says_what_was_printed_or_what_went_wrong(pool: SandboxPool) -> None:
+    session = tool(pool, "fresh").session(7)
+    good = await session.call({"code": "import sys; print('é'); print('aside', file=sys.stderr)"})
+    assert (good.status, good.text, good.error) == (OutcomeStatus.OK, "é\n", None)
+    assert good.details["stderr"] == "aside\n"
+    bad = await session.call({"code": "print('before')\n1 / 0"})
+    assert (bad.status, bad.error) == (OutcomeStatus.ERROR, "ZeroDivisionError")
+    assert bad.text == "ZeroDivisionError: division by zero"
+    assert bad.details["stdout"] == "before\n"
+    assert bad.details["traceback"].startswith("Traceback")
+    assert bad.details["peak_memory_bytes"] > 0
+
+
+@pytest.mark.parametrize("state", ["fresh", "episode", "replay"])
+@pytest.mark.parametrize("arguments", [{}, {"code": 3}, {"code": None}])
+async def test_an_argument_that_is_no_code_is_an_outcome(
+    pool: SandboxPool, state: InterpreterState, arguments: dict[str, object]
+) -> None:
+    outcome = await tool(pool, state).session(7).call(arguments)
+    assert (outcome.status, outcome.error) == (OutcomeStatus.ERROR, "TypeError")
+    assert outcome.text == "TypeError: the argument 'code' must be text"
+
+
+def test_an_interpreter_without_state_is_refused() -> None:
+    with pytest.raises(ConfigError, match="interpreter_state"):
+        PythonTool(PythonOptions(interpreter_state="episode"), interpreter=ScriptedInterpreter())
+
+
+async def test_a_tool_that_is_not_running_says_so() -> None:
+    tool = PythonTool(PythonOptions(workers=1))
+    with pytest.raises(SandboxError, match="not running: start it first"):
+        tool.session(0)
+    assert tool.metrics() == {}
+    await tool.check()
+    await tool.close()
+
+
+async def test_a_tool_starts_proves_and_ends_a_sandbox_of_its_own() -> None:
+    tool = PythonTool(PythonOptions(workers=1, cpu_seconds=0.5, wall_seconds=30.0, output_kib=1))
+    await tool.start()
+    try:
+        await tool.check()
+        session = tool.session(0)
+        assert (await session.call({"code": "print(1)"})).text == "1\n"
+        statuses = [
+            (await session.call({"code": text})).status
+            for text in ("while True: pass", "print('x' * 2000)", "x = bytearray(1 << 30)")
+        ]
+        assert statuses == [OutcomeStatus.TIMEOUT, OutcomeStatus.OUTPUT_LIMIT, OutcomeStatus.MEMORY]
+        assert set(tool.metrics()) == {"shared", "retried", "workers_replaced"}
+    finally:
+        await tool.close()
+    with pytest.raises(SandboxError, match="not running"):
+        tool.session(0)

@@ -1,0 +1,242 @@
+"""From trajectories and their grades to training samples: what stands where, and what is written down of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from builders import scored, trajectory
+from torl.algorithms.advantages import Rewards, TokenAdvantages
+from torl.config import AlgorithmConfig
+from torl.training.samples import mean_advantage, token_numbers, training_samples, with_advantages
+from torl.training.selection import silence
+from torl.types import Problem, Prompt, Scored, ScoredGroup, TrainingSample
+
+NOTHING = np.zeros(6, np.float32)
+DR_GRPO = AlgorithmConfig.model_validate({"estimator": "dr_grpo"})
+PROMPT = Prompt(Problem("p", "?", "1"), (8, 9))
+
+
+def member(reward: float = 1.0, *turn_rewards: float, turns: Sequence[str] = ("a", "b")) -> Scored:
+    """A prompt of two tokens and a response of two for the first turn, one observed, and one for the second."""
+    played = trajectory(*turns, prompt=PROMPT, turn_tokens=1, observation_tokens=1)
+    return scored(played, reward=reward, turn_rewards=turn_rewards)
+
+
+def group(*members: Scored) -> ScoredGroup:
+    return ScoredGroup(PROMPT, members)
+
+
+def sample() -> TrainingSample:
+    """A prompt of two tokens and a response of four, the third of which is observed."""
+    played = trajectory("a", "b", prompt=PROMPT, observation_tokens=1)
+    first, second = played.turns
+    played = replace(
+        played,
+        token_ids_T=np.array([10, 11, 12, 13], np.int32),
+        loss_mask_T=np.array([True, True, False, True]),
+        rollout_logprobs_T=np.array([-0.5, -0.25, 0, -0.125], np.float32),
+        policy_versions_T=np.array([0, 0, -1, 0], np.int32),
+        turns=(replace(first, stop=2), replace(second, start=3, stop=4)),
+    )
+    (found,) = training_samples([scored(played)])
+    return found
+
+
+def test_prompt_and_response_laid_end_to_end() -> None:
+    found = sample()
+    assert found.token_ids.tolist() == [8, 9, 10, 11, 12, 13]
+    assert found.loss_mask.tolist() == [False, False, True, True, False, True]
+    assert found.rollout_logprobs.tolist() == [0, 0, -0.5, -0.25, 0, -0.125]
+    assert found.advantages is None
+
+
+# --- rewards of turns ---------------------------------------------------------------------------------------------
+
+
+def test_each_turn_is_paid_at_its_last_token() -> None:
+    played = trajectory("a", "b", "c", prompt=PROMPT, turn_tokens=3, observation_tokens=2)
+    paid, unpaid = training_samples([scored(played, turn_rewards=(0.5, -1.0, 0.0)), scored(trajectory("d"))])
+    assert paid.token_rewards is not None
+    #                                   prompt  turn       observed  turn     observed  turn
+    assert paid.token_rewards.tolist() == [0, 0, 0, 0, 0.5, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0]
+    assert paid.token_rewards.dtype == np.float32
+    assert paid.loss_mask[paid.token_rewards != 0].all()
+    assert unpaid.token_rewards is not None
+    assert unpaid.token_rewards.tolist() == [0] * len(unpaid)
+
+
+def test_samples_have_no_rewards_of_tokens_where_no_turn_is_paid() -> None:
+    assert [each.token_rewards for each in training_samples([member(1.0), member(0.0)])] == [None, None]
+
+
+def test_a_grade_that_pays_some_turns_only_is_refused() -> None:
+    with pytest.raises(ValueError, match="0/p, sample 0: 1 turn rewards for 2 turns; a grade has one for every turn"):
+        training_samples([member(1.0, 0.5)])
+
+
+def test_rewards_of_turns_are_part_of_what_a_group_compares() -> None:
+    members = [member(1.0, 0.5, -0.25), member(0.0, 0.0, 0.25)]  # 1.25 and 0.25 in all
+    found = with_advantages(training_samples(members), [group(*members)], DR_GRPO)
+    assert [mean_advantage(each) for each in found] == [0.5, -0.5]
+
+
+def test_the_reward_of_a_turn_does_not_reach_what_comes_after_it() -> None:
+    """Undiscounted returns, 1 + 2 before and 2 after the first turn's end; a critic's advantages less its values."""
+    members = [member(2.0, 1.0, 0.0)]
+    ppo = AlgorithmConfig.model_validate({"estimator": "ppo"})
+    samples = [replace(each, values=np.full(5, 0.5, np.float32)) for each in training_samples(members)]
+    (found,) = with_advantages(samples, [group(*members)], ppo)
+    assert found.advantages is not None
+    assert found.returns is not None
+    assert found.advantages.tolist() == [0, 0, 2.5, 0, 1.5]
+    assert found.returns.tolist() == [0, 0, 3, 0, 2]
+
+
+# --- advantages ---------------------------------------------------------------------------------------------------
+
+
+def test_a_silenced_trajectory_stays_in_the_statistics_of_its_group() -> None:
+    members = [
+        scored(trajectory(*turns), reward=reward) for turns, reward in ((("a", "b"), 1), (("c",), -2), (("d",), -2))
+    ]
+    samples = training_samples(members)
+    assert samples[0].token_ids.tolist() == [1, 2, 3, 0, 1, 2, 3]
+    assert samples[0].loss_mask.tolist() == [False] * 3 + [True, False, False, True]
+    found = with_advantages(silence(samples, {"void_turn": {1}}), [group(*members)], DR_GRPO)
+    assert [mean_advantage(each) for each in found] == [2.0, 0.0, -1.0]
+    assert found[0].advantages is not None
+    assert found[0].advantages.tolist() == [0, 0, 0, 2, 0, 0, 2]
+    assert found[1].advantages is not None
+    assert not found[1].advantages.any()
+
+
+def test_what_the_turns_of_a_silenced_trajectory_earned_stays_in_the_statistics_too() -> None:
+    members = [member(1.0, 0.0, 0.0), member(0.0, 2.0, 1.0)]  # 1 and 3 in all
+    found = with_advantages(silence(training_samples(members), {"void_turn": {1}}), [group(*members)], DR_GRPO)
+    assert [mean_advantage(each) for each in found] == [-1.0, 0.0]
+
+
+def test_groups_are_compared_apart_whatever_they_are_called() -> None:
+    pairs = [(member(1.0), member(0.0)), (member(5.0), member(3.0))]
+    samples = training_samples([each for pair in pairs for each in pair])
+    found = with_advantages(samples, [group(*pair) for pair in pairs], DR_GRPO)
+    assert [mean_advantage(each) for each in found] == [0.5, -0.5, 1.0, -1.0]
+
+
+def test_normalized_advantages_have_mean_zero_and_deviation_one() -> None:
+    members = [member(1.0), member(0.0), member(0.5)]
+    algorithm = DR_GRPO.model_copy(update={"normalize_advantages": True})
+    found = with_advantages(training_samples(members), [group(*members)], algorithm)
+    sampled = np.concatenate([each.advantages[each.loss_mask] for each in found if each.advantages is not None])
+    assert sampled.mean() == pytest.approx(0, abs=1e-6)
+    assert sampled.std(ddof=1) == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo"])
+def test_a_step_without_trajectories(estimator: str) -> None:
+    assert with_advantages([], [], AlgorithmConfig.model_validate({"estimator": estimator})) == []
+
+
+def shows_what_it_gets(rewards: Rewards, least: int = 0) -> TokenAdvantages:
+    """An estimator of one's own, which gives every token the number of things that it was told, or one token less."""
+    told = sum(each is not None for each in (rewards.token_rewards_M, rewards.values_M))
+    return TokenAdvantages(np.full(len(rewards.mask_M) - least, told, np.float32))
+
+
+def test_an_estimator_is_told_what_it_asks_for_and_nothing_else() -> None:
+    own = {"name": f"{__name__}:shows_what_it_gets"}
+    members = [member(1.0)]
+    samples = [replace(each, values=np.zeros(5, np.float32)) for each in training_samples(members)]
+    found = with_advantages(samples, [group(*members)], AlgorithmConfig.model_validate({"estimator": own}))
+    assert found[0].advantages is not None
+    assert not found[0].advantages.any()  # no token was paid for, and nothing asks for a critic
+    with pytest.raises(ValueError, match=r"shows_what_it_gets': advantages of shape \(4,\) for 5 tokens"):
+        with_advantages(samples, [group(*members)], AlgorithmConfig.model_validate({"estimator": own | {"least": 1}}))
+
+
+def test_what_is_missing_is_named() -> None:
+    members = [member(1.0)]
+    with pytest.raises(ValueError, match="prepare them first"):
+        with_advantages(
+            training_samples(members), [group(*members)], AlgorithmConfig.model_validate({"estimator": "ppo"})
+        )
+    with pytest.raises(ValueError, match="1 samples of 2 trajectories"):
+        with_advantages(training_samples(members), [group(*members, *members)], DR_GRPO)
+
+
+# --- the distance from a reference policy -------------------------------------------------------------------------
+
+
+def paying(estimator: str, coefficient: float) -> AlgorithmConfig:
+    kl = {"target": "reward", "coefficient": coefficient, "estimator": "k1"}
+    return AlgorithmConfig.model_validate({"estimator": estimator, "kl": kl})
+
+
+def test_a_penalty_on_the_divergence_enters_each_reward() -> None:
+    """Undiscounted, the first of two tokens pays for both, and the reward reaches it through the observation."""
+    members = [member(), member(turns=["c"])]
+    samples = training_samples(members)
+    prepared = [
+        replace(
+            each,
+            old_logprobs=np.where(each.loss_mask, np.float32(-1), 0),
+            ref_logprobs=np.where(each.loss_mask, np.float32(-1.5), 0),
+        )
+        for each in samples
+    ]
+    algorithm = paying("dr_grpo", 0.2)
+    found = with_advantages(prepared, [group(*members)], algorithm)
+    # Rewards 1 - 2 * 0.1 and 1 - 0.1.
+    assert [mean_advantage(each) for each in found] == pytest.approx([-0.05, 0.05])
+    with pytest.raises(ValueError, match="prepare them first"):
+        with_advantages(samples, [group(*members)], algorithm)
+
+
+def test_distance_from_the_reference_is_paid_for() -> None:
+    """Where the policy gives a sampled token more than the reference does, the reward is less."""
+    far = replace(sample(), old_logprobs=np.array([9, 9, -1, -1, 9, -1], np.float32), ref_logprobs=NOTHING - 3)
+    near = replace(far, ref_logprobs=far.old_logprobs)
+    found = with_advantages([far, near], [group(member(1.0), member(1.0))], paying("dr_grpo", 0.5))
+    # Three sampled tokens, each twice as likely (in logs) as the reference says: 1 - 3 * 0.5 * 2 = -2, and 1.
+    assert [mean_advantage(each) for each in found] == pytest.approx([-1.5, 1.5])
+    assert all(not each.advantages[~each.loss_mask].any() for each in found if each.advantages is not None)
+
+
+def test_a_turn_is_paid_and_pays_for_its_distance() -> None:
+    members = [member(1.0, 0.5, 0.0), member(1.0, 0.0, 0.0)]
+    prepared = [
+        replace(each, old_logprobs=np.zeros(5, np.float32), ref_logprobs=np.where(each.loss_mask, np.float32(-1), 0))
+        for each in training_samples(members)
+    ]
+    prepared[1] = replace(prepared[1], ref_logprobs=np.zeros(5, np.float32))
+    found = with_advantages(prepared, [group(*members)], paying("dr_grpo", 0.125))
+    assert [mean_advantage(each) for each in found] == [0.125, -0.125]  # 1 + 0.5 - 2 / 8, and 1
+
+
+# --- what is written down -----------------------------------------------------------------------------------------
+
+
+def test_numbers_that_are_written_down_are_those_of_the_response() -> None:
+    numbers = np.arange(6, dtype=np.float32)
+    of_values = replace(sample(), values=numbers, advantages=10 * numbers)
+    found = token_numbers(of_values, 4, AlgorithmConfig.model_validate({"estimator": "ppo"}))
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "values": [2, 3, 4, 5],
+        "advantages": [20, 30, 40, 50],
+    }
+    assert token_numbers(of_values, 4, AlgorithmConfig()) == {}  # one number says it all
+    paid = token_numbers(replace(of_values, token_rewards=numbers / 2), 4, AlgorithmConfig())
+    assert {name: array.tolist() for name, array in paid.items()} == {
+        "token_rewards": [1, 1.5, 2, 2.5],
+        "advantages": [20, 30, 40, 50],
+    }
+    distant = replace(of_values, old_logprobs=-numbers, ref_logprobs=-2 * numbers)
+    assert list(token_numbers(distant, 4, paying("grpo", 0.1))) == ["old_logprobs", "ref_logprobs", "advantages"]
+
+
+def test_the_mean_advantage_is_over_sampled_tokens() -> None:
+    assert mean_advantage(replace(sample(), advantages=np.array([9, 9, 1, 2, 9, 6], np.float32))) == 3
+    assert mean_advantage(replace(sample(), advantages=NOTHING, loss_mask=np.zeros(6, np.bool_))) == 0
+    assert mean_advantage(sample()) == 0
