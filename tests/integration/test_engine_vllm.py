@@ -147,17 +147,22 @@ async def test_a_killed_core_ends_every_request(tiny_model_directory, prompts, t
 
 
 async def check_that_a_kill_ends_every_request(engine: Any, victim: int, prompts: list[Any]) -> None:
-    """Kill the process; every request, the watch and every later call raise, and nothing is left."""
+    """Kill the process; every request, call and watch, and every later one, raises, and nothing is left."""
     try:
         processes = engine.processes
+        await turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=1, seed=0))
         turns = [asyncio.ensure_future(turn(engine, p.token_ids, LONG, p.problem.id)) for p in prompts]
         watch = asyncio.ensure_future(engine.watch())
         while not engine.live_requests:
             await asyncio.sleep(0.01)
         assert not any(task.done() for task in [watch, *turns])
+        os.kill(processes[victim].pid, signal.SIGSTOP)  # so that it dies with a call that it has not answered
+        call = asyncio.ensure_future(engine.describe_workers())
+        await asyncio.sleep(0.1)
+        assert not call.done()
         os.kill(processes[victim].pid, signal.SIGKILL)
         async with asyncio.timeout(120):  # a death that is not noticed would leave them waiting for ever
-            results = await asyncio.gather(*turns, watch, return_exceptions=True)
+            results = await asyncio.gather(*turns, call, watch, return_exceptions=True)
         assert all(isinstance(result, EngineError) for result in results)
         assert "engine.log" in str(results[0])
         with pytest.raises(EngineError, match="died"):

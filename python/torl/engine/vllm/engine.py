@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torl._core import TurnEnd
 from torl.engine.protocol import Engine, EngineSetup
 from torl.engine.vllm.announcements import Listener
+from torl.engine.vllm.deaths import fail_calls_at_death
 from torl.engine.vllm.directory import EngineDirectory
 from torl.engine.vllm.launch import Launch
 from torl.engine.vllm.options import VllmOptions
@@ -39,7 +40,7 @@ class VllmEngine(Engine):
         self._log_start = 0
         self._directory = EngineDirectory()
         self._stall_watch = StallWatch(options.data_parallel, options.stall_seconds)
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
         self._stalled: str | None = None
         self._listener = Listener(on_step=self._stall_watch.step)
         self._weights = EngineWeights(setup.policy_version, options)
@@ -92,11 +93,12 @@ class VllmEngine(Engine):
             launch = Launch(self._setup, self._options, directory, self._listener.open(directory))
             self._llm = await self._launched(launch)
             self._on_cpu = launch.on_cpu
+            self._watching.append(asyncio.ensure_future(fail_calls_at_death(self._llm)))
             pids = [worker["pid"] for worker in await self.describe_workers()]
             cores = [process.pid for process in self._llm.engine_core.resources.engine_manager.processes]
             self._processes = tuple(EngineProcess.of(pid) for pid in dict.fromkeys([*cores, *pids]))
             self._idle_since = time.perf_counter()
-            self._watching = asyncio.ensure_future(self._end_when_stalled())
+            self._watching.append(asyncio.ensure_future(self._end_when_stalled()))
         except BaseException:
             await self.close()
             raise
@@ -163,26 +165,27 @@ class VllmEngine(Engine):
 
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int) -> None:
         """Take new weights; what becomes of the turns being sampled, `VllmOptions.live_turns` says."""
-        llm = self._running()
-        try:
-            await self._weights.receive(llm, rendezvous, policy_version, live=self.live_requests > 0)
-        except Exception as error:
-            if llm.errored:
-                raise self._death() from error
-            raise EngineError(f"the engine is not usable: {self._weights.unusable}: {first_line(error)}") from error
+        with self._called() as llm:
+            try:
+                await self._weights.receive(llm, rendezvous, policy_version, live=self.live_requests > 0)
+            except Exception as error:
+                raise EngineError(f"the engine is not usable: {self._weights.unusable}: {first_line(error)}") from error
 
     async def describe_workers(self) -> list[dict[str, Any]]:
         """What each worker is: "pid", "threads" (compute threads), "compiles" (whether torch.compile is on)."""
-        workers: list[dict[str, Any]] = await self._running().collective_rpc("torl_describe")
+        with self._called() as llm:
+            workers: list[dict[str, Any]] = await llm.collective_rpc("torl_describe")
         return workers
 
     async def sleep(self) -> None:
         """Move the weights to CPU memory and drop the cache, if the options ask for it."""
-        await self._weights.sleep(self._running(), on_cpu=self._on_cpu)
+        with self._called() as llm:
+            await self._weights.sleep(llm, on_cpu=self._on_cpu)
 
     async def wake(self) -> None:
         """Take the GPU's memory back."""
-        await self._weights.wake(self._running(), on_cpu=self._on_cpu)
+        with self._called() as llm:
+            await self._weights.wake(llm, on_cpu=self._on_cpu)
 
     def check(self) -> None:
         """Raise if the engine is dead, has stalled, or holds weights of two versions."""
@@ -191,11 +194,10 @@ class VllmEngine(Engine):
     async def close(self) -> None:
         """End every process of the engine, by force if it does not end in time."""
         llm, self._llm = self._llm, None
-        watching, self._watching = self._watching, None
-        if watching is not None:
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
+        watching, self._watching = self._watching, []
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
         self._listener.close()
         if llm is not None:
             await asyncio.to_thread(llm.shutdown, _SHUTDOWN_SECONDS)
@@ -211,6 +213,17 @@ class VllmEngine(Engine):
         """Kill the processes of an engine that computes nothing, so that every request ends with an error."""
         self._stalled = await self._stall_watch.wait(lambda: [] if self._weights.arriving else self._live)
         await asyncio.to_thread(end_processes, self._processes)
+
+    @contextlib.contextmanager
+    def _called(self) -> Iterator[Any]:
+        """The AsyncLLM, for the call of a method; what that raises because the engine died is its death."""
+        llm = self._running()
+        try:
+            yield llm
+        except Exception as error:
+            if llm.errored:
+                raise self._death() from error
+            raise
 
     def _running(self) -> Any:
         if self._llm is None:
