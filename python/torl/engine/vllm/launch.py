@@ -39,7 +39,6 @@ class Launch:
         self._announcements = announcements
         self._given_up = threading.Event()
         self._process_setup: ProcessSetup | None = None
-        self._built: Any = None
         self.on_cpu = False
 
     async def run(self) -> Any:
@@ -52,32 +51,26 @@ class Launch:
         # In a thread, because vLLM blocks until its processes are up.
         building = asyncio.get_running_loop().run_in_executor(None, self._build)
         try:
-            await asyncio.shield(building)
-            return self._take()
+            return await asyncio.shield(building)
         except asyncio.CancelledError:
             self._given_up.set()
             while not building.done():
                 await asyncio.to_thread(self._kill)
                 await asyncio.wait([building], timeout=_LOOK_SECONDS)
             if building.exception() is None:
-                await asyncio.to_thread(self._take().shutdown, 0.0)
+                await asyncio.to_thread(building.result().shutdown, 0.0)
             raise
-
-    def _take(self) -> Any:
-        built, self._built = self._built, None
-        return built
 
     def _kill(self) -> None:
         """vLLM notices the death of its processes, and its start fails."""
         if self._process_setup is not None:
             end_processes(with_descendants(self._process_setup.started()))
 
-    def _build(self) -> None:
+    def _build(self) -> Any:
         """Build the AsyncLLM; leave this process's environment as it was.
 
         vLLM writes to `os.environ` for the processes it will start. What it wrote goes to them by the
-        `ProcessSetup`, and only to them. The AsyncLLM is no result or variable here: a module that vLLM imports keeps
-        the frames of its import for ever, this one and its thread's among them, and all that they hold.
+        `ProcessSetup`, and only to them.
         """
         log_to_file(self._setup.log_path)  # before the import, which has something to say
         while not _environment_lock.acquire(timeout=_LOOK_SECONDS):
@@ -92,7 +85,7 @@ class Launch:
                         imports.submit(importlib.import_module, module).result()
                 config = self._vllm_config(changes)
             self._go_or_stop()
-            self._built = self._async_llm(config)
+            return self._async_llm(config)
         finally:
             _environment_lock.release()
 
