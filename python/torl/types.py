@@ -238,6 +238,11 @@ class Scored:
     grade: Grade
     reward: float
 
+    @property
+    def total(self) -> float:
+        """All that the learner is told it was paid, turns included."""
+        return self.reward + sum(self.grade.turn_rewards)
+
 
 @dataclass(frozen=True, slots=True)
 class ScoredGroup:
@@ -250,6 +255,14 @@ class ScoredGroup:
     def accuracy(self) -> float:
         """The share of its members that are correct."""
         return sum(member.grade.correct for member in self.members) / len(self.members)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all members are paid the same, turns included; a group of one is not.
+
+        Every advantage is 0 then: nothing is learned, and DAPO's dynamic sampling draws again.
+        """
+        return len(self.members) > 1 and len({member.total for member in self.members}) == 1
 
 
 # --- learning ---------------------------------------------------------------------------------------------

@@ -67,8 +67,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/selection.py", "FinishReason.LENGTH and not member.grade.correct", "FinishReason.LENGTH", _SELECTION),
     ("training/selection.py", "member.grade.correct and invents_output", "invents_output", _SELECTION),
     ("training/selection.py", "config.repetition_ngram) > most", "config.repetition_ngram) < most", _SELECTION),
-    ("training/selection.py", "len(group.members) > 1 and ", "", _SELECTION),
-    ("training/selection.py", "member.reward + sum(member.grade.turn_rewards)", "member.reward", _SELECTION),
+    ("types.py", "len(self.members) > 1 and ", "", _SELECTION),
+    ("types.py", "self.reward + sum(self.grade.turn_rewards)", "self.reward", _SELECTION),
     ("training/selection.py", "token_ids_T[trajectory.loss_mask_T]", "token_ids_T", _SELECTION),
     # --- samples and records of a step
     ("training/samples.py", "algorithm.kl.coefficient * kl_to", "-algorithm.kl.coefficient * kl_to", _SAMPLES),
@@ -213,7 +213,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("config/commands.py", " if name not in _PROBLEM_SETS}", "}", _CONFIG),
     # --- measurements and records
     ("records/dynamics.py", "trajectory.turns[1:]]", "trajectory.turns]", _DYNAMICS),
-    ("records/dynamics.py", "for member in group.members}) == 1", "for member in group.members}) <= 2", _DYNAMICS),
+    ("types.py", "for member in self.members}) == 1", "for member in self.members}) <= 2", _DYNAMICS),
     ("records/dynamics.py", "offset + block.start < answer.start", "block.start < answer.start", _DYNAMICS),
     ("records/reading.py", 'if not line.endswith(b"\\n"):', "if False:", _WRITERS),
     ("records/rows.py", "and not math.isfinite(value) else value for", "and False else value for", _WRITERS),

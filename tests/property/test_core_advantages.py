@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 import reference
 from builders import scored, scored_group
 from torl.algorithms.advantages import group_advantages
-from torl.training.selection import is_uniform
 
 estimators = st.sampled_from(["grpo", "dr_grpo", "rloo"])
 rewards = st.one_of(st.sampled_from([-1.0, -0.5, 0.0, 1.0]), st.floats(-100, 100, allow_subnormal=False))
@@ -59,7 +58,7 @@ def test_a_uniform_group_has_no_advantage(estimator, trajectories) -> None:
     advantages = group_advantages(estimator, values, groups)
     for name in set(groups):
         own = [value for value, group in trajectories if group == name]
-        uniform = is_uniform(scored_group(*(scored(reward=value) for value in own)))
+        uniform = scored_group(*(scored(reward=value) for value in own)).is_uniform
         assert uniform == (len(own) > 1 and len(set(own)) == 1)
         if uniform:
             assert not advantages[[group == name for group in groups]].any()

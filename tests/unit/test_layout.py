@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 # A room may import what stands on the floors below its own, and nothing beside it or above it.
 FLOORS: list[set[str]] = [
     {"errors", "types", "seeds", "version", "_core"},
-    {"options", "paths"},
-    {"algorithms", "processes", "sandbox", "text", "weights"},
+    {"options", "paths", "processes"},
+    {"algorithms", "sandbox", "text", "weights"},
     {"data", "engine", "formats", "reward", "tools"},
     {"config"},
     {"learner", "records"},

@@ -177,7 +177,9 @@ def directory(tmp_path: Path, config: str | None, weights: bool = True) -> Path:
 @pytest.mark.parametrize(("window", "limit"), [(1000, 60), (160, 60), (159, 59), (101, 1), (None, 60)])
 def test_responses_fit_into_the_context(tmp_path: Path, window: int | None, limit: int) -> None:
     config = {} if window is None else {"max_position_embeddings": window}
-    assert within_context(configuration(), directory(tmp_path, json.dumps(config))) == limit
+    fitting = within_context(configuration(), directory(tmp_path, json.dumps(config)))
+    assert fitting.rollout.max_response_tokens == limit
+    assert {**configuration().model_dump(), "rollout": None} == {**fitting.model_dump(), "rollout": None}
 
 
 def test_a_context_without_room_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from torl.training.samples import training_samples
 from torl.training.selection import (
     has_void_turn,
     invents_output,
-    is_uniform,
     prompts_for_next_round,
     repetition,
     select_groups,
@@ -60,8 +59,8 @@ def test_equal_rewards_are_uniform_whatever_is_correct() -> None:
 
 
 def test_pay_for_turns_parts_a_group_too() -> None:
-    assert not is_uniform(scored_group(scored(turn_rewards=[0.5]), scored(turn_rewards=[0.25])))
-    assert is_uniform(scored_group(scored(turn_rewards=[0.5]), scored(turn_rewards=[0.5])))
+    assert not scored_group(scored(turn_rewards=[0.5]), scored(turn_rewards=[0.25])).is_uniform
+    assert scored_group(scored(turn_rewards=[0.5]), scored(turn_rewards=[0.5])).is_uniform
 
 
 def test_the_next_round_asks_for_what_is_missing_by_the_share_kept_so_far() -> None:

@@ -6,9 +6,10 @@ import numpy as np
 
 from builders import asked, grade, scored, scored_group, trajectory
 from torl.config import AlgorithmConfig
+from torl.records.rows import group_records
 from torl.training.samples import training_samples
 from torl.training.step import PlayedStep
-from torl.training.step_records import evaluation_records, step_records
+from torl.training.step_records import step_records
 from torl.types import ScoredGroup, TrainingSample
 
 PLAIN = AlgorithmConfig.model_validate({"estimator": "dr_grpo"})
@@ -68,7 +69,7 @@ def test_numbers_on_tokens_are_those_of_the_response() -> None:
 
 
 def test_an_evaluation_has_grades_and_nothing_learned() -> None:
-    records = evaluation_records(4, [group("p", 1.0, 0.0), group("q", 1.0)])
+    records = group_records(4, [group("p", 1.0, 0.0), group("q", 1.0)])
     assert [(each.step, each.trajectory.group, each.trajectory.sample) for each in records] == [
         (4, "0/p", 0),
         (4, "0/p", 1),

@@ -52,7 +52,7 @@ def make_run(both: EngineAndLearner, *, verify: bool, offload: bool) -> Run:
     )
     parts: Any = SimpleNamespace(config=config, player=SimpleNamespace(engine=both), learner=both)
     experience: Any = None
-    return Run(parts, experience, first_step=0)
+    return Run(parts, experience)
 
 
 @pytest.mark.parametrize("verify", [True, False])

@@ -1,13 +1,12 @@
 """Rewards by grading again, with the run's own reward."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from torl.audit.check import Check, place_of
-from torl.errors import RewardError
 from torl.records.rows import TrajectoryRecord
 from torl.reward import Reward
+from torl.rollout.grading import score_groups
 from torl.types import Grade, Group
 
 _TOLERANCE = 1e-6
@@ -31,20 +30,19 @@ async def check_rewards(
     for record in records:
         groups[record.trajectory.group].append(record)
 
-    async def grade(members: Sequence[TrajectoryRecord]) -> Sequence[Grade]:
-        trajectories = tuple(record.trajectory for record in members)
-        grades = await reward.grade(Group(trajectories[0].prompt, trajectories, max_response_tokens))
-        if len(grades) != len(trajectories):
-            raise RewardError(f"the reward gave {len(grades)} grades for {len(trajectories)} trajectories")
-        return grades
-
-    graded = await asyncio.gather(*map(grade, groups.values()))
-    for members, grades in zip(groups.values(), graded, strict=True):
-        for record, again in zip(members, grades, strict=True):
+    graded = await score_groups(reward, [_group(members, max_response_tokens) for members in groups.values()])
+    for members, group in zip(groups.values(), graded, strict=True):
+        for record, member in zip(members, group.members, strict=True):
+            again = member.grade
             if record.grade.failure is None and again.failure is None:
                 problem = grade_problem(record.grade, again)
                 gap = abs(again.total - record.grade.total)
                 check.add(problem is None, f"{place_of(record)}: {problem}", gap)
+
+
+def _group(records: Sequence[TrajectoryRecord], max_response_tokens: int) -> Group:
+    trajectories = tuple(record.trajectory for record in records)
+    return Group(trajectories[0].prompt, trajectories, max_response_tokens)
 
 
 def grade_problem(recorded: Grade, again: Grade) -> str | None:

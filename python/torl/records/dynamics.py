@@ -44,7 +44,7 @@ def training_dynamics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
 
 def _group_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     compared = [group for group in groups if len(group.members) > 1]
-    uniform = sum(len({member.grade.total for member in group.members}) == 1 for group in compared)
+    uniform = sum(group.is_uniform for group in compared)
     solved = sum(any(member.grade.correct for member in group.members) for group in groups)
     return {
         names.SOLVED: solved / len(groups),

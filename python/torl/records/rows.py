@@ -6,7 +6,7 @@ characters, of which the head is kept: what the model saw of it is in the observ
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -24,6 +24,7 @@ from torl.types import (
     OutcomeStatus,
     Problem,
     Prompt,
+    ScoredGroup,
     ToolCall,
     ToolRequest,
     Trajectory,
@@ -48,6 +49,11 @@ class TrajectoryRecord:
     grade: Grade
     advantage: float | None = None
     token_numbers: Mapping[str, Float32Array] = field(default_factory=dict)
+
+
+def group_records(step: int, groups: Iterable[ScoredGroup]) -> list[TrajectoryRecord]:
+    """The records of groups that nothing was learned from, after `step` updates."""
+    return [TrajectoryRecord(step, member.trajectory, member.grade) for group in groups for member in group.members]
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:

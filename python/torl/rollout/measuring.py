@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 from torl.config import EvaluateConfig
 from torl.processes.supervision import watched
-from torl.records.rows import TrajectoryRecord
+from torl.records.rows import group_records
 from torl.records.writers import write_trajectories
 from torl.report.console import Console
 from torl.rollout.evaluation import Evaluation, evaluate
@@ -24,8 +24,7 @@ async def evaluate_model(config: EvaluateConfig, console: Console, name: str | N
         TorlError: what is not as it should be.
     """
     model = ModelDirectory.open(config.model.path)
-    limit = within_context(config, model.path)
-    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_response_tokens": limit})})
+    config = within_context(config, model.path)
     measured = config.evaluation
     if not config.evaluate.tool:
         measured = measured.model_copy(update={"max_tool_calls": 0})
@@ -42,12 +41,7 @@ async def evaluate_model(config: EvaluateConfig, console: Console, name: str | N
                 )
     console.evaluation(None, name, evaluation.metrics)
     if output is not None:
-        records = [
-            TrajectoryRecord(_STEP, member.trajectory, member.grade)
-            for group in evaluation.groups
-            for member in group.members
-        ]
-        write_trajectories(output, _STEP, records, evaluation_set=name)
+        write_trajectories(output, _STEP, group_records(_STEP, evaluation.groups), evaluation_set=name)
     return evaluation
 
 

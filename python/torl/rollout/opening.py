@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from torl.config import ModelRunConfig, ProblemChoice, PromptConfig
 from torl.engine import EngineSetup
@@ -24,6 +24,8 @@ from torl.types import Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
+
+_Config = TypeVar("_Config", bound=ModelRunConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,8 @@ def require_weights(model: Path) -> None:
         raise DataError(f"{model}: holds no weights (*.safetensors)")
 
 
-def within_context(config: ModelRunConfig, model: Path) -> int:
-    """The response limit of the configuration, or what the model's context window has room for if that is less.
+def within_context(config: _Config, model: Path) -> _Config:
+    """The configuration with a response limit that the model's context window has room for.
 
     Raises:
         DataError: the model has no readable config.json.
@@ -156,7 +158,8 @@ def within_context(config: ModelRunConfig, model: Path) -> int:
     except (OSError, ValueError) as error:
         raise DataError(f"{model / 'config.json'}: cannot be read: {error}") from error
     if not isinstance(window, int) or prompt + response <= window:
-        return response
+        return config
     if window <= prompt:
         raise ConfigError(f"{model}: its context of {window} tokens has no room after {prompt} of prompt")
-    return window - prompt
+    rollout = config.rollout.model_copy(update={"max_response_tokens": window - prompt})
+    return config.model_copy(update={"rollout": rollout})

@@ -15,7 +15,7 @@ from torl.processes.supervision import watched
 from torl.records.dynamics import training_dynamics
 from torl.records.files import append_whole, replacing
 from torl.records.reading import read_trajectories
-from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory
+from torl.records.rows import encode_row, encode_trajectory, group_records
 from torl.report.console import Console
 from torl.rollout.grading import score_group
 from torl.rollout.opening import ModelDirectory, Rollouts, open_rollouts, within_context
@@ -35,8 +35,7 @@ async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredG
     """
     sample = config.sample
     model = ModelDirectory.open(config.model.path)
-    limit = within_context(config, model.path)
-    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_response_tokens": limit})})
+    config = within_context(config, model.path)
     prompts = model.prompts("problems", sample.problems, config.data, console)[: sample.max_problems]
     _check_settings(config)
     done = _whole_groups(sample.output, sample.samples)
@@ -97,7 +96,7 @@ def _whole_groups(output: Path, samples: int) -> set[str]:
 
 
 def _append(output: Path, group: ScoredGroup) -> None:
-    records = [TrajectoryRecord(SERIES, member.trajectory, member.grade) for member in group.members]
+    records = group_records(SERIES, [group])
     append_whole(output, b"".join(encode_row(encode_trajectory(record)) for record in records))
 
 

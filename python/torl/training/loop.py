@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torl.learner.checkpoint.directory import checkpoint_path, prune_checkpoints
 from torl.records import metric_names as names
 from torl.records.dynamics import staleness, training_dynamics
+from torl.records.rows import group_records
 from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
 from torl.training.experience import Experience
@@ -19,7 +20,7 @@ from torl.training.parts import Parts
 from torl.training.samples import training_samples, with_advantages
 from torl.training.selection import silence, silenced
 from torl.training.step import PlayedStep
-from torl.training.step_records import evaluation_records, step_records
+from torl.training.step_records import step_records
 
 
 @dataclass(slots=True)
@@ -28,13 +29,12 @@ class Run:
 
     parts: Parts
     experience: Experience
-    first_step: int
 
     async def train(self) -> None:
         """Every step from the first to the last, then the last evaluation, checkpoint and export."""
         steps = self.parts.config.run.steps
-        async with aclosing(self.experience.steps(self.first_step)) as played_steps:
-            for step in range(self.first_step, steps):
+        async with aclosing(self.experience.steps(self.parts.first_step)) as played_steps:
+            for step in range(self.parts.first_step, steps):
                 await self._evaluate_if_due(step)
                 metrics: dict[str, float] = {}
                 with _timed(metrics, names.TIME_STEP):
@@ -110,7 +110,7 @@ class Run:
                 with parts.console.wait(f"evaluating {name}", config.episodes(len(prompts))) as wait:
                     shown = await evaluate(parts.rollouts, prompts, config, name=name, on_episode=wait.advance)
                 metrics |= names.evaluation(name, shown.metrics)
-                records = evaluation_records(step, shown.groups)
+                records = group_records(step, shown.groups)
                 await asyncio.to_thread(parts.writer.write_trajectories, step, records, evaluation_set=name)
                 parts.console.evaluation(step, name, shown.metrics)
         parts.writer.write_metrics(step, metrics)

@@ -21,7 +21,7 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
     directory = open_run_directory(config)
     async with open_parts(config, directory, console) as parts:
         experience = Experience(config, parts.sampler, parts.player, parts.rollouts.reward, console)
-        run = Run(parts, experience, parts.first_step)
+        run = Run(parts, experience)
         if parts.checkpoint is not None:
             await run.publish_weights(policy_version=parts.first_step)
         await watched(run.train(), parts.player.engine.watch(), parts.learner.watch())

@@ -30,21 +30,12 @@ def select_groups(groups: Sequence[ScoredGroup], config: SelectionConfig) -> Sel
 
     A group that is both is counted as uniform.
     """
-    varied = [group for group in groups if not (config.drop_uniform_groups and is_uniform(group))]
+    varied = [group for group in groups if not (config.drop_uniform_groups and group.is_uniform)]
     kept = varied
     if config.accuracy_window is not None:
         low, high = config.accuracy_window
         kept = [group for group in varied if low < group.accuracy < high]
     return Selection(tuple(kept), len(groups) - len(varied), len(varied) - len(kept))
-
-
-def is_uniform(group: ScoredGroup) -> bool:
-    """Whether all members are paid the same, turns included; a group of one is not.
-
-    Every advantage is 0 then: nothing is learned, and DAPO's dynamic sampling draws again.
-    """
-    paid = {member.reward + sum(member.grade.turn_rewards) for member in group.members}
-    return len(group.members) > 1 and len(paid) == 1
 
 
 def prompts_for_next_round(wanted: int, kept: int, played: int) -> int:

@@ -1,4 +1,4 @@
-"""The records of a step or an evaluation: each trajectory with its grade and what was learned from it."""
+"""The records of a step: each trajectory with its grade and what was learned from it."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from torl.config import AlgorithmConfig
 from torl.records.rows import TrajectoryRecord
 from torl.training.samples import mean_advantage, token_numbers
 from torl.training.step import PlayedStep
-from torl.types import ScoredGroup, TrainingSample
+from torl.types import TrainingSample
 
 
 def step_records(
@@ -28,8 +28,3 @@ def step_records(
             numbers = token_numbers(sample, len(member.trajectory), algorithm)
             records.append(TrajectoryRecord(step, member.trajectory, member.grade, mean_advantage(sample), numbers))
     return records
-
-
-def evaluation_records(step: int, groups: Sequence[ScoredGroup]) -> list[TrajectoryRecord]:
-    """The records of an evaluation after `step` updates."""
-    return [TrajectoryRecord(step, member.trajectory, member.grade) for group in groups for member in group.members]

@@ -22,6 +22,7 @@ import torch
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from torl.errors import WeightTransferError
+from torl.processes.children import first_line
 from torl.weights.rendezvous import Rendezvous, TransferSummary
 
 SENDER = 0  # the rank that sends; every other rank is an engine worker
@@ -72,7 +73,7 @@ class WeightChannel:
             doing = "listen on" if rank == SENDER else "reach"
             raise WeightTransferError(
                 f"weight transfer rank {rank} could not {doing} {rendezvous.host}:{rendezvous.port}: "
-                f"{_first_line(error)}"
+                f"{first_line(error)}"
             ) from error
         self.rendezvous = Rendezvous(rendezvous.host, self._store.port, rendezvous.world_size, rendezvous.backend)
 
@@ -225,7 +226,7 @@ class WeightChannel:
         self.close()
         return WeightTransferError(
             f"weight transfer rank {self.rank} of {self.rendezvous.world_size} failed while {doing} "
-            f"(time-out {self.timeout.total_seconds():g} s): {_first_line(error)}"
+            f"(time-out {self.timeout.total_seconds():g} s): {first_line(error)}"
         )
 
 
@@ -313,7 +314,3 @@ def _nccl_group(store: PrefixStore, rank: int, size: int, timeout: timedelta) ->
 
 def _wait(work: Any) -> None:
     work.wait()
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n", 1)[0]
