@@ -32,20 +32,27 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # Rows of 41 tokens hold one or two samples; a batch of one sample leaves the second rank without any.
 @pytest.mark.parametrize(
-    ("zero_stage", "ranks", "row_tokens", "checkpointing"),
+    ("zero_stage", "ranks", "row_tokens", "logits_at_once", "checkpointing"),
     [
-        (0, 1, 41, False),
-        (1, 1, 4096, False),
-        (2, 1, 90, True),
-        (3, 1, 41, False),
-        (0, 2, 4096, True),
-        (1, 2, 41, False),
-        (2, 2, 41, False),
-        (3, 2, 90, True),
+        (0, 1, 41, 1 << 20, False),
+        (1, 1, 4096, 200, False),
+        (2, 1, 90, 1 << 20, True),
+        (3, 1, 41, 1 << 20, False),
+        (0, 2, 4096, 1 << 20, True),
+        (1, 2, 41, 1 << 20, False),
+        (2, 2, 41, 1, False),
+        # One token at a time: a rank with more of them must not wait for one that has fewer.
+        (3, 2, 90, 1, True),
     ],
 )
 async def test_steps_equal_plain_torch_and_resume_is_bit_equal(
-    zero_stage: int, ranks: int, row_tokens: int, checkpointing: bool, model_directory: Path, tmp_path: Path
+    zero_stage: int,
+    ranks: int,
+    row_tokens: int,
+    logits_at_once: int,
+    checkpointing: bool,
+    model_directory: Path,
+    tmp_path: Path,
 ) -> None:
     expected, losses, norms = plain_steps(
         model_directory, STEPS, temperature=TEMPERATURE, learning_rate=LEARNING_RATE, gradient_clip=GRADIENT_CLIP
@@ -56,6 +63,7 @@ async def test_steps_equal_plain_torch_and_resume_is_bit_equal(
         zero_stage=zero_stage,
         ranks=ranks,
         row_tokens=row_tokens,
+        logits_at_once=logits_at_once,
         gradient_checkpointing=checkpointing,
     )
     checkpoint = checkpoint_path(tmp_path, 2)

@@ -29,6 +29,7 @@ _ALGORITHM_OPTIONS = "unit/test_algorithms_options.py"
 _ALGORITHM_REWARDS = "unit/test_algorithms_rewards.py"
 _LOSSES = "unit/test_algorithms_losses.py"
 _POLICY = "unit/test_learner_policy.py"
+_HEAD = "unit/test_learner_head.py"
 _BATCH = "unit/test_learner_batch.py"
 _MINI_BATCHES = "unit/test_learner_mini_batches.py"
 _TOKENIZER = "unit/test_text_tokenizer.py"
@@ -133,7 +134,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("algorithms/aggregation.py", "1 / max(1.0, tokens_N.sum())", "1 / len(tokens_N)", _BATCH),
     ("learner/objective.py", "per_token = per_token * weights", "pass", _POLICY),
     ("learner/objective.py", "per_token + algorithm.kl.coefficient", "per_token - algorithm.kl.coefficient", _POLICY),
-    ("learner/policy.py", "head(hidden_KD).float() / temperature", "head(hidden_KD).float()", _POLICY),
+    ("learner/head.py", ".float().div_(temperature)", ".float()", _HEAD),
+    ("learner/head.py", "gradient.div_(ctx.temperature)", "gradient", _HEAD),
+    ("learner/head.py", "distribution.add_(entropy_K[part, None])", "distribution", _HEAD),
+    ("learner/head.py", "_float_zeros(weight_VD) if", "torch.zeros_like(weight_VD) if", _HEAD),
     # --- batches
     ("learner/batch.py", "predictor_K=target_place_K - 1", "predictor_K=target_place_K", _BATCH),
     ("learner/batch.py", "if counts[index] and not (", "if not (", _BATCH),

@@ -35,11 +35,14 @@ def tiny_config(**changes: Any) -> Qwen2Config:
     return Qwen2Config(**settings)
 
 
-def tiny_policy(attention: str, **changes: Any) -> Policy:
+def tiny_policy(attention: str, logits_at_once: int = 1 << 20) -> Policy:
     torch.manual_seed(0)
     config = tiny_config()
     implementation = attention_implementation(attention, config)
-    return Policy(AutoModelForCausalLM.from_config(config, attn_implementation=implementation).eval(), **changes)
+    return Policy(
+        AutoModelForCausalLM.from_config(config, attn_implementation=implementation).eval(),
+        logits_at_once=logits_at_once,
+    )
 
 
 def tiny_samples(count: int, seed: int = 0) -> list[TrainingSample]:
@@ -105,8 +108,8 @@ def test_other_samples_in_the_row_change_nothing() -> None:
 def test_chunks_change_nothing() -> None:
     row = only_row(tiny_samples(6))
     gradients = []
-    for chunk_logits in (1, 3 * VOCABULARY, 1 << 20):
-        policy = tiny_policy("sdpa", chunk_logits=chunk_logits)
+    for logits_at_once in (1, 3 * VOCABULARY, 1 << 20):
+        policy = tiny_policy("sdpa", logits_at_once=logits_at_once)
         logprobs, entropies = logprobs_and_entropies(policy, row, 0.9)
         (logprobs * torch.from_numpy(row.advantage_K)).sum().backward()
         gradients.append((logprobs, entropies, policy.causal_lm.lm_head.weight.grad))
@@ -361,7 +364,7 @@ def test_a_head_that_is_more_than_a_product_is_refused() -> None:
         head_dim=8,
     )
     with pytest.raises(ValueError, match="final_logit_softcapping"):
-        Policy(AutoModelForCausalLM.from_config(config))
+        Policy(AutoModelForCausalLM.from_config(config), logits_at_once=1 << 20)
 
 
 def test_learning_rate_schedules() -> None:

@@ -139,6 +139,8 @@ class LearnerConfig(Section):
     """Largest global gradient norm."""
     row_tokens: PositiveInt = 4096
     """Tokens of one packed row, the unit of forward and backward; raised to the longest sample."""
+    logits_at_once: PositiveInt = 1 << 27
+    """Logits that the head computes at a time, 4 bytes each and three times over: fewer save memory and cost time."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass: less memory, a third more compute."""
     offload_while_sampling: bool = False

@@ -103,7 +103,8 @@ def start_reference(model: ModelConfig, config: LearnerConfig, device: torch.dev
     Raises:
         DataError: the model cannot be read.
     """
-    policy = Policy(load_causal_lm(model, config.model_copy(update={"gradient_checkpointing": False})))
+    causal_lm = load_causal_lm(model, config.model_copy(update={"gradient_checkpointing": False}))
+    policy = Policy(causal_lm, logits_at_once=config.logits_at_once)
     policy.requires_grad_(False)
     if config.zero_stage < 3:
         return policy.to(device)

@@ -1,19 +1,11 @@
-"""A causal language model that answers one question: the log-probability of given tokens at given places.
-
-Full-vocabulary logits of a long row do not fit in memory (4,096 tokens of a 150 k vocabulary are 2.5 GB in
-float32, several times over in the backward pass). So the head runs only where a token was sampled, in chunks,
-and each chunk is computed again in the backward pass instead of being kept.
-"""
+"""A causal language model that answers one question: the log-probability of given tokens at given places."""
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from torl.learner.attention import PACKED_SDPA
-
-CHUNK_LOGITS = 1 << 25  # logits computed at once: 128 MiB in float32
+from torl.learner.head import LogprobHead
 
 # Settings of a head that does more than one matrix product; models with them need more than `head(hidden)`.
 _HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
@@ -22,15 +14,16 @@ _HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "l
 class Policy(nn.Module):
     """Wraps a Hugging Face causal language model; its parameters are named `causal_lm.*`."""
 
-    def __init__(self, causal_lm: Any, *, chunk_logits: int = CHUNK_LOGITS) -> None:
+    def __init__(self, causal_lm: Any, *, logits_at_once: int) -> None:
+        """Give the model a head that computes at most `logits_at_once` logits at a time."""
         super().__init__()
         for setting in _HEAD_SETTINGS:
             if getattr(causal_lm.config, setting, None) not in (None, 1, 1.0):
                 raise ValueError(
                     f"models with {setting} in their config are not supported: torl applies the plain head"
                 )
+        causal_lm.set_output_embeddings(LogprobHead(causal_lm.get_output_embeddings(), logits_at_once))
         self.causal_lm = causal_lm
-        self.chunk_logits = chunk_logits
 
     def forward(
         self,
@@ -47,26 +40,9 @@ class Policy(nn.Module):
         Both float32, shape (K,). K may not be 0.
         """
         hidden_ND = packed_hidden_states(self.causal_lm, token_ids_N, position_ids_N, sample_lengths)
-        hidden_KD = hidden_ND.index_select(0, predictor_K)
         head = self.causal_lm.get_output_embeddings()
-        chunk = max(1, self.chunk_logits // self.causal_lm.config.vocab_size)
-        logprobs, entropies = [], []
-        for start in range(0, len(predictor_K), chunk):
-            piece = hidden_KD[start : start + chunk]
-            target = target_K[start : start + chunk]
-            logprob, entropy = checkpoint(
-                _chunk_logprobs,
-                head,
-                piece,
-                target,
-                temperature,
-                entropy_gradient,
-                use_reentrant=False,
-                preserve_rng_state=False,
-            )
-            logprobs.append(logprob)
-            entropies.append(entropy)
-        return torch.cat(logprobs), torch.cat(entropies)
+        logprob_K, entropy_K = head(hidden_ND.index_select(0, predictor_K), target_K, temperature, entropy_gradient)
+        return logprob_K, entropy_K
 
 
 def packed_hidden_states(
@@ -86,15 +62,3 @@ def packed_hidden_states(
         **attention_arguments,
     ).last_hidden_state
     return hidden_states[0]
-
-
-def _chunk_logprobs(
-    head: nn.Module, hidden_KD: Tensor, target_K: Tensor, temperature: float, entropy_gradient: bool
-) -> tuple[Tensor, Tensor]:
-    logits_KV = head(hidden_KD).float() / temperature
-    normalizer_K = torch.logsumexp(logits_KV, dim=-1)
-    logprob_K = logits_KV.gather(-1, target_K[:, None]).squeeze(-1) - normalizer_K
-    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-        expected_logit_K = (torch.softmax(logits_KV, dim=-1) * logits_KV).sum(-1)
-        entropy_K = normalizer_K - expected_logit_K
-    return logprob_K, entropy_K

@@ -49,7 +49,8 @@ class Rank:
         np.random.seed(setup.seed + rank)
         torch.manual_seed(setup.seed + rank)
         _join_process_group(start, rank, world_size)
-        self.engine = start_engine(Policy(load_causal_lm(setup.model, setup.learner)), setup.learner)
+        policy = Policy(load_causal_lm(setup.model, setup.learner), logits_at_once=setup.learner.logits_at_once)
+        self.engine = start_engine(policy, setup.learner)
         self._engines = {POLICY_TAG: self.engine}
         if setup.algorithm.needs_critic:
             model = setup.model.model_copy(update={"path": setup.critic.path or setup.model.path})

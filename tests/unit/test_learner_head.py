@@ -1,0 +1,91 @@
+"""The head against plain torch: values and gradients, in pieces of any size and in either precision."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from torl.learner.head import LogprobHead
+
+VOCABULARY, WIDTH, TOKENS = 57, 16, 23
+
+
+def plain(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies with all logits in memory."""
+    distribution = torch.log_softmax(nn.functional.linear(hidden, weight, bias) / temperature, -1)
+    entropy = -(distribution.exp() * distribution).sum(-1)
+    return distribution.gather(-1, target[:, None]).squeeze(-1), entropy
+
+
+def inputs(dtype: torch.dtype = torch.float32, tokens: int = TOKENS) -> tuple[Tensor, nn.Linear, Tensor, Tensor]:
+    """Hidden states, a head, targets, and the gradient by the log-probabilities."""
+    generator = torch.Generator().manual_seed(0)
+    head = nn.Linear(WIDTH, VOCABULARY).to(dtype)
+    nn.init.normal_(head.weight, generator=generator)
+    hidden = torch.randn(tokens, WIDTH, generator=generator).to(dtype).requires_grad_()
+    target = torch.randint(VOCABULARY, (tokens,), generator=generator)
+    return hidden, head, target, torch.randn(tokens, generator=generator)
+
+
+@pytest.mark.parametrize("logits_at_once", [1, 3 * VOCABULARY, 1 << 20])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize("bias", [True, False])
+def test_values_and_gradients_are_those_of_plain_torch(logits_at_once: int, temperature: float, bias: bool) -> None:
+    hidden, linear, target, upstream = inputs()
+    if not bias:
+        linear.register_parameter("bias", None)
+    head = LogprobHead(linear, logits_at_once)
+    found = head(hidden, target, temperature, True)
+    own = [hidden, *head.parameters()]
+    gradients = torch.autograd.grad([found[0], found[1]], own, [upstream, upstream.flip(0)])
+    exact = [each.detach().double().requires_grad_() for each in own]
+    expected = plain(exact[0], exact[1], exact[2] if bias else None, target, temperature)
+    exact_gradients = torch.autograd.grad(expected, exact, [upstream.double(), upstream.flip(0).double()])
+    for one, other in zip([*found, *gradients], [*expected, *exact_gradients], strict=True):
+        torch.testing.assert_close(one.double(), other, atol=2e-5, rtol=1e-5)
+
+
+def test_an_entropy_that_is_only_watched_has_no_gradient() -> None:
+    hidden, linear, target, _ = inputs()
+    logprob, entropy = LogprobHead(linear, VOCABULARY)(hidden, target)
+    assert logprob.requires_grad
+    assert not entropy.requires_grad
+    torch.testing.assert_close(entropy, plain(hidden, linear.weight, linear.bias, target, 1.0)[1], atol=1e-5, rtol=1e-5)
+
+
+def test_a_frozen_head_teaches_what_is_below_it() -> None:
+    hidden, linear, target, upstream = inputs()
+    head = LogprobHead(linear.requires_grad_(False), VOCABULARY)
+    head(hidden, target)[0].backward(upstream)
+    expected = torch.autograd.grad(plain(hidden, linear.weight, linear.bias, target, 1.0)[0], hidden, upstream)[0]
+    torch.testing.assert_close(hidden.grad, expected, atol=1e-5, rtol=1e-5)
+    assert linear.weight.grad is None
+
+
+def test_a_gradient_in_bfloat16_is_a_sum_in_float32() -> None:
+    """Of 2,000 pieces: torch's own would be rounded to 8 bits after each of them."""
+    hidden, linear, target, upstream = inputs(torch.bfloat16, tokens=2000)
+    LogprobHead(linear, 1)(hidden, target)[0].backward(upstream)
+    whole = linear.weight.grad
+    assert whole is not None
+    assert whole.dtype == torch.bfloat16
+    exact = linear.weight.detach().double().requires_grad_()
+    logprob, _ = plain(hidden.detach().double(), exact, linear.bias.detach().double(), target, 1.0)
+    logprob.backward(upstream.double())
+    assert exact.grad is not None
+    error = float((whole.double() - exact.grad).norm() / exact.grad.norm())
+    assert error < 0.006  # logits and the gradient by them are rounded to bfloat16, each to 2 ** -9
+
+    linear.weight.grad = None
+    for part in range(2000):
+        piece = slice(part, part + 1)
+        plain(hidden[piece], linear.weight, linear.bias, target[piece], 1.0)[0].backward(upstream[piece])
+    rounded = linear.weight.grad
+    assert rounded is not None
+    assert float((rounded.double() - exact.grad).norm() / exact.grad.norm()) > 3 * error
+
+
+def test_without_targets_it_is_the_head_it_was() -> None:
+    hidden, linear, _, _ = inputs()
+    assert torch.equal(LogprobHead(linear, 1)(hidden), linear(hidden))
