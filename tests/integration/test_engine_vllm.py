@@ -20,6 +20,7 @@ from torl.engine import EngineSetup, VllmEngine
 from torl.engine.vllm.directory import EngineDirectory
 from torl.engine.vllm.options import VllmOptions
 from torl.engine.vllm.processes import with_descendants
+from torl.engine.vllm.weights import EngineWeights
 from torl.errors import ConfigError, EngineError
 from torl.types import SampledTurn, SamplingParameters
 
@@ -112,6 +113,19 @@ async def test_engine_arguments_that_cannot_be_are_refused(
     with pytest.raises(ConfigError, match=re.escape(message)):
         await refused.start()
     assert refused.processes == ()
+
+
+async def test_an_engine_that_was_woken_knows_its_version(engine, prompts) -> None:
+    """Waking resumes vLLM's scheduler as new weights do; there is nothing on a CPU to wake, but that it does."""
+    weights = EngineWeights(engine.policy_version, VllmOptions(sleep_while_learning=True))
+    weights._versions = engine._weights._versions
+    await engine._llm.sleep(level=0)
+    await weights.wake(engine._llm, on_cpu=False)
+    before = engine.policy_version
+    for _ in range(2):
+        sampled = await turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=5, seed=0))
+        assert sampled.policy_versions == ((before, 0),)
+        await weights.wake(engine._llm, on_cpu=False)  # as a resumed run does, whose engine never slept
 
 
 async def test_a_prompt_that_is_too_long_is_refused(engine) -> None:

@@ -71,3 +71,5 @@ class EngineWeights:
         """Bring the weights back to the GPU."""
         if self._options.sleep_while_learning and not on_cpu:
             await llm.wake_up()
+            # vLLM resumes its scheduler when all memory is there again, also where nothing had slept.
+            self._versions.append(self.version)
