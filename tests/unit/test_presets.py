@@ -17,7 +17,7 @@ PRESETS = sorted(path for path in FOLDER.glob("*.toml") if not path.stem.startsw
 OURS = re.compile(
     r"(run|model|engine|evaluation|checkpoint|rollout\.tools)\..*"
     r"|data\.(train|evaluation|template)\..*"
-    r"|learner\.(ranks|zero_stage|dtype|row_tokens|gradient_checkpointing|offload_.*)"
+    r"|learner\.(ranks|zero_stage|dtype|row_tokens|logits_at_once|gradient_checkpointing|offload_.*)"
 )
 
 
@@ -51,6 +51,13 @@ def written(path: Path) -> set[str]:
     names = leaves(tomllib.loads(path.read_text(encoding="utf-8")))
     whole = held(path)
     return {name if name in whole or f"{name}.name" not in whole else f"{name}.name" for name in names}
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_a_preset_asks_for_no_package_that_is_not_installed_with_torl(path: Path) -> None:
+    installed = (ROOT / "requirements" / "gpu.txt").read_text(encoding="utf-8")
+    needed = {"flash_attention_2": "flash-attn=="}.get(load_config(TrainConfig, path).model.attention)
+    assert needed is None or needed in installed
 
 
 def test_every_preset_has_a_table() -> None:

@@ -20,7 +20,7 @@ class ModelConfig(Section):
     path: str
     """Directory of a Hugging Face causal language model with its tokenizer."""
     attention: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
-    """Attention implementation of the learner; rows are packed, so it must keep samples apart by position ids."""
+    """Attention implementation of the learner: `sdpa` takes torch's fused kernels; flash-attn is not part of torl."""
 
 
 class PromptConfig(Section):
