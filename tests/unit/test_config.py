@@ -128,6 +128,10 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "offload_while_sampling needs zero_stage = 2 or 3",
         ),
         (
+            "[learner]\nzero_stage = 3\noffload_while_sampling = true\noffload_optimizer = true",
+            "offload_while_sampling cannot go with offload_optimizer",
+        ),
+        (
             "[rollout.tools.python]\nwall_seconds = 1",
             "rollout.tools.python: wall_seconds must not be shorter than cpu_seconds",
         ),

@@ -160,6 +160,9 @@ class LearnerConfig(Section):
             raise ValueError("offload_parameters needs zero_stage = 3")
         if self.offload_while_sampling and self.zero_stage < 2:
             raise ValueError("offload_while_sampling needs zero_stage = 2 or 3")
+        if self.offload_while_sampling and (self.offload_optimizer or self.offload_parameters):
+            # DeepSpeed moves a whole learner only from the GPU, and what is always in CPU memory need not move.
+            raise ValueError("offload_while_sampling cannot go with offload_optimizer or offload_parameters")
         return self
 
 
