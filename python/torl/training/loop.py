@@ -5,7 +5,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from torl.training.samples import training_samples, with_advantages
 from torl.training.selection import silence, silenced
 from torl.training.step import PlayedStep
 from torl.training.step_records import step_records
+from torl.types import TrainingSample
 
 
 @dataclass(slots=True)
@@ -43,13 +44,13 @@ class Run:
                         played = await anext(played_steps)
                     # --- learn: advantages within groups, then the optimizer steps ----------------------------------
                     with _timed(metrics, names.TIME_LEARN):
-                        await self._learn(step, played, metrics)
+                        samples = await self._learn(step, played, metrics)
                     # --- weights: the engine samples with what was learned ------------------------------------------
                     with _timed(metrics, names.TIME_SYNC):
                         await self.publish_weights(policy_version=step + 1)
                         self.experience.advance(step + 1)
-                # --- records ----------------------------------------------------------------------------------------
-                self._record(step, played, metrics)
+                # --- records: written while the next step is played -------------------------------------------------
+                await self._record(step, played, samples, metrics)
                 if _due(step + 1, self.parts.config.checkpoint.every_steps) and step + 1 < steps:
                     await self._save_checkpoint(step + 1)
         await self._evaluate_if_due(steps)
@@ -57,8 +58,8 @@ class Run:
         with self.parts.console.wait("exporting the model"):
             await self.parts.learner.export(self.parts.directory / "model")
 
-    async def _learn(self, step: int, played: PlayedStep, metrics: dict[str, float]) -> None:
-        """One step of the learner on the step's batch; what it was made of is written down."""
+    async def _learn(self, step: int, played: PlayedStep, metrics: dict[str, float]) -> list[TrainingSample]:
+        """One step of the learner on the step's batch; returns what it was made of."""
         parts, config = self.parts, self.parts.config
         batch = [member for group in played.batch for member in group.members]
         silent = await asyncio.to_thread(silenced, batch, parts.player.format, config.selection)
@@ -69,8 +70,7 @@ class Run:
         samples = await parts.learner.prepare(samples)
         samples = with_advantages(samples, played.batch, config.algorithm)
         metrics |= names.learner(await parts.learner.update(samples, step=step))
-        records = await asyncio.to_thread(step_records, step, played, samples, config.algorithm)
-        await asyncio.to_thread(parts.writer.write_trajectories, step, records)
+        return samples
 
     async def give_devices_to_learner(self) -> None:
         """The engine gives the GPUs' memory to the learner, where they share it."""
@@ -89,8 +89,12 @@ class Run:
         if config.offload_while_sampling:
             await learner.offload()
 
-    def _record(self, step: int, played: PlayedStep, metrics: dict[str, float]) -> None:
+    async def _record(
+        self, step: int, played: PlayedStep, samples: Sequence[TrainingSample], metrics: dict[str, float]
+    ) -> None:
         parts = self.parts
+        records = await asyncio.to_thread(step_records, step, played, samples, parts.config.algorithm)
+        await asyncio.to_thread(parts.writer.write_trajectories, step, records)
         metrics |= training_dynamics(played.groups) | played.counts
         metrics |= staleness(played.trajectories, step)
         metrics[names.TIME_ROLLOUT] = played.seconds
