@@ -82,8 +82,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step_records.py", "mean_advantage(sample), numbers)", "mean_advantage(sample))", _STEP_RECORDS),
     ("training/step_records.py", "if sample is None:", "if False:", _STEP_RECORDS),
     # --- evaluation
-    ("rollout/evaluation.py", "temperature=temperature, max_tool_calls=calls", "max_tool_calls=calls", _EVALUATION),
-    ("rollout/evaluation.py", "prompts[: config.max_problems]", "prompts", _EVALUATION),
+    ("rollout/evaluation.py", "temperature=temperature, top_p=top_p", "top_p=top_p", _EVALUATION),
+    (
+        "rollout/opening.py",
+        "problems.function()(), evaluation.max_problems",
+        "problems.function()(), None",
+        "unit/test_rollout_opening.py",
+    ),
+    ("rollout/evaluation.py", "metrics[name] * played", "metrics[name]", _EVALUATION),
     ("rollout/evaluation.py", 'series=f"{name}-{label}"', "series=label", _EVALUATION),
     ("rollout/evaluation.py", "groups.sort(key=lambda group: order[group.prompt.problem.id])", "pass", _EVALUATION),
     ("rollout/evaluation.py", " if config.max_tool_calls is None else config.max_tool_calls", "", _EVALUATION),

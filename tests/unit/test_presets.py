@@ -60,6 +60,14 @@ def test_a_preset_asks_for_no_package_that_is_not_installed_with_torl(path: Path
     assert needed is None or needed in installed
 
 
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_a_default_of_torl_stands_in_for_no_published_number(path: Path) -> None:
+    """What every source gives, and what changes results most quietly where it is left out."""
+    assert {"learner.learning_rate", "learner.weight_decay", "algorithm.estimator.name"} <= published()[
+        path.stem
+    ].keys()
+
+
 def test_every_preset_has_a_table() -> None:
     assert set(published()) == {path.stem for path in PRESETS}
 

@@ -1,6 +1,6 @@
 """What an evaluation asks the engine for: which prompts, how often, at which temperature, with which seeds."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ from torl.reward import BoxedOptions, BoxedReward
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.evaluation import Evaluation, evaluate
 from torl.rollout.opening import Rollouts
+from torl.text.prompts import EncodedPrompts
+from torl.types import Prompt
 
 CALL = "```python\nprint(1)\n```\n```output"
 
@@ -24,6 +26,10 @@ async def reward() -> AsyncIterator[BoxedReward]:
     await boxed.start()
     yield boxed
     await boxed.close()
+
+
+def of(prompts: Sequence[Prompt], *too_long: str) -> EncodedPrompts:
+    return EncodedPrompts(tuple(prompts), too_long)
 
 
 async def evaluated(
@@ -41,7 +47,7 @@ async def evaluated(
         engine, ScriptedInterpreter(), form=form, limit=400, max_tool_calls=training_calls, temperature=0.9
     )
     prompts = [asked(problem, token_ids=(5, 6)) for problem in problems]
-    evaluation = await evaluate(Rollouts(playing, reward), prompts, EvaluationConfig(**settings), name=name)
+    evaluation = await evaluate(Rollouts(playing, reward), of(prompts), EvaluationConfig(**settings), name=name)
     return evaluation, playing
 
 
@@ -67,30 +73,40 @@ def first_turns(playing: EpisodePlayer) -> dict[str, Request]:
     return {name.removesuffix("/0"): request for name, request in requests.items() if name[-2:] == "/0"}
 
 
-async def test_greedy_and_sampled_responses_of_the_first_problems(reward: BoxedReward) -> None:
-    evaluation, playing = await evaluated(
-        reward, problems="dcba", max_problems=3, greedy=True, samples=2, temperature=0.6
-    )
+async def test_problems_that_are_too_long_to_be_played_count_as_not_solved(reward: BoxedReward) -> None:
+    """Three of four problems are right; over the played ones the accuracy would be 1."""
+    engine = ScriptedEngine(lambda _: ENCODER.encode("\\boxed{1}"))
+    rollouts = Rollouts(player(engine, ScriptedInterpreter()), reward)
+    problems = of([asked(name, token_ids=(5,)) for name in "abc"], "long")
+    settings = EvaluationConfig(greedy=True, samples=2)
+    metrics = (await evaluate(rollouts, problems, settings, name="set")).metrics
+    assert [metrics[name] for name in (names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED)] == [0.75] * 3
+    assert metrics[names.TOO_LONG] == 1
+
+
+async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward: BoxedReward) -> None:
+    evaluation, playing = await evaluated(reward, problems="dcb", greedy=True, samples=2, temperature=0.6, top_p=0.7)
     requests = first_turns(playing)
     greedy = {f"set-greedy/{problem}/0" for problem in "dcb"}
     sampled = {f"set-sampled/{problem}/{sample}" for problem in "dcb" for sample in range(2)}
     assert requests.keys() == greedy | sampled
     assert {requests[name].sampling.temperature for name in greedy} == {0.0}
     assert {requests[name].sampling.temperature for name in sampled} == {0.6}
+    assert {request.sampling.top_p for request in requests.values()} == {0.7}
     # The groups are those of the samples, in the order of the problems whichever ended first.
     assert [group.prompt.problem.id for group in evaluation.groups] == ["d", "c", "b"]
     assert [
         (each.trajectory.group, each.trajectory.sample) for group in evaluation.groups for each in group.members
     ] == [(f"set-sampled/{problem}", sample) for problem in "dcb" for sample in range(2)]
     assert all(member.grade.correct for group in evaluation.groups for member in group.members)
-    assert playing.settings.temperature == 0.9  # training continues with its own
+    assert (playing.settings.temperature, playing.settings.top_p) == (0.9, 1.0)  # training continues with its own
 
 
 async def test_groups_are_in_the_order_of_the_problems_whichever_ended_first(reward: BoxedReward) -> None:
     engine = ScriptedEngine(lambda request: ENCODER.encode("So.\n") * (5 - int(request.split("/")[1])))
     prompts = [asked(str(number), token_ids=(5,)) for number in range(4)]
     rollouts = Rollouts(player(engine, ScriptedInterpreter()), reward)
-    evaluation = await evaluate(rollouts, prompts, EvaluationConfig(), name="set")
+    evaluation = await evaluate(rollouts, of(prompts), EvaluationConfig(), name="set")
     assert [name.split("/")[1] for name in engine.ended] == ["3", "2", "1", "0"]
     assert [group.prompt.problem.id for group in evaluation.groups] == ["0", "1", "2", "3"]
 
@@ -116,6 +132,7 @@ async def test_without_greedy_responses_there_is_no_greedy_accuracy(reward: Boxe
     evaluation, playing = await evaluated(reward, greedy=False, samples=1)
     assert names.GREEDY_ACCURACY not in evaluation.metrics
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {1.0}
+    assert {request.sampling.top_p for request in first_turns(playing).values()} == {1.0}  # that of training
 
 
 async def test_seeds_depend_on_the_set_and_the_problem_only(reward: BoxedReward) -> None:

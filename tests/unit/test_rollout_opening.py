@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import torl
-from torl.config import ModelRunConfig
+from torl.config import EvaluateConfig, EvaluationConfig, ModelRunConfig, TrainConfig
 from torl.engine import Engine, EngineOptions, EngineSetup
 from torl.errors import ConfigError, DataError, EngineError, RewardError, SandboxError
 from torl.options import Choice, Section
@@ -211,3 +211,30 @@ def test_prompts_that_are_too_long_are_said(model: ModelDirectory) -> None:
     prompts = model.prompts("mine", choice, config.data, Console(said))
     assert [prompt.problem.id for prompt in prompts] == ["a"]
     assert "mine: 1 problems, 1 too long and dropped" in said.getvalue()
+
+
+def test_an_evaluation_has_a_prompt_limit_of_its_own(model: ModelDirectory) -> None:
+    said = io.StringIO()
+    problems = [torl.Problem(name, "x " * length, "1") for name, length in {"a": 1, "b": 150, "c": 500, "d": 1}.items()]
+    choice = Choice("given", lambda: problems, Section())
+    data = configuration().data
+
+    def found(**settings: Any) -> tuple[list[str], list[str]]:
+        shown = model.problem_set("held", choice, data, EvaluationConfig(**settings), Console(said))
+        return [prompt.problem.id for prompt in shown.prompts], [*shown.too_long]
+
+    assert found() == (["a", "d"], ["b", "c"])
+    assert "held: 2 problems, 2 too long, which count as not solved" in said.getvalue()
+    assert found(max_prompt_tokens=400) == (["a", "b", "d"], ["c"])
+    assert found(max_problems=2) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize(("own", "longest"), [(None, 100), (40, 100), (400, 400)])
+def test_the_engine_has_room_for_every_prompt(own: int | None, longest: int) -> None:
+    """A run plays its training prompts as well; a command that evaluates plays only those of the evaluation."""
+    tree = configuration().model_dump(exclude={"engine", "reward", "rollout"}) | {
+        "evaluation": {"max_prompt_tokens": own}
+    }
+    tree["data"]["train"] = "x.jsonl"
+    assert TrainConfig.model_validate(tree | {"run": {"directory": "x", "steps": 1}}).longest_prompt == longest
+    assert EvaluateConfig.model_validate(tree | {"evaluate": {"problems": "x.jsonl"}}).longest_prompt == (own or 100)

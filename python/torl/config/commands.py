@@ -70,3 +70,8 @@ class EvaluateConfig(CommandConfig):
 
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     evaluate: EvaluateOptions
+
+    @property
+    def longest_prompt(self) -> int:
+        """Of the evaluation: nothing else is played."""
+        return self.evaluation.max_prompt_tokens or self.data.max_prompt_tokens

@@ -19,6 +19,7 @@ from torl.options import (
     PositiveFloat,
     PositiveInt,
     Section,
+    Share,
 )
 
 
@@ -44,18 +45,22 @@ class EvaluationConfig(Section):
     """Steps between evaluations. There is one before the first step and one after the last too; 0 for these alone."""
     max_problems: PositiveInt | None = None
     """Use only the first problems of each set; all when unset."""
+    max_prompt_tokens: PositiveInt | None = None
+    """Longest prompt; `data.max_prompt_tokens` when unset. Problems with longer ones count as not solved."""
     greedy: bool = True
     """Measure greedy accuracy (pass@1 at temperature 0)."""
     samples: NonNegativeInt = 0
     """Trajectories for each problem sampled at `temperature`, whose mean accuracy is measured as well; 0 for none."""
     temperature: PositiveFloat = 1.0
     """Temperature of these samples."""
+    top_p: Share | None = None
+    """Nucleus of these samples; as in training when unset."""
     max_tool_calls: NonNegativeInt | None = None
     """Tool calls an episode of an evaluation may make; as in training when unset."""
 
     def episodes(self, problems: int) -> int:
-        """Episodes that evaluating a set of so many problems takes."""
-        return min(problems, self.max_problems or problems) * (self.greedy + self.samples)
+        """Episodes that evaluating so many problems takes."""
+        return problems * (self.greedy + self.samples)
 
     @model_validator(mode="after")
     def _measures_something(self) -> Self:
@@ -93,6 +98,11 @@ class ModelRunConfig(Section):
     reward: RewardChoice = chosen("boxed")
     """What trajectories are worth."""
 
+    @property
+    def longest_prompt(self) -> int:
+        """Tokens of the longest prompt that is played."""
+        return self.data.max_prompt_tokens
+
     @model_validator(mode="after")
     def _choices_fit(self) -> Self:
         choices: dict[str, Choice[Any]] = {
@@ -121,6 +131,11 @@ class TrainConfig(ModelRunConfig):
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     control: ControlConfig = Field(default_factory=ControlConfig)
+
+    @property
+    def longest_prompt(self) -> int:
+        """In training or in an evaluation."""
+        return max(self.data.max_prompt_tokens, self.evaluation.max_prompt_tokens or 0)
 
     @model_validator(mode="after")
     def _groups_carry_a_signal(self) -> Self:

@@ -10,7 +10,10 @@ from torl.records.dynamics import training_dynamics
 from torl.rollout.grading import score_groups
 from torl.rollout.opening import Rollouts
 from torl.rollout.scheduler import play_groups
+from torl.text.prompts import EncodedPrompts
 from torl.types import Prompt, ScoredGroup
+
+_OF_ALL_PROBLEMS = frozenset({names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +21,8 @@ class Evaluation:
     """What one pass over a problem set showed.
 
     `metrics` are the training dynamics of the sampled trajectories, or of the greedy ones where none were sampled,
-    and the greedy accuracy by its own name. `groups` hold the trajectories the dynamics are of, in the order of the
-    problems.
+    and the greedy accuracy by its own name; each accuracy counts a problem whose prompt is too long. `groups` hold the
+    trajectories the dynamics are of, in the order of the problems.
     """
 
     metrics: dict[str, float]
@@ -28,7 +31,7 @@ class Evaluation:
 
 async def evaluate(
     rollouts: Rollouts,
-    prompts: Sequence[Prompt],
+    problems: EncodedPrompts,
     config: EvaluationConfig,
     *,
     name: str,
@@ -41,12 +44,11 @@ async def evaluate(
     Raises:
         EngineError, SandboxError, RewardError: the host is broken.
     """
-    prompts = prompts[: config.max_problems]
 
     async def play(label: str, temperature: float, samples: int) -> tuple[ScoredGroup, ...]:
         return await _play_and_grade(
             rollouts,
-            prompts,
+            problems.prompts,
             config,
             series=f"{name}-{label}",
             temperature=temperature,
@@ -61,7 +63,9 @@ async def evaluate(
         greedy[names.GREEDY_ACCURACY] = sum(group.accuracy for group in groups) / len(groups)
     if config.samples:
         groups = await play("sampled", config.temperature, config.samples)
-    return Evaluation(training_dynamics(groups) | greedy, groups)
+    metrics = training_dynamics(groups) | greedy | {names.TOO_LONG: len(problems.too_long)}
+    played = len(problems.prompts) / (len(problems.prompts) + len(problems.too_long))
+    return Evaluation(metrics | {name: metrics[name] * played for name in _OF_ALL_PROBLEMS & metrics.keys()}, groups)
 
 
 async def _play_and_grade(
@@ -77,7 +81,8 @@ async def _play_and_grade(
     """The groups of these prompts, in their order."""
     player = rollouts.player
     calls = player.settings.max_tool_calls if config.max_tool_calls is None else config.max_tool_calls
-    settings = replace(player.settings, temperature=temperature, max_tool_calls=calls)
+    top_p = player.settings.top_p if config.top_p is None else config.top_p
+    settings = replace(player.settings, temperature=temperature, top_p=top_p, max_tool_calls=calls)
     playing = play_groups(
         replace(player, settings=settings), prompts, series=series, samples_per_prompt=samples, on_episode=on_episode
     )

@@ -29,14 +29,14 @@ async def evaluate_model(config: EvaluateConfig, console: Console, name: str | N
     if not config.evaluate.tool:
         measured = measured.model_copy(update={"max_tool_calls": 0})
     name = name or _name(config)
-    prompts = model.prompts(name, config.evaluate.problems, config.data, console)
+    problems = model.problem_set(name, config.evaluate.problems, config.data, measured, console)
     with ExitStack() as stack:
         output = config.evaluate.output
         logs = output or Path(stack.enter_context(TemporaryDirectory(prefix="torl-evaluate-")))
         async with open_rollouts(config, model, console, log_directory=logs) as rollouts:
-            with console.wait(f"evaluating {name}", measured.episodes(len(prompts))) as wait:
+            with console.wait(f"evaluating {name}", measured.episodes(len(problems.prompts))) as wait:
                 evaluation = await watched(
-                    evaluate(rollouts, prompts, measured, name=name, on_episode=wait.advance),
+                    evaluate(rollouts, problems, measured, name=name, on_episode=wait.advance),
                     rollouts.player.engine.watch(),
                 )
     console.evaluation(None, name, evaluation.metrics)

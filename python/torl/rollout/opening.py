@@ -2,13 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from torl.config import ModelRunConfig, ProblemChoice, PromptConfig
+from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptConfig
 from torl.engine import EngineSetup
 from torl.errors import ConfigError, DataError
 from torl.paths import resolve_path
@@ -16,11 +17,11 @@ from torl.report.console import Console
 from torl.reward import Reward
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
-from torl.text.prompts import encode_prompts
+from torl.text.prompts import EncodedPrompts, encode_prompts
 from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import ShuffledTool, Tool
-from torl.types import Prompt
+from torl.types import Problem, Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -48,12 +49,27 @@ class ModelDirectory:
         Raises:
             DataError: the problems cannot be read, or no prompt fits.
         """
-        encoded = encode_prompts(
-            problems.function()(), self.tokenizer, config.template.function(), config.max_prompt_tokens
-        )
+        encoded = self._encoded(problems.function()(), config, config.max_prompt_tokens)
         dropped = f", {len(encoded.too_long)} too long and dropped" if encoded.too_long else ""
         console.line(f"{name}: {len(encoded.prompts)} problems{dropped}")
         return encoded.prompts
+
+    def problem_set(
+        self, name: str, problems: ProblemChoice, config: PromptConfig, evaluation: EvaluationConfig, console: Console
+    ) -> EncodedPrompts:
+        """The problems to evaluate on, with those whose prompts are too long, said on the console.
+
+        Raises:
+            DataError: the problems cannot be read, or no prompt fits.
+        """
+        first = islice(problems.function()(), evaluation.max_problems)
+        encoded = self._encoded(first, config, evaluation.max_prompt_tokens or config.max_prompt_tokens)
+        unplayed = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
+        console.line(f"{name}: {len(encoded.prompts)} problems{unplayed}")
+        return encoded
+
+    def _encoded(self, problems: Iterable[Problem], config: PromptConfig, max_prompt_tokens: int) -> EncodedPrompts:
+        return encode_prompts(problems, self.tokenizer, config.template.function(), max_prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +139,7 @@ def make_player(
     setup = EngineSetup(
         model=model.path,
         vocabulary=vocabulary,
-        max_model_tokens=config.data.max_prompt_tokens + rollout.max_response_tokens,
+        max_model_tokens=config.longest_prompt + rollout.max_response_tokens,
         stop_token_ids=tuple(stop_token_ids(model.path, model.tokenizer)),
         log_path=log_directory / "engine.log",
         seed=seed,
@@ -152,7 +168,7 @@ def within_context(config: _Config, model: Path) -> _Config:
         DataError: the model has no readable config.json.
         ConfigError: there is no room at all.
     """
-    prompt, response = config.data.max_prompt_tokens, config.rollout.max_response_tokens
+    prompt, response = config.longest_prompt, config.rollout.max_response_tokens
     try:
         window = json.loads((model / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
     except (OSError, ValueError) as error:

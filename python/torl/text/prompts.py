@@ -51,7 +51,7 @@ def encode_prompts(
             prompts.append(Prompt(problem, token_ids))
     if not prompts:
         raise DataError(
-            f"none of the {len(too_long)} prompts has at most {max_prompt_tokens} tokens (data.max_prompt_tokens)"
+            f"none of the {len(too_long)} prompts has at most {max_prompt_tokens} tokens (max_prompt_tokens)"
         )
     return EncodedPrompts(tuple(prompts), tuple(too_long))
 

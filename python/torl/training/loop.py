@@ -110,9 +110,9 @@ class Run:
             return
         metrics: dict[str, float] = {}
         with _timed(metrics, names.TIME_EVALUATION):
-            for name, prompts in parts.evaluation_sets.items():
-                with parts.console.wait(f"evaluating {name}", config.episodes(len(prompts))) as wait:
-                    shown = await evaluate(parts.rollouts, prompts, config, name=name, on_episode=wait.advance)
+            for name, problems in parts.evaluation_sets.items():
+                with parts.console.wait(f"evaluating {name}", config.episodes(len(problems.prompts))) as wait:
+                    shown = await evaluate(parts.rollouts, problems, config, name=name, on_episode=wait.advance)
                 metrics |= names.evaluation(name, shown.metrics)
                 records = group_records(step, shown.groups)
                 await asyncio.to_thread(parts.writer.write_trajectories, step, records, evaluation_set=name)

@@ -1,7 +1,7 @@
 """The parts of a training run: reading everything that can be wrong, then starting them, all at once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.opening import ModelDirectory, Rollouts, open_rollouts
-from torl.types import Prompt
+from torl.text.prompts import EncodedPrompts
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Parts:
     directory: Path
     console: Console
     sampler: PromptSampler
-    evaluation_sets: Mapping[str, Sequence[Prompt]]
+    evaluation_sets: Mapping[str, EncodedPrompts]
     rollouts: Rollouts
     learner: Learner
     writer: RunWriter
@@ -67,7 +67,8 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
             f"rollout.prompts_per_step is {config.rollout.prompts_per_step}, but data.train has {len(sampler)} problems"
         )
     evaluation_sets = {
-        name: model.prompts(name, problems, config.data, console) for name, problems in config.data.evaluation.items()
+        name: model.problem_set(name, problems, config.data, config.evaluation, console)
+        for name, problems in config.data.evaluation.items()
     }
     checkpoint = latest_checkpoint(directory) if config.run.resume else None
     first_step = _resume(config, sampler, checkpoint, console) if config.run.resume else 0
