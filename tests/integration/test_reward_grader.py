@@ -78,9 +78,11 @@ def wait_until(condition: object, seconds: float = 60.0) -> None:
         ("\\frac{1}{2}", "0.25", False),
         ("204", "204", True),
         ("204", "205", False),
-        # The form of the reference decides: an inequality may be answered by its interval, not the other way round.
         ("1<x<2", "x\\in(1,2)", True),
-        ("x\\in(1,2)", "1<x<2", False),
+        ("x\\in(1,2)", "1<x<2", True),
+        # The order of the two matters: math-verify takes the 5 of such a reference, but it is no answer to a number.
+        ("\\ge 5", "5", True),
+        ("5", "\\ge 5", False),
     ],
 )
 async def test_one_pair_compared_by_waiting_and_by_awaiting(

@@ -22,6 +22,7 @@ _SHUFFLED = "unit/test_tools_shuffled.py"
 _BOXED = "unit/test_reward_boxed.py"
 _BOXED_PROCESSES = "integration/test_reward_boxed_processes.py"
 _GRADER = "integration/test_reward_grader.py"
+_NOTATION = "unit/test_reward_notation.py"
 _EQUIVALENCE = "property/test_reward_equivalence.py"
 _ANSWERS = "unit/test_text_answers.py"
 _TOKEN_ADVANTAGES = "property/test_algorithms_token_advantages.py"
@@ -80,6 +81,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/samples.py", "sample.advantages[sample.loss_mask].mean", "sample.advantages.mean", _SAMPLES),
     ("training/step_records.py", "for group in played.groups:", "for group in played.batch:", _STEP_RECORDS),
     ("training/step_records.py", "mean_advantage(sample), numbers)", "mean_advantage(sample))", _STEP_RECORDS),
+    ("reward/notation.py", "and not _RELATION.search(reference)", "and False", _NOTATION),
+    ("reward/notation.py", "_CLOSE * max(abs(one), abs(other))", "_CLOSE", _NOTATION),
+    ("reward/notation.py", "text = _FLOAT.sub", "_FLOAT.sub", _NOTATION),
     ("training/step_records.py", "if sample is None:", "if False:", _STEP_RECORDS),
     # --- evaluation
     ("rollout/evaluation.py", "temperature=temperature, top_p=top_p", "top_p=top_p", _EVALUATION),

@@ -1,4 +1,4 @@
-"""Are two answers mathematically the same? math-verify's judgment, with nothing hidden.
+"""Are two answers mathematically the same? math-verify's judgment of what was written, or of the same in LaTeX.
 
 Runs inside grader processes only (`torl.reward.worker`): it may take forever or all memory on hostile input.
 The first comparison loads math-verify, so that a process can set its limits before.
@@ -7,6 +7,8 @@ The first comparison loads math-verify, so that a process can set its limits bef
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
+
+from torl.reward.notation import as_latex, cannot_be_equal
 
 
 class UndecidedError(Exception):
@@ -21,6 +23,19 @@ def equivalent(reference: str, answer: str) -> bool:
     Raises:
         UndecidedError: no comparison succeeded and at least one raised.
     """
+    if cannot_be_equal(reference, answer):
+        return False
+    in_latex = as_latex(reference), as_latex(answer)
+    try:
+        equal = _verified(reference, answer)
+    except UndecidedError:
+        if in_latex == (reference, answer) or not _verified(*in_latex):
+            raise
+        return True
+    return equal or (in_latex != (reference, answer) and _verified(*in_latex))
+
+
+def _verified(reference: str, answer: str) -> bool:
     from math_verify import verify
     from sympy import Basic, nan, zoo
 
@@ -30,7 +45,7 @@ def equivalent(reference: str, answer: str) -> bool:
             if isinstance(target, Basic) and target in (nan, zoo):
                 continue  # "1/0" is not a number, so it equals none; math-verify raises
             try:
-                if verify(gold, target, timeout_seconds=None, raise_on_error=True):
+                if verify(gold, target, timeout_seconds=None, raise_on_error=True, allow_set_relation_comp=True):
                     return True
             except Exception as raised:
                 error = raised

@@ -1,0 +1,52 @@
+"""Answers as a model writes them that has just read Python's output, against references as data sets have them."""
+
+import pytest
+
+from torl.reward.equivalence import equivalent
+from torl.reward.notation import as_latex, cannot_be_equal
+
+SAME = [
+    ("5", "5."), ("5", "5,"), ("5", "5\\\\"), ("5", "5~"), ("5", "5?"), ("5", "**5**"), ("10", "10.0."), ("90", "90°"),
+    ("1.2e-5", "1.2\\times10^{-5}"), ("1.2\\times10^{-5}", "1.2e-5"), ("100000", "1e5"), ("100000", "1e+05"),
+    ("0.00001", "1e-05"), ("12345678901234567890", "1.2345678901234567890e19"), ("2.5\\times 10^{-7}", "2.5e-07"),
+    ("2\\pi", "2*pi"), ("2\\pi", "2pi"), ("\\frac{\\pi}{4}", "pi/4"), ("2^{10}", "2**10"), ("x^2", "x**2"),
+    ("x^2+1", "x**2 + 1"), ("x^{-1}", "x**(-1)"), ("2\\sqrt{3}", "2*sqrt(3)"), ("\\frac{\\sqrt{3}}{2}", "sqrt(3)/2"),
+    ("\\frac34", "Fraction(3, 4)"), ("-\\frac34", "Rational(-3, 4)"), ("6+9i", "6+9j"), ("6+9i", "(6+9j)"),
+    ("e^{2}", "exp(2)"), ("\\sqrt{3}", "√3"), ("x^2", "x²"), ("\\frac{1}{2}", "½"), ("\\infty", "∞"),
+    ("10000", "10\\,000"), ("1/3", "0.\\overline{3}"), ("\\frac{1}{6}", "0.1\\overline{6}"),
+    ("\\emptyset", "\\varnothing"), ("(-\\infty,2]", "x \\le 2"), ("(1,2)", "1<x<2"), ("[-2,3)", "-2\\le x<3"),
+    ("x \\ge 5", "x ≥ 5"), ("-5", "\N{MINUS SIGN}5"),
+]  # fmt: skip
+
+DIFFERENT = [
+    ("5", "\\ne 5"), ("5", "\\ge 5"), ("5", "\\le 5"), ("5", "< 5"), ("5", "> 5"), ("5", "\\neg 5"), ("5", "≥ 5"),
+    ("5", "5 or 6"), ("5", "{5,6}"), ("5", "\\pm 5"), ("5", "5;6"), ("5", "[5, 6]"), ("5", "5, 6."), ("5", "x=5,x=6"),
+    ("0.00001", "2e-05"), ("1e-7", "1e-8"), ("0.0000001", "0.00000001"), ("0", "1e-9"), ("3", "3j"), ("8", "2**4"),
+    ("\\frac34", "Fraction(4, 3)"), ("1/3", "0.\\overline{4}"), ("10000", "10\\,00"), ("(1,2)", "1<x<3"),
+    ("2\\pi", "2*p*i"), ("x^{12}", "x**1*2"), ("3.5", "3.5e1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reference", "answer"), SAME)
+def test_the_same_in_another_notation(reference: str, answer: str) -> None:
+    assert equivalent(reference, answer)
+
+
+@pytest.mark.parametrize(("reference", "answer"), DIFFERENT)
+def test_not_the_same_in_any_notation(reference: str, answer: str) -> None:
+    assert not equivalent(reference, answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["\\frac{1}{2}", "x^2 + 7x + 10", "\\left( 3, \\frac{\\pi}{2} \\right)", "\\text{Evelyn}", "2\\sqrt{3}",
+     "11\\sqrt2", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "(-\\infty, 2]", "\\sin^2 t", "17.5", "3e", "2e + 3"],
+)  # fmt: skip
+def test_latex_stays_as_it_is(answer: str) -> None:
+    assert as_latex(answer) == answer
+
+
+def test_a_relation_may_answer_a_relation() -> None:
+    assert not cannot_be_equal("x \\ge 5", "\\ge 5")
+    assert not cannot_be_equal("\\le 5", "\\leq 5")
+    assert not cannot_be_equal("0.333333", "0.3333333")
