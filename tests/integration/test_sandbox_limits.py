@@ -3,11 +3,12 @@
 import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from torl import _core
-from torl.sandbox import SandboxPool, prepare_guest
+from torl.sandbox import OutcomeStatus, SandboxPool, prepare_guest
 from torl.tools import PythonOptions
 
 REPOSITORY = Path(__file__).parents[2]
@@ -46,3 +47,22 @@ def test_limits_are_values_that_keep_what_is_not_given() -> None:
     for seconds in (-1.0, float("nan"), 1e300):
         with pytest.raises(ValueError, match=r"seconds|float"):
             _core.SandboxLimits(wall_seconds=seconds)
+
+
+def test_a_run_may_have_less_than_the_pool_allows_and_no_more() -> None:
+    large, endless = "x = bytearray(100 << 20)", "while True: pass"
+    with SandboxPool(1, cpu_seconds=1, memory_bytes=400 << 20) as pool:
+        for runner in (pool, pool.session()):
+            assert runner.run(endless, cpu_seconds=0.1).cpu_seconds < 0.6
+            assert 0.9 < runner.run(endless, cpu_seconds=100).cpu_seconds < 1.5
+        small = 200 << 20
+        assert pool.run(large).ok
+        for run in (lambda: pool.run(large, memory_bytes=small), lambda: pool.session(memory_bytes=small).run(large)):
+            assert run().status is OutcomeStatus.MEMORY
+        assert pool.run("x = bytearray(500 << 20)", memory_bytes=1 << 30).status is OutcomeStatus.MEMORY
+
+
+@pytest.mark.parametrize(("options", "name"), [({"cpu_seconds": 0}, "cpu_seconds"), ({"memory_bytes": -1}, "memory_b")])
+def test_a_limit_that_is_none_is_refused(options: dict[str, Any], name: str) -> None:
+    with SandboxPool(1) as pool, pytest.raises(ValueError, match=name):
+        pool.run("1", **options)

@@ -1,10 +1,10 @@
-"""`python -m torl.sandbox run FILE | check | clean`: the sandbox by itself."""
+"""`python -m torl.sandbox run FILE | check | clean | serve`: the sandbox by itself."""
 
 import argparse
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 import torl._core as _core
 from torl.errors import SandboxError
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
+from torl.sandbox.serve.commands import add_doors, open_door
 from torl.version import __version__
 
 
@@ -24,9 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal may lack letters that a program prints
     try:
-        if options.command == "clean":
-            return clean()
-        return run(options) if options.command == "run" else check()
+        return _COMMANDS[options.command](options)
     except SandboxError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -51,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("check", help="prepare the guest if need be, test it, and say where it is")
     commands.add_parser("clean", help="remove the prepared guest")
+    add_doors(commands)
     return parser
 
 
@@ -169,6 +169,14 @@ def clean() -> int:
             raise SandboxError(f"cannot remove {directory}: {error}") from error
     print(f"removed {directory}")
     return 0
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "run": run,
+    "check": lambda _: check(),
+    "clean": lambda _: clean(),
+    "serve": lambda options: open_door(options, prepare),
+}
 
 
 if __name__ == "__main__":

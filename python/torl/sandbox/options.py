@@ -1,7 +1,10 @@
 """What a run takes besides its code, and how the core is told."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
+
+import torl._core as _core
 
 MAXIMUM_SEED = 2**64
 MAXIMUM_STDIN = 256 << 20
@@ -18,6 +21,8 @@ class PartOptions(TypedDict, total=False):
     """Whether `Execution.files` holds every file below that directory that the run made or changed. Default: no."""
     value: bool
     """Whether `Execution.value` is the `repr` of the value of the last statement. Default: no."""
+    cpu_seconds: float
+    """CPU time of this run, where that is less than the pool's."""
 
 
 class RunOptions(PartOptions, total=False):
@@ -25,6 +30,8 @@ class RunOptions(PartOptions, total=False):
 
     seed: int
     """Of everything random in the run: `random`, `numpy.random`, `os.urandom`. Default 0."""
+    memory_bytes: int
+    """Memory of this run, the interpreter's own 174 MiB included, where that is less than the pool's."""
 
 
 class RunInput(TypedDict):
@@ -44,8 +51,10 @@ def core_arguments(
     files: Mapping[str, str | bytes] | None = None,
     return_files: bool = False,
     value: bool = False,
+    cpu_seconds: float | None = None,
+    memory_bytes: int | None = None,
 ) -> RunInput:
-    """The options as `torl._core.SandboxRequest` takes them.
+    """The options as `torl._core.SandboxRequest` takes them, less those that `own_limits` reads.
 
     Raises:
         ValueError: Too much input.
@@ -60,6 +69,29 @@ def core_arguments(
         "return_files": return_files,
         "value": value,
     }
+
+
+def own_limits(limits: _core.SandboxLimits, options: RunOptions, cpu_seconds: float) -> _core.SandboxLimits:
+    """The limits of one run: those of the pool, where the options or what is left of a session do not say less.
+
+    Raises:
+        ValueError: A limit that is none.
+    """
+    own_seconds = options.get("cpu_seconds", math.inf)
+    own_bytes = options.get("memory_bytes", limits.memory_bytes)
+    if not own_seconds > 0:
+        raise ValueError(f"cpu_seconds must be a positive number of seconds, not {own_seconds}")
+    if own_bytes < 0:
+        raise ValueError(f"memory_bytes must not be negative, not {own_bytes}")
+    if own_bytes < limits.memory_bytes:
+        limits = _core.SandboxLimits(
+            cpu_seconds=limits.cpu_seconds,
+            wall_seconds=limits.wall_seconds,
+            memory_bytes=own_bytes,
+            output_bytes=limits.output_bytes,
+            files_bytes=limits.files_bytes,
+        )
+    return limits.with_cpu_seconds(min(own_seconds, cpu_seconds))
 
 
 def _bytes(content: str | bytes) -> bytes:

@@ -18,7 +18,7 @@ import torl._core as _core
 from torl.errors import SandboxError
 from torl.sandbox.execution import Execution
 from torl.sandbox.guest import prepare_guest, worker_command
-from torl.sandbox.options import PartOptions, RunOptions, core_arguments
+from torl.sandbox.options import PartOptions, RunOptions, core_arguments, own_limits
 from torl.sandbox.session import Session
 from torl.types import OutcomeStatus
 
@@ -185,18 +185,21 @@ class SandboxPool:
         future.run = self._core.submit(request, deliver)
         return future
 
-    def session(self, *, seed: int = 0, cpu_seconds: float | None = None) -> Session:
+    def session(self, *, seed: int = 0, cpu_seconds: float | None = None, memory_bytes: int | None = None) -> Session:
         """A program whose parts run one after the other, each with the state that those before it left.
 
         Args:
             seed: Of everything random in all of its runs.
             cpu_seconds: CPU time of all its runs together; each has the pool's own limits besides.
+            memory_bytes: Memory of each of its runs, where that is less than the pool's.
         """
+
+        own_bytes = self._limits.memory_bytes if memory_bytes is None else memory_bytes
 
         def request(
             code: str, options: PartOptions, state: _core.SandboxState, remaining: float
         ) -> _core.SandboxRequest:
-            return self._request(code, {**options, "seed": seed}, state, remaining)
+            return self._request(code, {**options, "seed": seed, "memory_bytes": own_bytes}, state, remaining)
 
         return Session(request, self._run, self._run_async, cpu_seconds)
 
@@ -207,7 +210,7 @@ class SandboxPool:
             raise TypeError(f"code must be a str, not {type(code).__name__}")
         # Lone surrogates are no source text: the guest answers them with a SyntaxError, as for any invalid UTF-8.
         source = code.encode("utf-8", "surrogatepass")
-        limits = self._limits.with_cpu_seconds(cpu_seconds)
+        limits = own_limits(self._limits, options, cpu_seconds)
         return _core.SandboxRequest(source, core_arguments(**options), limits, state)
 
     def _run(self, request: _core.SandboxRequest) -> tuple[Execution, _core.SandboxState | None]:

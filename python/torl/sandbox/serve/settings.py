@@ -1,0 +1,79 @@
+"""How a door is set: the pool behind it, and what it holds at most."""
+
+import socket
+from dataclasses import dataclass
+
+from torl.sandbox.pool import SandboxPool
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """The pool behind a door."""
+
+    workers: int | None = None
+    """Worker processes; one for each core when None."""
+    run_seconds: float = 60.0
+    """CPU time of a run, at most; a request may ask for less."""
+    memory_mib: int = 1024
+    """Memory of a run, at most; a request may ask for less."""
+    output_kib: int = 1024
+    """Output of a run."""
+    files_mib: int = 32
+    """All files of a run together."""
+
+    def open(self) -> SandboxPool:
+        """Start the pool.
+
+        Raises:
+            SandboxError: no guest, or workers that do not start.
+        """
+        return SandboxPool(
+            self.workers,
+            cpu_seconds=self.run_seconds,
+            # Behind the CPU time, for a machine so busy that a run gets a third of a core.
+            wall_seconds=max(60.0, 3 * self.run_seconds),
+            memory_bytes=self.memory_mib << 20,
+            output_bytes=self.output_kib << 10,
+            files_bytes=self.files_mib << 20,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DoorSettings:
+    """What a door listens on and holds at once."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    """0: any that is free."""
+    queue: int = 1024
+    """Requests accepted and not answered yet; 429 beyond."""
+    body_mib: int = 16
+    """Body of a request; 413 beyond."""
+    pending_mib: int = 1024
+    """Bodies of all requests accepted together; 429 beyond."""
+    idle_seconds: float = 75.0
+    """How long a connection may rest between requests, take to send one, or to take its answer."""
+    grace_seconds: float = 30.0
+    """How long requests under way may take to end after SIGTERM."""
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that has its address, and does not listen: the door opens when the pool is there.
+
+    Raises:
+        OSError: somebody else has the address, or there is none of that name.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """The URL of a socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

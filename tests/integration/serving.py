@@ -1,0 +1,81 @@
+"""A door as a process of its own, and what tests ask it with."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+ENDLESS = "while True: pass"
+
+
+@dataclass
+class Door:
+    """A door that listens."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    def ask(self, path: str, content: Any = None, *, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+        """Status code and answer; a POST if there is content, as JSON unless it is bytes."""
+        body = content if isinstance(content, bytes | None) else json.dumps(content).encode()
+        given = {"Content-Type": "application/json", **(headers or {})}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.url + path, body, given), timeout=60) as response:
+                return response.status, json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def run(self, code: str, **fields: Any) -> Any:
+        """The answer of `/run_code` to a program."""
+        status, answer = self.ask("/run_code", {"code": code, "language": "python", **fields})
+        assert status == 200, answer
+        return answer
+
+    def metric(self, name: str) -> float:
+        """One of the numbers that the door counts; 0 for a count that has not begun."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as response:
+            text = response.read().decode()
+        found = re.search(rf"(?m)^{re.escape(name)} (\S+)$", text)
+        return float(found.group(1)) if found else 0.0
+
+    def terminate(self, seconds: float = 60) -> int:
+        """SIGTERM; the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+
+@contextmanager
+def door(*options: str, command: str = "serve") -> Iterator[Door]:
+    """`python -m torl.sandbox serve` on a port that is free."""
+    words = [sys.executable, "-m", "torl.sandbox", command, "--port", "0", *options]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("listening on "), line
+        yield Door(process, line.split()[-1])
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited for nothing"
+        time.sleep(0.01)

@@ -1,0 +1,248 @@
+"""What a door holds and what it gives up: overload, clients that go away, large bodies, its own end."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from serving import ENDLESS, Door, door, until
+
+RUNNING, QUEUED = 'torl_sandbox_runs_now{state="running"}', 'torl_sandbox_runs_now{state="queued"}'
+CANCELLED, OPEN = "torl_sandbox_cancelled_total", "torl_sandbox_requests_open"
+SLOW = "n = 0\nwhile n < 3_000_000: n += 1\nprint({})"
+
+
+def send(server: Door, path: str, content: dict[str, Any]) -> socket.socket:
+    """A request whose answer nobody waits for yet."""
+    body = json.dumps(content).encode()
+    host, port = server.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)))
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    connection.sendall(f"{head}\r\n\r\n".encode() + body)
+    return connection
+
+
+def send_code(server: Door, code: str, **fields: Any) -> socket.socket:
+    return send(server, "/run_code", {"code": code, "language": "python", **fields})
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    connection.settimeout(60)
+    parts = []
+    try:
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+# --- overload ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Door]:
+    with door("--workers", "1", "--queue", "4", "--body-mib", "1", "--pending-mib", "1") as running:
+        yield running
+
+
+def test_beyond_the_queue_is_429_and_what_was_accepted_is_answered(small: Door) -> None:
+    def ask(number: int) -> tuple[int, int, Any]:
+        return number, *small.ask("/run_code", {"code": SLOW.format(number), "language": "python"})
+
+    refused = small.metric("torl_sandbox_refused_total")
+    with ThreadPoolExecutor(40) as threads:
+        answers = list(threads.map(ask, range(40)))
+    accepted = [(number, answer) for number, status, answer in answers if status == 200]
+    others = [answer for _, status, answer in answers if status == 429]
+    assert len(accepted) + len(others) == 40
+    assert len(accepted) >= 4
+    assert len(others) >= 20
+    for number, answer in accepted:
+        assert answer["run_result"]["stdout"] == f"{number}\n"
+    assert all("as many as may be" in answer["detail"] for answer in others)
+    assert small.metric("torl_sandbox_refused_total") - refused == len(others)
+    assert small.metric('torl_sandbox_requests_total{code="200",path="/run_code"}') == len(accepted)
+    assert small.metric(OPEN) == 0
+    assert small.run("print(1)")["run_result"]["stdout"] == "1\n"
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(small: Door) -> None:
+    status, answer = small.ask("/run_code", {"code": "#" * (2 << 20), "language": "python"})
+    assert (status, answer["detail"][:33]) == (413, "a request may have 1048576 bytes,")
+    assert small.metric(OPEN) == 0
+
+
+def test_bodies_are_bounded_together(small: Door) -> None:
+    large = {"code": f"{ENDLESS}#{'x' * 800_000}", "language": "python", "run_timeout": 30}
+    held = send(small, "/run_code", large)
+    until(lambda: small.metric(RUNNING) == 1)
+    status, answer = small.ask("/run_code", large)
+    assert status == 429
+    assert "no room for" in answer["detail"]
+    held.close()
+    until(lambda: small.metric(OPEN) == 0)
+    assert small.metric("torl_sandbox_request_bytes_open") == 0
+
+
+def test_a_body_that_does_not_come_gives_its_place_back() -> None:
+    with door("--workers", "1", "--queue", "1", "--idle-seconds", "1") as server:
+        slow = send(server, "/run_code", {})
+        slow.close()
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as slow:
+            slow.sendall(
+                b"POST /run_code HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+            )
+            until(lambda: server.metric(OPEN) == 1)
+            assert server.ask("/run_code", {"code": "1", "language": "python"})[0] == 429
+            assert slow.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
+        assert server.run("print(1)")["status"] == "Success"
+
+
+# --- clients that go away ---------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_goes_away_has_its_run_cancelled(small: Door) -> None:
+    cancelled = small.metric(CANCELLED)
+    running = send_code(small, ENDLESS, run_timeout=60)
+    until(lambda: small.metric(RUNNING) == 1)
+    waiting = send_code(small, f"print('never')\n{ENDLESS}", run_timeout=60)
+    until(lambda: small.metric(QUEUED) == 1)
+    waiting.close()
+    running.close()
+    until(lambda: small.metric(CANCELLED) == cancelled + 2, seconds=10)
+    assert small.run("print(1)")["run_result"]["stdout"] == "1\n"
+    assert small.metric(OPEN) == 0
+
+
+def test_a_client_that_goes_away_has_its_notebook_cancelled(small: Door) -> None:
+    cancelled = small.metric(CANCELLED)
+    connection = send(small, "/run_jupyter", {"cells": ["x = 1", ENDLESS, ENDLESS]})
+    until(lambda: small.metric(RUNNING) == 1)
+    connection.close()
+    until(lambda: small.metric(CANCELLED) == cancelled + 1 and small.metric(OPEN) == 0, seconds=10)
+
+
+def resident_mb(process: int) -> float:
+    with open(f"/proc/{process}/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+
+@pytest.mark.slow
+def test_ten_thousand_notebooks_leave_nothing_in_memory() -> None:
+    with door("--workers", "2") as server:
+
+        def ask(number: int) -> None:
+            cells = {"cells": [f"x = [{number}] * 1000", "len(x)"]}
+            if number % 3:
+                assert server.ask("/run_jupyter", cells)[1]["cells"][1]["display"] == [{"text/plain": "1000"}]
+            else:
+                send(server, "/run_jupyter", cells).close()
+
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(ask, range(2000)))
+            before = resident_mb(server.process.pid)
+            list(threads.map(ask, range(10_000)))
+        until(lambda: server.metric(OPEN) == 0)
+        assert resident_mb(server.process.pid) < before + 20
+
+
+# --- its end ----------------------------------------------------------------------------------------------------------
+
+
+def test_sigterm_lets_what_is_under_way_end_and_exits_with_0() -> None:
+    with door("--workers", "1") as server:
+        connections = [send_code(server, SLOW.format(number)) for number in range(4)]
+        until(lambda: server.metric(OPEN) == 4)
+        assert server.terminate() == 0
+        for number, connection in enumerate(connections):
+            answer = json.loads(received(connection).partition(b"\r\n\r\n")[2])
+            assert answer["run_result"]["stdout"] == f"{number}\n"
+        with pytest.raises(OSError, match="refused"):
+            send_code(server, "print(1)")
+
+
+def test_sigterm_gives_up_what_does_not_end_in_time() -> None:
+    with door("--workers", "1", "--grace-seconds", "1") as server:
+        connection = send_code(server, ENDLESS, run_timeout=60)
+        until(lambda: server.metric(RUNNING) == 1)
+        started = time.monotonic()
+        assert server.terminate() == 0
+        assert time.monotonic() - started < 10
+        assert received(connection) == b""
+
+
+def test_an_idle_connection_does_not_hold_the_end_back() -> None:
+    with door("--workers", "1") as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))):
+            assert server.metric(OPEN) == 0
+            started = time.monotonic()
+            assert server.terminate() == 0
+            assert time.monotonic() - started < 5
+
+
+# --- its start --------------------------------------------------------------------------------------------------------
+
+
+def refused(*options: str) -> str:
+    words = [sys.executable, "-m", "torl.sandbox", "serve", *options]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+def test_an_address_that_somebody_has_is_an_error(small: Door) -> None:
+    port = small.url.rsplit(":", 1)[1]
+    assert refused("--port", port).startswith(f"error: cannot listen on 127.0.0.1:{port}: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--port", "70000"), "error: cannot listen on 127.0.0.1:70000: "),
+        (("--host", "nowhere.invalid"), "error: cannot listen on nowhere.invalid:8080: "),
+        (("--workers", "0"), "error: workers must be at least 1"),
+        (("--memory-mib", "5000"), "error: memory_bytes must be between 0 and 4 GiB"),
+        (("--queue", "-1"), "error: argument --queue: must be a number that is not negative"),
+    ],
+)
+def test_settings_that_cannot_be_are_errors(options: tuple[str, ...], said: str) -> None:
+    assert said in refused(*options)
+
+
+def test_without_its_libraries_the_error_names_the_extra() -> None:
+    program = (
+        "import sys\nsys.modules['aiohttp'] = None\nimport torl.sandbox.__main__ as main\n"
+        "sys.exit(main.main(['serve', '--port', '0']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (2, "error: aiohttp is not installed: pip install 'torl[serve]'\n")
+
+
+def test_many_clients_at_once_get_their_own_answers() -> None:
+    with door("--workers", "2") as server:
+        wrong: list[Any] = []
+
+        def ask(client: int) -> None:
+            for turn in range(20):
+                number = 100 * client + turn
+                if server.run(f"print({number})")["run_result"]["stdout"] != f"{number}\n":
+                    wrong.append(number)
+
+        threads = [threading.Thread(target=ask, args=(client,)) for client in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        assert server.metric('torl_sandbox_runs_total{outcome="ok"}') == 320
