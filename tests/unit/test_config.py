@@ -166,7 +166,10 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "[rollout.tools.python]\nworkrs = 3",
             "rollout.tools.python.workrs is unknown; did you mean rollout.tools.python.workers?",
         ),
-        ("[rollout.tools.search]\npath = 'x'", "rollout.tools.search: no tool is called 'search'; there are: python"),
+        (
+            "[rollout.tools.search]\npath = 'x'",
+            "rollout.tools.search: no tool is called 'search'; there are: python, sandbox_fusion",
+        ),
         (
             "[rollout.tools.search]\nname = 'no_such_module:Search'",
             "rollout.tools.search: no_such_module:Search: no_such_module cannot be imported",

@@ -6,9 +6,21 @@ from typing import Any
 
 from torl.tools.base import Tool, ToolSession
 from torl.tools.python import PythonOptions, PythonTool
+from torl.tools.sandbox_fusion import SandboxFusionOptions, SandboxFusionTool
 from torl.tools.shuffled import ShuffledTool
 
-TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"python": PythonTool})
+TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
+    {"python": PythonTool, "sandbox_fusion": SandboxFusionTool}
+)
 """By the names that a configuration calls them."""
 
-__all__ = ["TOOLS", "PythonOptions", "PythonTool", "ShuffledTool", "Tool", "ToolSession"]
+__all__ = [
+    "TOOLS",
+    "PythonOptions",
+    "PythonTool",
+    "SandboxFusionOptions",
+    "SandboxFusionTool",
+    "ShuffledTool",
+    "Tool",
+    "ToolSession",
+]

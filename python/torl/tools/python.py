@@ -149,12 +149,13 @@ def outcome_of(execution: Execution) -> Outcome:
     return Outcome(execution.status, text, execution.exception_type, details)
 
 
-def _code(arguments: Mapping[str, Any]) -> str | None:
+def code_in(arguments: Mapping[str, Any]) -> str | None:
+    """The code of a call; None if it has none, which is answered with `NO_CODE`."""
     code = arguments.get("code")
     return code if isinstance(code, str) else None
 
 
-_NO_CODE = Outcome(OutcomeStatus.ERROR, "TypeError: the argument 'code' must be text", error="TypeError")
+NO_CODE = Outcome(OutcomeStatus.ERROR, "TypeError: the argument 'code' must be text", error="TypeError")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +166,8 @@ class _Fresh(ToolSession):
     seed: int
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        code = _code(arguments)
-        return _NO_CODE if code is None else outcome_of(await self.interpreter.run_async(code, seed=self.seed))
+        code = code_in(arguments)
+        return NO_CODE if code is None else outcome_of(await self.interpreter.run_async(code, seed=self.seed))
 
     def fork(self) -> Self:
         return self
@@ -179,8 +180,8 @@ class _Continued(ToolSession):
     program: InterpreterSession
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        code = _code(arguments)
-        return _NO_CODE if code is None else outcome_of(await self.program.run_async(code))
+        code = code_in(arguments)
+        return NO_CODE if code is None else outcome_of(await self.program.run_async(code))
 
     def fork(self) -> Self:
         return type(self)(self.program.fork())
@@ -195,9 +196,9 @@ class _Replay(ToolSession):
     ran_well: list[str] = field(default_factory=list)
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        code = _code(arguments)
+        code = code_in(arguments)
         if code is None:
-            return _NO_CODE
+            return NO_CODE
         program = self.interpreter.session(seed=self.seed)
         for earlier in self.ran_well:
             await program.run_async(earlier)
