@@ -41,7 +41,7 @@ class Door:
 
     def metric(self, name: str) -> float:
         """One of the numbers that the door counts; 0 for a count that has not begun."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as response:
+        with urllib.request.urlopen(f"{self.url.removesuffix('/mcp')}/metrics", timeout=60) as response:
             text = response.read().decode()
         found = re.search(rf"(?m)^{re.escape(name)} (\S+)$", text)
         return float(found.group(1)) if found else 0.0

@@ -1,4 +1,4 @@
-"""`python -m torl.sandbox run FILE | check | clean | serve`: the sandbox by itself."""
+"""`python -m torl.sandbox run FILE | check | clean | serve | mcp`: the sandbox by itself."""
 
 import argparse
 import os
@@ -176,6 +176,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check": lambda _: check(),
     "clean": lambda _: clean(),
     "serve": lambda options: open_door(options, prepare),
+    "mcp": lambda options: open_door(options, prepare),
 }
 
 

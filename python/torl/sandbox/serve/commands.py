@@ -9,10 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from torl.errors import SandboxError
-from torl.sandbox.serve.settings import DoorSettings, PoolSettings
+from torl.sandbox.serve.settings import DoorSettings, McpSettings, PoolSettings
 
-# By command: the module that has `serve`, and the extra that brings what it is built on.
-_DOORS = {"serve": ("torl.sandbox.serve.fusion", "serve")}
+# By command: the module that has `serve`, what it takes, and the extra that brings what it is built on.
+_DOORS: dict[str, tuple[str, tuple[Any, ...], str]] = {
+    "serve": ("torl.sandbox.serve.fusion", (PoolSettings, DoorSettings), "serve"),
+    "mcp": ("torl.sandbox.serve.mcp_door", (PoolSettings, DoorSettings, McpSettings), "mcp"),
+}
+_ABOUT = {
+    "serve": "serve SandboxFusion's HTTP interface",
+    "mcp": "serve the tool run_python of the Model Context Protocol, on stdin and stdout or over HTTP",
+}
 
 _OPTIONS = {
     "workers": "worker processes (default: one for each core)",
@@ -27,22 +34,32 @@ _OPTIONS = {
     "pending_mib": "bodies of all accepted requests together, in MiB; 429 beyond",
     "idle_seconds": "how long a connection may rest, send a request, or take its answer",
     "grace_seconds": "how long requests under way may take to end after SIGTERM",
+    "http": "streamable HTTP, at /mcp, instead of stdin and stdout",
+    "sessions": "sessions kept; the one unused for longest goes when there is one more",
+    "sessions_mib": "states of all sessions together, in MiB; likewise",
+    "session_seconds": "how long a session is kept that nobody uses",
+    "returned_mib": "files that one result holds, in MiB; others are named",
 }
 
 
 def add_doors(commands: Any) -> None:
     """Add the commands to the parser's."""
-    http = commands.add_parser("serve", help="serve SandboxFusion's HTTP interface")
-    for settings in (PoolSettings, DoorSettings):
-        add_options(http, settings)
+    for name, (_, kinds, _) in _DOORS.items():
+        parser = commands.add_parser(name, help=_ABOUT[name])
+        for settings in kinds:
+            add_options(parser, settings)
 
 
 def add_options(parser: argparse.ArgumentParser, settings: Any) -> None:
     """An option for each field of the settings."""
     for field in dataclasses.fields(settings):
+        name = f"--{field.name.replace('_', '-')}"
+        if field.default is False:
+            parser.add_argument(name, action="store_true", help=_OPTIONS[field.name])
+            continue
         kind = int if field.default is None else type(field.default)
         text = _OPTIONS[field.name] + ("" if field.default is None else " (default %(default)s)")
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=_positive(kind), default=field.default, help=text)
+        parser.add_argument(name, type=_positive(kind), default=field.default, help=text)
 
 
 def _positive(kind: type) -> Any:
@@ -62,14 +79,14 @@ def open_door(options: argparse.Namespace, prepare: Callable[[], object]) -> int
         SandboxError: the pool does not start, the address cannot be had, or the extra is not installed.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the door has a way of its own
-    name, extra = _DOORS[options.command]
+    name, kinds, extra = _DOORS[options.command]
     try:
         door = importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise SandboxError(f"{error.name} is not installed: pip install 'torl[{extra}]'") from error
     prepare()
     try:
-        door.serve(_read(PoolSettings, options), _read(DoorSettings, options))
+        door.serve(*(_read(settings, options) for settings in kinds))
     except (OSError, OverflowError) as error:
         raise SandboxError(f"cannot listen on {options.host}:{options.port}: {error}") from error
     except ValueError as error:

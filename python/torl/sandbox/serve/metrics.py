@@ -21,13 +21,13 @@ class DoorMetrics:
     def __init__(self, pool: SandboxPool, admission: Admission) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
-            "torl_sandbox_requests", "Requests answered, by path and status code.", ["path", "code"],
+            "torl_sandbox_requests", "Requests answered, by path or tool, and status.", ["path", "code"],
             registry=self._registry,
         )  # fmt: skip
         self._registry.register(_PoolCollector(pool))
         self._registry.register(_AdmissionCollector(admission))
 
-    def answered(self, path: str, code: int) -> None:
+    def answered(self, path: str, code: int | str) -> None:
         """Count a request that was answered."""
         self._requests.labels(path, str(code)).inc()
 

@@ -57,6 +57,22 @@ class DoorSettings:
     """How long requests under way may take to end after SIGTERM."""
 
 
+@dataclass(frozen=True, slots=True)
+class McpSettings:
+    """What the MCP door has besides."""
+
+    http: bool = False
+    """Streamable HTTP instead of stdin and stdout."""
+    sessions: int = 256
+    """Sessions kept; the one unused for longest goes when there is one more."""
+    sessions_mib: int = 1024
+    """States of all sessions together; likewise."""
+    session_seconds: float = 3600.0
+    """How long a session is kept that nobody uses."""
+    returned_mib: int = 4
+    """Files that one result holds; others are named."""
+
+
 def bound_socket(host: str, port: int) -> socket.socket:
     """A socket that has its address, and does not listen: the door opens when the pool is there.
 

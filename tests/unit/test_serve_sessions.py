@@ -1,0 +1,61 @@
+"""Which sessions a door keeps that clients hold by name."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandboxes import KEPT
+from torl.sandbox import SandboxPool
+from torl.sandbox.serve.sessions import SessionStore
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SandboxPool]:
+    with SandboxPool(1, **KEPT) as pool:
+        yield pool
+
+
+def test_the_one_unused_for_longest_goes(pool: SandboxPool) -> None:
+    store = SessionStore(2, 1 << 30, 60)
+    first, second = store.add(pool.session()), store.add(pool.session())
+    assert store.get(first) is not None
+    third = store.add(pool.session())
+    assert [store.get(name) is not None for name in (first, second, third)] == [True, False, True]
+    assert len(store) == 2
+
+
+def test_a_session_that_nobody_used_for_long_goes(pool: SandboxPool) -> None:
+    now = 0.0
+    store = SessionStore(9, 1 << 30, 60, clock=lambda: now)
+    first, second = store.add(pool.session()), store.add(pool.session())
+    now = 59.0
+    assert store.get(second) is not None
+    now = 61.0
+    assert store.get(first) is None
+    assert store.get(second) is not None
+    now = 200.0
+    assert store.get(second) is None
+    assert len(store) == 0
+
+
+def test_states_are_bounded_together_but_the_one_in_use_stays(pool: SandboxPool) -> None:
+    store = SessionStore(9, 3 << 20, 60)
+    names = []
+    for _ in range(3):
+        session = pool.session()
+        session.run("x = bytearray(b'x' * (2 << 20))")
+        assert session.state_bytes > 2 << 20
+        names.append(store.add(session))
+    assert [store.get(name) is not None for name in names] == [False, False, True]
+    grown = store.get(names[2])
+    assert grown is not None
+    grown.run("y = bytearray(b'x' * (4 << 20))")
+    store.tidy()
+    assert store.get(names[2]) is grown
+
+
+def test_names_cannot_be_guessed(pool: SandboxPool) -> None:
+    store = SessionStore(1000, 1 << 30, 60)
+    names = {store.add(pool.session()) for _ in range(100)}
+    assert len(names) == 100
+    assert min(map(len, names)) >= 16
