@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -53,9 +53,9 @@ class Door:
 
 
 @contextmanager
-def door(*options: str, command: str = "serve") -> Iterator[Door]:
-    """`python -m torl.sandbox serve` on a port that is free."""
-    words = [sys.executable, "-m", "torl.sandbox", command, "--port", "0", *options]
+def door(*options: str, command: str = "serve", within: Sequence[str] = ()) -> Iterator[Door]:
+    """`python -m torl.sandbox serve` on a port that is free; `within` is a command that runs another."""
+    words = [*within, sys.executable, "-m", "torl.sandbox", command, "--port", "0", *options]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
