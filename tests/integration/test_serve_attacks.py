@@ -1,0 +1,98 @@
+"""The attacks on the sandbox, through each door: each ends as in a pool of one's own, and the next run is right."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from mcp import Client
+from serving import Door, door
+from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
+
+from sandboxes import KEPT
+from torl.sandbox import Execution, OutcomeStatus, SandboxPool
+from torl.sandbox.serve.fusion_answers import command_result
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = ("--workers", "1", "--memory-mib", "512", "--files-mib", "64")
+PATIENT = PATIENCE * CPU_SECONDS
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SandboxPool]:
+    with open_pool(PATIENT, **KEPT) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def memory_end(pool: SandboxPool) -> int:
+    return pool.run("pass").peak_memory_bytes
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[Door]:
+    with door(*SETTINGS, "--run-seconds", str(PATIENT)) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module")
+async def mcp() -> AsyncIterator[dict[bool, str]]:
+    """The doors' addresses, by whether attacks on it shall run out of time."""
+    with (
+        door("--http", *SETTINGS, "--run-seconds", str(CPU_SECONDS), command="mcp") as hasty,
+        door("--http", *SETTINGS, "--run-seconds", str(PATIENT), command="mcp") as patient,
+    ):
+        yield {True: hasty.url, False: patient.url}
+
+
+def limit(attack: Attack) -> float:
+    return CPU_SECONDS if "timeout" in attack.ends else PATIENT
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_an_attack_ends_alike_behind_http(http: Door, pool: SandboxPool, memory_end: int, attack: Attack) -> None:
+    code = attack.code.replace("END", str(memory_end))
+    own = command_result(pool.run(code, cpu_seconds=limit(attack)))
+    served = http.run(code, run_timeout=limit(attack))["run_result"]
+    assert shown(served) == shown(own)
+    assert http.run(AFTER)["run_result"]["stdout"] == pool.run(AFTER).stdout
+
+
+def shown(result: dict[str, Any]) -> dict[str, Any]:
+    """All but the time; what was written before it ran out is as much as there was time for."""
+    if result["status"] == "TimeLimitExceeded":
+        return {"status": result["status"]}
+    return {name: result[name] for name in ("status", "return_code", "stdout", "stderr")}
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+async def test_an_attack_ends_alike_behind_mcp(
+    mcp: dict[bool, str], pool: SandboxPool, memory_end: int, attack: Attack
+) -> None:
+    code = attack.code.replace("END", str(memory_end))
+    options: Any = {"value": True, "return_files": True, "cpu_seconds": limit(attack)}
+    own = pool.run(code, **options)
+    async with Client(mcp["timeout" in attack.ends]) as client:
+        result = await client.call_tool("run_python", {"code": code})
+        after = await client.call_tool("run_python", {"code": AFTER})
+    assert told(result.structured_content) == told_by_pool(own)
+    assert result.is_error is not own.ok
+    assert after.structured_content["stdout"] == pool.run(AFTER, value=True).stdout
+
+
+def told(found: dict[str, Any]) -> dict[str, Any]:
+    if found["status"] == OutcomeStatus.TIMEOUT:
+        return {"status": found["status"]}
+    return {name: found[name] for name in ("status", "stdout", "stderr", "value", "error", "files")}
+
+
+def told_by_pool(own: Execution) -> dict[str, Any]:
+    files = {
+        path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"): len(data)
+        for path, data in own.files.items()
+    }
+    return told(
+        {"status": own.status, "stdout": own.stdout, "stderr": own.stderr, "value": own.value,
+         "error": own.exception_line, "files": files}
+    )  # fmt: skip
