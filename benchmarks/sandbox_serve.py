@@ -1,0 +1,218 @@
+"""How fast the sandbox is behind SandboxFusion's HTTP interface, and SandboxFusion's own server in the same call.
+
+    python benchmarks/sandbox_serve.py [--sandboxfusion CHECKOUT] [--peers DIR] [--rounds 3] [--seconds 3]
+
+1, 8 and 64 clients ask for a print, each over a connection of its own, the next request when the answer is there. Every
+program differs, so that each is executed. Two more rows for torl: **paced**, 64 clients that together ask half as often
+as they could (what a busy rollout does: it asks when it has something to ask), and **repeated**, one program for all,
+which is executed once.
+
+Every round measures all servers, so that load hits all alike. CHECKOUT is SandboxFusion's source; its server runs in an
+environment of its own below DIR, with one process, as its Makefile starts it. Clients and servers share the cores.
+Prints a table in Markdown and, on the last line, everything as JSON.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from sandbox import machine, row, table
+from sandbox_peers import ENVIRONMENT, PEERS, SandboxFusion, UnavailableError, make_environment
+
+CLIENTS = (1, 8, 64)
+PACED, REPEATED = "64, paced", "64, repeated"
+TORL, FUSION = "torl", "SandboxFusion"
+LENGTH = re.compile(rb"(?i)content-length: (\d+)")
+
+# On two quiet cores.
+MOST_P95_MS = 5.0  # of 64 clients
+LEAST_RATIO = 50  # requests in a second at 64 clients, of SandboxFusion's own server
+
+NUMBERS = count()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sandboxfusion", type=Path, help="a checkout of SandboxFusion")
+    parser.add_argument("--peers", type=Path, default=Path.home() / ".cache" / "torl" / "peers")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    options = parser.parse_args()
+    found: dict[str, dict[str, list[Measured]]] = {}
+    missing: dict[str, str] = {}
+    with torl_server() as torl, fusion_server(options, missing) as fusion:
+        ports = {TORL: torl} if fusion is None else {TORL: torl, FUSION: fusion}
+        for _ in range(options.rounds):
+            for name, port in ports.items():
+                rows = found.setdefault(name, {})
+                for clients in CLIENTS:
+                    rows.setdefault(str(clients), []).append(measure(port, clients, options.seconds))
+            most = statistics.median(each.per_second for each in found[TORL]["64"])
+            paced = measure(torl, 64, options.seconds, per_second=most / 2)
+            found[TORL].setdefault(PACED, []).append(paced)
+            found[TORL].setdefault(REPEATED, []).append(measure(torl, 64, options.seconds, repeated=True))
+    show({name: {row: summary(each) for row, each in rows.items()} for name, rows in found.items()}, missing)
+
+
+# --- servers ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def torl_server() -> Iterator[int]:
+    """torl's, on a port that is free."""
+    command = [sys.executable, "-m", "torl.sandbox", "serve", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline().rsplit(":", 1)[1])
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@contextmanager
+def fusion_server(options: argparse.Namespace, missing: dict[str, str]) -> Iterator[int | None]:
+    """SandboxFusion's own, if it runs here."""
+    server = None
+    try:
+        if options.sandboxfusion is None:
+            raise UnavailableError("its source was not given (--sandboxfusion)")
+        runtime = options.peers / "environment"
+        if not (runtime / "bin" / "python").exists():
+            options.peers.mkdir(parents=True, exist_ok=True)
+            make_environment(runtime, sys.executable, PEERS)
+        server = SandboxFusion(options.sandboxfusion, options.peers, str(runtime / "bin" / "python"), 1)
+    except UnavailableError as error:
+        missing[FUSION] = str(error)
+    try:
+        yield None if server is None else server.port
+    finally:
+        if server is not None:
+            server.close()
+
+
+# --- clients ----------------------------------------------------------------------------------------------------------
+
+
+class Measured:
+    """Some requests of some clients."""
+
+    def __init__(self, seconds: list[float], wall_seconds: float) -> None:
+        self.seconds = sorted(seconds)
+        self.per_second = len(seconds) / wall_seconds
+
+    def percentile_ms(self, share: float) -> float:
+        """So many of the requests took at most so long."""
+        return self.seconds[min(len(self.seconds) - 1, int(share * len(self.seconds)))] * 1e3
+
+
+def measure(
+    port: int, clients: int, seconds: float, *, per_second: float | None = None, repeated: bool = False
+) -> Measured:
+    """Ask for `seconds`; with `per_second`, so often in all."""
+    return uvloop.run(ask_all(port, clients, seconds, per_second, repeated))
+
+
+async def ask_all(port: int, clients: int, seconds: float, per_second: float | None, repeated: bool) -> Measured:
+    until = time.perf_counter() + seconds
+    pause = None if per_second is None else clients / per_second
+    started = time.perf_counter()
+    taken = await asyncio.gather(*(ask(port, until, pause, each / clients, repeated) for each in range(clients)))
+    return Measured([one for each in taken for one in each], time.perf_counter() - started)
+
+
+async def ask(port: int, until: float, pause: float | None, phase: float, repeated: bool) -> list[float]:
+    """One client: the seconds that each of its requests took."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    taken: list[float] = []
+    due = time.perf_counter() + phase * (pause or 0)
+    while time.perf_counter() < until:
+        if pause is not None:
+            await asyncio.sleep(due - time.perf_counter())
+            due += pause
+        number = 0 if repeated else next(NUMBERS)
+        started = time.perf_counter()
+        writer.write(request(number))
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = LENGTH.search(head)
+        assert length is not None
+        body = await reader.readexactly(int(length.group(1)))
+        taken.append(time.perf_counter() - started)
+        assert json.loads(body)["run_result"]["stdout"] == f"{number}\n", body
+    writer.close()
+    return taken
+
+
+def request(number: int) -> bytes:
+    """As verl sends it."""
+    fields = {"compile_timeout": 30, "run_timeout": 30, "code": f"print({number})", "stdin": None}
+    fields |= {"memory_limit_MB": 1024, "language": "python", "files": {}, "fetch_files": []}
+    body = json.dumps(fields).encode()
+    head = (
+        f"POST /run_code HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def summary(measured: list[Measured]) -> dict[str, float]:
+    """Medians over the rounds."""
+    return {
+        "per_s": round(statistics.median(each.per_second for each in measured), 1),
+        "p50_ms": round(statistics.median(each.percentile_ms(0.5) for each in measured), 3),
+        "p95_ms": round(statistics.median(each.percentile_ms(0.95) for each in measured), 3),
+    }
+
+
+def show(servers: dict[str, dict[str, dict[str, float]]], missing: dict[str, str]) -> None:
+    """A table, and all as JSON."""
+    table("server", ["clients", "requests/s", "p50, ms", "p95, ms"])
+    for name, rows in servers.items():
+        for clients, each in rows.items():
+            row(name, [clients, *each.values()])
+    for name, reason in missing.items():
+        print(f"\n{name} was not measured: {reason}")
+    goals: list[dict[str, Any]] = []
+    for key, rows in (("64 clients", "64"), ("64 clients, paced", PACED)):
+        measured = servers[TORL][rows]["p95_ms"]
+        goals.append(
+            {"key": f"p95 of {key}, ms", "goal": MOST_P95_MS, "measured": measured, "met": measured <= MOST_P95_MS}
+        )
+    if FUSION in servers:
+        ratio = round(servers[TORL]["64"]["per_s"] / servers[FUSION]["64"]["per_s"], 1)
+        goals.append(
+            {"key": "requests/s over its", "goal": LEAST_RATIO, "measured": ratio, "met": ratio >= LEAST_RATIO}
+        )
+    print()
+    table("goal", ["at most, or at least", "measured", "met"])
+    for goal in goals:
+        row(goal["key"], [goal["goal"], goal["measured"], "yes" if goal["met"] else "**no**"])
+    print()
+    print(
+        json.dumps(
+            {
+                "machine": machine(len(os.sched_getaffinity(0))),
+                "servers": servers,
+                "not_measured": missing,
+                "goals": goals,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
