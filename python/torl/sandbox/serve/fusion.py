@@ -2,6 +2,7 @@
 
     POST /run_code       a program, in a fresh state
     POST /run_jupyter    the cells of a notebook, each with the state that those before it left
+    POST /submit         a completion against the tests of a problem that comes with it
     GET  /v1/ping        "pong"; 503 when the pool has broken
     GET  /metrics        for Prometheus
 
@@ -25,6 +26,7 @@ from torl.sandbox.serve.fusion_requests import RunCodeRequest, RunJupyterRequest
 from torl.sandbox.serve.fusion_runs import run_code, run_jupyter
 from torl.sandbox.serve.metrics import CONTENT_TYPE, DoorMetrics
 from torl.sandbox.serve.settings import DoorSettings, PoolSettings, address_of, bound_socket
+from torl.sandbox.serve.submissions import SubmitRequest, submit
 
 _Request = TypeVar("_Request", bound=BaseModel)
 _Work = Callable[[SandboxPool, _Request], Awaitable[Json]]
@@ -80,7 +82,7 @@ class FusionDoor:
         except ValidationError as error:
             wrong = error.errors(include_url=False, include_context=False, include_input=False)
             raise _RefusedError(422, wrong) from error
-        except ValueError as error:  # of the pool: files that cannot be
+        except ValueError as error:  # files that cannot be, a problem that is none
             raise _RefusedError(422, str(error)) from error
         except SandboxError as error:
             self._broken = str(error)
@@ -129,6 +131,7 @@ def application(pool: SandboxPool, settings: DoorSettings) -> web.Application:
     app = web.Application(client_max_size=settings.body_mib << 20)
     app.router.add_post("/run_code", door.handler(RunCodeRequest, run_code))
     app.router.add_post("/run_jupyter", door.handler(RunJupyterRequest, run_jupyter))
+    app.router.add_post("/submit", door.handler(SubmitRequest, submit))
     app.router.add_get("/v1/ping", door.ping)
     app.router.add_get("/metrics", door.metrics)
     return app

@@ -1,0 +1,128 @@
+"""SandboxFusion's `/submit`: problems in the form of its documents, and the verdicts that it would give."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from serving import ENDLESS, Door, door
+
+from torl.sandbox.serve.submissions import extracted, same_output
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Door]:
+    with door("--workers", "1") as running:
+        yield running
+
+
+def submitted(server: Door, completion: str, **config: Any) -> Any:
+    body = {"dataset": "mine", "id": 17, "completion": completion, "config": config}
+    status, answer = server.ask("/submit", body)
+    assert status == 200, answer
+    assert answer["id"] == 17
+    return answer
+
+
+DOUBLE = [{"input": {"stdin": f"{n}\n"}, "output": {"stdout": f"{2 * n}\n"}} for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@pytest.mark.parametrize(
+    ("code", "passed"),
+    [
+        ("print(int(input()) * 2)", [True, True, True]),
+        ("print(float(input()) * 2.000001)", [True, True, True]),
+        ("n = int(input())\nprint(2 if n == 1 else 0)", [True, False]),
+        ("print(input(), 1 / 0)", [False]),
+        (ENDLESS, [False]),
+    ],
+)
+def test_outputs_are_compared_until_one_differs(server: Door, code: str, passed: list[bool], as_text: bool) -> None:
+    data = {"test": json.dumps(DOUBLE) if as_text else DOUBLE}
+    config = {"dataset_type": "CommonOJDataset", "language": "python", "run_timeout": 0.5, "provided_data": data}
+    answer = submitted(server, f"So:\n```python\n{code}\n```\n", **config)
+    assert [test["passed"] for test in answer["tests"]] == passed
+    assert answer["accepted"] is all(passed)
+    assert answer["extracted_code"] == code
+    assert answer["tests"][0]["exec_info"].keys() >= {"status", "run_result"}
+
+
+def test_all_cases_are_run_if_asked_for(server: Door) -> None:
+    config = {"dataset_type": "CommonOJDataset", "language": "python", "provided_data": {"test": DOUBLE}}
+    answer = submitted(server, "```\nprint(4)\n```", **config, extra={"run_all_cases": True})
+    assert [test["passed"] for test in answer["tests"]] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "test", ["assert double(3) == 6", "#<INSERT>\n\ndef check():\n    assert double(3) == 6\ncheck()"]
+)
+@pytest.mark.parametrize(
+    ("code", "flag", "accepted"),
+    [
+        ("def double(n): return 2 * n", True, True),
+        ("def double(n): return n", False, False),
+        ('def double(n): return 2 * n\nif __name__ == "__main__":\n    1 / 0', True, True),
+        ("import sys\nsys.exit(0)", False, True),
+        ("import sys\nsys.exit(0)", True, False),
+    ],
+)
+def test_test_code_decides(server: Door, test: str, code: str, flag: bool, accepted: bool) -> None:
+    data = {"labels": {"programming_language": "python"}, "test": {"code": test}}
+    config = {"dataset_type": "AutoEvalDataset", "provided_data": data, "extra": {"append_flag": flag}}
+    answer = submitted(server, f"```python\n{code}\n```", **config)
+    assert answer["accepted"] is accepted
+    assert "double(3) == 6" in answer["full_code"]
+
+
+def test_the_test_finds_its_files(server: Door) -> None:
+    data = {"test": {"code": "assert load() == 'hi'", "asset": {"a.txt": "aGk="}}}
+    config = {"dataset_type": "AutoEvalDataset", "provided_data": data}
+    assert submitted(server, "```python\ndef load(): return open('a.txt').read()\n```", **config)["accepted"]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, "config.dataset_type must be CommonOJDataset or AutoEvalDataset here, not None"),
+        ({"dataset_type": "HumanEvalDataset"}, "not HumanEvalDataset"),
+        ({"dataset_type": "CommonOJDataset"}, "there is no data set 'mine' here: send the problem"),
+        ({"dataset_type": "CommonOJDataset", "provided_data": {}}, "lacks 'test'"),
+        ({"dataset_type": "CommonOJDataset", "provided_data": {"test": [{}]}}, "input"),
+        ({"dataset_type": "CommonOJDataset", "provided_data": {"test": DOUBLE}, "language": "cpp"}, "only 'python'"),
+    ],
+)
+def test_what_cannot_be_tested_is_refused(server: Door, config: dict[str, Any], said: str) -> None:
+    status, answer = server.ask("/submit", {"dataset": "mine", "id": 1, "completion": "", "config": config})
+    assert status == 422
+    assert said in str(answer["detail"])
+
+
+@pytest.mark.parametrize(
+    ("completion", "code"),
+    [
+        ("a\n```python\nx\n```\nb\n```python\ny\n```", "x"),
+        ("```\nx\n```\n```py\ny\n```", "y"),
+        ("```cpp\nx\n```", "x"),
+        ("```python\nx\ny", "x\ny"),
+        ("no code", ""),
+    ],
+)
+def test_the_program_is_found_in_a_completion(completion: str, code: str) -> None:
+    assert extracted(completion) == code
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected", "same"),
+    [
+        ("YES\n\n", "yes", True),
+        (" a \n b", "a\nb\n", True),
+        ("1.000001\n", "1", True),
+        ("1.001", "1", False),
+        ("a\nb", "a", False),
+        ("a", "1", False),
+        ("", "", True),
+    ],
+)
+def test_outputs_are_the_same(printed: str, expected: str, same: bool) -> None:
+    assert same_output(printed, expected) is same
