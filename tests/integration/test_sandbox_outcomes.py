@@ -1,5 +1,8 @@
 """What a run says it did: every status, the exception as CPython shows it, output kept up to its limit."""
 
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 
 import pytest
@@ -75,6 +78,34 @@ def test_the_last_line_names_what_went_wrong(pool: SandboxPool, code: str, line:
     assert outcome.exception_type == line.partition(":")[0]
 
 
+LINES = {
+    "a group": "raise ExceptionGroup('both', [ValueError('a'), KeyError('b')])",
+    "a group in a group": "raise BaseExceptionGroup('x', [ExceptionGroup('y', [OSError(1, 'z')]), SystemExit(1)])",
+    "an exception with notes": "e = ValueError('a')\ne.add_note('first')\ne.add_note('second: x')\nraise e",
+    "a message of two lines": "raise RuntimeError('first\\nsecond')",
+    "a qualified name": "import json\njson.loads('{')",
+    "a class in a class": "class A:\n    class B(Exception): pass\nraise A.B('x')",
+    "no message": "raise KeyError",
+    "a syntax error with a note": "e = SyntaxError('bad', ('f.py', 1, 2, 'x y', 1, 3))\ne.add_note('note')\nraise e",
+    "an exception behind another": "try:\n    1/0\nexcept Exception as error:\n    raise ValueError('b') from error",
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_the_line_of_an_exception_is_the_one_with_type_and_message(pool: SandboxPool, name: str) -> None:
+    program = f"try:\n{textwrap.indent(LINES[name], '    ')}\nexcept BaseException as error:\n    import traceback\n"
+    # What `traceback` prints without frames begins with the place of a syntax error, indented, and goes on with notes and groups.
+    program += "    lines = ''.join(traceback.format_exception_only(error)).splitlines()\n"
+    program += "    print(next(line for line in lines if not line.startswith(' ')))"
+    natively = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert pool.run(LINES[name]).exception_line == natively.stdout.rstrip("\n").removeprefix("__main__.")
+
+
+def test_the_line_of_an_exit_is_its_first(pool: SandboxPool) -> None:
+    outcome = pool.run("import sys\nsys.exit('a\\nb')")
+    assert (outcome.exception_line, outcome.stderr) == ("SystemExit: a", "a\nb\n")
+
+
 def test_a_syntax_error_shows_the_line(pool: SandboxPool) -> None:
     outcome = pool.run("x = 1\nif x\n    print(x)\n")
     assert outcome.traceback == ("  File \"main.py\", line 2\n    if x\n        ^\nSyntaxError: expected ':'\n")
@@ -120,6 +151,11 @@ def test_a_caught_exception_can_be_printed(pool: SandboxPool) -> None:
 def test_exits(pool: SandboxPool, code: str, status: OutcomeStatus, stderr: str) -> None:
     outcome = pool.run(f"print('first')\n{code}\nprint('never')")
     assert (outcome.status, outcome.stdout, outcome.stderr) == (status, "first\n", stderr)
+
+
+def test_there_is_a_home_directory(pool: SandboxPool) -> None:
+    code = "import os, pathlib\nprint(os.environ['HOME'], pathlib.Path.home(), os.path.expanduser('~/a'))"
+    assert pool.run(code).stdout == "/work /work /work/a\n"
 
 
 def test_a_main_program(pool: SandboxPool) -> None:

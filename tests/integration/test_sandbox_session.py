@@ -226,6 +226,23 @@ def test_files_stay_from_part_to_part_and_input_does_not(pool: SandboxPool) -> N
     assert session.run("print(sorted(os.listdir()))").stdout == "['b', 'data', 'log']\n"
 
 
+def test_what_a_part_leaves_unread_does_not_reach_the_next(pool: SandboxPool) -> None:
+    session = pool.session()
+    session.run("import sys\na = input()", stdin="secret1\nsecret2\n")
+    assert session.run("print(input(), sys.stdin.read())", stdin="new\nrest").stdout == "new rest\n"
+    assert session.run("input()").exception_type == "EOFError"
+    session.run("sys.stdin.buffer.read(1)", stdin=b"\xff\xfe" * 5000)
+    assert session.run("print(sys.stdin.read())", stdin="π").stdout == "π\n"
+    session.run("sys.stdin.close()")
+    assert session.run("print(input())", stdin="open").stdout == "open\n"
+
+
+def test_what_a_part_puts_in_place_of_input_stays(pool: SandboxPool) -> None:
+    session = pool.session()
+    session.run("import io, sys\nsys.stdin = io.StringIO('a\\nb\\n')\nprint(input())", stdin="x")
+    assert session.run("print(input())", stdin="y").stdout == "b\n"
+
+
 def test_a_session_without_its_directory_takes_no_files_and_goes_on(pool: SandboxPool) -> None:
     session = pool.session()
     session.run("x = 1\nimport os\nos.chdir('/')\nos.rmdir('/work')\nopen('/work', 'w').close()")

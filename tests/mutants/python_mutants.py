@@ -248,7 +248,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("audit/rewards.py", "record.grade.failure is None and ", "", _CHECKS),
     ("audit/advantages.py", "if config.control.shuffle_rewards:", "if False:", _CHECKS),
     ("audit/advantages.py", "paid[tokens - 1] += reward", "paid[0] += reward", _CHECKS),
-    ("audit/outcomes.py", "outcome.text not in (last_line, outcome.error) or ", "", _CHECKS),
+    ("audit/outcomes.py", "not (named and outcome.text in lines | {outcome.error}) or ", "", _CHECKS),
     ("audit/formulas.py", "statistics.stdev(own)", "statistics.pstdev(own)", _FORMULAS),
     ("audit/logprobs.py", "if config.rollout.top_p < 1:", "if False:", _CHECKS),
     ("audit/tokens.py", "if request != call.request:", "if False:", _AUDIT_TOKENS),

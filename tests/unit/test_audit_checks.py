@@ -179,6 +179,10 @@ def test_shuffled_rewards_are_not_in_the_records() -> None:
 # --- outcomes -----------------------------------------------------------------------------------------------------
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "<string>", line 1\nZeroDivisionError: division by zero\n'
+GROUP = (
+    "  + Exception Group Traceback (most recent call last):\n  | ExceptionGroup: a (1 sub-exception)\n"
+    "  +-+---------------- 1 ----------------\n    | ValueError: b\n    +------------------------------------\n"
+)
 
 
 def outcome(status: str, text: str, error: str | None = None, **details: Any) -> Outcome:
@@ -191,6 +195,8 @@ def outcome(status: str, text: str, error: str | None = None, **details: Any) ->
         outcome("ok", "2\n", stdout="2\n"),
         outcome("error", "ZeroDivisionError: division by zero", "ZeroDivisionError", traceback=TRACEBACK, stdout="1"),
         outcome("error", "SystemExit: 3\nand more", "SystemExit"),
+        outcome("error", "ExceptionGroup: a (1 sub-exception)", "ExceptionGroup", traceback=GROUP),
+        outcome("error", "m.Odd: x", "Odd", traceback="Traceback ...\nm.Odd: x\na note\n"),
         outcome("memory", "MemoryError", "MemoryError", traceback="Traceback ...\nMemoryError\n"),
         outcome("timeout", "", stdout="printed before"),
         outcome("crash", ""),
@@ -210,6 +216,8 @@ def test_an_outcome_that_follows_from_its_details_is_right(right: Outcome) -> No
         outcome("error", "ZeroDivisionError: by 0", "ZeroDivisionError", traceback=TRACEBACK),
         outcome("error", "ZeroDivisionError: division by zero", "NameError", traceback=TRACEBACK),
         outcome("error", "NameError: x", "SystemExit"),
+        outcome("error", "ValueError: b", "ExceptionGroup", traceback=GROUP),
+        outcome("error", "ExceptionGroup: a", "ExceptionGroup", traceback=GROUP),
         outcome("timeout", "2", stdout="2"),
         outcome("timeout", "", traceback=TRACEBACK),
     ],

@@ -22,8 +22,8 @@ def _is_whole(value: Any) -> bool:
 def python_problem(outcome: Outcome) -> str | None:
     """What does not follow from the details of a run of Python; None if its text and its error do.
 
-    A run that ended well says what it printed. One that did not says the last line of its traceback, or what it gave
-    to `sys.exit`, which leaves none; one that was stopped from outside says nothing.
+    A run that ended well says what it printed. One that did not says the line of its traceback with the type and the
+    message, or what it gave to `sys.exit`, which leaves none; one that was stopped from outside says nothing.
     """
     stdout, traceback = outcome.details.get("stdout"), outcome.details.get("traceback")
     if stdout is None:
@@ -34,7 +34,9 @@ def python_problem(outcome: Outcome) -> str | None:
         return "it says something, and had no exception" if outcome.text or traceback else None
     if not traceback:
         return None if outcome.text.startswith(outcome.error) else "it does not say its error"
-    last_line = traceback.rstrip("\n").rpartition("\n")[2]
-    if outcome.text not in (last_line, outcome.error) or outcome.error not in traceback:
-        return "it says something else than the last line of its traceback"
+    # A group's lines have a margin, and a class may be named with its module.
+    lines = {line.lstrip(" |+") for line in traceback.splitlines()}
+    named = outcome.text.partition(":")[0].endswith(outcome.error)
+    if not (named and outcome.text in lines | {outcome.error}) or outcome.error not in traceback:
+        return "it says something else than the line of its traceback with the exception"
     return None

@@ -14,7 +14,7 @@ class Execution:
     stdout: str
     stderr: str
     exception_type: str | None  # "ZeroDivisionError"
-    exception_line: str | None  # the last line of the traceback: "ZeroDivisionError: division by zero"
+    exception_line: str | None  # the one with type and message: "ZeroDivisionError: division by zero"
     traceback: str | None
     cpu_seconds: float
     wall_seconds: float

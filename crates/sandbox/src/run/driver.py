@@ -71,6 +71,8 @@ _seed_random = random.seed
 _seed_numpy = numpy.random.seed
 _seed = None
 
+_stdin = None
+
 # The `__main__` of the session this interpreter is in, and how many of its blocks have run.
 _session = None
 _blocks = 0
@@ -97,6 +99,7 @@ def set_up():
     _open_standard_streams()
     os.chdir = chdir
     chdir(DIRECTORY)
+    os.environ["HOME"] = DIRECTORY
     sys.path.insert(0, DIRECTORY)
 
 
@@ -114,7 +117,14 @@ def _open_standard_streams():
 
     sys.stdout = sys.__stdout__ = stream(1, "strict")
     sys.stderr = sys.__stderr__ = stream(2, "backslashreplace")
-    sys.stdin.reconfigure(errors="strict")
+    _open_standard_input()
+
+
+def _open_standard_input():
+    """Standard input as text, without what an earlier stream has read ahead."""
+    global _stdin
+    _stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8", errors="strict")
+    sys.stdin = sys.__stdin__ = _stdin
 
 
 def chdir(path):
@@ -189,6 +199,9 @@ def _run_in_session(source, seed, value_wanted):
     global _session, _blocks
     if _session is None:
         _session = _start(seed)
+    # What the last part left unread was its own. What a part puts in place of standard input stays.
+    elif sys.stdin is _stdin:
+        _open_standard_input()
     _blocks += 1
     name = FILE_NAME if _blocks == 1 else f"main_{_blocks}.py"
     report = _guard(_execute_for_value if value_wanted else _execute, source, _session, name)
@@ -266,7 +279,7 @@ def _report_exit(code):
         return OK + _NO_TEXT * 3
     if not _isinstance(code, _int):
         _print_error(_str(code) + "\n")
-    return ERROR + _text("SystemExit") + _text("SystemExit: " + _str(code)) + _NO_TEXT
+    return ERROR + _text("SystemExit") + _text(_first_line("SystemExit: " + _str(code))) + _NO_TEXT
 
 
 def _report_exception(error):
@@ -277,14 +290,27 @@ def _report_exception(error):
         described = _TracebackException(kind, error, error.__traceback__, compact=True)
         _hide_frames(described)
         text = "".join(described.format())
+        line = _line_of(described)
     except _BaseException:
-        text = kind.__name__ + "\n"
+        line = kind.__name__
+        text = line + "\n"
     if sys.excepthook is _default_excepthook:
         _print_error(text)
     else:
         _call_excepthook(kind, error)
-    last_line = text.rstrip("\n").rpartition("\n")[2]
-    return report + _text(kind.__name__) + _text(last_line) + _text(text)
+    return report + _text(kind.__name__) + _text(line) + _text(text)
+
+
+def _line_of(described):
+    """The line with the type and the message: before it stands a syntax error's place, behind it notes and groups."""
+    for text in described.format_exception_only():
+        if text.startswith(described.exc_type_str):
+            return _first_line(text)
+    return described.exc_type_str
+
+
+def _first_line(text):
+    return text.partition("\n")[0]
 
 
 def _hide_frames(described):
