@@ -27,7 +27,7 @@ FLOORS: dict[Path, list[set[str]]] = {
         {"lib"},
     ],
     SANDBOX / "files": [{"archive", "contents"}, {"tree"}, {"descriptors"}, {"mod"}, {"encoding", "tests"}],
-    SANDBOX / "guest": [{"frames", "module"}, {"preparation"}, {"artifacts"}, {"cache"}, {"mod"}],
+    SANDBOX / "guest": [{"frames", "library", "module"}, {"preparation"}, {"artifacts"}, {"cache"}, {"mod"}],
     SANDBOX / "pool": [{"job", "settings", "statistics"}, {"child", "sharing"}, {"slots"}, {"mod"}],
     SANDBOX / "run": [
         {"driver", "native_stack", "output", "reset"},

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, SandboxError};
-use crate::guest::{frames, preparation};
+use crate::guest::{frames, library, preparation};
 use crate::run::driver;
 use crate::run::engine;
 use crate::run::instance::ImageLayout;
@@ -89,6 +89,7 @@ pub fn image_key() -> String {
         &archive_key(),
         preparation::WARM_UP,
         preparation::CONDITIONING,
+        &library::text(),
         driver::SOURCE,
         &recursion,
     ])

@@ -6,6 +6,7 @@
 mod artifacts;
 mod cache;
 mod frames;
+mod library;
 mod module;
 mod preparation;
 

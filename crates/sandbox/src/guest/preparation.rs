@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::error::{Result, SandboxError};
+use crate::guest::library;
 use crate::guest::module::SplitModule;
 use crate::limits::Limits;
 use crate::request::Request;
@@ -34,6 +35,9 @@ pub fn warm_up(
     let stack_pointer = guest.stack_pointer()?;
     evaluate(&mut guest, &install("_torl_driver", driver::SOURCE))?;
     evaluate(&mut guest, "import _torl_driver; _torl_driver.set_up()")?;
+    for (name, source) in library::MODULES {
+        evaluate(&mut guest, &install(name, source))?;
+    }
     evaluate(&mut guest, &install("_torl_warmup", WARM_UP))?;
     evaluate(&mut guest, &install("_torl_conditioning", CONDITIONING))?;
     let mut memory = at_rest(&mut guest, stack_pointer)?;

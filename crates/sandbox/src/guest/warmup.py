@@ -82,6 +82,7 @@ import sympy.stats
 import sympy.vector
 
 import _torl_driver
+import _torl_library
 
 SNIPPETS = [
     """
@@ -669,6 +670,7 @@ REPETITIONS = 8
 
 def warm_up():
     """Runs every snippet in the way a run does."""
+    _torl_library.install()
     for snippet in BREADTH:
         report = _torl_driver.rehearse(snippet.encode())
         if not report.startswith(_torl_driver.OK):

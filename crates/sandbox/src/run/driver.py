@@ -71,6 +71,8 @@ _seed_random = random.seed
 _seed_numpy = numpy.random.seed
 _seed = None
 
+# What a script waits for at its end; the threads' module puts itself here.
+at_end = []
 _stdin = None
 
 # The `__main__` of the session this interpreter is in, and how many of its blocks have run.
@@ -252,7 +254,9 @@ def _execute_for_value(source, main, name):
 
 
 def _finish(main):
-    """What CPython does when a script is over: exit functions, then the death of its globals."""
+    """What CPython does when a script is over: timers, exit functions, then the death of its globals."""
+    for wait in at_end:
+        wait()
     _run_exit_functions()
     main.__dict__.clear()
     _flush()

@@ -1,0 +1,22 @@
+//! What the guest's library is given beside its own: threads and event loops that one thread can have, and the like.
+
+/// Modules by name, in the order in which they are made. Each is only defined by then; `warmup.py` puts them to work.
+pub const MODULES: [(&str, &str); 10] = [
+    ("_torl_waiting", include_str!("library/waiting.py")),
+    ("_torl_locks", include_str!("library/locks.py")),
+    ("_torl_threads", include_str!("library/threads.py")),
+    ("_torl_executors", include_str!("library/executors.py")),
+    ("_torl_memory", include_str!("library/memory.py")),
+    ("_torl_cells", include_str!("library/cells.py")),
+    ("_torl_channels", include_str!("library/channels.py")),
+    ("_torl_processes", include_str!("library/processes.py")),
+    ("_torl_event_loop", include_str!("library/event_loop.py")),
+    ("_torl_library", include_str!("library/library.py")),
+];
+
+/// All of their text, by which the image is named.
+pub fn text() -> String {
+    MODULES
+        .map(|(name, source)| format!("{name}\n{source}"))
+        .concat()
+}

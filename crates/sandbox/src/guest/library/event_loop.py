@@ -1,0 +1,59 @@
+"""asyncio's event loop without sockets: it wakes when a task is ready or its time has come, and for nothing else."""
+
+import asyncio.events
+import asyncio.selector_events
+import selectors
+import socket
+import threading
+
+import _torl_waiting as waiting
+
+NOTHING_LEFT = (
+    "every task of the event loop waits for something that never happens: nothing is scheduled, and there is no other "
+    "thread or socket that could wake the loop. Look for a future, event, lock or queue that nobody sets, releases or fills."
+)
+
+
+class Selector(selectors.BaseSelector):
+    """Waits for time to pass. There is nothing else to wait for."""
+
+    def register(self, fileobj, events, data=None):
+        raise OSError("files and sockets cannot be watched here: there is no network and no other process")
+
+    def unregister(self, fileobj):
+        raise KeyError(f"{fileobj!r} is not registered")
+
+    def select(self, timeout=None):
+        if timeout is None:
+            waiting.wait_for_timer(NOTHING_LEFT)
+        elif timeout > 0:
+            waiting.sleep(timeout)
+        return []
+
+    def get_map(self):
+        return {}
+
+
+def _get_event_loop(self):
+    """The main thread's loop, made when it is asked for, as before Python 3.14."""
+    if self._local._loop is None:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError(f"There is no current event loop in thread {threading.current_thread().name!r}.")
+        self.set_event_loop(self.new_event_loop())
+    return self._local._loop
+
+
+def _no_network(host, *rest, **named):
+    raise socket.gaierror(socket.EAI_NONAME, f"there is no network here: cannot look up {host!r}")
+
+
+def install():
+    loop = asyncio.selector_events.BaseSelectorEventLoop
+    start = loop.__init__
+    loop.__init__ = lambda self, selector=None: start(self, Selector() if selector is None else selector)
+    # The loop has a pair of sockets through which others wake it. Nobody else runs while it waits.
+    loop._make_self_pipe = lambda self: self.__dict__.update(_ssock=None, _csock=None)
+    asyncio.events._BaseDefaultEventLoopPolicy.get_event_loop = _get_event_loop
+    asyncio.events._BaseDefaultEventLoopPolicy._Local = type("_Local", (threading.local,), {"_loop": None})
+    socket.getaddrinfo = _no_network
+    loop._close_self_pipe = loop._write_to_self = lambda self: None

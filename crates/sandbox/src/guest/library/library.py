@@ -1,0 +1,18 @@
+"""Puts to work what the library is given beside its own, when all that keeps locks of its own has been imported."""
+
+import _torl_driver
+import _torl_event_loop
+import _torl_executors
+import _torl_locks
+import _torl_processes
+import _torl_threads
+import _torl_waiting
+
+
+def install():
+    _torl_locks.install()
+    _torl_threads.install()
+    _torl_executors.install()
+    _torl_processes.install()
+    _torl_event_loop.install()
+    _torl_driver.at_end.append(_torl_waiting.finish)
