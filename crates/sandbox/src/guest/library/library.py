@@ -4,6 +4,7 @@ import _torl_driver
 import _torl_event_loop
 import _torl_executors
 import _torl_locks
+import _torl_plots
 import _torl_processes
 import _torl_threads
 import _torl_waiting
@@ -15,4 +16,5 @@ def install():
     _torl_executors.install()
     _torl_processes.install()
     _torl_event_loop.install()
+    _torl_plots.install()
     _torl_driver.at_end.append(_torl_waiting.finish)

@@ -1,0 +1,116 @@
+"""matplotlib without a place for its data: they lie in an archive inside the archive of the library.
+
+When it is imported, its fonts and styles are put among the run's files; the rest is when it is asked for.
+"""
+
+import importlib.machinery
+import io
+import os
+import sys
+import zipfile
+import zipimport
+
+HOME = "/var/lib/matplotlib"
+DATA = HOME + "/mpl-data"
+INNER_ARCHIVE = "matplotlib/mpl-data.zip"
+# While matplotlib is imported: what it keeps for a user is not among the files of the run, and there is no screen.
+ENVIRONMENT = {"MPLCONFIGDIR": "/tmp/matplotlib", "MPLBACKEND": "agg"}
+
+# Open while matplotlib is imported. It takes ten megabytes, which a session would carry along.
+_archive = None
+
+
+def _open_archive():
+    library = next(entry for entry in sys.path if entry.endswith(".zip"))
+    return zipfile.ZipFile(io.BytesIO(zipimport.zipimporter(library).get_data(f"{library}/{INNER_ARCHIVE}")))
+
+
+def present(path):
+    """Puts the file at `path` where it belongs, if it is one of matplotlib's and not there yet."""
+    name = os.fspath(path)
+    if isinstance(name, str) and name.startswith(DATA + "/") and not os.path.exists(name):
+        try:
+            content = (_archive or _open_archive()).read(name[len(DATA) + 1 :])
+        except KeyError:
+            return
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        with open(name, "wb") as file:
+            file.write(content)
+
+
+def _execute_package(module, execute):
+    """Imports matplotlib itself as if it lay where its data can be."""
+    global _archive
+    _archive = _open_archive()
+    for name in _archive.namelist():
+        if name.startswith(("matplotlibrc", "stylelib/", "fonts/")) and not name.endswith("/"):
+            present(f"{DATA}/{name}")
+    _archive = None
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    place, module.__file__ = module.__file__, HOME + "/__init__.pyc"
+    try:
+        execute()
+        # They are asked for once, and remembered.
+        module.get_data_path(), module.get_configdir(), module.get_cachedir()
+    finally:
+        module.__file__ = place
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+
+
+def _execute_cbook(module, execute):
+    execute()
+    data_path = module._get_data_path
+
+    def presented_data_path(*parts):
+        path = data_path(*parts)
+        present(path)
+        return path
+
+    module._get_data_path = presented_data_path
+
+
+def _execute_backend_bases(module, execute):
+    execute()
+    # As on a machine without a screen.
+    module.FigureManagerBase.show = lambda self: None
+
+
+class Finder:
+    """Imports the modules that need something else here, and leaves all others to the next."""
+
+    MODULES = {
+        "matplotlib": _execute_package,
+        "matplotlib.cbook": _execute_cbook,
+        "matplotlib.backend_bases": _execute_backend_bases,
+    }
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        execute = cls.MODULES.get(name)
+        if execute is None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None:
+            spec.loader = Loader(spec.loader, execute)
+        return spec
+
+
+class Loader:
+    """Another loader, and what is done around the execution of its module."""
+
+    def __init__(self, loader, execute):
+        self._loader, self._execute = loader, execute
+
+    def exec_module(self, module):
+        self._execute(module, lambda: self._loader.exec_module(module))
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+
+def install():
+    sys.meta_path.insert(0, Finder)
