@@ -6,6 +6,7 @@ import _torl_executors
 import _torl_locks
 import _torl_plots
 import _torl_processes
+import _torl_ranges
 import _torl_threads
 import _torl_waiting
 
@@ -17,4 +18,5 @@ def install():
     _torl_processes.install()
     _torl_event_loop.install()
     _torl_plots.install()
+    _torl_ranges.install()
     _torl_driver.at_end.append(_torl_waiting.finish)
