@@ -93,19 +93,61 @@ def test_a_fork_goes_its_own_way(pool: SandboxPool) -> None:
 @pytest.mark.parametrize(
     ("code", "status"),
     [
-        ("x = 2\nwhile True: pass", OutcomeStatus.TIMEOUT),
-        ("x = 2\nprint('x' * 10**7)", OutcomeStatus.OUTPUT_LIMIT),
-        ("x = 2\nimport os\nos._exit(0)", OutcomeStatus.OK),
-        ("x = 2\nimport os\nos.abort()", OutcomeStatus.CRASH),
+        ("while True: y = 3", OutcomeStatus.TIMEOUT),
+        ("y = 3; print('x' * 10**7)", OutcomeStatus.OUTPUT_LIMIT),
+        ("if True:\n    import os\n    y = 3\n    os._exit(0)", OutcomeStatus.OK),
+        ("y = 3; __import__('os').abort()", OutcomeStatus.CRASH),
     ],
 )
-def test_a_part_that_is_stopped_leaves_the_session_as_it_was(
+def test_a_stopped_part_keeps_what_its_whole_statements_did(
     pool: SandboxPool, code: str, status: OutcomeStatus
 ) -> None:
     session = pool.session()
+    session.run("x = [1]\ny = 1")
+    outcome = session.run(
+        f"import random, textwrap\nx.append(random.random())  # ü\nopen('a', 'w').close()\n{code}\ny = 4"
+    )
+    assert outcome.status is status
+    after = session.run("import os\nprint(x, y, os.listdir(), textwrap.dedent(' a'), random.random())")
+    draws = Random(0)
+    expected = f"[1, {draws.random()}] {3 if ';' in code else 1} ['a'] a {draws.random()}\n"
+    assert after.stdout == expected
+
+
+def test_a_part_that_is_stopped_in_its_first_statement_leaves_the_session_as_it_was(pool: SandboxPool) -> None:
+    session = pool.session()
     session.run("x = 1")
-    assert session.run(code).status is status
+    assert session.run("for x in iter(int, 1): pass").status is OutcomeStatus.TIMEOUT
     assert session.run("print(x)").stdout == "1\n"
+
+
+def test_a_stopped_part_takes_its_input_once(pool: SandboxPool) -> None:
+    session = pool.session()
+    outcome = session.run("a = input()\nprint(a)\nwhile True: pass", stdin="text\nmore", files={"f": "1"})
+    assert (outcome.status, outcome.stdout) == (OutcomeStatus.TIMEOUT, "text\n")
+    assert session.run("print(a, open('f').read())").stdout == "text 1\n"
+
+
+STATEMENTS = [
+    "'''A docstring.'''\nx = 1\n'no docstring'\nprint(__doc__, x)",
+    "from __future__ import annotations\ndef f(a: unknown) -> unknown: pass\nprint(f.__annotations__)",
+    "x: int = 1\nif x:\n    y: str = ''\nprint(sorted(__annotations__))",
+    "a = 1; b = 2; print(a + b)\r\nprint('crlf')\r\n",
+    "print(1)\nreturn 2",
+    "print(1)\nx = 1\nglobal x",
+    "print(1)\nnonlocal z",
+    "class A:\n    def f(self): return super().__init__, __name__\nprint(A().f()[1], A)",
+    "# -*- coding: utf-8 -*-\nx = 1\nprint(x)",
+    "\ufeffx = 'ü'\nprint(x)",
+]
+
+
+@pytest.mark.parametrize("code", STATEMENTS)
+def test_a_program_does_as_a_part_of_a_session_what_it_does_alone(pool: SandboxPool, code: str) -> None:
+    alone, part = pool.run(code), pool.session().run(code)
+    assert (part.status, part.stdout, part.exception_line) == (alone.status, alone.stdout, alone.exception_line)
+    last = pool.session().run(code + "\n6 * 7", value=True)
+    assert last.value == ("42" if alone.ok else None)
 
 
 @pytest.mark.parametrize("code", ["x = 2\n1 / 0", "x = 2\nraise SystemExit(3)", "x = 2\nraise MemoryError"])

@@ -22,7 +22,7 @@ class Session:
 
     The state between two runs is a value: where memory differs from a fresh interpreter's. Any worker continues from
     it, a worker that dies takes nothing with it, and a fork costs nothing. A run that ends in an exception keeps what
-    it did before; one that is stopped (time, output, a crash) leaves the session as it was before the run.
+    it did before; one that is stopped (time, output, a crash) keeps what its whole statements had done.
 
     One part runs at a time; to run two from the same state, fork the session.
     """

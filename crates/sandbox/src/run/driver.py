@@ -11,6 +11,7 @@ and behind that in the same form the `repr` of the value of the last statement, 
 A snippet that destroys its own interpreter so far that no report is written has ended in an error.
 """
 
+import __future__
 import ast
 import atexit
 import builtins
@@ -29,6 +30,7 @@ FILE_NAME = "main.py"
 DIRECTORY = "/work"
 CODE_DESCRIPTOR = 1000
 REPORT_DESCRIPTOR = 1001
+PROGRESS_DESCRIPTOR = 1002
 VALUE_WANTED = 1 << 0
 IN_SESSION = 1 << 1
 OK, ERROR, MEMORY = b"\0", b"\1", b"\2"
@@ -55,6 +57,7 @@ _type = builtins.type
 _str = builtins.str
 _int = builtins.int
 _len = builtins.len
+_enumerate = builtins.enumerate
 _isinstance = builtins.isinstance
 _issubclass = builtins.issubclass
 _BaseException = builtins.BaseException
@@ -63,6 +66,9 @@ _SystemExit = builtins.SystemExit
 _Expression = ast.Expr
 _Interactive = ast.Interactive
 _ONLY_AST = ast.PyCF_ONLY_AST
+_Constant = ast.Constant
+_Module = ast.Module
+_FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names} - {0x10})
 _default_excepthook = sys.__excepthook__
 _run_exit_functions = atexit._run_exitfuncs
 _TracebackException = traceback.TracebackException
@@ -206,7 +212,7 @@ def _run_in_session(source, seed, value_wanted):
         _open_standard_input()
     _blocks += 1
     name = FILE_NAME if _blocks == 1 else f"main_{_blocks}.py"
-    report = _guard(_execute_for_value if value_wanted else _execute, source, _session, name)
+    report = _guard(_execute_in_steps, source, _session, name, value_wanted)
     _guard(_flush)
     return report
 
@@ -236,8 +242,11 @@ def _execute_for_value(source, main, name):
     if tree.body and _isinstance(tree.body[-1], _Expression):
         last = _compile(_Interactive([tree.body.pop()]), name, "single", dont_inherit=True)
     _exec(_compile(tree, name, "exec", dont_inherit=True), main.__dict__)
-    if last is None:
-        return None
+    return None if last is None else _value_of(last, main)
+
+
+def _value_of(last, main):
+    """The text of a statement's value, unless it is None."""
     text = None
 
     def keep(value):
@@ -251,6 +260,40 @@ def _execute_for_value(source, main, name):
     finally:
         sys.displayhook = displayhook
     return text
+
+
+def _execute_in_steps(source, main, name, value_wanted):
+    """Runs the source statement by statement, and tells the host how far it has come: should the run be stopped, so much
+    of it can be done again.
+    """
+    _show_lines_of(source, name)
+    tree = _compile(source, name, "exec", _ONLY_AST, dont_inherit=True)
+    # Whatever is wrong with any statement is wrong before the first. And annotations belong to a module as a whole.
+    whole = _compile(tree, name, "exec", dont_inherit=True)
+    ends = _ends(source, tree.body)
+    if not ends or not {"__annotate__", "__conditional_annotations__"}.isdisjoint(whole.co_names):
+        return (_execute_for_value if value_wanted else _execute)(source, main, name)
+    future = whole.co_flags & _FUTURE
+    last = None
+    if value_wanted and _isinstance(tree.body[-1], _Expression):
+        last = _compile(_Interactive([tree.body.pop()]), name, "single", future, dont_inherit=True)
+    for number, statement in _enumerate(tree.body):
+        # A text alone is the docstring if it comes first, and nothing if not.
+        alone = _isinstance(statement, _Expression) and _isinstance(statement.value, _Constant)
+        if number == 0 or not alone:
+            _exec(_compile(_Module([statement], []), name, "exec", future, dont_inherit=True), main.__dict__)
+        _write(PROGRESS_DESCRIPTOR, ends[number].to_bytes(4, "little"))
+    return None if last is None else _value_of(last, main)
+
+
+def _ends(source, statements):
+    """Where each statement ends, in bytes; None where the source is not simply UTF-8."""
+    if source.startswith(b"\xef\xbb\xbf") or b"coding" in source[:200]:
+        return None
+    starts = [0]
+    for line in source.splitlines(True):
+        starts.append(starts[-1] + _len(line))
+    return [starts[statement.end_lineno - 1] + statement.end_col_offset for statement in statements]
 
 
 def _finish(main):

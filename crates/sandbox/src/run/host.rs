@@ -21,6 +21,8 @@ use crate::wire::{Reader, Writer};
 /// Files the driver uses besides the standard three: the run's code to read, its report to write.
 pub const CODE_DESCRIPTOR: i32 = 1000;
 pub const REPORT_DESCRIPTOR: i32 = 1001;
+/// Where the driver says up to which byte of the code it has come, at the end of each statement of a session's run.
+pub const PROGRESS_DESCRIPTOR: i32 = 1002;
 /// A report is cut here; the driver never writes that much, but the guest could.
 const REPORT_LIMIT: usize = 4 << 20;
 
@@ -62,6 +64,8 @@ pub struct HostState {
     /// Shared with the watchdog, which may have to answer for the run.
     pub output: Arc<Mutex<Output>>,
     pub report: Vec<u8>,
+    /// Where the last whole statement of a session's run ends in its code, if the driver has said so.
+    pub progress: u32,
     /// Whether the guest asked for more memory than its limit.
     pub memory_refused: bool,
     gate: Gate,
@@ -110,6 +114,7 @@ impl HostState {
             memory: None,
             output: Arc::default(),
             report: Vec::new(),
+            progress: 0,
             memory_refused: false,
             gate,
             files_before: request.return_files.then(|| files.tree().clone()),
@@ -211,7 +216,7 @@ impl HostState {
     /// Whether a descriptor can be written to, at a position of the call's own if `positioned`.
     pub fn check_writable(&self, descriptor: i32, positioned: bool) -> Checked<()> {
         match descriptor {
-            REPORT_DESCRIPTOR => Ok(()),
+            REPORT_DESCRIPTOR | PROGRESS_DESCRIPTOR => Ok(()),
             _ => self.files.check_writable(descriptor, positioned),
         }
     }
@@ -239,6 +244,10 @@ impl HostState {
             let room = REPORT_LIMIT - self.report.len();
             self.report
                 .extend_from_slice(&bytes[..bytes.len().min(room)]);
+            return Ok(Ok(bytes.len()));
+        }
+        if descriptor == PROGRESS_DESCRIPTOR {
+            self.progress = bytes.try_into().map_or(0, u32::from_le_bytes);
             return Ok(Ok(bytes.len()));
         }
         let target = match self.files.target(descriptor) {

@@ -181,7 +181,26 @@ impl Runner {
     }
 
     /// Runs `request` from start to end. An error means that the host is broken, never that the code is.
+    ///
+    /// A stopped run of a session cannot be continued: the guest was in the middle of something. But it is repeatable. So
+    /// what its whole statements did is done again, in what is left of the wall-clock time, and the session goes on from there.
     pub fn run(&mut self, request: &Request) -> Result<Outcome> {
+        let started = Instant::now();
+        let (mut outcome, progress) = self.run_once(request)?;
+        if request.session.is_some() && outcome.session.is_none() && progress > 0 {
+            let mut again = request.clone();
+            again.code.truncate(progress as usize);
+            again.value = false;
+            again.limits.cpu_time *= 2;
+            again.limits.wall_time = again.limits.wall_time.saturating_sub(started.elapsed());
+            outcome.session = self.run_once(&again)?.0.session;
+            outcome.wall_time = started.elapsed();
+        }
+        Ok(outcome)
+    }
+
+    /// Runs `request`, and says where the last whole statement ends, if it is a session's.
+    fn run_once(&mut self, request: &Request) -> Result<(Outcome, u32)> {
         let started = Instant::now();
         let cpu_started = thread_cpu_time();
         let (mut guest, mut tracked) = self.guest(request)?;
@@ -192,7 +211,7 @@ impl Runner {
             let mut outcome = Outcome::without_guest(Status::Error, started.elapsed());
             outcome.stderr = exception.traceback.clone().into_bytes();
             outcome.exception = Some(exception);
-            return Ok(outcome);
+            return Ok((outcome, 0));
         }
         let call = guest.prepare(driver::RUN)?;
         let armament = self.watchdog.arm(
@@ -205,6 +224,7 @@ impl Runner {
         let expired = armament.end();
         let ended_well = result.is_ok() && !expired;
         let mut outcome = conclude(result, guest.store.data_mut(), expired);
+        let progress = guest.store.data().progress;
         outcome.peak_memory_bytes = guest.memory.data_size(&guest.store) as u64;
         outcome.cpu_time = thread_cpu_time().saturating_sub(cpu_started);
         if ended_well {
@@ -214,7 +234,7 @@ impl Runner {
             self.keep(guest, tracked);
         }
         outcome.wall_time = started.elapsed();
-        Ok(outcome)
+        Ok((outcome, progress))
     }
 
     /// Keeps a guest for the next run. One that trapped must not come here: its state outside of the linear memory is
