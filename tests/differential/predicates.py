@@ -1,0 +1,117 @@
+"""The predicates of the table of causes: from a difference to whether it has that cause."""
+
+import re
+from collections import Counter
+
+from comparison import Difference, without_addresses
+from numbers_in_text import NUMBER, alike_but_numbers, equal_modulo, within
+
+ARRAYS = re.compile(r"\b(numpy|scipy|pandas|networkx)\b")
+WIDTH = re.compile(r",?\s*dtype=u?int(32|64)|\bu?int(32|64|c)\b|\bInt(32|64)\b")
+TOO_LARGE = re.compile("too large to convert to C (u?long|unsigned long)|int too big|out of bounds for u?int(32|64|c)?")
+SIZE = re.compile(
+    "C ssize_t|index-sized integer|sys.maxsize|Too many decimal digits|repetition number is too large|too big for width"
+)
+MACHINE = re.compile(
+    r"sys\.(maxsize|hash_info|getsizeof|platform|int_info|thread_info)|\bhash\(|longdouble|MAX_PREC|MAX_EMAX|calcsize"
+    r"|itemsize|array\('[lLnN]'|np\.finfo|memory_usage|locale|platform\."
+)
+
+
+def same_end(difference: Difference) -> bool:
+    """Whether both end with the same error, or with none."""
+    one, other = without_addresses(difference.native), without_addresses(difference.guest)
+    return (one.error_type, one.error_line) == (other.error_type, other.error_line)
+
+
+def numpy_integers(difference: Difference) -> bool:
+    """Integers that are the native ones, wrapped around; names of types; errors of what does not fit."""
+    if not ARRAYS.search(difference.code):
+        return False
+    wrapped, rounded = equal_modulo(31), within(1e-9)
+
+    def close(one: str, other: str) -> bool:
+        if "nbytes" in difference.code and one.isdigit() and int(one) == 2 * int(other):
+            return True
+        return wrapped(one, other) or rounded(one, other)
+
+    guest = difference.guest
+    printed = WIDTH.sub("", guest.stdout)
+    if same_end(difference):
+        return alike_but_numbers(WIDTH.sub("", difference.native.stdout), printed, close)
+    # The rest of what is printed natively stands behind the error in the guest.
+    begun = "".join(difference.native.stdout.splitlines(True)[: guest.stdout.count("\n")])
+    too_large = guest.error_type == "OverflowError" and TOO_LARGE.search(guest.error_line or "")
+    return bool(too_large) and alike_but_numbers(WIDTH.sub("", begun), printed, close)
+
+
+def undefined_cast(difference: Difference) -> bool:
+    """`astype` to an integer type: where the numbers differ, the guest has 0 or the largest or smallest one."""
+    if not re.search(r"astype\((int|'[iu]\d'|np\.u?int\d+)\)", difference.code):
+        return False
+    limits = {str(sign * 2**bits - less) for bits in (7, 8, 15, 16, 31, 32, 63, 64) for sign, less in ((1, 1), (-1, 0))}
+    wrapped = equal_modulo(31)
+    texts = (WIDTH.sub("", one.stdout) for one in (difference.native, difference.guest))
+    return same_end(difference) and alike_but_numbers(*texts, lambda a, b: b in limits | {"0"} or wrapped(a, b))
+
+
+def floating_point_flags(difference: Difference) -> bool:
+    """An error that only numpy's own checks of the flags raise."""
+    kinds = ("FloatingPointError", "RuntimeWarning")
+    return difference.native.error_type in kinds and difference.guest.stdout.startswith(difference.native.stdout)
+
+
+def note_as_line(difference: Difference) -> bool:
+    """`json`'s note says where in the value the error is."""
+    line = difference.guest.error_line or ""
+    return difference.native.error_type == difference.guest.error_type and line.startswith("when serializing ")
+
+
+def size_beyond_32_bits(difference: Difference) -> bool:
+    """An error about a size, where there is none natively, at its end or where the program printed it."""
+    native, guest = difference.native, difference.guest
+    if guest.error_type in ("OverflowError", "ValueError", "IndexError") and SIZE.search(guest.error_line or ""):
+        return native.stdout.startswith(guest.stdout)
+    return bool(SIZE.search(guest.stdout)) and not SIZE.search(native.stdout)
+
+
+def property_of_the_machine(difference: Difference) -> bool:
+    """The program names such a property."""
+    return bool(MACHINE.search(difference.code))
+
+
+def order_of_a_set(difference: Difference) -> bool:
+    """The same pieces in another order."""
+    texts = (difference.native.stdout, difference.guest.stdout)
+    one, other = (Counter(re.split(r"[\s,{}()\[\]]+", text)) for text in texts)
+    return (
+        same_end(difference)
+        and one == other
+        and re.search(r"\{|set|symbols|sympy|networkx", difference.code) is not None
+    )
+
+
+def last_digit(difference: Difference) -> bool:
+    """Floats that differ by a few units of the last place."""
+    return same_end(difference) and alike_but_numbers(difference.native.stdout, difference.guest.stdout, within(1e-15))
+
+
+def last_digits(difference: Difference) -> bool:
+    """Floats that differ by 1e-9 of them or, near zero, by 1e-13 of the largest number that is printed or written."""
+    if not re.search(r"numpy|scipy|pandas|networkx|cmath|statistics|math|\*\*", difference.code):
+        return False
+    native, guest = difference.native.stdout, difference.guest.stdout
+    largest = max([1.0, *(abs(float(n)) for n in NUMBER.findall(native + difference.code) if len(n) < 25)])
+    return same_end(difference) and alike_but_numbers(native, guest, within(1e-9, min(largest, 1e6) * 1e-13))
+
+
+def early_years(difference: Difference) -> bool:
+    """The century's zero is all that differs."""
+    one, other = (re.sub(r"\b0(\d{3})\b", r"\1", text.stdout) for text in (difference.native, difference.guest))
+    return "strftime" in difference.code and one == other
+
+
+def stopped(difference: Difference) -> bool:
+    """What was printed before is the same as far as it goes."""
+    ends = ("stopped", "timeout", "memory", "MemoryError", "RecursionError", "output_limit")
+    return difference.native.error_type in ends or difference.guest.error_type in ends
