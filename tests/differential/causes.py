@@ -67,6 +67,10 @@ CAUSES: list[Cause] = [
         p.size_beyond_32_bits, "print(len(range(10 ** 10)))",
     ),
     Cause(
+        "decimal in Python", LOUD, "the guest has no `_decimal`: `_pydecimal` signals some errors otherwise, knows more formats, and is slower",
+        p.decimal_in_python, "from decimal import Decimal\nprint(divmod(Decimal(1), Decimal(0)))",
+    ),
+    Cause(
         "properties of the machine", MACHINE, "sys.maxsize, hashes, sizes of C types, decimal's limits, longdouble, the platform's name",
         p.property_of_the_machine, "import sys\nprint(sys.maxsize)",
     ),
@@ -81,10 +85,6 @@ CAUSES: list[Cause] = [
     Cause(
         "tails of the normal distribution", VERSION, "`NormalDist.cdf` uses erfc since 3.14 and is right in the tails",
         v.normal_tails, "import statistics\nprint(statistics.NormalDist(42, 19).cdf(-88))", since=(3, 14),
-    ),
-    Cause(
-        "formats of a Decimal", VERSION, "`format(Decimal, ...)` knows `_` and `#` since 3.15",
-        v.decimal_formats, "from decimal import Decimal\nprint(format(Decimal(10000), '_'))", since=(3, 15),
     ),
     Cause(
         "Python before 3.12", VERSION, "quotes within f-strings, `sum` of floats, how weekdays and ordered dictionaries are printed",

@@ -29,14 +29,6 @@ def normal_tails(difference: Difference) -> bool:
     return difference.native_version < (3, 14) and "NormalDist" in difference.code and same_end(difference)
 
 
-def decimal_formats(difference: Difference) -> bool:
-    """`format(Decimal(1), "_")` and `"#"` raise natively."""
-    line = difference.native.error_line or ""
-    return (
-        difference.native_version < GUEST_VERSION and "Decimal" in difference.code and "invalid format string" in line
-    )
-
-
 def before_3_12(difference: Difference) -> bool:
     """Quotes within f-strings, the sum of floats, and how weekdays and ordered dictionaries are printed."""
     if difference.native_version >= (3, 12):
