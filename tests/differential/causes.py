@@ -45,10 +45,6 @@ class Cause:
 
 CAUSES: list[Cause] = [
     Cause(
-        "default integer of 32 bits", WRONG, "numpy takes the pointer's width for that of its default integer",
-        p.numpy_integers, NUMPY + "print(np.arange(100001).sum())", packages=("numpy",), temporary=True,
-    ),
-    Cause(
         "cast of a float that does not fit", WRONG,
         "of NaN, or of a negative float to an unsigned type: undefined in C and in numpy; the guest saturates, as 64-bit ARM does",
         p.undefined_cast, NUMPY + "print(np.array([-3.7, np.nan]).astype('u1'))", packages=("numpy",),
@@ -108,9 +104,13 @@ CAUSES: list[Cause] = [
     ),
     Cause(
         "last digits of many operations", ROUNDING,
-        "vector units, fused multiplications and other orders of addition, in some 1e-10 of the result or of the largest operand",
+        "vector units, fused multiplications and other orders of addition, within 1e-12 of the result, or 1e-13 of the largest operand",
         p.last_digits, NUMPY + "from scipy import integrate\nprint(integrate.solve_ivp(lambda t, y: -y, (0, 1), [0.671]).y[0][-1])",
         packages=("scipy",),
+    ),
+    Cause(
+        "default integer of 32 bits", WRONG, "numpy takes the pointer's width for that of its default integer",
+        p.numpy_integers, NUMPY + "print(np.arange(100001).sum())", packages=("numpy",), temporary=True,
     ),
     Cause(
         "time or memory", LIMIT, "one of the two stopped the program",

@@ -31,7 +31,7 @@ def numpy_integers(difference: Difference) -> bool:
     """Integers that are the native ones, wrapped around; names of types; errors of what does not fit."""
     if not ARRAYS.search(difference.code):
         return False
-    wrapped, rounded = equal_modulo(31), within(1e-9)
+    wrapped, rounded = equal_modulo(31), within(1e-12)
 
     def close(one: str, other: str) -> bool:
         if "nbytes" in difference.code and one.isdigit() and int(one) == 2 * int(other):
@@ -101,12 +101,12 @@ def last_digit(difference: Difference) -> bool:
 
 
 def last_digits(difference: Difference) -> bool:
-    """Floats that differ by 1e-9 of them or, near zero, by 1e-13 of the largest number that is printed or written."""
+    """Floats that differ by 1e-12 of them or, near zero, by 1e-13 of the largest number that is printed or written."""
     if not re.search(r"numpy|scipy|pandas|networkx|cmath|statistics|math|\*\*", difference.code):
         return False
     native, guest = difference.native.stdout, difference.guest.stdout
     largest = max([1.0, *(abs(float(n)) for n in NUMBER.findall(native + difference.code) if len(n) < 25)])
-    return same_end(difference) and alike_but_numbers(native, guest, within(1e-9, min(largest, 1e6) * 1e-13))
+    return same_end(difference) and alike_but_numbers(native, guest, within(1e-12, min(largest, 1e6) * 1e-13))
 
 
 def decimal_in_python(difference: Difference) -> bool:
