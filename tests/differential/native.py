@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,9 +48,10 @@ class NativePython:
         }
         self.packages = self._packages(environment)
         modules = [name for name in PREPARED if name.partition(".")[0] in self.packages]
+        self._directory = tempfile.TemporaryDirectory()  # programs may write files
         self._process = subprocess.Popen(
-            [self.executable, str(WORKER), *modules],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, encoding="utf-8", errors="surrogatepass",
+            [self.executable, str(WORKER), *modules], cwd=self._directory.name, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", errors="surrogatepass",
         )  # fmt: skip
         self.version = tuple(int(part) for part in self._answer().split(".")[:2])
 
@@ -88,3 +90,4 @@ class NativePython:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
+        self._directory.cleanup()

@@ -82,7 +82,9 @@ def main(modules):
         importlib.import_module(module)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    questions, answers = sys.stdin, sys.stdout
+    # What a program, or a process it starts, writes to descriptor 1 is no answer.
+    questions, answers = sys.stdin, os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     print(json.dumps(sys.version.split()[0]), file=answers, flush=True)
     for line in questions:
         codes, seconds = json.loads(line)
