@@ -25,7 +25,14 @@ FLOORS: list[set[str]] = [
     {"train", "sample", "evaluate", "verify"},
 ]
 # The libraries that only one place may import.
-OWNERS = {"vllm": {"engine/vllm"}, "deepspeed": {"learner"}, "math_verify": {"reward"}, "plotly": {"report"}}
+OWNERS = {
+    "vllm": {"engine/vllm"},
+    "deepspeed": {"learner"},
+    "math_verify": {"reward"},
+    "plotly": {"report"},
+    "aiohttp": {"sandbox/serve", "tools"},
+    **{name: {"sandbox/serve"} for name in ("mcp", "uvicorn", "starlette", "uvloop", "prometheus_client")},
+}
 # The giants are loaded by the functions that need them, never by an import of torl.
 GIANTS = {"torch", "vllm", "deepspeed", "transformers"}
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -94,5 +101,13 @@ def test_every_room_stands_on_a_floor() -> None:
 @pytest.mark.parametrize("module", ["config", "train", "sample", "evaluate", "verify", "learner.learner"])
 def test_light_imports_stay_light(module: str) -> None:
     program = f"import sys, torl, torl.{module}; print(sorted({GIANTS!r} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", ["sandbox.__main__", "tools"])
+def test_what_doors_are_built_on_is_loaded_when_one_opens(module: str) -> None:
+    libraries = {"aiohttp", "mcp", "uvicorn", "uvloop", "prometheus_client"}
+    program = f"import sys, torl.{module}; print(sorted({libraries!r} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert shown.stdout.strip() == "[]"
