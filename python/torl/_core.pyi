@@ -348,7 +348,10 @@ class SandboxRequest:
     def __new__(
         cls, code: bytes, input: Mapping[str, object], limits: SandboxLimits, state: SandboxState | None
     ) -> SandboxRequest:
-        """`input` is a `torl.sandbox.options.RunInput`; `state` is that of the session it continues, None: of none."""
+        """`input` is a `torl.sandbox.options.RunInput`; `state` is that of the session it continues, None: of none.
+
+        Raises `ValueError` for what is too large, and for files that cannot be.
+        """
 
 @final
 class SandboxRun:
@@ -378,7 +381,7 @@ class SandboxWorkers:
     def run(self, request: SandboxRequest) -> SandboxOutcome:
         """Run and wait; the exception of a signal handler cancels the run.
 
-        Raises `torl.errors.SandboxError`, or `ValueError` for files that cannot be.
+        Raises `torl.errors.SandboxError`.
         """
 
     def run_batch(self, requests: Sequence[SandboxRequest]) -> list[SandboxOutcome]:
@@ -389,12 +392,15 @@ class SandboxWorkers:
     ) -> SandboxRun:
         """Put a run at the end of the queue. `callback(outcome, error)` is called once, on another thread or here.
 
-        It gets an outcome, or a `SandboxError`, or a `ValueError` for files that cannot be, or neither
-        when the run was cancelled.
+        It gets an outcome, or a `SandboxError`, or neither when the run was cancelled.
         """
 
     def statistics(self) -> dict[str, int]:
-        """Counts by outcome, `shared`, `cancelled`, `retried`, `workers_replaced`; `queued` and `running` now."""
+        """Counts by outcome, `shared`, `cancelled`, `retried`, `workers_replaced`, `failed_starts`, and two of now: `queued`
+        and `running`.
+
+        Raises `torl.errors.SandboxError` in a fork of the process that made the pool, as the four below do.
+        """
 
     def latency(self) -> list[tuple[float, int]]:
         """`(upper bound in seconds, runs)` of every bucket up to the last that has any."""
@@ -406,7 +412,7 @@ class SandboxWorkers:
         """The fields of `torl.sandbox.Confinement`, in its order."""
 
     def processes(self) -> list[int]:
-        """The process ids of the workers that are alive."""
+        """The process ids of the workers, those that start included."""
 
     def close(self) -> None:
         """Kill the workers. Runs that are queued or running end in a `SandboxError`."""

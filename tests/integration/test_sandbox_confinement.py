@@ -140,6 +140,7 @@ order = b"\\0\\1" + struct.pack("<Q", 0) + text(module) + text(image) + text(arc
 ours, theirs = socket.socketpair()
 worker = subprocess.Popen(worker_command(), stdin=theirs)
 theirs.close()
+socket.send_fds(ours, [b"\\0"], [os.open(path, os.O_RDONLY) for path in (module, image, archive)])
 ours.sendall(struct.pack("<I", len(order)) + order)
 assert ours.recv(5)[4] == 0, "not ready"
 ours.shutdown(socket.SHUT_WR)

@@ -1,7 +1,9 @@
 """The limits of a run are stated in several places, and they say the same."""
 
+import asyncio
 import inspect
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from torl import _core
 from torl.sandbox import OutcomeStatus, SandboxPool, prepare_guest
+from torl.sandbox.options import MAXIMUM_CODE
 from torl.tools import PythonOptions
 
 REPOSITORY = Path(__file__).parents[2]
@@ -66,3 +69,38 @@ def test_a_run_may_have_less_than_the_pool_allows_and_no_more() -> None:
 def test_a_limit_that_is_none_is_refused(options: dict[str, Any], name: str) -> None:
     with SandboxPool(1) as pool, pytest.raises(ValueError, match=name):
         pool.run("1", **options)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SandboxPool]:
+    with SandboxPool(1, wall_seconds=600, cpu_seconds=600, memory_bytes=1 << 30, files_bytes=256 << 20) as pool:
+        yield pool
+
+
+def test_code_that_is_too_long_is_refused_at_once(pool: SandboxPool) -> None:
+    longest = MAXIMUM_CODE
+    calls: list[Callable[[str], object]] = [
+        pool.run,
+        pool.submit,
+        pool.session().run,
+        lambda code: pool.run_batch(["print(1)", code]),
+        lambda code: asyncio.run(pool.run_async(code)),
+    ]
+    for call in calls:
+        for code in ("#" * (longest + 1), "é" * (longest // 2 + 1), "#" * (20 * longest)):
+            with pytest.raises(ValueError, match=r"code .*16777216"):
+                call(code)
+    assert sum(pool.stats().values()) == 0
+    assert pool.run("print(1)" + "#" * (longest - 8)).stdout == "1\n"
+
+
+def test_a_request_that_is_too_large_in_all_is_refused_at_once(pool: SandboxPool) -> None:
+    session = pool.session()
+    assert session.run("kept = b'x' * (600 << 20)").ok
+    state = session.state_bytes
+    replaced = pool.stats()["workers_replaced"]
+    with pytest.raises(ValueError, match=r"standard input \d+, files \d+, what the session has kept \d+") as refused:
+        session.run("pass", stdin=bytes(256 << 20), files={name: bytes(128 << 20) for name in "ab"})
+    assert str(state) in str(refused.value)
+    assert pool.stats()["workers_replaced"] == replaced
+    assert session.run("print(len(kept))").stdout == f"{600 << 20}\n"

@@ -12,7 +12,6 @@ from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -87,7 +86,8 @@ def test_a_batch_keeps_its_order(pool: SandboxPool) -> None:
     assert [outcome.stdout for outcome in outcomes] == [f"{i * i}\n" for i in range(200)]
     assert pool.stats() == {
         "ok": 200, "error": 0, "timeout": 0, "memory": 0, "output_limit": 0, "crash": 0,
-        "shared": 0, "cancelled": 0, "retried": 0, "workers_replaced": 0, "queued": 0, "running": 0,
+        "shared": 0, "cancelled": 0, "retried": 0, "workers_replaced": 0, "failed_starts": 0,
+        "queued": 0, "running": 0,
     }  # fmt: skip
 
 
@@ -235,11 +235,12 @@ def test_a_worker_killed_in_a_run_is_replaced_and_the_run_retried() -> None:
 
 
 def kill_until_done(pool: SandboxPool, future: "Future[Execution]") -> None:
-    """Kills the pool's workers again and again: one that is killed before it has its run does not count."""
+    """Kills the pool's workers when they have a run: one that is killed before does not count."""
     while not future.done():
-        for pid in pool.processes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        if pool.stats()["running"]:
+            for pid in pool.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(0.1)
 
 
@@ -353,12 +354,17 @@ from torl.sandbox import SandboxPool
 pool = SandboxPool(1)
 child = os.fork()
 if child == 0:
-    try:
-        pool.run("print(1)")
-    except SandboxError as error:
-        pool.close()
-        os._exit(7 if "forked" in str(error) else 1)
-    os._exit(2)
+    # What asks without a right could wait for a lock that a thread of the parent held at the fork.
+    questions = [pool.stats, pool.latency, pool.processes, pool.confinement, lambda: pool.reuses_guest]
+    for ask in [lambda: pool.run("print(1)"), *questions]:
+        try:
+            ask()
+        except SandboxError as error:
+            if "forked" in str(error):
+                continue
+        os._exit(1)
+    pool.close()
+    os._exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert pool.run("print(1)").ok
 """
@@ -403,21 +409,6 @@ def test_results_delivered_while_many_wait_come_once(pool: SandboxPool) -> None:
         future.add_done_callback(lambda _, index=index: calls.append(index))
     wait(futures, timeout=60)
     assert sorted(calls) == list(range(300))
-
-
-@pytest.mark.parametrize("kills", [20, pytest.param(1000, marks=pytest.mark.slow)])
-def test_workers_killed_at_random_lose_no_run(kills: int) -> None:
-    random = Random(0)
-    with SandboxPool(2, cpu_seconds=30) as pool:
-        for _ in range(kills):
-            futures = [pool.submit(f"print(sum(range({i} * 1000)))") for i in range(40)]
-            time.sleep(random.random() * 0.05)
-            for pid in random.sample(pool.processes(), k=min(1, len(pool.processes()))):
-                os.kill(pid, signal.SIGKILL)
-            outcomes = [future.result() for future in futures]
-            assert sum(outcome.status is OutcomeStatus.CRASH for outcome in outcomes) == 0
-            assert [o.stdout for o in outcomes] == [f"{sum(range(i * 1000))}\n" for i in range(40)]
-        until(lambda: len(pool.processes()) == 2)
 
 
 SOAK = ["print(1)"] * 95 + [

@@ -17,6 +17,7 @@ FLOORS: dict[Path, list[set[str]]] = {
     CORE / "python": [{"kernels", "sandbox", "scanner", "splice"}, {"mod"}],
     SANDBOX: [
         {"errno", "error", "limits", "wire"},
+        {"held"},
         {"files", "session"},
         {"outcome", "request"},
         {"run"},
@@ -28,7 +29,12 @@ FLOORS: dict[Path, list[set[str]]] = {
     ],
     SANDBOX / "files": [{"archive", "contents"}, {"tree"}, {"descriptors"}, {"mod"}, {"encoding", "tests"}],
     SANDBOX / "guest": [{"frames", "library", "module"}, {"preparation"}, {"artifacts"}, {"cache"}, {"mod"}],
-    SANDBOX / "pool": [{"job", "settings", "statistics"}, {"child", "sharing"}, {"slots"}, {"mod"}],
+    SANDBOX / "pool": [
+        {"job", "settings", "source", "statistics", "tries"},
+        {"child", "queue", "sharing"},
+        {"slots"},
+        {"mod"},
+    ],
     SANDBOX / "run": [
         {"driver", "native_stack", "output", "reset"},
         {"watchdog"},
@@ -37,7 +43,7 @@ FLOORS: dict[Path, list[set[str]]] = {
         {"runner"},
         {"mod"},
     ],
-    SANDBOX / "worker": [{"confine"}, {"protocol"}, {"mod"}],
+    SANDBOX / "worker": [{"confine", "descriptors"}, {"protocol"}, {"mod"}],
 }
 # Programs of their own, which use the crate from outside.
 OUTSIDE = {"bin"}

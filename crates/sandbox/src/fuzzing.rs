@@ -4,6 +4,7 @@
 use wasmtime::{Engine, Linker, Memory, MemoryType, Module, Store, Val, ValType};
 
 use crate::files::Archive;
+use crate::held::Held;
 use crate::limits::Limits;
 use crate::request::Request;
 use crate::run::calls;
@@ -93,7 +94,7 @@ impl Default for HostCalls {
         calls::link(&mut linker, &module).unwrap();
         let path = std::env::temp_dir().join(format!("torl-fuzzing-{}", std::process::id()));
         std::fs::write(&path, [b'z'; 100]).unwrap();
-        let archive = Archive::open(&path).unwrap();
+        let archive = Archive::of(&Held::open(&path).unwrap()).unwrap();
         std::fs::remove_file(&path).unwrap();
         let mut store = Store::new(&engine, state(&archive, 0));
         let mut names: Vec<_> = linker

@@ -84,6 +84,7 @@ mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod guest;
+mod held;
 mod limits;
 mod outcome;
 mod pool;

@@ -7,6 +7,15 @@ use crate::files::Tree;
 use crate::limits::Limits;
 use crate::session::SessionState;
 
+/// Most bytes of code: more than anybody writes, and what the guest can still parse.
+pub const CODE_LIMIT: usize = 16 << 20;
+
+/// Most bytes of a request in all. A frame takes this and the rest of what an order says.
+pub const SIZE_LIMIT: usize = (1 << 30) - (4 << 20);
+
+/// Names who asks: the runs of each take turns with those of the others.
+pub type Caller = u64;
+
 /// One run to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
@@ -23,6 +32,8 @@ pub struct Request {
     pub value: bool,
     /// The session that the run continues; `None`: the run is for itself.
     pub session: Option<Arc<SessionState>>,
+    /// The pool's business alone: a worker is not told.
+    pub caller: Caller,
 }
 
 impl Request {
@@ -33,18 +44,36 @@ impl Request {
             .iter()
             .map(|(path, bytes)| path.len() + bytes.len())
             .sum();
-        let state = self
-            .session
-            .as_ref()
-            .map_or(0, |state| state.memory.len() + state.host.len());
+        let state = self.session.as_ref().map_or(0, |state| state.size());
         self.code.len() + self.stdin.len() + files + state
     }
 
     /// Checks what the one who asks can get wrong.
     ///
     /// # Errors
-    /// When the files cannot be put where they belong: which, and why.
+    /// When it is too large, and which part of it; when the files cannot be put where they belong: which, and why.
     pub fn check(&self) -> Result<(), String> {
+        if self.code.len() > CODE_LIMIT {
+            return Err(format!(
+                "the code has {} bytes, more than the limit of {CODE_LIMIT}; give data as files or standard input",
+                self.code.len()
+            ));
+        }
+        self.check_files()?;
+        let size = self.size();
+        if size <= SIZE_LIMIT {
+            return Ok(());
+        }
+        let state = self.session.as_ref().map_or(0, |state| state.size());
+        let (code, stdin) = (self.code.len(), self.stdin.len());
+        Err(format!(
+            "the request takes {size} bytes, more than the limit of {SIZE_LIMIT}: code {code}, standard input {stdin}, files {}, \
+             what the session has kept {state}",
+            size - code - stdin - state
+        ))
+    }
+
+    fn check_files(&self) -> Result<(), String> {
         if self.files.is_empty() {
             return Ok(());
         }
@@ -146,5 +175,31 @@ mod tests {
         assert!(check(&many, 0).unwrap_err().contains("too many"));
         assert!(check(&["a", "b"], 5).is_ok());
         assert!(check(&["a", "b"], 6).unwrap_err().contains("12 bytes"));
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_and_its_parts_are_named() {
+        let code = |length| Request {
+            code: vec![b'#'; length],
+            ..Request::default()
+        };
+        assert_eq!(code(CODE_LIMIT).check(), Ok(()));
+        let message = code(CODE_LIMIT + 1).check().unwrap_err();
+        assert!(message.contains("16777217 bytes"), "{message}");
+        let large = |stdin| Request {
+            stdin: vec![0; stdin],
+            session: Some(Arc::new(SessionState {
+                memory: vec![0; SIZE_LIMIT / 2],
+                ..SessionState::default()
+            })),
+            ..code(3)
+        };
+        assert_eq!(large(SIZE_LIMIT / 2 - 3).check(), Ok(()));
+        let message = large(SIZE_LIMIT / 2).check().unwrap_err();
+        let parts = format!(
+            "code 3, standard input {half}, files 0, what the session has kept {half}",
+            half = SIZE_LIMIT / 2
+        );
+        assert!(message.ends_with(&parts), "{message}");
     }
 }

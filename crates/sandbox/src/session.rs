@@ -25,6 +25,11 @@ impl SessionState {
         self.memory_bytes > 0
     }
 
+    /// Bytes that it takes.
+    pub fn size(&self) -> usize {
+        self.memory.len() + self.host.len()
+    }
+
     /// The state of a guest after a run. `written` names the bytes below the end of the image that may differ from it.
     pub fn capture(
         memory: &[u8],

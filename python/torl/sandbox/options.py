@@ -1,13 +1,16 @@
 """What a run takes besides its code, and how the core is told."""
 
 import math
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TypedDict
 
 import torl._core as _core
 
 MAXIMUM_SEED = 2**64
+MAXIMUM_CALLER = 2**64
 MAXIMUM_STDIN = 256 << 20
+MAXIMUM_CODE = 16 << 20
 
 
 class PartOptions(TypedDict, total=False):
@@ -32,6 +35,9 @@ class RunOptions(PartOptions, total=False):
     """Of everything random in the run: `random`, `numpy.random`, `os.urandom`. Default 0."""
     memory_bytes: int
     """Memory of this run, the interpreter's own 174 MiB included, where that is less than the pool's."""
+    caller: Hashable
+    """Who asks. Callers take turns: one with many runs that wait does not hold up another's. Default: the calling
+    thread, which for coroutines is that of their loop."""
 
 
 class RunInput(TypedDict):
@@ -42,6 +48,7 @@ class RunInput(TypedDict):
     files: Sequence[tuple[str, bytes]]
     return_files: bool
     value: bool
+    caller: int
 
 
 def core_arguments(
@@ -53,6 +60,7 @@ def core_arguments(
     value: bool = False,
     cpu_seconds: float | None = None,
     memory_bytes: int | None = None,
+    caller: Hashable = None,
 ) -> RunInput:
     """The options as `torl._core.SandboxRequest` takes them, less those that `own_limits` reads.
 
@@ -68,6 +76,7 @@ def core_arguments(
         "files": [(path, _bytes(content)) for path, content in (files or {}).items()],
         "return_files": return_files,
         "value": value,
+        "caller": (threading.get_ident() if caller is None else hash(caller)) % MAXIMUM_CALLER,
     }
 
 
@@ -92,6 +101,21 @@ def own_limits(limits: _core.SandboxLimits, options: RunOptions, cpu_seconds: fl
             files_bytes=limits.files_bytes,
         )
     return limits.with_cpu_seconds(min(own_seconds, cpu_seconds))
+
+
+def source_bytes(code: str) -> bytes:
+    """Code as the core takes it.
+
+    Raises:
+        TypeError: Code that is no string.
+        ValueError: Too much of it.
+    """
+    if not isinstance(code, str):
+        raise TypeError(f"code must be a str, not {type(code).__name__}")
+    if len(code) > MAXIMUM_CODE:
+        raise ValueError(f"code must be at most {MAXIMUM_CODE} bytes, not {len(code)} characters")
+    # Lone surrogates are no source text: the guest answers them with a SyntaxError, as for any invalid UTF-8.
+    return code.encode("utf-8", "surrogatepass")
 
 
 def _bytes(content: str | bytes) -> bytes:

@@ -5,7 +5,7 @@ import logging
 import math
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +18,7 @@ import torl._core as _core
 from torl.errors import SandboxError
 from torl.sandbox.execution import Execution
 from torl.sandbox.guest import prepare_guest, worker_command
-from torl.sandbox.options import PartOptions, RunOptions, core_arguments, own_limits
+from torl.sandbox.options import PartOptions, RunOptions, core_arguments, own_limits, source_bytes
 from torl.sandbox.session import Session
 from torl.types import OutcomeStatus
 
@@ -58,6 +58,8 @@ class SandboxPool:
     A run is deterministic: equal code, seed, input and files give an equal outcome on any worker under any load, unless
     its time runs out. No run sees anything of another, of the host's files, of the network, or of the real clock. It
     has a file system of its own in memory, and starts in the directory /work of that.
+
+    Where more runs wait than there are workers, callers take turns: `RunOptions.caller`.
 
     Args:
         workers: Processes; one for each core this process may use when None.
@@ -134,8 +136,9 @@ class SandboxPool:
         Raises:
             SandboxError: The host is broken, or the pool was closed.
             TypeError: Code that is no string.
-            ValueError: Input that is too large, or files that cannot be: paths that are not relative or lead upwards, a
-                file in the place of a directory, more bytes than `files_bytes`.
+            ValueError: Input that is too large (16 MiB of code, 256 MiB of standard input, 1 GiB of all, with what a
+                session has kept), or files that cannot be: paths that are not relative or lead upwards, a file in the
+                place of a directory, more bytes than `files_bytes`.
         """
         return self._run(self._request(code, options))[0]
 
@@ -185,13 +188,21 @@ class SandboxPool:
         future.run = self._core.submit(request, deliver)
         return future
 
-    def session(self, *, seed: int = 0, cpu_seconds: float | None = None, memory_bytes: int | None = None) -> Session:
+    def session(
+        self,
+        *,
+        seed: int = 0,
+        cpu_seconds: float | None = None,
+        memory_bytes: int | None = None,
+        caller: Hashable = None,
+    ) -> Session:
         """A program whose parts run one after the other, each with the state that those before it left.
 
         Args:
             seed: Of everything random in all of its runs.
             cpu_seconds: CPU time of all its runs together; each has the pool's own limits besides.
             memory_bytes: Memory of each of its runs, where that is less than the pool's.
+            caller: Who asks for its runs, as in `RunOptions`.
         """
 
         own_bytes = self._limits.memory_bytes if memory_bytes is None else memory_bytes
@@ -199,19 +210,16 @@ class SandboxPool:
         def request(
             code: str, options: PartOptions, state: _core.SandboxState, remaining: float
         ) -> _core.SandboxRequest:
-            return self._request(code, {**options, "seed": seed, "memory_bytes": own_bytes}, state, remaining)
+            own: RunOptions = {**options, "seed": seed, "memory_bytes": own_bytes, "caller": caller}
+            return self._request(code, own, state, remaining)
 
         return Session(request, self._run, self._run_async, cpu_seconds)
 
     def _request(
         self, code: str, options: RunOptions, state: _core.SandboxState | None = None, cpu_seconds: float = math.inf
     ) -> _core.SandboxRequest:
-        if not isinstance(code, str):
-            raise TypeError(f"code must be a str, not {type(code).__name__}")
-        # Lone surrogates are no source text: the guest answers them with a SyntaxError, as for any invalid UTF-8.
-        source = code.encode("utf-8", "surrogatepass")
         limits = own_limits(self._limits, options, cpu_seconds)
-        return _core.SandboxRequest(source, core_arguments(**options), limits, state)
+        return _core.SandboxRequest(source_bytes(code), core_arguments(**options), limits, state)
 
     def _run(self, request: _core.SandboxRequest) -> tuple[Execution, _core.SandboxState | None]:
         return _result(self._core.run(request))
@@ -256,8 +264,11 @@ class SandboxPool:
                 raise SandboxError(f"the sandbox failed its self-test: {code!r} ended in {outcome}")
 
     def stats(self) -> dict[str, int]:
-        """Counts of runs by outcome, and of those that were `shared`, `cancelled` and `retried`; of `workers_replaced`;
-        and of runs that are `queued` and `running` now.
+        """Counts of runs by outcome, and of those that were `shared`, `cancelled` and `retried`; of `workers_replaced`
+        and of `failed_starts` of workers; and of runs that are `queued` and `running` now.
+
+        Raises:
+            SandboxError: This process was forked from the one that made the pool. So do the other questions to a pool.
         """
         return self._core.statistics()
 
@@ -276,7 +287,7 @@ class SandboxPool:
         return Confinement(landlock, seccomp, tuple(missing))
 
     def processes(self) -> list[int]:
-        """The process ids of the workers that are alive."""
+        """The process ids of the workers, those that start included."""
         return self._core.processes()
 
     def close(self) -> None:

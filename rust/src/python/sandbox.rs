@@ -124,7 +124,7 @@ impl SandboxState {
 
     /// Bytes that the state takes.
     fn __len__(&self) -> usize {
-        self.0.memory.len() + self.0.host.len()
+        self.0.size()
     }
 }
 
@@ -210,6 +210,7 @@ pub struct RunInput<'py> {
     files: Vec<(String, Bound<'py, PyBytes>)>,
     return_files: bool,
     value: bool,
+    caller: u64,
 }
 
 /// One run to do.
@@ -225,7 +226,7 @@ impl SandboxRequest {
         limits: &SandboxLimits,
         state: Option<Bound<'_, SandboxState>>,
     ) -> PyResult<Self> {
-        Ok(Self(Request {
+        let request = Request {
             code,
             seed: input.seed,
             limits: limits.to_rust()?,
@@ -238,7 +239,10 @@ impl SandboxRequest {
             return_files: input.return_files,
             value: input.value,
             session: state.map(|state| Arc::clone(&state.get().0)),
-        }))
+            caller: input.caller,
+        };
+        request.check().map_err(PyValueError::new_err)?;
+        Ok(Self(request))
     }
 }
 
@@ -346,7 +350,7 @@ impl SandboxWorkers {
     }
 
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let statistics = py.detach(|| self.pool.statistics());
+        let statistics = py.detach(|| self.pool.statistics()).map_err(to_python)?;
         let counts = PyDict::new(py);
         for status in Status::ALL {
             counts.set_item(status.name(), statistics.outcomes[status as usize])?;
@@ -356,6 +360,7 @@ impl SandboxWorkers {
             ("cancelled", statistics.cancelled),
             ("retried", statistics.retried),
             ("workers_replaced", statistics.workers_replaced),
+            ("failed_starts", statistics.failed_starts),
             ("queued", statistics.queued),
             ("running", statistics.running),
         ] {
@@ -365,33 +370,35 @@ impl SandboxWorkers {
     }
 
     /// `(upper bound in seconds, runs)` of every bucket up to the last that has any.
-    fn latency(&self, py: Python<'_>) -> Vec<(f64, u64)> {
-        let buckets = py.detach(|| self.pool.statistics()).latency.buckets;
+    fn latency(&self, py: Python<'_>) -> PyResult<Vec<(f64, u64)>> {
+        let statistics = py.detach(|| self.pool.statistics()).map_err(to_python)?;
+        let buckets = statistics.latency.buckets;
         let used = buckets
             .iter()
             .rposition(|&count| count > 0)
             .map_or(0, |last| last + 1);
         let bound = |index: usize| (1u64 << index) as f64 / 1e6;
-        buckets[..used]
+        Ok(buckets[..used]
             .iter()
             .enumerate()
             .map(|(index, &count)| (bound(index), count))
-            .collect()
+            .collect())
     }
 
     /// Why no guest is kept from run to run; `None` if one is.
-    fn why_fresh(&self, py: Python<'_>) -> Option<String> {
-        py.detach(|| self.pool.reusing()).err()
+    fn why_fresh(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let reusing = py.detach(|| self.pool.reusing()).map_err(to_python)?;
+        Ok(reusing.err())
     }
 
     /// The fields of `torl.sandbox.Confinement`, in its order.
-    fn confinement(&self, py: Python<'_>) -> (Option<u32>, bool, Vec<String>) {
-        let walls = py.detach(|| self.pool.confinement());
-        (walls.landlock, walls.seccomp, walls.missing)
+    fn confinement(&self, py: Python<'_>) -> PyResult<(Option<u32>, bool, Vec<String>)> {
+        let walls = py.detach(|| self.pool.confinement()).map_err(to_python)?;
+        Ok((walls.landlock, walls.seccomp, walls.missing))
     }
 
-    fn processes(&self, py: Python<'_>) -> Vec<u32> {
-        py.detach(|| self.pool.processes())
+    fn processes(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+        py.detach(|| self.pool.processes()).map_err(to_python)
     }
 
     fn close(&self, py: Python<'_>) {

@@ -1,11 +1,10 @@
 //! The one file of the host that a guest may read: the archive with Python's standard library.
 
-use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Result, SandboxError};
+use crate::held::Held;
 
 /// The archive, mapped read-only and shared by every run of a process.
 #[derive(Clone)]
@@ -31,8 +30,8 @@ impl Drop for Mapping {
 }
 
 impl Archive {
-    pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|error| SandboxError::file("open", path, &error))?;
+    pub fn of(held: &Held) -> Result<Self> {
+        let Held { path, file, .. } = held;
         let length = file
             .metadata()
             .map_err(|error| SandboxError::file("read", path, &error))?
@@ -74,7 +73,7 @@ impl Archive {
         let name = format!("torl-archive-{}-{count}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, b"the standard library").unwrap();
-        let archive = Self::open(&path).unwrap();
+        let archive = Self::of(&Held::open(&path).unwrap()).unwrap();
         std::fs::remove_file(&path).unwrap();
         archive
     }

@@ -2,17 +2,19 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::error::{Result, SandboxError};
 use crate::guest::{Cache, Prepared, Progress};
+use crate::pool::source::{HeldGuest, Program};
 use crate::run::runner::{Reuse, Reusing};
 use crate::worker::confine::Confinement;
+use crate::worker::descriptors;
 use crate::worker::protocol::{Order, Reply, take_frame, write_frame};
 
 /// How long a worker may take to load the guest on a machine that is very busy.
@@ -28,6 +30,35 @@ pub struct Child {
     ended: bool,
 }
 
+/// Why a worker did not start.
+pub struct StartFailure {
+    pub error: SandboxError,
+    pub kind: Failing,
+}
+
+/// What can be said of the next try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failing {
+    /// A signal ended the worker: an accident, maybe.
+    Killed,
+    /// The system or the worker itself told why, which may pass.
+    AsTold,
+    /// No try can succeed any more.
+    ForGood,
+}
+
+impl StartFailure {
+    pub fn told(error: SandboxError) -> Self {
+        let kind = Failing::AsTold;
+        Self { error, kind }
+    }
+
+    pub fn lasting(error: SandboxError) -> Self {
+        let kind = Failing::ForGood;
+        Self { error, kind }
+    }
+}
+
 /// What came of waiting for a reply.
 pub enum Received {
     Reply(Reply),
@@ -38,54 +69,57 @@ pub enum Received {
 }
 
 impl Child {
-    /// Starts a worker with `command`. It is killed when the *thread* that called this ends.
-    pub fn spawn(command: &[OsString]) -> Result<Self> {
-        let (program, arguments) = command.split_first().ok_or_else(|| {
-            SandboxError::new("the command that starts a sandbox worker is empty")
-        })?;
+    /// Starts a worker, and hands it what is to be open there. It is killed when the *thread* that called this ends.
+    pub fn spawn(program: &Program, files: &[BorrowedFd<'_>]) -> Result<Self> {
         let cannot = |error: io::Error| {
             SandboxError::new(format!(
                 "cannot start a sandbox worker with {}: {error}",
-                program.display()
+                program.name().display()
             ))
         };
         let (stream, theirs) = UnixStream::pair().map_err(cannot)?;
-        let process = Command::new(program)
-            .args(arguments)
+        let process = program
+            .command()
+            .map_err(cannot)?
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
             // The terminal's Ctrl-C is for the parent, which ends its workers itself.
             .process_group(0)
             .spawn()
             .map_err(cannot)?;
-        Ok(Self {
+        let child = Self {
             process,
             stream,
             received: Vec::new(),
             ended: false,
-        })
+        };
+        // One that cannot take them is found out by the first `receive`.
+        let _ = descriptors::send(&child.stream, files);
+        Ok(child)
     }
 
-    /// Starts a worker that has the guest loaded; says how its runs get fresh state, and which walls are around it.
-    pub fn serving(
-        command: &[OsString],
-        prepared: &Prepared,
+    /// Has a new worker load the guest; says how its runs get fresh state, and which walls are around it.
+    ///
+    /// # Errors
+    /// What the worker, or the lack of an answer, tells; `None` if it ended without a word.
+    pub fn load(
+        &mut self,
+        guest: &HeldGuest,
         reuse: Reuse,
-    ) -> Result<(Self, Reusing, Confinement)> {
-        let mut child = Self::spawn(command)?;
+    ) -> std::result::Result<(Reusing, Confinement), Option<SandboxError>> {
         let deadline = Instant::now() + START_DEADLINE;
-        let prepared = prepared.clone();
-        child.send(&Order::Serve { prepared, reuse }.encode(), deadline);
-        match child.receive(Some(deadline)) {
-            Received::Reply(Reply::Ready(reusing, walls)) => Ok((child, reusing, walls)),
-            Received::Reply(Reply::Failed(message)) => Err(SandboxError::new(message)),
-            Received::Reply(_) => Err(SandboxError::new("a sandbox worker spoke out of turn")),
-            Received::TimedOut => Err(SandboxError::new(format!(
+        let prepared = guest.prepared().clone();
+        self.send(&Order::Serve { prepared, reuse }.encode(), deadline);
+        let told = match self.receive(Some(deadline)) {
+            Received::Reply(Reply::Ready(reusing, walls)) => return Ok((reusing, walls)),
+            Received::Reply(Reply::Failed(message)) => message,
+            Received::Reply(_) => "a sandbox worker spoke out of turn".into(),
+            Received::TimedOut => format!(
                 "a sandbox worker was not ready after {} s",
                 START_DEADLINE.as_secs()
-            ))),
-            Received::Gone => Err(child.obituary("while it started")),
-        }
+            ),
+            Received::Gone => return Err(None),
+        };
+        Err(Some(SandboxError::new(told)))
     }
 
     pub fn id(&self) -> u32 {
@@ -96,6 +130,11 @@ impl Child {
     /// taken, so that nobody signals a stranger.
     pub fn alive(&self) -> bool {
         !self.ended && self.poll(libc::POLLIN, Some(Duration::ZERO)) == Ok(false)
+    }
+
+    /// Whether it has given its last reply.
+    pub fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// Whether there is something to receive within `patience`: an answer, or that the worker has ended.
@@ -187,13 +226,23 @@ impl Child {
         }
     }
 
-    fn obituary(&mut self, when: &str) -> SandboxError {
+    /// Reaps a worker that has ended, and says how it did.
+    pub fn obituary(&mut self, when: &str) -> StartFailure {
         let _ = self.process.kill();
-        let how = self
-            .process
-            .wait()
-            .map_or_else(|error| error.to_string(), |status| status.to_string());
-        SandboxError::new(format!("a sandbox worker ended {when} ({how})"))
+        let status = self.process.wait();
+        let how = match &status {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let killed = status.is_ok_and(|status| status.signal().is_some());
+        StartFailure {
+            error: SandboxError::new(format!("a sandbox worker ended {when} ({how})")),
+            kind: if killed {
+                Failing::Killed
+            } else {
+                Failing::AsTold
+            },
+        }
     }
 }
 
@@ -231,7 +280,7 @@ pub fn prepare(
     if let Some(prepared) = Cache::new(cache).open() {
         return Ok(prepared);
     }
-    let mut child = Child::spawn(command)?;
+    let mut child = Child::spawn(&Program::hold(command)?, &[])?;
     let order = Order::Prepare {
         artifacts: artifacts.to_path_buf(),
         cache: cache.to_path_buf(),
@@ -252,7 +301,7 @@ pub fn prepare(
                 return Err(SandboxError::new("a sandbox worker spoke out of turn"));
             }
             Received::TimedOut | Received::Gone => {
-                return Err(child.obituary("while it prepared the guest"));
+                return Err(child.obituary("while it prepared the guest").error);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! A run that was submitted, and how it is answered: once, whatever happens.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -44,6 +45,8 @@ pub struct Job {
     pub submitted: Instant,
     /// Under which others may wait for this run's outcome; `None` if it is for itself alone.
     pub key: Option<Key>,
+    /// Whether it is in the queue, and not taken back. Changed by the queue alone.
+    waiting: AtomicBool,
     state: Mutex<JobState>,
 }
 
@@ -52,6 +55,8 @@ struct JobState {
     callback: Option<Callback>,
     /// The process that runs the job, while it does.
     process: Option<libc::pid_t>,
+    /// Workers that died on it.
+    losses: usize,
 }
 
 impl Job {
@@ -60,15 +65,26 @@ impl Job {
             request,
             submitted: Instant::now(),
             key,
+            waiting: AtomicBool::new(false),
             state: Mutex::new(JobState {
                 callback: Some(callback),
                 process: None,
+                losses: 0,
             }),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, JobState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Returns what it was. The lock of the pool is held.
+    pub fn set_waiting(&self, waiting: bool) -> bool {
+        self.waiting.swap(waiting, Ordering::Relaxed)
     }
 
     /// Delivers the result, if nobody did before; kills the process that still works on it.
@@ -90,6 +106,13 @@ impl Job {
         let mut state = self.lock();
         state.process = process.map(|process| process as libc::pid_t);
         state.callback.is_some()
+    }
+
+    /// Counts a worker that died on it; says how many have.
+    pub fn lose(&self) -> usize {
+        let mut state = self.lock();
+        state.losses += 1;
+        state.losses
     }
 
     /// Whether somebody waits for it.

@@ -1,7 +1,7 @@
 //! A pool of workers as its owner sees it: runs go in, outcomes come out. What happens between is in `slots.rs`.
 
 use std::ffi::OsString;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -9,8 +9,10 @@ use crate::error::{Result, SandboxError};
 use crate::guest::Prepared;
 use crate::outcome::Outcome;
 use crate::pool::job::{Callback, kill};
+
 use crate::pool::sharing::Admission;
-use crate::pool::slots::{Shared, Task, lock, wait};
+use crate::pool::slots::{Shared, State, Task, lock, wait};
+use crate::pool::source::{HeldGuest, Program, Source};
 use crate::request::Request;
 use crate::run::runner::Reusing;
 use crate::worker::confine::Confinement;
@@ -22,10 +24,13 @@ pub use self::statistics::{Latency, Statistics};
 
 mod child;
 mod job;
+mod queue;
 mod settings;
 mod sharing;
 mod slots;
+mod source;
 mod statistics;
+mod tries;
 
 /// How often a caller that waits for long looks whether it is to give up.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -39,12 +44,17 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts worker processes with `command`, which must end up in [`crate::worker::main`], and waits for them.
+    /// Starts worker processes with `command`, which must end up in [`crate::worker::main`], and waits for them. The file that
+    /// its last word names, and those of the guest, are held open: they may be replaced or removed while the pool works.
     ///
     /// # Errors
     /// When a worker cannot be started or cannot run the guest.
     pub fn new(command: Vec<OsString>, prepared: Prepared, settings: Settings) -> Result<Self> {
-        let shared = Arc::new(Shared::new(command, prepared, settings));
+        let source = Source {
+            program: Program::hold(&command)?,
+            guest: HeldGuest::hold(prepared)?,
+        };
+        let shared = Arc::new(Shared::new(source, settings));
         let pool = Self {
             shared: Arc::clone(&shared),
             threads: Mutex::default(),
@@ -68,7 +78,7 @@ impl Pool {
         broken.map_or(Ok(pool), Err)
     }
 
-    /// Puts a run at the end of the queue. `callback` is called once: on a thread of the pool, or right here when the
+    /// Puts a run at the end of its caller's queue. `callback` is called once: on a thread of the pool, or right here when the
     /// outcome is known, the request is refused, or the pool is closed or broken.
     pub fn submit(
         &self,
@@ -154,11 +164,9 @@ impl Pool {
     /// The job of a request, a second time if it is to be executed: else it was refused, or waits for another, or is
     /// answered already.
     fn admit(&self, request: Request, callback: Callback) -> (Arc<Job>, Option<Arc<Job>>) {
-        // Before any lock is taken, which nobody may be left to give back.
-        if std::process::id() != self.owner {
+        if let Err(error) = self.check_owner() {
             let job = Arc::new(Job::new(request, None, callback));
-            let reason = "this process was forked from the one that owns the sandbox pool; make a pool of its own";
-            job.finish(Err(RunError::Host(SandboxError::new(reason))));
+            job.finish(Err(RunError::Host(error)));
             return (job, None);
         }
         if let Err(reason) = request.check() {
@@ -187,12 +195,27 @@ impl Pool {
         }
     }
 
-    /// Takes a run back: out of the queue, or by killing its worker. `false` when it was over already.
+    /// Whether this process owns the pool. Asked before any lock is taken, which in a fork nobody may be left to give back.
+    fn check_owner(&self) -> Result<()> {
+        if std::process::id() == self.owner {
+            return Ok(());
+        }
+        Err(SandboxError::new(
+            "this process was forked from the one that owns the sandbox pool; make a pool of its own",
+        ))
+    }
+
+    /// The state, for its owner.
+    fn state(&self) -> Result<MutexGuard<'_, State>> {
+        self.check_owner().map(|()| self.shared.lock())
+    }
+
+    /// Takes a run back: out of the queue, or by killing its worker. `false` when it was over already, or is another process's.
     pub fn cancel(&self, job: &Arc<Job>) -> bool {
-        let mut state = self.shared.lock();
-        let before = state.queue.len();
-        state.queue.retain(|queued| !Arc::ptr_eq(queued, job));
-        if state.queue.len() < before {
+        let Ok(mut state) = self.state() else {
+            return false;
+        };
+        if state.queue.take_back(job) {
             self.shared.take_over(&mut state, job);
         }
         drop(state);
@@ -201,47 +224,41 @@ impl Pool {
         cancelled
     }
 
-    pub fn statistics(&self) -> Statistics {
-        let state = self.shared.lock();
-        Statistics {
+    /// # Errors
+    /// In a fork of the process that owns the pool; so it is with all that asks how the pool is.
+    pub fn statistics(&self) -> Result<Statistics> {
+        let state = self.state()?;
+        Ok(Statistics {
             queued: state.queue.len() as u64,
             ..state.statistics.clone()
-        }
+        })
     }
 
     /// Whether workers keep a guest from run to run, or why they do not.
-    pub fn reusing(&self) -> Reusing {
-        self.shared.lock().reusing.clone()
+    pub fn reusing(&self) -> Result<Reusing> {
+        Ok(self.state()?.reusing.clone())
     }
 
     /// The walls around each worker process.
-    pub fn confinement(&self) -> Confinement {
-        self.shared.lock().walls.clone()
+    pub fn confinement(&self) -> Result<Confinement> {
+        Ok(self.state()?.walls.clone())
     }
 
-    /// The process ids of the workers that are alive now.
-    pub fn processes(&self) -> Vec<u32> {
-        self.shared
-            .lock()
-            .processes
-            .iter()
-            .copied()
-            .flatten()
-            .collect()
+    /// The process ids of the workers, those that start included.
+    pub fn processes(&self) -> Result<Vec<u32>> {
+        Ok(self.state()?.processes.iter().copied().flatten().collect())
     }
 
     /// Ends the pool: queued and running runs end in [`RunError::Closed`], and the workers are killed and reaped.
     pub fn close(&self) {
-        if std::process::id() != self.owner {
-            return;
-        }
-        let mut state = self.shared.lock();
+        let Ok(mut state) = self.state() else { return };
         state.closed = true;
         let waiting = state.drain();
         for process in state.processes.iter().flatten() {
             kill(*process as libc::pid_t);
         }
         drop(state);
+        self.shared.let_go();
         self.shared.call_all();
         for job in waiting {
             job.finish(Err(RunError::Closed));

@@ -1,23 +1,24 @@
 //! The workers' slots and the threads that look after them.
 //!
 //! Each worker process has a slot with a thread of the pool. A free slot is handed a job and its thread sends it, waits
-//! for the outcome until the deadline, and replaces the worker when it has ended or is late. A caller that blocks anyway
-//! borrows a free slot and talks to the worker itself, which saves two thread switches; what takes longer than a moment,
-//! or goes wrong, it leaves to the slot's thread. No lock of the pool is held while code runs.
+//! for the outcome until the deadline, and replaces the worker when it has ended or is late. A worker that does not start is
+//! tried again, and what waited for it goes to another. A caller that blocks anyway borrows a free slot and talks to the
+//! worker itself, which saves two thread switches; what takes longer than a moment, or goes wrong, it leaves to the slot's
+//! thread. No lock of the pool is held while code runs.
 
-use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::SandboxError;
-use crate::guest::Prepared;
 use crate::outcome::{Outcome, Status};
-use crate::pool::child::{Child, Received};
+use crate::pool::child::{Child, Failing, Received, StartFailure};
 use crate::pool::job::{Job, Key, RunError, RunResult};
+use crate::pool::queue::Queue;
 use crate::pool::settings::Settings;
 use crate::pool::sharing::{Admission, Sharing, is_shareable, key};
+use crate::pool::source::Source;
 use crate::pool::statistics::Statistics;
+use crate::pool::tries::{Failures, pause};
 use crate::request::Request;
 use crate::run::runner::{Reuse, Reusing};
 use crate::worker::confine::Confinement;
@@ -38,7 +39,7 @@ const MOMENT: Duration = Duration::from_millis(20);
 const SENT_HERE: usize = 64 << 10;
 
 pub struct State {
-    pub queue: VecDeque<Arc<Job>>,
+    pub queue: Queue,
     /// Slots with a worker that has nothing to do; the one that worked last is at the end.
     free: Vec<usize>,
     /// What the thread of each slot is to do next.
@@ -47,9 +48,15 @@ pub struct State {
     pub closed: bool,
     pub broken: Option<SandboxError>,
     pub statistics: Statistics,
-    /// One for each slot; `None` while the worker is being replaced.
+    /// One for each slot, also while it starts; `None` between two.
     pub processes: Vec<Option<u32>>,
+    /// Slots that have had no worker yet.
     pub starting: usize,
+    /// Whether each slot has had one.
+    begun: Vec<bool>,
+    /// Slots whose worker has started.
+    serving: usize,
+    failures: Failures,
     pub reusing: Reusing,
     /// Around each worker: they are all alike.
     pub walls: Confinement,
@@ -75,8 +82,8 @@ pub struct Slot {
 }
 
 pub struct Shared {
-    command: Vec<OsString>,
-    prepared: Prepared,
+    /// `None` when the pool is closed.
+    source: Mutex<Option<Arc<Source>>>,
     reuse: Reuse,
     shared_bytes: usize,
     state: Mutex<State>,
@@ -100,6 +107,16 @@ enum Attempt {
     Broken(SandboxError),
 }
 
+/// What the slot's thread does next.
+enum Progress {
+    /// Its next task.
+    Done,
+    /// It needs another worker.
+    Replace,
+    /// So it does, for the same job.
+    Again,
+}
+
 impl State {
     /// Why no run can start any more.
     pub fn refusal(&self) -> Option<RunError> {
@@ -110,30 +127,41 @@ impl State {
         }
     }
 
+    /// Counts a run that begins.
+    fn begin(&mut self, job: &Job) {
+        self.statistics.running += 1;
+        self.queue.begin(job.request.caller);
+    }
+
+    /// Counts a run that has ended, or lost its worker.
+    fn end(&mut self, job: &Job) {
+        self.statistics.running -= 1;
+        self.queue.end(job.request.caller);
+    }
+
     /// Every job that no slot is working on.
     pub fn drain(&mut self) -> Vec<Arc<Job>> {
         let tasks = self.tasks.iter_mut().filter_map(Option::take);
         let mut jobs: Vec<_> = tasks.map(|task| task.job).collect();
-        jobs.extend(self.queue.drain(..));
+        jobs.extend(self.queue.drain());
         jobs.extend(self.sharing.drain());
         jobs
     }
 }
 
 impl Shared {
-    pub fn new(command: Vec<OsString>, prepared: Prepared, settings: Settings) -> Self {
+    pub fn new(source: Source, settings: Settings) -> Self {
         let workers = settings.workers.max(1);
         let slot = || Slot {
             worker: Mutex::default(),
             called: Condvar::new(),
         };
         Self {
-            command,
-            prepared,
+            source: Mutex::new(Some(Arc::new(source))),
             reuse: settings.reuse,
             shared_bytes: settings.shared_bytes,
             state: Mutex::new(State {
-                queue: VecDeque::new(),
+                queue: Queue::default(),
                 free: Vec::new(),
                 tasks: (0..workers).map(|_| None).collect(),
                 sharing: Sharing::new(settings.shared_bytes),
@@ -142,6 +170,9 @@ impl Shared {
                 statistics: Statistics::default(),
                 processes: vec![None; workers],
                 starting: workers,
+                begun: vec![false; workers],
+                serving: 0,
+                failures: Failures::default(),
                 reusing: Ok(()),
                 walls: Confinement::default(),
             }),
@@ -166,6 +197,11 @@ impl Shared {
         }
     }
 
+    /// Lets go of the files that workers are started from.
+    pub fn let_go(&self) {
+        lock(&self.source).take();
+    }
+
     /// Gives a task to a free slot, or puts it into the queue.
     pub fn dispatch(&self, state: &mut State, task: Task) {
         match state.free.pop() {
@@ -176,7 +212,7 @@ impl Shared {
 
     fn call(&self, state: &mut State, slot: usize, task: Task) {
         if task.begun.is_none() {
-            state.statistics.running += 1;
+            state.begin(&task.job);
         }
         state.tasks[slot] = Some(task);
         self.slots[slot].called.notify_one();
@@ -192,7 +228,7 @@ impl Shared {
             state.queue.push_back(job);
             return;
         };
-        state.statistics.running += 1;
+        state.begin(&job);
         drop(state);
         let begun = {
             let mut worker = lock(&self.slots[slot].worker);
@@ -205,7 +241,7 @@ impl Shared {
             job.assign(None);
             self.conclude(&job, Ok(outcome));
             let mut state = self.lock();
-            match state.queue.pop_front() {
+            match state.queue.pop() {
                 Some(job) => self.call(&mut state, slot, Task::new(job)),
                 None => state.free.push(slot),
             }
@@ -228,43 +264,122 @@ impl Shared {
         }
     }
 
-    /// The life of one slot's thread, which is the parent of its worker.
+    /// The life of one slot's thread, which is the parent of its workers.
     pub fn serve(&self, slot: usize) {
-        let mut started = Child::serving(&self.command, &self.prepared, self.reuse);
-        {
-            let mut state = self.lock();
-            match &mut started {
-                Ok((worker, reusing, walls)) => {
-                    state.processes[slot] = Some(worker.id());
-                    state.walls = walls.clone();
-                    state.starting -= 1;
-                    if reusing.is_err() {
-                        state.reusing = reusing.clone();
+        // A job that lost its worker, for the next one: another that is free may be dying of the same cause.
+        let mut lost = None;
+        while let Some(worker) = self.start(slot, &mut lost) {
+            *lock(&self.slots[slot].worker) = Some(worker);
+            self.started.notify_all();
+            let again = lost.take().map(Task::new);
+            let mut task = again.or_else(|| self.next_task(slot));
+            while let Some(Task { job, begun }) = task {
+                match self.complete(slot, &job, begun) {
+                    Progress::Done => task = self.next_task(slot),
+                    Progress::Replace => break,
+                    Progress::Again => {
+                        lost = Some(job);
+                        break;
                     }
                 }
-                Err(error) => {
-                    let error = error.clone();
-                    drop(state);
-                    return self.break_down(error);
-                }
             }
+            self.bury(slot);
         }
-        *lock(&self.slots[slot].worker) = started.ok().map(|(worker, ..)| worker);
-        self.started.notify_all();
-        while let Some(Task { job, begun }) = self.next_task(slot) {
-            let result = self.complete(slot, &job, begun);
-            let broken = match &result {
-                Err(RunError::Host(error)) => Some(error.clone()),
-                _ => None,
+        if let Some(job) = lost {
+            self.requeue(job);
+        }
+    }
+
+    /// A worker that has proved that it runs code. Tries again if it does not start, and leaves what was `lost` to others then;
+    /// `None` when the pool has ended.
+    fn start(&self, slot: usize, lost: &mut Option<Arc<Job>>) -> Option<Child> {
+        let mut failures = 0;
+        loop {
+            let failure = match self.try_to_start(slot) {
+                Ok(worker) => return worker,
+                Err(failure) => failure,
             };
-            self.conclude(&job, result);
-            if let Some(error) = broken {
+            failures += 1;
+            if let Some(job) = lost.take() {
+                self.requeue(job);
+            }
+            let mut state = self.lock();
+            state.statistics.failed_starts += 1;
+            let error = failure.error;
+            let verdict = match failure.kind {
+                Failing::ForGood => Some(error),
+                // Who makes the pool is told at once: no run waits yet.
+                Failing::AsTold if state.starting > 0 => Some(error),
+                _ if state.serving > 0 => None,
+                _ => state.failures.count(self.slots.len(), &error),
+            };
+            if let Some(error) = verdict {
+                drop(state);
                 self.break_down(error);
+                return None;
+            }
+            let until = Instant::now() + pause(failures);
+            while state.refusal().is_none() && Instant::now() < until {
+                let rest = until.saturating_duration_since(Instant::now());
+                state = wait_for(&self.slots[slot].called, state, rest);
             }
         }
-        // `close` must not signal a process that is reaped already.
-        self.lock().processes[slot] = None;
-        drop(lock(&self.slots[slot].worker).take());
+    }
+
+    /// `None` when the pool has ended.
+    fn try_to_start(&self, slot: usize) -> std::result::Result<Option<Child>, StartFailure> {
+        if self.lock().refusal().is_some() {
+            return Ok(None);
+        }
+        let Some(source) = lock(&self.source).clone() else {
+            return Ok(None);
+        };
+        source.guest.check().map_err(StartFailure::lasting)?;
+        let mut worker = Child::spawn(&source.program, &source.guest.descriptors())
+            .map_err(StartFailure::told)?;
+        {
+            let mut state = self.lock();
+            if state.refusal().is_some() {
+                return Ok(None);
+            }
+            state.processes[slot] = Some(worker.id());
+        }
+        let loaded = worker.load(&source.guest, self.reuse);
+        let mut state = self.lock();
+        match loaded {
+            Ok((reusing, walls)) => {
+                state.starting -= usize::from(!std::mem::replace(&mut state.begun[slot], true));
+                state.serving += 1;
+                state.failures.forget();
+                state.walls = walls;
+                if reusing.is_err() {
+                    state.reusing = reusing;
+                }
+                Ok(Some(worker))
+            }
+            Err(told) => {
+                // Before it is reaped: nobody may signal it then.
+                state.processes[slot] = None;
+                drop(state);
+                Err(told.map_or_else(|| worker.obituary("while it started"), StartFailure::told))
+            }
+        }
+    }
+
+    /// Forgets and reaps the worker of a slot.
+    fn bury(&self, slot: usize) {
+        let Some(worker) = lock(&self.slots[slot].worker).take() else {
+            return;
+        };
+        let mut state = self.lock();
+        // Nobody may signal a process that is reaped.
+        state.processes[slot] = None;
+        state.serving -= 1;
+        if state.refusal().is_none() {
+            state.statistics.workers_replaced += 1;
+        }
+        drop(state);
+        drop(worker);
     }
 
     /// What the slot's thread does next; `None` when the pool has ended.
@@ -273,8 +388,8 @@ impl Shared {
         if state.refusal().is_some() {
             return None;
         }
-        if let Some(job) = state.queue.pop_front() {
-            state.statistics.running += 1;
+        if let Some(job) = state.queue.pop() {
+            state.begin(&job);
             return Some(Task::new(job));
         }
         state.free.push(slot);
@@ -292,7 +407,7 @@ impl Shared {
     /// Delivers the result of a job, and to those that wait for the same.
     fn conclude(&self, job: &Arc<Job>, result: RunResult) {
         let mut state = self.lock();
-        state.statistics.running -= 1;
+        state.end(job);
         state.statistics.latency.record(job.submitted.elapsed());
         let mut followers = Vec::new();
         match &result {
@@ -348,76 +463,74 @@ impl Shared {
         }
     }
 
-    /// Sees a job through to its end, on the slot's thread.
-    fn complete(&self, slot: usize, job: &Job, begun: Option<Attempt>) -> RunResult {
+    /// Makes the next attempt at a job, on the slot's thread.
+    fn complete(&self, slot: usize, job: &Arc<Job>, begun: Option<Attempt>) -> Progress {
         let mut place = lock(&self.slots[slot].worker);
         let Some(worker) = place.as_mut() else {
-            return Err(RunError::Closed);
+            self.conclude(job, Err(RunError::Closed));
+            return Progress::Replace;
         };
-        let mut begun = begun;
-        let mut lost = 0;
-        loop {
-            let attempt = match begun.take() {
-                Some(attempt) => attempt,
-                None => begin(worker, job, Duration::ZERO),
-            };
-            let attempt = match attempt {
-                Attempt::Pending(deadline) => receive(worker, deadline),
-                attempt => attempt,
-            };
-            // From here on a cancellation must not signal a process that is being reaped.
-            let wanted = job.assign(None);
-            match attempt {
-                Attempt::Outcome(outcome) => return Ok(outcome),
-                Attempt::Broken(error) => return Err(RunError::Host(error)),
-                Attempt::Unwanted | Attempt::Pending(_) => {}
-                Attempt::Late => {
-                    self.replace(slot, worker)?;
-                    return Ok(Outcome::without_guest(
-                        Status::Timeout,
-                        job.submitted.elapsed(),
-                    ));
-                }
-                // It died idle, which is no fault of this run.
-                Attempt::Dead => self.replace(slot, worker)?,
-                Attempt::Lost => {
-                    self.replace(slot, worker)?;
-                    lost += 1;
-                    if lost == ATTEMPTS {
-                        return Ok(Outcome::without_guest(
-                            Status::Crash,
-                            job.submitted.elapsed(),
-                        ));
-                    }
-                    if wanted {
-                        self.lock().statistics.retried += 1;
-                    }
+        let attempt = match begun.unwrap_or_else(|| begin(worker, job, Duration::ZERO)) {
+            Attempt::Pending(deadline) => receive(worker, deadline),
+            attempt => attempt,
+        };
+        let ended = worker.has_ended();
+        drop(place);
+        // From here on a cancellation must not signal a process that is being reaped.
+        let wanted = job.assign(None);
+        let without_guest = |status| Ok(Outcome::without_guest(status, job.submitted.elapsed()));
+        match attempt {
+            Attempt::Outcome(outcome) => {
+                self.conclude(job, Ok(outcome));
+                if !ended {
+                    return Progress::Done;
                 }
             }
-            if !wanted {
-                return Err(RunError::Cancelled);
+            Attempt::Unwanted | Attempt::Pending(_) => {
+                self.conclude(job, Err(RunError::Cancelled));
+                return Progress::Done;
+            }
+            Attempt::Broken(error) => {
+                self.conclude(job, Err(RunError::Host(error.clone())));
+                self.break_down(error);
+            }
+            Attempt::Late => {
+                self.bury(slot);
+                self.conclude(job, without_guest(Status::Timeout));
+            }
+            // It died idle, which is no fault of this run.
+            Attempt::Dead => {
+                self.bury(slot);
+                self.requeue(Arc::clone(job));
+            }
+            Attempt::Lost => {
+                self.bury(slot);
+                let losses = job.lose();
+                if !wanted {
+                    self.conclude(job, Err(RunError::Cancelled));
+                } else if losses == ATTEMPTS {
+                    self.conclude(job, without_guest(Status::Crash));
+                } else {
+                    self.lock().statistics.retried += 1;
+                    return Progress::Again;
+                }
             }
         }
+        Progress::Replace
     }
 
-    /// Puts a new worker, which has proved that it runs code, in the place of one that has ended.
-    fn replace(&self, slot: usize, worker: &mut Child) -> std::result::Result<(), RunError> {
-        {
-            let mut state = self.lock();
-            state.processes[slot] = None;
-            if state.closed {
-                return Err(RunError::Closed);
-            }
-            state.statistics.workers_replaced += 1;
-        }
-        (*worker, ..) =
-            Child::serving(&self.command, &self.prepared, self.reuse).map_err(RunError::Host)?;
+    /// Lets a job that was begun be the next to run, on whichever worker is free first.
+    fn requeue(&self, job: Arc<Job>) {
         let mut state = self.lock();
-        if state.closed {
-            return Err(RunError::Closed);
+        if let Some(error) = state.refusal() {
+            drop(state);
+            return self.conclude(&job, Err(error));
         }
-        state.processes[slot] = Some(worker.id());
-        Ok(())
+        state.end(&job);
+        match state.free.pop() {
+            Some(slot) => self.call(&mut state, slot, Task::new(job)),
+            None => state.queue.push_front(job),
+        }
     }
 }
 
@@ -455,4 +568,15 @@ pub fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<
     condition
         .wait(guard)
         .unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_for<'a, T>(
+    condition: &Condvar,
+    guard: MutexGuard<'a, T>,
+    time: Duration,
+) -> MutexGuard<'a, T> {
+    condition
+        .wait_timeout(guard, time)
+        .unwrap_or_else(PoisonError::into_inner)
+        .0
 }

@@ -14,6 +14,8 @@ pub struct Statistics {
     pub cancelled: u64,
     pub retried: u64,
     pub workers_replaced: u64,
+    /// Workers that ended before they were ready, or could not be started at all.
+    pub failed_starts: u64,
     pub queued: u64,
     pub running: u64,
     pub latency: Latency,

@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::Path;
 
 use wasmtime::{Engine, Instance, InstancePre, Memory, Store, TypedFunc};
 
-use crate::error::{Result, SandboxError};
+use crate::error::Result;
+use crate::held::Held;
 use crate::run::engine::{broken, out_of_address_space};
 use crate::run::host::HostState;
 use crate::run::reset::Image;
@@ -33,11 +33,10 @@ pub struct LoadedImage {
 }
 
 impl LoadedImage {
-    pub fn open(path: &Path, layout: ImageLayout) -> Result<Self> {
-        let file = File::open(path).map_err(|error| SandboxError::file("open", path, &error))?;
-        let image = Image::map(&file, layout.bytes as usize)?;
+    pub fn of(held: Held, layout: ImageLayout) -> Result<Self> {
+        let image = Image::map(&held.file, layout.bytes as usize)?;
         Ok(Self {
-            file,
+            file: held.file,
             layout,
             image,
         })

@@ -1,7 +1,7 @@
 //! One run: a guest that is new or was put back to the image, from the request to the outcome.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use wasmtime::{Engine, InstancePre, Linker, Module};
 
 use crate::error::{Result, SandboxError};
 use crate::files::Archive;
+use crate::held::Held;
 use crate::outcome::{Exception, Outcome, Status};
 use crate::request::Request;
 use crate::run::calls;
@@ -70,10 +71,10 @@ struct Verification {
 }
 
 /// Why compiled code cannot be taken from a file.
-fn cannot_load(module: &Path, error: wasmtime::Error) -> SandboxError {
-    let action = format!("load {}", module.display());
-    if is_mounted_noexec(module) {
-        let directory = module.parent().unwrap_or(module).display();
+fn cannot_load(module: &Held, error: wasmtime::Error) -> SandboxError {
+    let action = format!("load {}", module.path.display());
+    if is_mounted_noexec(&module.file) {
+        let directory = module.path.parent().unwrap_or(&module.path).display();
         return broken(
             &action,
             format!(
@@ -85,39 +86,51 @@ fn cannot_load(module: &Path, error: wasmtime::Error) -> SandboxError {
     out_of_address_space(&action, error)
 }
 
-fn is_mounted_noexec(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
-        return false;
-    };
-    // SAFETY: a zeroed `statvfs` is valid and valid for writes; the path ends with a NUL.
+fn is_mounted_noexec(file: &File) -> bool {
+    // SAFETY: a zeroed `statvfs` is valid and valid for writes; the descriptor is open.
     unsafe {
         let mut system: libc::statvfs = std::mem::zeroed();
-        libc::statvfs(path.as_ptr(), &raw mut system) == 0 && system.f_flag & libc::ST_NOEXEC != 0
+        libc::fstatvfs(file.as_raw_fd(), &raw mut system) == 0
+            && system.f_flag & libc::ST_NOEXEC != 0
     }
 }
 
 impl Runner {
     /// A runner of the compiled guest at `module`. Without an image the guest starts as published, without its data.
     pub fn new(module: &Path, image: Option<(&Path, ImageLayout)>, archive: &Path) -> Result<Self> {
+        let image = image.map(|(path, layout)| Ok((Held::open(path)?, layout)));
+        Self::of(
+            Held::open(module)?,
+            image.transpose()?,
+            &Held::open(archive)?,
+        )
+    }
+
+    /// The same, of files that are open.
+    pub fn of(module: Held, image: Option<(Held, ImageLayout)>, archive: &Held) -> Result<Self> {
         // First of all: it installs the handler that wasmtime's own passes faults on to.
         let watchdog = Watchdog::start()?;
         let engine = new_engine()?;
+        let file = module
+            .file
+            .try_clone()
+            .map_err(|error| SandboxError::file("hold", &module.path, &error))?;
         // SAFETY: the file is what this very engine configuration serialized; the cache has verified it.
-        let compiled = unsafe { Module::deserialize_file(&engine, module) }
-            .map_err(|error| cannot_load(module, error))?;
+        let compiled = unsafe { Module::deserialize_open_file(&engine, file) }
+            .map_err(|error| cannot_load(&module, error))?;
         let mut linker = Linker::new(&engine);
         calls::link(&mut linker, &compiled).map_err(|error| broken("link the guest", error))?;
         let instance = linker
             .instantiate_pre(&compiled)
             .map_err(|error| broken("link the guest", error))?;
         let image = image
-            .map(|(path, layout)| LoadedImage::open(path, layout))
+            .map(|(file, layout)| LoadedImage::of(file, layout))
             .transpose()?;
         Ok(Self {
             engine,
             instance,
             image,
-            archive: Archive::open(archive)?,
+            archive: Archive::of(archive)?,
             watchdog,
             stack: NativeStack::of_this_thread(),
             kept: None,

@@ -1,5 +1,6 @@
 //! A worker process: serves the orders that come in on its standard input, one after the other, until it ends.
 
+use std::fs::File;
 use std::io::BufReader;
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use crate::error::{Result, SandboxError};
 use crate::guest::Cache;
 use crate::guest::Prepared;
+use crate::held::Held;
 use crate::request::Request;
 use crate::run::engine::RUNNER_STACK;
 use crate::run::runner::{Reuse, Reusing, Runner};
@@ -15,6 +17,7 @@ use crate::worker::confine::Confinement;
 use crate::worker::protocol::{Order, Reply, read_frame, write_frame};
 
 pub(crate) mod confine;
+pub(crate) mod descriptors;
 pub(crate) mod protocol;
 
 const THREAD_NAME: &str = "torl-guest";
@@ -36,16 +39,24 @@ pub fn main() -> bool {
     match thread {
         Ok(thread) => matches!(thread.join(), Ok(Ok(()))),
         Err(error) => {
-            // The answer to the first order, so that the parent knows why there is no other.
-            let reply = Reply::Failed(SandboxError::thread(THREAD_NAME, &error).to_string());
-            let _ = read_frame(&mut BufReader::new(&*stream));
-            let _ = write_frame(&mut &*stream, &reply.encode());
+            let _ = descriptors::receive(&stream);
+            refuse(&stream, &SandboxError::thread(THREAD_NAME, &error));
             false
         }
     }
 }
 
+/// Answers the first order with why there is no other, so that the parent knows.
+fn refuse(stream: &UnixStream, reason: &SandboxError) {
+    let _ = read_frame(&mut BufReader::new(stream));
+    let _ = write_frame(&mut { stream }, &Reply::Failed(reason.to_string()).encode());
+}
+
 fn serve(stream: &UnixStream) -> std::io::Result<()> {
+    let mut files = descriptors::receive(stream).inspect_err(|error| {
+        let reason = format!("a worker cannot take the files of its guest: {error}");
+        refuse(stream, &SandboxError::new(reason));
+    })?;
     let mut input = BufReader::new(stream);
     let mut output = stream;
     let mut runner: Option<Runner> = None;
@@ -60,15 +71,17 @@ fn serve(stream: &UnixStream) -> std::io::Result<()> {
         let reply = match Order::decode(&body)? {
             Order::Serve { prepared, reuse } => {
                 let stream = stream.try_clone()?;
-                load(&prepared, reuse).map(|(mut loaded, reusing, walls)| {
-                    loaded.set_last_resort(move |outcome| {
-                        // Without the answer the parent finds its worker gone.
-                        let reply = Reply::Last(Box::new(outcome));
-                        let _ = write_frame(&mut &stream, &reply.encode());
-                    });
-                    runner = Some(loaded);
-                    Reply::Ready(reusing, walls)
-                })
+                load(&prepared, std::mem::take(&mut files), reuse).map(
+                    |(mut loaded, reusing, walls)| {
+                        loaded.set_last_resort(move |outcome| {
+                            // Without the answer the parent finds its worker gone.
+                            let reply = Reply::Last(Box::new(outcome));
+                            let _ = write_frame(&mut &stream, &reply.encode());
+                        });
+                        runner = Some(loaded);
+                        Reply::Ready(reusing, walls)
+                    },
+                )
             }
             Order::Prepare { artifacts, cache } => {
                 let mut progress = |stage: &str, fraction: f64| {
@@ -102,13 +115,19 @@ fn serve(stream: &UnixStream) -> std::io::Result<()> {
     }
 }
 
-/// Loads the guest, puts up the walls and runs it twice, so that a worker that says it is ready is; says how its runs get
+/// Loads the guest from its open files, puts up the walls and runs it twice, so that a worker that says it is ready is; says how its runs get
 /// fresh state, and which walls there are.
-fn load(prepared: &Prepared, reuse: Reuse) -> Result<(Runner, Reusing, Confinement)> {
-    let mut runner = Runner::new(
-        &prepared.module,
-        Some((&prepared.image, prepared.layout)),
-        &prepared.archive,
+fn load(
+    prepared: &Prepared,
+    files: Vec<File>,
+    reuse: Reuse,
+) -> Result<(Runner, Reusing, Confinement)> {
+    let [module, image, archive] = <[File; 3]>::try_from(files)
+        .map_err(|_| SandboxError::new("a worker was not handed the files of its guest"))?;
+    let mut runner = Runner::of(
+        Held::of(prepared.module.clone(), module)?,
+        Some((Held::of(prepared.image.clone(), image)?, prepared.layout)),
+        &Held::of(prepared.archive.clone(), archive)?,
     )?;
     let reusing = if reuse.enabled {
         runner.keep_guest(reuse.verify_every)

@@ -233,6 +233,7 @@ fn decode_request(reader: &mut Reader<'_>) -> io::Result<Request> {
         value: reader.flag()?,
         session: decode_session(reader)?,
         files: Vec::new(),
+        caller: 0,
     };
     for _ in 0..reader.number()? {
         let path = reader.text()?;
@@ -414,6 +415,7 @@ mod tests {
                 return_files: true,
                 value: true,
                 session: None,
+                caller: 0,
             }),
             Order::Run(Request {
                 session: Some(Arc::default()),

@@ -39,10 +39,10 @@ pub fn detach() {
         // Large buffers go back to the system when they are freed. (Setting it keeps glibc from raising it.)
         #[cfg(target_env = "gnu")]
         libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
-        // The parent may block it, and masks are inherited.
+        // The mask is inherited, and the parent may block any: faults of the guest, the end of its time.
         let mut signals: libc::sigset_t = std::mem::zeroed();
-        libc::sigaddset(&raw mut signals, rights::GIVE_UP);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const signals, std::ptr::null_mut());
+        libc::sigemptyset(&raw mut signals);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut());
         if libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) != 0 {
             // Linux before 5.9.
             for descriptor in numbers_in("/proc/self/fd").unwrap_or_default() {

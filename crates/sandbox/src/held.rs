@@ -1,0 +1,89 @@
+//! Files that are held open, so that whatever is started from them later is started from the same.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::error::{Result, SandboxError};
+
+/// An open file, and the path it was opened by, for messages.
+#[derive(Debug)]
+pub struct Held {
+    pub path: PathBuf,
+    pub file: File,
+    length: u64,
+    modified: SystemTime,
+}
+
+impl Held {
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|error| SandboxError::file("open", path, &error))?;
+        Self::of(path.into(), file)
+    }
+
+    pub fn of(path: PathBuf, file: File) -> Result<Self> {
+        let (length, modified) = state(&path, &file)?;
+        Ok(Self {
+            path,
+            file,
+            length,
+            modified,
+        })
+    }
+
+    /// # Errors
+    /// When the file was written to since it was opened. (A file with another in its place, or removed, is still held.)
+    pub fn check(&self) -> Result<()> {
+        if state(&self.path, &self.file)? == (self.length, self.modified) {
+            return Ok(());
+        }
+        Err(SandboxError::new(format!(
+            "{} was written to while a sandbox pool used it; run `python -m torl.sandbox check` and start again",
+            self.path.display()
+        )))
+    }
+}
+
+fn state(path: &Path, file: &File) -> Result<(u64, SystemTime)> {
+    file.metadata()
+        .and_then(|found| Ok((found.len(), found.modified()?)))
+        .map_err(|error| SandboxError::file("read", path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn what_is_held_outlives_its_name_and_notices_a_change_in_place() {
+        let path = std::env::temp_dir().join(format!("torl-held-{}", std::process::id()));
+        fs::write(&path, b"content").unwrap();
+        let held = Held::open(&path).unwrap();
+        held.check().unwrap();
+        let other = Held::open(&path).unwrap();
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(3)
+            .unwrap();
+        let message = other.check().unwrap_err().to_string();
+        assert!(
+            message.starts_with(&path.display().to_string()),
+            "{message}"
+        );
+        fs::remove_file(&path).unwrap();
+        let mut text = String::new();
+        (&held.file).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "con");
+        assert!(
+            Held::open(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("cannot open")
+        );
+    }
+}

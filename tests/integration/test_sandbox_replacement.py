@@ -1,0 +1,157 @@
+"""Workers that cannot be started: killed as they start, or a system that has no more to give for a while."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from random import Random
+
+import pytest
+from test_sandbox_pool import alive, descendants_of_this_process, until
+
+from torl.errors import SandboxError
+from torl.sandbox import Execution, OutcomeStatus, SandboxPool
+
+
+def kill(pid: int) -> None:
+    """Kills a process and waits for its end, with all threads: the last of them closes its socket."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not alive(pid) and threads_of(pid) <= 1)
+
+
+def threads_of(pid: int) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except FileNotFoundError:
+        return 0
+
+
+@contextmanager
+def descriptors_withheld() -> Iterator[None]:
+    """No descriptor can be opened in this process."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_workers_killed_while_they_start_cost_no_run() -> None:
+    before = descendants_of_this_process()
+    with SandboxPool(1) as pool:
+        [starting] = pool.processes()
+        kill(starting)
+        future = pool.submit("print(1)")
+        for count in range(1, 4):
+            until(lambda dead=[starting]: pool.processes() not in ([], dead))  # type: ignore[misc]
+            [starting] = pool.processes()
+            assert {starting} == {pid for pid in descendants_of_this_process() - before if alive(pid)}
+            kill(starting)
+            until(lambda count=count: pool.stats()["failed_starts"] == count)  # type: ignore[misc]
+        assert future.result(timeout=60).stdout == "1\n"
+        assert (pool.stats()["retried"], pool.stats()["workers_replaced"]) == (0, 1)
+
+
+def test_one_killed_while_the_pool_is_made_is_started_again() -> None:
+    program = (
+        "import threading, os\nfrom torl.sandbox import SandboxPool\npools = []\n"
+        "thread = threading.Thread(target=lambda: pools.append(SandboxPool(1)))\nthread.start()\n"
+        "def children():\n"
+        "    tasks = os.listdir('/proc/self/task')\n"
+        "    return [int(pid) for task in tasks for pid in open(f'/proc/self/task/{task}/children').read().split()]\n"
+        "while not children(): pass\n"
+        "os.kill(children()[0], 9)\nthread.join()\nprint(pools[0].run('print(1)').stdout, pools[0].stats()['failed_starts'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "1\n 1\n", done.stderr
+
+
+def test_descriptors_that_are_missing_for_a_while_cost_no_run() -> None:
+    with SandboxPool(2, shared_bytes=0) as pool:
+        for pid in pool.processes():
+            kill(pid)
+        with descriptors_withheld():
+            futures = [pool.submit(f"print({number})") for number in range(10)]
+            until(lambda: pool.stats()["failed_starts"] >= 4)
+            assert not any(future.done() for future in futures)
+        assert [future.result(timeout=60).stdout for future in futures] == [f"{number}\n" for number in range(10)]
+
+
+def test_a_run_that_lost_its_worker_goes_to_another_that_is_free() -> None:
+    with SandboxPool(2, cpu_seconds=30) as pool:
+        future = pool.submit("x = 0\nfor i in range(4 * 10**6): x += i\nprint(x)")
+        until(lambda: pool.stats()["running"] == 1)
+        time.sleep(0.05)
+        with descriptors_withheld():  # no worker can be replaced
+            busy = max(pool.processes(), key=lambda pid: time.clock_gettime((~pid << 3) | 2))
+            os.kill(busy, signal.SIGKILL)
+            assert future.result(timeout=60).ok
+        assert pool.stats()["retried"] == 1
+
+
+@pytest.mark.slow  # the pauses between the tries: 40 s
+def test_what_lasts_ends_the_pool_and_is_told() -> None:
+    with SandboxPool(1) as pool:
+        kill(pool.processes()[0])
+        future = pool.submit("print(1)")
+        with descriptors_withheld():
+            error = future.exception(timeout=120)
+        assert isinstance(error, SandboxError)
+        assert str(error).startswith("no sandbox worker could be started in 15 tries over 4")
+        assert "Too many open files" in str(error)
+        with pytest.raises(SandboxError, match="15 tries"):
+            pool.run("print(1)")
+
+
+def test_closing_does_not_wait_for_a_worker_that_starts() -> None:
+    pool = SandboxPool(1)
+    kill(pool.processes()[0])
+    future = pool.submit("print(1)")
+    until(lambda: pool.stats()["workers_replaced"] == 1 and bool(pool.processes()))
+    os.kill(pool.processes()[0], signal.SIGSTOP)
+    started = time.monotonic()
+    pool.close()
+    assert time.monotonic() - started < 30  # a start may take a minute
+    assert isinstance(future.exception(timeout=0), SandboxError)
+
+
+@pytest.mark.parametrize("kills", [40, pytest.param(2000, marks=pytest.mark.slow)])
+def test_children_killed_at_random_lose_no_run(kills: int) -> None:
+    """Any child of this process: those that run, those that wait, and those that start."""
+    random, others = Random(0), descendants_of_this_process()
+    killed = starting = 0
+    with SandboxPool(2, cpu_seconds=30, shared_bytes=0) as pool:
+        while killed < kills:
+            futures: list[Future[Execution]] = [pool.submit(f"print(sum(range({i} * 1000)))") for i in range(40)]
+            time.sleep(random.random() * 0.1)
+            children = [pid for pid in descendants_of_this_process() - others if alive(pid)]
+            if children:
+                failed = pool.stats()["failed_starts"]
+                kill(random.choice(children))
+                killed += 1
+            outcomes = [future.result(timeout=60) for future in futures]
+            assert [outcome.stdout for outcome in outcomes] == [f"{sum(range(i * 1000))}\n" for i in range(40)]
+            starting += pool.stats()["failed_starts"] > failed
+        assert pool.stats()["crash"] == 0
+        until(lambda: len(pool.processes()) == 2)
+    assert starting > kills / 20, "hardly any was starting"
+
+
+def test_signals_that_the_caller_blocks_reach_the_worker() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        with SandboxPool(1, cpu_seconds=0.5) as pool:
+            outcome = pool.run("print('begun', flush=True)\nwhile True: pass")
+            assert (outcome.status, outcome.stdout) == (OutcomeStatus.TIMEOUT, "begun\n")
+            assert pool.stats()["workers_replaced"] == 0
+            # A null pointer, where the guest runs out of its stack, is a fault too.
+            assert pool.run("print(1)").ok
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
