@@ -6,7 +6,9 @@ import contextlib
 import io
 import os
 import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
@@ -299,3 +301,29 @@ def test_a_session_that_waited_until_the_end_of_time_goes_on(pool: SandboxPool) 
     for _ in range(3):
         assert session.run("import time\ntime.sleep(4e9)\ntime.time()").ok
     assert session.run("print(time.monotonic() > 4.6e9)").stdout == "True\n"
+
+
+def test_a_state_that_is_too_large_is_an_outcome_and_undone(capfd: pytest.CaptureFixture[str]) -> None:
+    with SandboxPool(1, memory_bytes=2 << 30, cpu_seconds=60, wall_seconds=300) as pool:
+        session = pool.session()
+        session.run("kept = 'small'")
+        outcome = session.run("print('done')\nkept = b'x' * (1100 << 20)")
+        assert (outcome.status, outcome.stdout, outcome.exception_type) == (OutcomeStatus.MEMORY, "done\n", "MemoryError")
+        assert outcome.exception_line is not None
+        assert outcome.exception_line.startswith("MemoryError: the session would keep more than 10")
+        assert session.run("print(kept)").stdout == "small\n"
+        assert pool.stats()["workers_replaced"] == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_part_whose_worker_was_killed_counts_its_cpu_time() -> None:
+    with SandboxPool(1, cpu_seconds=60) as pool:
+        session = pool.session(cpu_seconds=100)
+        with ThreadPoolExecutor() as executor:
+            part = executor.submit(session.run, "while True: pass")
+            while not part.done():
+                time.sleep(0.3)
+                for pid in pool.processes():
+                    os.kill(pid, signal.SIGKILL)
+        assert part.result().status is OutcomeStatus.CRASH
+        assert 0.1 < part.result().cpu_seconds == session.cpu_seconds < 20

@@ -47,7 +47,8 @@ fn go_on(session: &SessionState) {
         // The same state in other words: blocks may have been named twice, or be as they were.
         let whole = 0..image.len();
         let whole = std::slice::from_ref(&whole);
-        let captured = SessionState::capture(&memory, &image, whole, Vec::new());
+        let captured =
+            SessionState::capture(&memory, &image, whole, Vec::new(), usize::MAX).unwrap();
         let mut again = vec![0; memory.len()];
         captured.apply(&mut again).unwrap();
         assert_eq!(again, memory);
@@ -326,12 +327,8 @@ mod tests {
         memory[130] = 1;
         let whole = 0..256;
         let whole = std::slice::from_ref(&whole);
-        let session = Arc::new(SessionState::capture(
-            &memory,
-            &[0; 256],
-            whole,
-            vec![0; 16],
-        ));
+        let state = SessionState::capture(&memory, &[0; 256], whole, vec![0; 16], usize::MAX);
+        let session = Arc::new(state.unwrap());
         let outcome = Outcome {
             exception: Some(exception),
             stdout: b"out".to_vec(),

@@ -78,6 +78,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Bytes of what it holds, without the state of a session.
+    pub fn size(&self) -> usize {
+        let exception = self.exception.as_ref().map_or(0, |exception| {
+            exception.type_name.len() + exception.line.len() + exception.traceback.len()
+        });
+        let value = self.value.as_ref().map_or(0, String::len);
+        let files = self.files.iter();
+        let files: usize = files.map(|(path, bytes)| path.len() + bytes.len()).sum();
+        self.stdout.len() + self.stderr.len() + exception + value + files
+    }
+
     /// An outcome the guest had no part in: its worker died, or was killed at the wall-clock deadline.
     pub fn without_guest(status: Status, wall_time: Duration) -> Self {
         Self {

@@ -13,6 +13,9 @@ pub const CODE_LIMIT: usize = 16 << 20;
 /// Most bytes of a request in all. A frame takes this and the rest of what an order says.
 pub const SIZE_LIMIT: usize = (1 << 30) - (4 << 20);
 
+/// Most bytes that a session may keep: any code can still continue from them.
+pub const STATE_LIMIT: usize = SIZE_LIMIT - CODE_LIMIT;
+
 /// Names who asks: the runs of each take turns with those of the others.
 pub type Caller = u64;
 

@@ -30,14 +30,19 @@ impl SessionState {
         self.memory.len() + self.host.len()
     }
 
-    /// The state of a guest after a run. `written` names the bytes below the end of the image that may differ from it.
+    /// The state of a guest after a run, unless it takes more than `limit` bytes. `written` names the bytes below the end of the
+    /// image that may differ from it.
     pub fn capture(
         memory: &[u8],
         image: &[u8],
         written: &[std::ops::Range<usize>],
         host: Vec<u8>,
-    ) -> Self {
-        let mut changes = Changes::default();
+        limit: usize,
+    ) -> Option<Self> {
+        let mut changes = Changes {
+            room: limit.checked_sub(host.len())?,
+            ..Changes::default()
+        };
         for range in written {
             let pairs = memory[range.clone()]
                 .chunks_exact(BLOCK)
@@ -54,11 +59,11 @@ impl SessionState {
                 changes.push(image.len() / BLOCK + index, now);
             }
         }
-        Self {
+        (changes.bytes.len() <= changes.room).then_some(Self {
             memory_bytes: memory.len() as u64,
             memory: changes.bytes,
             host,
-        }
+        })
     }
 
     /// Writes the state into a memory that is equal to the image, and as large as the state's or larger.
@@ -85,12 +90,17 @@ impl SessionState {
 #[derive(Default)]
 struct Changes {
     bytes: Vec<u8>,
+    /// Once they take more than this, no more are kept.
+    room: usize,
     /// Where the count of the last head is, and the number of the block that would continue it.
     last: Option<(usize, usize)>,
 }
 
 impl Changes {
     fn push(&mut self, block: usize, bytes: &[u8]) {
+        if self.bytes.len() > self.room {
+            return;
+        }
         let place = match self.last {
             Some((place, next)) if next == block => place,
             _ => {
@@ -128,7 +138,11 @@ mod tests {
         memory[9 * PAGE + 3] = 1;
         memory[12 * PAGE - 1] = 2;
         let written = [0..2 * PAGE, 4 * PAGE..5 * PAGE, 7 * PAGE..8 * PAGE];
-        let state = SessionState::capture(&memory, &image, &written, vec![7]);
+        let captured = |limit| SessionState::capture(&memory, &image, &written, vec![7], limit);
+        let state = captured(usize::MAX).unwrap();
+        assert_eq!(captured(state.size()).as_ref(), Some(&state));
+        assert_eq!(captured(state.size() - 1), None);
+        assert_eq!(captured(0), None);
         assert!(state.is_begun());
         assert_eq!(
             (state.memory_bytes, &state.host[..]),
@@ -152,7 +166,9 @@ mod tests {
             &image,
             std::slice::from_ref(&(0..8 * PAGE)),
             Vec::new(),
-        );
+            usize::MAX,
+        )
+        .unwrap();
         assert!(state.apply(&mut vec![0; 7 * PAGE]).is_err());
         for length in 1..state.memory.len() {
             let cut = SessionState {

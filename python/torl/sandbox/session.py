@@ -37,7 +37,7 @@ class Session:
         self._state = _core.SandboxState()
         self._busy = threading.Lock()
         self.cpu_seconds = 0.0
-        """CPU time of all runs so far, those before a fork included."""
+        """CPU time of all runs so far, those before a fork included; a run that was cancelled counts nothing."""
 
     @property
     def state_bytes(self) -> int:

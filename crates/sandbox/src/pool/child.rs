@@ -28,6 +28,8 @@ pub struct Child {
     received: Vec<u8>,
     /// It has given its last reply.
     ended: bool,
+    /// The CPU time of its process when the last run was sent.
+    used_before: Duration,
 }
 
 /// Why a worker did not start.
@@ -91,6 +93,7 @@ impl Child {
             stream,
             received: Vec::new(),
             ended: false,
+            used_before: Duration::ZERO,
         };
         // One that cannot take them is found out by the first `receive`.
         let _ = descriptors::send(&child.stream, files);
@@ -130,6 +133,28 @@ impl Child {
     /// taken, so that nobody signals a stranger.
     pub fn alive(&self) -> bool {
         !self.ended && self.poll(libc::POLLIN, Some(Duration::ZERO)) == Ok(false)
+    }
+
+    /// A run begins: from here on its CPU time counts.
+    pub fn note_run(&mut self) {
+        self.used_before = self.cpu_time();
+    }
+
+    /// What the run has used so far, also if the process has ended and is not reaped.
+    pub fn cpu_time_of_run(&self) -> Duration {
+        self.cpu_time().saturating_sub(self.used_before)
+    }
+
+    fn cpu_time(&self) -> Duration {
+        // The kernel's number for the CPU clock of a process (`clock_getcpuclockid`).
+        let clock = (!(self.id() as libc::clockid_t) << 3) | 2;
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: `time` is valid for writes. A clock that cannot be read leaves zero.
+        unsafe { libc::clock_gettime(clock, &raw mut time) };
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
     /// Whether it has given its last reply.

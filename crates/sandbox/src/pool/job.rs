@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::SandboxError;
 use crate::outcome::Outcome;
@@ -57,6 +57,8 @@ struct JobState {
     process: Option<libc::pid_t>,
     /// Workers that died on it.
     losses: usize,
+    /// CPU time of attempts that had no end of their own.
+    spent: Duration,
 }
 
 impl Job {
@@ -70,6 +72,7 @@ impl Job {
                 callback: Some(callback),
                 process: None,
                 losses: 0,
+                spent: Duration::ZERO,
             }),
         }
     }
@@ -113,6 +116,13 @@ impl Job {
         let mut state = self.lock();
         state.losses += 1;
         state.losses
+    }
+
+    /// Counts the CPU time of an attempt that had no end of its own; says how much all such took.
+    pub fn spend(&self, time: Duration) -> Duration {
+        let mut state = self.lock();
+        state.spent += time;
+        state.spent
     }
 
     /// Whether somebody waits for it.

@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_worker_goes_to_the_caller_for_whom_the_fewest_run() {
         let mut queue = Queue::default();
-        let mut next = |queue: &mut Queue| {
+        let next = |queue: &mut Queue| {
             let job = queue.pop().unwrap();
             queue.begin(job.request.caller);
             job.request.caller

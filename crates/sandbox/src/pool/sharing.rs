@@ -103,20 +103,7 @@ pub fn is_shareable(outcome: &Outcome) -> bool {
 }
 
 fn size(outcome: &Outcome) -> usize {
-    let exception = outcome.exception.as_ref().map_or(0, |exception| {
-        exception.type_name.len() + exception.line.len() + exception.traceback.len()
-    });
-    let value = outcome.value.as_ref().map_or(0, String::len);
-    let files = outcome
-        .files
-        .iter()
-        .map(|(path, bytes)| OVERHEAD + path.len() + bytes.len());
-    OVERHEAD
-        + outcome.stdout.len()
-        + outcome.stderr.len()
-        + exception
-        + value
-        + files.sum::<usize>()
+    OVERHEAD * (1 + outcome.files.len()) + outcome.size()
 }
 
 #[cfg(test)]

@@ -475,10 +475,19 @@ impl Shared {
             attempt => attempt,
         };
         let ended = worker.has_ended();
+        let spent = match attempt {
+            Attempt::Late | Attempt::Lost => worker.cpu_time_of_run(),
+            _ => Duration::ZERO,
+        };
         drop(place);
         // From here on a cancellation must not signal a process that is being reaped.
         let wanted = job.assign(None);
-        let without_guest = |status| Ok(Outcome::without_guest(status, job.submitted.elapsed()));
+        let without_guest = |status| {
+            Ok(Outcome {
+                cpu_time: job.spend(spent),
+                ..Outcome::without_guest(status, job.submitted.elapsed())
+            })
+        };
         match attempt {
             Attempt::Outcome(outcome) => {
                 self.conclude(job, Ok(outcome));
@@ -511,6 +520,7 @@ impl Shared {
                 } else if losses == ATTEMPTS {
                     self.conclude(job, without_guest(Status::Crash));
                 } else {
+                    job.spend(spent);
                     self.lock().statistics.retried += 1;
                     return Progress::Again;
                 }
@@ -543,6 +553,7 @@ fn begin(worker: &mut Child, job: &Job, patience: Duration) -> Attempt {
         return Attempt::Unwanted;
     }
     let deadline = Instant::now() + job.request.limits.wall_time + GRACE;
+    worker.note_run();
     worker.send(&Order::encode_run(&job.request), deadline);
     if patience > Duration::ZERO && worker.answers_within(patience) {
         receive(worker, deadline)

@@ -12,7 +12,7 @@ use crate::error::{Result, SandboxError};
 use crate::files::Archive;
 use crate::held::Held;
 use crate::outcome::{Exception, Outcome, Status};
-use crate::request::Request;
+use crate::request::{Request, STATE_LIMIT};
 use crate::run::calls;
 use crate::run::driver;
 use crate::run::engine::{broken, new_engine, out_of_address_space};
@@ -242,7 +242,11 @@ impl Runner {
         outcome.cpu_time = thread_cpu_time().saturating_sub(cpu_started);
         if ended_well {
             if request.session.is_some() {
-                outcome.session = Some(self.state_after(&mut guest, tracked.as_mut())?.into());
+                let room = STATE_LIMIT.saturating_sub(outcome.size());
+                match self.state_after(&mut guest, tracked.as_mut(), room)? {
+                    Some(state) => outcome.session = Some(state.into()),
+                    None => undo(&mut outcome, room),
+                }
             }
             self.keep(guest, tracked);
         }
@@ -263,12 +267,13 @@ impl Runner {
         }
     }
 
-    /// What the next run of a session continues from.
+    /// What the next run of a session continues from; `None` if it takes more than `limit` bytes.
     fn state_after(
         &self,
         guest: &mut Guest,
         tracked: Option<&mut Tracked>,
-    ) -> Result<SessionState> {
+        limit: usize,
+    ) -> Result<Option<SessionState>> {
         let image = self
             .image
             .as_ref()
@@ -280,7 +285,8 @@ impl Runner {
             _ => std::iter::once(0..image.len()).collect(),
         };
         let (memory, host) = guest.memory.data_and_store_mut(&mut guest.store);
-        Ok(SessionState::capture(memory, image, &written, host.save()))
+        let host = host.save();
+        Ok(SessionState::capture(memory, image, &written, host, limit))
     }
 
     /// Gives the stack of a deep run back, and puts the kept guest back to the image, if it has run. Takes its time where nobody waits for it: call it when the
@@ -358,6 +364,22 @@ fn resume(
             line,
         }
     }))
+}
+
+/// Makes the outcome of a run that leaves more than can be kept: its session is as it was before.
+fn undo(outcome: &mut Outcome, limit: usize) {
+    let line = format!(
+        "MemoryError: the session would keep more than {limit} bytes, so it is as it was before this part; delete what is \
+         not needed any more"
+    );
+    let traceback = format!("{line}\n");
+    outcome.status = Status::Memory;
+    outcome.stderr.extend_from_slice(traceback.as_bytes());
+    outcome.exception = Some(Exception {
+        type_name: "MemoryError".into(),
+        line,
+        traceback,
+    });
 }
 
 impl Verification {
