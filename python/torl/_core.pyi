@@ -396,8 +396,8 @@ class SandboxWorkers:
         """
 
     def statistics(self) -> dict[str, int]:
-        """Counts by outcome, `shared`, `cancelled`, `retried`, `workers_replaced`, `failed_starts`, and two of now: `queued`
-        and `running`.
+        """Counts by outcome, `shared`, `cancelled`, `retried`, `workers_replaced`, `failed_starts`, and two of now:
+        `queued` and `running`.
 
         Raises `torl.errors.SandboxError` in a fork of the process that made the pool, as the four below do.
         """

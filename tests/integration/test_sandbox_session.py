@@ -308,7 +308,11 @@ def test_a_state_that_is_too_large_is_an_outcome_and_undone(capfd: pytest.Captur
         session = pool.session()
         session.run("kept = 'small'")
         outcome = session.run("print('done')\nkept = b'x' * (1100 << 20)")
-        assert (outcome.status, outcome.stdout, outcome.exception_type) == (OutcomeStatus.MEMORY, "done\n", "MemoryError")
+        assert (outcome.status, outcome.stdout, outcome.exception_type) == (
+            OutcomeStatus.MEMORY,
+            "done\n",
+            "MemoryError",
+        )
         assert outcome.exception_line is not None
         assert outcome.exception_line.startswith("MemoryError: the session would keep more than 10")
         assert session.run("print(kept)").stdout == "small\n"

@@ -69,7 +69,8 @@ class SandboxPool:
         output_bytes: Bytes that one run may write to stdout and stderr together.
         files_bytes: Bytes that all files of one run may hold together.
         shared_bytes: Bytes of outcomes that are remembered: a run that equals one that is under way, or remembered, in
-            everything it is given is answered with that one's outcome (time-outs and crashes excepted). 0: none is.
+            everything it is given is answered with that one's outcome (time-outs, crashes, and requests of more than
+            1 MiB excepted). 0: none is.
         reuse_guest: Keep one guest for each worker and put its memory back after every run, where the system allows it,
             instead of making a new one for each run. The results are the same; this is several times faster.
         verify_every: Runs of a worker after which all of the guest's memory is compared with the image (0: never).

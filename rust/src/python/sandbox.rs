@@ -215,7 +215,7 @@ pub struct RunInput<'py> {
 
 /// One run to do.
 #[pyclass(frozen, module = "torl._core")]
-pub struct SandboxRequest(Request);
+pub struct SandboxRequest(Arc<Request>);
 
 #[pymethods]
 impl SandboxRequest {
@@ -242,7 +242,7 @@ impl SandboxRequest {
             caller: input.caller,
         };
         request.check().map_err(PyValueError::new_err)?;
-        Ok(Self(request))
+        Ok(Self(request.into()))
     }
 }
 

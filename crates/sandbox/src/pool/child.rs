@@ -15,7 +15,7 @@ use crate::pool::source::{HeldGuest, Program};
 use crate::run::runner::{Reuse, Reusing};
 use crate::worker::confine::Confinement;
 use crate::worker::descriptors;
-use crate::worker::protocol::{Order, Reply, take_frame, write_frame};
+use crate::worker::protocol::{Order, Reply, SMALL_FRAME, frame_head, take_frame};
 
 /// How long a worker may take to load the guest on a machine that is very busy.
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -190,11 +190,18 @@ impl Child {
 
     /// Sends an encoded order. A worker that cannot take it is found out by the `receive` that follows.
     pub fn send(&mut self, order: &[u8], deadline: Instant) {
-        let mut frame = Vec::with_capacity(4 + order.len());
-        if write_frame(&mut frame, order).is_err() {
+        let Ok(head) = frame_head(order) else {
             return;
+        };
+        if order.len() <= SMALL_FRAME {
+            self.send_bytes(&[&head, order].concat(), deadline);
+        } else if self.send_bytes(&head, deadline) {
+            self.send_bytes(order, deadline);
         }
-        let mut rest = &frame[..];
+    }
+
+    fn send_bytes(&self, bytes: &[u8], deadline: Instant) -> bool {
+        let mut rest = bytes;
         while !rest.is_empty() {
             // SAFETY: the pointer and the length are those of `rest`.
             let sent = unsafe {
@@ -210,9 +217,10 @@ impl Child {
             } else if io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
                 || !self.wait(libc::POLLOUT, Some(deadline))
             {
-                return;
+                return false;
             }
         }
+        true
     }
 
     pub fn receive(&mut self, deadline: Option<Instant>) -> Received {

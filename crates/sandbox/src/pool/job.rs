@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::SandboxError;
@@ -41,7 +41,7 @@ pub type Callback = Box<dyn FnOnce(RunResult) + Send>;
 
 /// A run that was submitted.
 pub struct Job {
-    pub request: Request,
+    pub request: Arc<Request>,
     pub submitted: Instant,
     /// Under which others may wait for this run's outcome; `None` if it is for itself alone.
     pub key: Option<Key>,
@@ -62,9 +62,9 @@ struct JobState {
 }
 
 impl Job {
-    pub fn new(request: Request, key: Option<Key>, callback: Callback) -> Self {
+    pub fn new(request: impl Into<Arc<Request>>, key: Option<Key>, callback: Callback) -> Self {
         Self {
-            request,
+            request: request.into(),
             submitted: Instant::now(),
             key,
             waiting: AtomicBool::new(false),

@@ -82,10 +82,10 @@ impl Pool {
     /// outcome is known, the request is refused, or the pool is closed or broken.
     pub fn submit(
         &self,
-        request: Request,
+        request: impl Into<Arc<Request>>,
         callback: impl FnOnce(RunResult) + Send + 'static,
     ) -> Arc<Job> {
-        let (job, admitted) = self.admit(request, Box::new(callback));
+        let (job, admitted) = self.admit(request.into(), Box::new(callback));
         if let Some(job) = admitted {
             self.shared
                 .dispatch(&mut self.shared.lock(), Task::new(job));
@@ -95,11 +95,15 @@ impl Pool {
 
     /// Runs `request` and waits. `interrupted` is asked now and then whether to give up, in which case the run is
     /// cancelled.
-    pub fn run(&self, request: Request, mut interrupted: impl FnMut() -> bool) -> RunResult {
+    pub fn run(
+        &self,
+        request: impl Into<Arc<Request>>,
+        mut interrupted: impl FnMut() -> bool,
+    ) -> RunResult {
         let (sender, receiver) = mpsc::sync_channel(1);
         // A receiver that no longer exists was interrupted.
         let deliver = move |result| drop(sender.send(result));
-        let (job, admitted) = self.admit(request, Box::new(deliver));
+        let (job, admitted) = self.admit(request.into(), Box::new(deliver));
         if let Some(job) = admitted {
             self.shared.run_here(job);
         }
@@ -122,7 +126,7 @@ impl Pool {
     /// The first run that has no outcome; the others are cancelled.
     pub fn run_batch(
         &self,
-        requests: Vec<Request>,
+        requests: Vec<Arc<Request>>,
         mut interrupted: impl FnMut() -> bool,
     ) -> std::result::Result<Vec<Outcome>, RunError> {
         let (sender, receiver) = mpsc::channel();
@@ -163,7 +167,7 @@ impl Pool {
 
     /// The job of a request, a second time if it is to be executed: else it was refused, or waits for another, or is
     /// answered already.
-    fn admit(&self, request: Request, callback: Callback) -> (Arc<Job>, Option<Arc<Job>>) {
+    fn admit(&self, request: Arc<Request>, callback: Callback) -> (Arc<Job>, Option<Arc<Job>>) {
         if let Err(error) = self.check_owner() {
             let job = Arc::new(Job::new(request, None, callback));
             job.finish(Err(RunError::Host(error)));

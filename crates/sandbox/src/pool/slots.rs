@@ -38,6 +38,9 @@ const MOMENT: Duration = Duration::from_millis(20);
 /// interrupted. A socket takes this much from whoever sends it.
 const SENT_HERE: usize = 64 << 10;
 
+/// Larger requests are for themselves: a hash of all they hold costs more than handing it on, and they are hardly ever equal.
+const SHARED_SIZE: usize = 1 << 20;
+
 pub struct State {
     pub queue: Queue,
     /// Slots with a worker that has nothing to do; the one that worked last is at the end.
@@ -187,7 +190,8 @@ impl Shared {
 
     /// The key under which a request's outcome is shared, if any is.
     pub fn sharing_key(&self, request: &Request) -> Option<Key> {
-        (self.shared_bytes > 0).then(|| key(request)).flatten()
+        let shared = self.shared_bytes > 0 && request.size() <= SHARED_SIZE;
+        shared.then(|| key(request)).flatten()
     }
 
     pub fn call_all(&self) {

@@ -20,7 +20,7 @@ use crate::worker::confine::Confinement;
 const FRAME_LIMIT: usize = 1 << 30;
 
 /// A message up to this size is written at once, so that the peer wakes once; a larger one is not copied for that.
-const SMALL_FRAME: usize = 64 << 10;
+pub const SMALL_FRAME: usize = 64 << 10;
 
 /// What a worker is told.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,17 +49,23 @@ pub enum Reply {
     Failed(String),
 }
 
-pub fn write_frame(stream: &mut impl Write, body: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(body.len())
+/// What stands before a body.
+pub fn frame_head(body: &[u8]) -> io::Result<[u8; 4]> {
+    u32::try_from(body.len())
         .ok()
         .filter(|&length| length as usize <= FRAME_LIMIT)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the message is too long"))?;
+        .map(u32::to_le_bytes)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the message is too long"))
+}
+
+pub fn write_frame(stream: &mut impl Write, body: &[u8]) -> io::Result<()> {
+    let head = frame_head(body)?;
     if body.len() > SMALL_FRAME {
-        stream.write_all(&length.to_le_bytes())?;
+        stream.write_all(&head)?;
         return stream.write_all(body);
     }
     let mut frame = Vec::with_capacity(4 + body.len());
-    frame.extend_from_slice(&length.to_le_bytes());
+    frame.extend_from_slice(&head);
     frame.extend_from_slice(body);
     stream.write_all(&frame)
 }
