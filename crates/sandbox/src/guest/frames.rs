@@ -5,83 +5,19 @@
 //! cannot see. So `_Py_Dealloc`, which destroys deeply nested structures by recursion until little of the stack is left and by
 //! a list from there, never found that little was left, and ended at the guard page of the native stack.
 
-use std::ops::Range;
+use wasm_encoder::Function;
 
-use wasm_encoder::{CodeSection, Function, FunctionSection, Module, RawSection, SectionId};
-use wasmparser::{FunctionBody, KnownCustom, Name, Parser, Payload};
-
-use crate::error::{Result, SandboxError};
-
-fn damaged(reason: impl std::fmt::Display) -> SandboxError {
-    SandboxError::new(format!("the guest module cannot be changed: {reason}"))
-}
+use crate::error::Result;
+use crate::guest::functions::Functions;
 
 /// Lets each call of the function `name`, which takes one pointer and returns nothing, take `bytes` of the stack in linear
-/// memory while it lasts. Names are lost: they are those of the functions before.
+/// memory while it lasts.
 ///
 /// Who calls the function calls a new one by its number, which moves the stack pointer (global 0) and calls the old one by
 /// a number at the end. A call that ends in an exception leaves the pointer to who catches it, as every function does.
-pub fn give_frame(wasm: &[u8], name: &str, bytes: u32) -> Result<Vec<u8>> {
-    let target = function_named(wasm, name)?;
-    let mut module = Module::new();
-    let mut imported = 0;
-    let mut types: Vec<u32> = Vec::new();
-    let mut bodies: Vec<Range<usize>> = Vec::new();
-    for payload in Parser::new(0).parse_all(wasm) {
-        let payload = payload.map_err(damaged)?;
-        match &payload {
-            Payload::ImportSection(reader) => {
-                for import in reader.clone().into_imports() {
-                    let import = import.map_err(damaged)?;
-                    imported += u32::from(matches!(import.ty, wasmparser::TypeRef::Func(_)));
-                }
-            }
-            Payload::FunctionSection(reader) => {
-                for kind in reader.clone() {
-                    types.push(kind.map_err(damaged)?);
-                }
-                let own = target
-                    .checked_sub(imported)
-                    .and_then(|own| types.get(own as usize).copied())
-                    .ok_or_else(|| damaged(format!("{name} is not its own")))?;
-                let mut functions = FunctionSection::new();
-                for &kind in types.iter().chain([&own]) {
-                    functions.function(kind);
-                }
-                module.section(&functions);
-                continue;
-            }
-            Payload::CodeSectionEntry(body) => {
-                bodies.push(FunctionBody::range(body));
-                if bodies.len() == types.len() {
-                    let number = imported + types.len() as u32;
-                    let mut code = CodeSection::new();
-                    let place = (target - imported) as usize;
-                    for (index, body) in bodies.iter().enumerate() {
-                        if index == place {
-                            code.function(&framed_call(number, bytes));
-                        } else {
-                            code.raw(&wasm[body.clone()]);
-                        }
-                    }
-                    code.raw(&wasm[bodies[place].clone()]);
-                    module.section(&code);
-                }
-                continue;
-            }
-            Payload::CustomSection(_) => continue,
-            _ => {}
-        }
-        if let Some((id, range)) = payload.as_section()
-            && id != u8::from(SectionId::Code)
-        {
-            module.section(&RawSection {
-                id,
-                data: &wasm[range],
-            });
-        }
-    }
-    Ok(module.finish())
+pub fn give_frame(functions: &mut Functions<'_>, name: &str, bytes: u32) -> Result<()> {
+    let target = functions.named(name)?;
+    functions.wrap(target, |old| framed_call(old, bytes))
 }
 
 /// `sp -= bytes; function(pointer); sp += bytes`
@@ -102,43 +38,12 @@ fn framed_call(function: u32, bytes: u32) -> Function {
     body
 }
 
-/// The number of the one function that the module calls `name`.
-fn function_named(wasm: &[u8], name: &str) -> Result<u32> {
-    let mut found = Vec::new();
-    for payload in Parser::new(0).parse_all(wasm) {
-        let Payload::CustomSection(section) = payload.map_err(damaged)? else {
-            continue;
-        };
-        let KnownCustom::Name(names) = section.as_known() else {
-            continue;
-        };
-        for names in names {
-            let Name::Function(functions) = names.map_err(damaged)? else {
-                continue;
-            };
-            for function in functions {
-                let function = function.map_err(damaged)?;
-                if function.name == name {
-                    found.push(function.index);
-                }
-            }
-        }
-    }
-    match found[..] {
-        [index] => Ok(index),
-        _ => Err(damaged(format!(
-            "it has {} functions named {name}, not one",
-            found.len()
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use wasm_encoder::{
-        BlockType, ConstExpr, ExportKind, ExportSection, GlobalSection, GlobalType, NameMap,
-        NameSection, TypeSection, ValType,
+        BlockType, CodeSection, ConstExpr, ExportKind, ExportSection, FunctionSection,
+        GlobalSection, GlobalType, Module, NameMap, NameSection, TypeSection, ValType,
     };
 
     const TOP: i32 = 1 << 16;
@@ -198,7 +103,10 @@ mod tests {
 
     #[test]
     fn each_call_takes_its_bytes_and_gives_them_back() {
-        let wasm = give_frame(&recursion(&[(0, "g"), (1, "f")]), "f", 48).unwrap();
+        let wasm = recursion(&[(0, "g"), (1, "f")]);
+        let mut functions = Functions::read(&wasm).unwrap();
+        give_frame(&mut functions, "f", 48).unwrap();
+        let wasm = functions.finish().unwrap();
         let engine = wasmtime::Engine::default();
         let module = wasmtime::Module::new(&engine, &wasm).unwrap();
         let mut store = wasmtime::Store::new(&engine, ());
@@ -216,7 +124,9 @@ mod tests {
     #[test]
     fn a_function_that_is_not_there_once_is_refused() {
         for names in [&[(0, "g")][..], &[(0, "f"), (1, "f")]] {
-            assert!(give_frame(&recursion(names), "f", 48).is_err());
+            let wasm = recursion(names);
+            let mut functions = Functions::read(&wasm).unwrap();
+            assert!(give_frame(&mut functions, "f", 48).is_err());
         }
     }
 }

@@ -6,6 +6,8 @@
 mod artifacts;
 mod cache;
 mod frames;
+mod functions;
+mod integers;
 mod library;
 mod module;
 mod preparation;

@@ -11,6 +11,7 @@ use crate::run::driver;
 use crate::run::instance::{Guest, ImageLayout};
 use crate::run::runner::Runner;
 
+pub const INTEGERS: &str = include_str!("integers/names.py");
 pub const WARM_UP: &str = include_str!("warmup.py");
 pub const CONDITIONING: &str = include_str!("conditioning.py");
 
@@ -33,6 +34,7 @@ pub fn warm_up(
             })?;
     }
     let stack_pointer = guest.stack_pointer()?;
+    evaluate(&mut guest, &install("_torl_integers", INTEGERS))?;
     evaluate(&mut guest, &install("_torl_driver", driver::SOURCE))?;
     evaluate(&mut guest, "import _torl_driver; _torl_driver.set_up()")?;
     for (name, source) in library::MODULES {

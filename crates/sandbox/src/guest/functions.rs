@@ -1,0 +1,197 @@
+//! The functions of a guest module, found by their names and changed one by one.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use wasm_encoder::{CodeSection, Function, FunctionSection, Module, RawSection, SectionId};
+use wasmparser::{DataKind, FuncType, KnownCustom, Name, Operator, Parser, Payload, TypeRef};
+
+use crate::error::{Result, SandboxError};
+
+pub fn damaged(reason: impl std::fmt::Display) -> SandboxError {
+    SandboxError::new(format!("the guest module cannot be changed: {reason}"))
+}
+
+/// A module whose functions can be replaced and added to. Numbers are those of the whole module, imports included.
+pub struct Functions<'a> {
+    wasm: &'a [u8],
+    signatures: Vec<FuncType>,
+    imported: u32,
+    types: Vec<u32>,
+    bodies: Vec<Cow<'a, [u8]>>,
+    names: HashMap<&'a str, Vec<u32>>,
+    data: Vec<(usize, &'a [u8])>,
+}
+
+impl<'a> Functions<'a> {
+    pub fn read(wasm: &'a [u8]) -> Result<Self> {
+        let mut module = Self {
+            wasm,
+            signatures: Vec::new(),
+            imported: 0,
+            types: Vec::new(),
+            bodies: Vec::new(),
+            names: HashMap::new(),
+            data: Vec::new(),
+        };
+        for payload in Parser::new(0).parse_all(wasm) {
+            module.note(payload.map_err(damaged)?)?;
+        }
+        Ok(module)
+    }
+
+    fn note(&mut self, payload: Payload<'a>) -> Result<()> {
+        match payload {
+            Payload::TypeSection(reader) => {
+                for signature in reader.into_iter_err_on_gc_types() {
+                    self.signatures.push(signature.map_err(damaged)?);
+                }
+            }
+            Payload::ImportSection(reader) => {
+                for import in reader.into_imports() {
+                    let import = import.map_err(damaged)?;
+                    self.imported += u32::from(matches!(import.ty, TypeRef::Func(_)));
+                }
+            }
+            Payload::FunctionSection(reader) => {
+                for kind in reader {
+                    self.types.push(kind.map_err(damaged)?);
+                }
+            }
+            Payload::CodeSectionEntry(body) => {
+                self.bodies.push(Cow::Borrowed(&self.wasm[body.range()]));
+            }
+            Payload::DataSection(reader) => {
+                for segment in reader {
+                    let segment = segment.map_err(damaged)?;
+                    if let DataKind::Active { offset_expr, .. } = segment.kind
+                        && let Ok(Operator::I32Const { value }) =
+                            offset_expr.get_operators_reader().read()
+                    {
+                        self.data.push((value as u32 as usize, segment.data));
+                    }
+                }
+            }
+            Payload::CustomSection(section) => {
+                if let KnownCustom::Name(names) = section.as_known() {
+                    for names in names {
+                        if let Name::Function(functions) = names.map_err(damaged)? {
+                            for function in functions {
+                                let function = function.map_err(damaged)?;
+                                let numbers = self.names.entry(function.name).or_default();
+                                numbers.push(function.index);
+                            }
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The number of the one function that the module calls `name`.
+    pub fn named(&self, name: &str) -> Result<u32> {
+        match self.names.get(name).map_or(&[][..], Vec::as_slice) {
+            [number] => Ok(*number),
+            found => Err(damaged(format!(
+                "it has {} functions named {name}, not one",
+                found.len()
+            ))),
+        }
+    }
+
+    /// The numbers of all functions whose names begin so, in order.
+    pub fn beginning_with(&self, name: &str) -> Vec<u32> {
+        let mut found: Vec<u32> = self
+            .names
+            .iter()
+            .filter(|(found, _)| found.starts_with(name))
+            .flat_map(|(_, numbers)| numbers.iter().copied())
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    fn place(&self, number: u32) -> Result<usize> {
+        number
+            .checked_sub(self.imported)
+            .map(|own| own as usize)
+            .filter(|&own| own < self.bodies.len())
+            .ok_or_else(|| damaged(format!("function {number} is not its own")))
+    }
+
+    pub fn body(&self, number: u32) -> Result<&[u8]> {
+        Ok(&self.bodies[self.place(number)?])
+    }
+
+    pub fn signature(&self, number: u32) -> Result<&FuncType> {
+        let kind = self.types[self.place(number)?];
+        self.signatures
+            .get(kind as usize)
+            .ok_or_else(|| damaged(format!("it has no type {kind}")))
+    }
+
+    pub fn replace(&mut self, number: u32, body: Vec<u8>) -> Result<()> {
+        let place = self.place(number)?;
+        self.bodies[place] = Cow::Owned(body);
+        Ok(())
+    }
+
+    /// Adds a function of the same type as another one, and gives its number.
+    pub fn add_like(&mut self, model: u32, body: Vec<u8>) -> Result<u32> {
+        let kind = self.types[self.place(model)?];
+        self.types.push(kind);
+        self.bodies.push(Cow::Owned(body));
+        Ok(self.imported + self.bodies.len() as u32 - 1)
+    }
+
+    /// Gives who calls the function a new body instead, made from the number that the old one has from now on.
+    pub fn wrap(&mut self, number: u32, body: impl FnOnce(u32) -> Function) -> Result<()> {
+        let old = self.body(number)?.to_vec();
+        let moved = self.add_like(number, old)?;
+        self.replace(number, body(moved).into_raw_body())
+    }
+
+    /// The bytes that the module's data put at an address, up to the end of their segment.
+    pub fn data_at(&self, address: usize) -> &'a [u8] {
+        self.data
+            .iter()
+            .find_map(|(start, bytes)| bytes.get(address.checked_sub(*start)?..))
+            .unwrap_or_default()
+    }
+
+    /// The module as it is now, without its custom sections: their names are those of the functions before.
+    pub fn finish(&self) -> Result<Vec<u8>> {
+        let mut module = Module::new();
+        for payload in Parser::new(0).parse_all(self.wasm) {
+            let payload = payload.map_err(damaged)?;
+            match &payload {
+                Payload::CustomSection(_) | Payload::CodeSectionEntry(_) => {}
+                Payload::FunctionSection(_) => {
+                    let mut section = FunctionSection::new();
+                    for &kind in &self.types {
+                        section.function(kind);
+                    }
+                    module.section(&section);
+                }
+                Payload::CodeSectionStart { .. } => {
+                    let mut section = CodeSection::new();
+                    for body in &self.bodies {
+                        section.raw(body);
+                    }
+                    module.section(&section);
+                }
+                _ => {
+                    if let Some((id, range)) = payload.as_section()
+                        && id != u8::from(SectionId::Code)
+                    {
+                        let data = &self.wasm[range];
+                        module.section(&RawSection { id, data });
+                    }
+                }
+            }
+        }
+        Ok(module.finish())
+    }
+}
