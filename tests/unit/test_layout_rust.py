@@ -28,7 +28,14 @@ FLOORS: dict[Path, list[set[str]]] = {
         {"lib"},
     ],
     SANDBOX / "files": [{"archive", "contents"}, {"tree"}, {"descriptors"}, {"mod"}, {"encoding", "tests"}],
-    SANDBOX / "guest": [{"frames", "library", "module"}, {"preparation"}, {"artifacts"}, {"cache"}, {"mod"}],
+    SANDBOX / "guest": [
+        {"functions", "library", "module"},
+        {"frames", "integers"},
+        {"preparation"},
+        {"artifacts"},
+        {"cache"},
+        {"mod"},
+    ],
     SANDBOX / "pool": [
         {"job", "settings", "source", "statistics", "tries"},
         {"child", "queue", "sharing"},
