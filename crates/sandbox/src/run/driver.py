@@ -242,24 +242,25 @@ def _execute_for_value(source, main, name):
     if tree.body and _isinstance(tree.body[-1], _Expression):
         last = _compile(_Interactive([tree.body.pop()]), name, "single", dont_inherit=True)
     _exec(_compile(tree, name, "exec", dont_inherit=True), main.__dict__)
-    return None if last is None else _value_of(last, main)
-
-
-def _value_of(last, main):
-    """The text of a statement's value, unless it is None."""
-    text = None
-
-    def keep(value):
-        nonlocal text
-        if value is not None:
-            text = _repr(value)
-
-    displayhook, sys.displayhook = sys.displayhook, keep
+    if last is None:
+        return None
+    shown = _Shown()
+    displayhook, sys.displayhook = sys.displayhook, shown
     try:
         _exec(last, main.__dict__)
     finally:
         sys.displayhook = displayhook
-    return text
+    return shown.text
+
+
+class _Shown:
+    """A display hook that keeps the text of a value, unless it is None."""
+
+    text = None
+
+    def __call__(self, value):
+        if value is not None:
+            self.text = _repr(value)
 
 
 def _execute_in_steps(source, main, name, value_wanted):
@@ -283,7 +284,15 @@ def _execute_in_steps(source, main, name, value_wanted):
         if number == 0 or not alone:
             _exec(_compile(_Module([statement], []), name, "exec", future, dont_inherit=True), main.__dict__)
         _write(PROGRESS_DESCRIPTOR, ends[number].to_bytes(4, "little"))
-    return None if last is None else _value_of(last, main)
+    if last is None:
+        return None
+    shown = _Shown()
+    displayhook, sys.displayhook = sys.displayhook, shown
+    try:
+        _exec(last, main.__dict__)
+    finally:
+        sys.displayhook = displayhook
+    return shown.text
 
 
 def _ends(source, statements):
