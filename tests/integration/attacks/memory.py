@@ -308,7 +308,7 @@ numpy.zeros(100, dtype='U1000000')
 
 # %% numpy grid: memory
 import numpy
-numpy.mgrid[0:1000, 0:1000, 0:100]
+numpy.mgrid[0:1000, 0:1000, 0:50]
 
 # %% numpy range: memory
 import numpy
