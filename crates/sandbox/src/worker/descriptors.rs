@@ -91,7 +91,7 @@ pub fn receive(stream: &UnixStream) -> io::Result<Vec<File>> {
         let mut next = libc::CMSG_FIRSTHDR(&raw const header);
         while let Some(control) = next.as_ref() {
             if control.cmsg_level == libc::SOL_SOCKET && control.cmsg_type == libc::SCM_RIGHTS {
-                let bytes = control.cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let bytes = control.cmsg_len - libc::CMSG_LEN(0) as usize;
                 let data = libc::CMSG_DATA(control).cast::<libc::c_int>();
                 for index in 0..bytes / size_of::<libc::c_int>() {
                     let descriptor = OwnedFd::from_raw_fd(data.add(index).read_unaligned());
