@@ -25,8 +25,7 @@ class Cause:
     """A reason for differences.
 
     `matches` is as narrow as it can be: what it accepts is not looked at any more. `example` is a short program that
-    shows it, `since` the version of CPython from which on it does not show any more. A `temporary` one names a mistake
-    of the guest that is known and to be mended, and is to be removed then.
+    shows it, `since` the version of CPython from which on it does not show any more.
     """
 
     name: str
@@ -36,7 +35,6 @@ class Cause:
     example: str
     since: tuple[int, int] = (99, 0)
     packages: tuple[str, ...] = ()
-    temporary: bool = False
 
     def shows_on(self, native: NativePython) -> bool:
         """Whether that interpreter can show it."""
@@ -50,13 +48,14 @@ CAUSES: list[Cause] = [
         p.undefined_cast, NUMPY + "print(np.array([-3.7, np.nan]).astype('u1'))", packages=("numpy",),
     ),
     Cause(
+        "width of an index", QUIET,
+        "indices that scipy and pandas compute in compiled code are right, and have the pointer's 32 bits",
+        p.width_of_an_index, "from scipy import spatial\nprint(spatial.KDTree([[0, 0], [1, 7]]).query([1, 1]))", packages=("scipy",),
+    ),
+    Cause(
         "no floating-point flags", QUIET,
         "WebAssembly has none, so numpy neither warns of a division by zero, an overflow or a NaN nor raises under `errstate`",
         p.floating_point_flags, NUMPY + "with np.errstate(all='raise'): print(np.array([1.0]) / 0)", packages=("numpy",),
-    ),
-    Cause(
-        "note in the place of the error", LOUD, "`exception_line` is the last line of the traceback, which is a note",
-        p.note_as_line, "import json\njson.dumps([set()])", temporary=True,
     ),
     Cause(
         "size beyond 32 bits", LOUD, "lengths, indices and repetitions beyond 2**31 - 1 raise",
@@ -107,10 +106,6 @@ CAUSES: list[Cause] = [
         "vector units, fused multiplications and other orders of addition, within 1e-12 of the result, or 1e-13 of the largest operand",
         p.last_digits, NUMPY + "from scipy import integrate\nprint(integrate.solve_ivp(lambda t, y: -y, (0, 1), [0.671]).y[0][-1])",
         packages=("scipy",),
-    ),
-    Cause(
-        "default integer of 32 bits", WRONG, "numpy takes the pointer's width for that of its default integer",
-        p.numpy_integers, NUMPY + "print(np.arange(100001).sum())", packages=("numpy",), temporary=True,
     ),
     Cause(
         "time or memory", LIMIT, "one of the two stopped the program",

@@ -39,15 +39,6 @@ def within(tolerance: float, absolute: float = 0.0) -> Callable[[str, str], bool
     return close
 
 
-def equal_modulo(bits: int) -> Callable[[str, str], bool]:
-    """Integers of which one is the other, wrapped around at `bits` bits."""
-
-    def close(one: str, other: str) -> bool:
-        return not _is_float(one) and not _is_float(other) and (int(one) - int(other)) % (1 << bits) == 0
-
-    return close
-
-
 def _is_float(text: str) -> bool:
     return any(c in text for c in ".eE")
 

@@ -75,8 +75,8 @@ def test_every_cause_has_a_program_that_shows_it(cause: Cause, native: NativePyt
     assert cause_of(found) is cause
 
 
-def test_nothing_computes_wrongly_without_a_word_but_what_is_to_be_mended_or_undefined() -> None:
-    wrong = [cause.name for cause in CAUSES if cause.kind == WRONG and not cause.temporary]
+def test_nothing_computes_wrongly_without_a_word_but_what_is_undefined() -> None:
+    wrong = [cause.name for cause in CAUSES if cause.kind == WRONG]
     assert wrong == [UNDEFINED]
 
 

@@ -9,7 +9,7 @@ pub struct Limits {
     pub cpu_time: Duration,
     /// Time on the wall, for a machine so busy that the CPU time is not reached.
     pub wall_time: Duration,
-    /// Linear memory, the interpreter's own 174 MiB included.
+    /// Linear memory, the interpreter's own 176 MiB included.
     pub memory_bytes: u64,
     /// Bytes on stdout and stderr together.
     pub output_bytes: u64,

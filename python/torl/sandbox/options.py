@@ -34,7 +34,7 @@ class RunOptions(PartOptions, total=False):
     seed: int
     """Of everything random in the run: `random`, `numpy.random`, `os.urandom`. Default 0."""
     memory_bytes: int
-    """Memory of this run, the interpreter's own 174 MiB included, where that is less than the pool's."""
+    """Memory of this run, the interpreter's own 176 MiB included, where that is less than the pool's."""
     caller: Hashable
     """Who asks. Callers take turns: one with many runs that wait does not hold up another's. Default: the calling
     thread, which for coroutines is that of their loop."""

@@ -65,7 +65,7 @@ class SandboxPool:
         workers: Processes; one for each core this process may use when None.
         cpu_seconds: CPU time of one run.
         wall_seconds: Deadline behind it, for a machine so busy that the CPU time is not reached.
-        memory_bytes: Memory of one run, the interpreter's own 174 MiB included.
+        memory_bytes: Memory of one run, the interpreter's own 176 MiB included.
         output_bytes: Bytes that one run may write to stdout and stderr together.
         files_bytes: Bytes that all files of one run may hold together.
         shared_bytes: Bytes of outcomes that are remembered: a run that equals one that is under way, or remembered, in

@@ -38,7 +38,7 @@ class _Request(BaseModel):
     """What both kinds of runs take."""
 
     memory_limit_MB: int = -1
-    """Memory of the run in MiB, the interpreter's own 174 MiB included; at most the server's, which -1 means too."""
+    """Memory of the run in MiB, the interpreter's own 176 MiB included; at most the server's, which -1 means too."""
     files: Files = {}
     """By path relative to where the run starts; base64 on the wire."""
     fetch_files: list[str] = []

@@ -6,9 +6,15 @@ import sys
 from math import floor
 
 
+LARGEST = 2**63 - 1  # that a 64-bit machine counts
+
+
 def length(numbers):
-    """The length of a range, whatever it is."""
-    return max(0, -((numbers.start - numbers.stop) // numbers.step))
+    """`len` of a range, as on a 64-bit machine."""
+    count = max(0, -((numbers.start - numbers.stop) // numbers.step))
+    if count > LARGEST:
+        raise OverflowError("Python int too large to convert to C ssize_t")
+    return count
 
 
 def is_long(numbers):
