@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 INTEGER = re.compile(r"(?<![\w.])-?\d+(?![\w.]*\d)(?!\.\d)")
 NUMBER = re.compile(r"(?<![A-Za-z_\d.])-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+# The parts of a complex number are floats, also where they are printed without a point.
+WHOLE_PART = re.compile(r"(?<![\w.])(\d{15,17})(?=j)|(?<=\()(-?\d{15,17})(?=[+-])")
 SPACE = re.compile(r"\s+")
 
 
 def alike_but_numbers(one: str, other: str, close: Callable[[str, str], bool]) -> bool:
     """Whether two texts have the same words and as many numbers, of which each pair is equal or `close`."""
+    one, other = (WHOLE_PART.sub(r"\g<0>.0", text) for text in (one, other))
     if _words(one) != _words(other):
         return False
     pairs = list(zip(NUMBER.findall(one), NUMBER.findall(other), strict=True))

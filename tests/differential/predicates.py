@@ -95,8 +95,8 @@ def decimal_in_python(difference: Difference) -> bool:
 
 
 def early_years(difference: Difference) -> bool:
-    """The century's zero is all that differs."""
-    one, other = (re.sub(r"\b0(\d{3})\b", r"\1", text.stdout) for text in (difference.native, difference.guest))
+    """The century's zeros are all that differs."""
+    one, other = (re.sub(r"\b0{1,3}(\d{1,3})\b", r"\1", text.stdout) for text in (difference.native, difference.guest))
     return "strftime" in difference.code and one == other
 
 
