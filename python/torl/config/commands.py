@@ -74,4 +74,4 @@ class EvaluateConfig(CommandConfig):
     @property
     def longest_prompt(self) -> int:
         """Of the evaluation: nothing else is played."""
-        return self.evaluation.max_prompt_tokens or self.data.max_prompt_tokens
+        return self.evaluation.longest_prompt(self.data)

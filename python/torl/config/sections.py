@@ -58,6 +58,10 @@ class EvaluationConfig(Section):
     max_tool_calls: NonNegativeInt | None = None
     """Tool calls an episode of an evaluation may make; as in training when unset."""
 
+    def longest_prompt(self, data: PromptConfig) -> int:
+        """Tokens of the longest prompt that is played."""
+        return self.max_prompt_tokens or data.max_prompt_tokens
+
     def episodes(self, problems: int) -> int:
         """Episodes that evaluating so many problems takes."""
         return problems * (self.greedy + self.samples)
@@ -135,7 +139,7 @@ class TrainConfig(ModelRunConfig):
     @property
     def longest_prompt(self) -> int:
         """In training or in an evaluation."""
-        return max(self.data.max_prompt_tokens, self.evaluation.max_prompt_tokens or 0)
+        return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
 
     @model_validator(mode="after")
     def _groups_carry_a_signal(self) -> Self:

@@ -6,6 +6,7 @@ The first comparison loads math-verify, so that a process can set its limits bef
 
 from dataclasses import replace
 from functools import cache, lru_cache
+from itertools import chain, product
 from typing import Any
 
 from torl.reward.notation import as_latex, cannot_be_equal
@@ -25,30 +26,19 @@ def equivalent(reference: str, answer: str) -> bool:
     """
     if cannot_be_equal(reference, answer):
         return False
-    in_latex = as_latex(reference), as_latex(answer)
-    try:
-        equal = _verified(reference, answer)
-    except UndecidedError:
-        if in_latex == (reference, answer) or not _verified(*in_latex):
-            raise
-        return True
-    return equal or (in_latex != (reference, answer) and _verified(*in_latex))
-
-
-def _verified(reference: str, answer: str) -> bool:
     from math_verify import verify
     from sympy import Basic, nan, zoo
 
+    pairs = dict.fromkeys([(reference, answer), (as_latex(reference), as_latex(answer))])
     error: Exception | None = None
-    for gold in _expressions(reference):
-        for target in _expressions(answer):
-            if isinstance(target, Basic) and target in (nan, zoo):
-                continue  # "1/0" is not a number, so it equals none; math-verify raises
-            try:
-                if verify(gold, target, timeout_seconds=None, raise_on_error=True, allow_set_relation_comp=True):
-                    return True
-            except Exception as raised:
-                error = raised
+    for gold, target in chain.from_iterable(product(*map(_expressions, pair)) for pair in pairs):
+        if isinstance(target, Basic) and target in (nan, zoo):
+            continue  # "1/0" is not a number, so it equals none; math-verify raises
+        try:
+            if verify(gold, target, timeout_seconds=None, raise_on_error=True, allow_set_relation_comp=True):
+                return True
+        except Exception as raised:
+            error = raised
     if error is not None:
         raise UndecidedError(f"{type(error).__name__}: {error}") from error
     return False

@@ -63,7 +63,7 @@ class ModelDirectory:
             DataError: the problems cannot be read, or no prompt fits.
         """
         first = islice(problems.function()(), evaluation.max_problems)
-        encoded = self._encoded(first, config, evaluation.max_prompt_tokens or config.max_prompt_tokens)
+        encoded = self._encoded(first, config, evaluation.longest_prompt(config))
         unplayed = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
         console.line(f"{name}: {len(encoded.prompts)} problems{unplayed}")
         return encoded
