@@ -4,7 +4,7 @@ use wasm_encoder::{BlockType, Function, InstructionSink, ValType};
 
 use super::objects::{
     ARRAY_AXES, ARRAY_DATA, ARRAY_SHAPE, FORCE, LONG, LONGLONG, PLAIN, TYPE_NUMBER, UINT,
-    ULONGLONG, call, long, release, type_number, word,
+    ULONGLONG, call, for_each, long, release, type_number, word,
 };
 use crate::error::Result;
 use crate::guest::functions::{Functions, damaged};
@@ -70,39 +70,25 @@ pub fn check_indices(functions: &mut Functions<'_>) -> Result<()> {
             .i32_load(word(ARRAY_AXES))
             .call(count)
             .local_set(left);
-        code.block(BlockType::Empty)
-            .loop_(BlockType::Empty)
-            .local_get(left)
-            .i32_eqz()
-            .br_if(1)
-            .local_get(address)
-            .i64_load(long(0))
-            .local_tee(value)
-            .local_get(value)
-            .i32_wrap_i64()
-            .i64_extend_i32_s()
-            .i64_ne()
-            .if_(BlockType::Empty);
-        release(&mut code, plain, destroyer);
-        release(&mut code, kind, destroyer);
-        code.i32_const(0)
-            .i32_load(word(INDEX_ERROR))
-            .i32_const(MESSAGE as i32)
-            .call(set_error)
-            .i32_const(0)
-            .return_()
-            .end()
-            .local_get(address)
-            .i32_const(8)
-            .i32_add()
-            .local_set(address)
-            .local_get(left)
-            .i32_const(1)
-            .i32_sub()
-            .local_set(left)
-            .br(0)
-            .end()
-            .end();
+        for_each(&mut code, address, 8, left, |code| {
+            code.local_get(address)
+                .i64_load(long(0))
+                .local_tee(value)
+                .local_get(value)
+                .i32_wrap_i64()
+                .i64_extend_i32_s()
+                .i64_ne()
+                .if_(BlockType::Empty);
+            release(code, plain, destroyer);
+            release(code, kind, destroyer);
+            code.i32_const(0)
+                .i32_load(word(INDEX_ERROR))
+                .i32_const(MESSAGE as i32)
+                .call(set_error)
+                .i32_const(0)
+                .return_()
+                .end();
+        });
         release(&mut code, plain, destroyer);
         code.local_get(flags)
             .i32_const(FORCE)
@@ -145,84 +131,52 @@ pub fn narrow_indices(functions: &mut Functions<'_>) -> Result<()> {
             .if_(BlockType::Empty)
             .local_get(kinds)
             .return_()
-            .end()
-            .local_get(parts)
-            .local_set(part)
-            .local_get(count)
-            .i32_load(word(0))
-            .local_set(left)
-            .block(BlockType::Empty)
-            .loop_(BlockType::Empty)
-            .local_get(left)
-            .i32_eqz()
-            .br_if(1)
-            .local_get(part)
-            .i32_load(word(PART_KIND))
-            .i32_const(FANCY)
-            .i32_eq()
-            .if_(BlockType::Empty)
-            .local_get(part)
-            .i32_load(word(0))
-            .local_tee(array)
-            .i32_const(LONG)
-            .call(descriptor)
-            .i32_const(0)
-            .call(from_array)
-            .local_tee(narrow)
-            .i32_eqz()
-            .if_(BlockType::Empty);
-        release_parts(&mut code, parts, count, part, left, array, destroyer);
-        code.i32_const(-1)
-            .return_()
-            .end()
-            .local_get(part)
-            .local_get(narrow)
-            .i32_store(word(0));
-        release(&mut code, array, destroyer);
-        code.end();
-        next_part(&mut code, part, left);
-        code.br(0).end().end().local_get(kinds).end();
+            .end();
+        let for_each_part = |code: &mut InstructionSink<'_>,
+                             body: &dyn Fn(&mut InstructionSink<'_>)| {
+            code.local_get(parts)
+                .local_set(part)
+                .local_get(count)
+                .i32_load(word(0))
+                .local_set(left);
+            for_each(code, part, PART_BYTES, left, |code| body(code));
+        };
+        // As numpy does when it refuses an index.
+        let release_object = |code: &mut InstructionSink<'_>| {
+            code.local_get(part)
+                .i32_load(word(0))
+                .local_tee(array)
+                .if_(BlockType::Empty);
+            release(code, array, destroyer);
+            code.end();
+        };
+        for_each_part(&mut code, &|code| {
+            code.local_get(part)
+                .i32_load(word(PART_KIND))
+                .i32_const(FANCY)
+                .i32_eq()
+                .if_(BlockType::Empty)
+                .local_get(part)
+                .i32_load(word(0))
+                .local_tee(array)
+                .i32_const(LONG)
+                .call(descriptor)
+                .i32_const(0)
+                .call(from_array)
+                .local_tee(narrow)
+                .i32_eqz()
+                .if_(BlockType::Empty);
+            for_each_part(code, &release_object);
+            code.i32_const(-1)
+                .return_()
+                .end()
+                .local_get(part)
+                .local_get(narrow)
+                .i32_store(word(0));
+            release(code, array, destroyer);
+            code.end();
+        });
+        code.local_get(kinds).end();
         body
     })
-}
-
-fn next_part(code: &mut InstructionSink<'_>, part: u32, left: u32) {
-    code.local_get(part)
-        .i32_const(PART_BYTES)
-        .i32_add()
-        .local_set(part)
-        .local_get(left)
-        .i32_const(1)
-        .i32_sub()
-        .local_set(left);
-}
-
-/// Gives back the objects of all parts, as numpy does when it refuses an index.
-fn release_parts(
-    code: &mut InstructionSink<'_>,
-    parts: u32,
-    count: u32,
-    part: u32,
-    left: u32,
-    object: u32,
-    destroyer: u32,
-) {
-    code.local_get(parts)
-        .local_set(part)
-        .local_get(count)
-        .i32_load(word(0))
-        .local_set(left)
-        .block(BlockType::Empty)
-        .loop_(BlockType::Empty)
-        .local_get(left)
-        .i32_eqz()
-        .br_if(1)
-        .local_get(part)
-        .i32_load(word(0))
-        .local_tee(object)
-        .if_(BlockType::Empty);
-    release(code, object, destroyer);
-    code.end();
-    next_part(code, part, left);
-    code.br(0).end().end();
 }

@@ -144,6 +144,43 @@ pub fn release(code: &mut InstructionSink<'_>, object: u32, destroyer: u32) {
         .end();
 }
 
+/// Does `body` for each of `left` items that lie in a row from `item` on, so many bytes apart. Both locals are used up.
+pub fn for_each<'a>(
+    code: &mut InstructionSink<'a>,
+    item: u32,
+    bytes: i32,
+    left: u32,
+    body: impl FnOnce(&mut InstructionSink<'a>),
+) {
+    code.block(BlockType::Empty)
+        .loop_(BlockType::Empty)
+        .local_get(left)
+        .i32_eqz()
+        .br_if(1);
+    body(code);
+    code.local_get(item)
+        .i32_const(bytes)
+        .i32_add()
+        .local_set(item)
+        .local_get(left)
+        .i32_const(1)
+        .i32_sub()
+        .local_set(left)
+        .br(0)
+        .end()
+        .end();
+}
+
+/// Returns null if the first parameter is null, which stands for an error.
+pub fn pass_error_on(code: &mut InstructionSink<'_>) {
+    code.local_get(0)
+        .i32_eqz()
+        .if_(BlockType::Empty)
+        .i32_const(0)
+        .return_()
+        .end();
+}
+
 /// The number of an array's type.
 pub fn type_number(code: &mut InstructionSink<'_>, array: u32) {
     code.local_get(array)

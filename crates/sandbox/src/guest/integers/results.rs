@@ -3,8 +3,8 @@
 use wasm_encoder::{BlockType, Function, ValType};
 
 use super::objects::{
-    CLASS, ITEMS, LENGTH, LONG, LONG_SCALAR, LONGLONG, PYTHON_INTEGER, REFERENCES, call, is_array,
-    reference, release, type_number, word,
+    CLASS, ITEMS, LENGTH, LONG, LONG_SCALAR, LONGLONG, PYTHON_INTEGER, REFERENCES, call, for_each,
+    is_array, pass_error_on, reference, release, type_number, word,
 };
 use crate::error::Result;
 use crate::guest::functions::Functions;
@@ -126,12 +126,7 @@ fn add_widened(functions: &mut Functions<'_>) -> Result<u32> {
     let result = 1;
     let mut body = Function::new([(1, ValType::I32)]);
     let mut code = body.instructions();
-    code.local_get(0)
-        .i32_eqz()
-        .if_(BlockType::Empty)
-        .i32_const(0)
-        .return_()
-        .end();
+    pass_error_on(&mut code);
     is_array(&mut code, subtype);
     code.if_(BlockType::Empty);
     type_number(&mut code, 0);
@@ -184,49 +179,27 @@ fn add_widened_inside(functions: &mut Functions<'_>, widened: u32) -> Result<u32
     let (slot, left) = (1, 2);
     let mut body = Function::new([(2, ValType::I32)]);
     let mut code = body.instructions();
-    code.local_get(0)
-        .i32_eqz()
-        .if_(BlockType::Empty)
-        .i32_const(0)
-        .return_()
-        .end();
+    pass_error_on(&mut code);
     is_array(&mut code, subtype);
     code.if_(BlockType::Empty).local_get(0).return_().end();
     code.local_get(0)
         .i32_load(word(LENGTH))
         .local_set(left)
         .local_get(0)
-        .local_set(slot)
-        .block(BlockType::Empty)
-        .loop_(BlockType::Empty)
-        .local_get(left)
-        .i32_eqz()
-        .br_if(1)
-        .local_get(slot)
-        .local_get(slot)
-        .i32_load(word(ITEMS))
-        .call(widened)
-        .i32_store(word(ITEMS))
-        .local_get(slot)
-        .i32_load(word(ITEMS))
-        .i32_eqz()
-        .if_(BlockType::Empty);
-    release(&mut code, 0, destroyer);
-    code.i32_const(0)
-        .return_()
-        .end()
-        .local_get(slot)
-        .i32_const(4)
-        .i32_add()
-        .local_set(slot)
-        .local_get(left)
-        .i32_const(1)
-        .i32_sub()
-        .local_set(left)
-        .br(0)
-        .end()
-        .end()
-        .local_get(0)
-        .end();
+        .local_set(slot);
+    for_each(&mut code, slot, 4, left, |code| {
+        code.local_get(slot)
+            .local_get(slot)
+            .i32_load(word(ITEMS))
+            .call(widened)
+            .i32_store(word(ITEMS))
+            .local_get(slot)
+            .i32_load(word(ITEMS))
+            .i32_eqz()
+            .if_(BlockType::Empty);
+        release(code, 0, destroyer);
+        code.i32_const(0).return_().end();
+    });
+    code.local_get(0).end();
     functions.add_like(descriptor, body.into_raw_body())
 }
