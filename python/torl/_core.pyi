@@ -297,8 +297,8 @@ class SandboxLimits:
     ) -> SandboxLimits:
         """Raises `ValueError` for times that are none."""
 
-    def with_cpu_seconds(self, seconds: float) -> SandboxLimits:
-        """The same with at most so many seconds of CPU time."""
+    def lowered(self, *, cpu_seconds: float = ..., memory_bytes: int = ...) -> SandboxLimits:
+        """The same with at most so much CPU time and memory."""
     @property
     def cpu_seconds(self) -> float: ...
     @property

@@ -45,8 +45,8 @@ def test_pool_configuration_and_core_have_one_set_of_defaults() -> None:
 def test_limits_are_values_that_keep_what_is_not_given() -> None:
     default, short = _core.SandboxLimits(), _core.SandboxLimits(cpu_seconds=2, files_bytes=7)
     assert (short.cpu_seconds, short.files_bytes, short.wall_seconds) == (2.0, 7, default.wall_seconds)
-    assert [short.with_cpu_seconds(seconds).cpu_seconds for seconds in (1.5, 3.0, float("inf"))] == [1.5, 2.0, 2.0]
-    assert short.with_cpu_seconds(1.5).files_bytes == 7
+    assert [short.lowered(cpu_seconds=seconds).cpu_seconds for seconds in (1.5, 3.0, float("inf"))] == [1.5, 2.0, 2.0]
+    assert short.lowered(cpu_seconds=1.5).files_bytes == 7
     for seconds in (-1.0, float("nan"), 1e300):
         with pytest.raises(ValueError, match=r"seconds|float"):
             _core.SandboxLimits(wall_seconds=seconds)

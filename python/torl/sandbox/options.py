@@ -92,15 +92,7 @@ def own_limits(limits: _core.SandboxLimits, options: RunOptions, cpu_seconds: fl
         raise ValueError(f"cpu_seconds must be a positive number of seconds, not {own_seconds}")
     if own_bytes < 0:
         raise ValueError(f"memory_bytes must not be negative, not {own_bytes}")
-    if own_bytes < limits.memory_bytes:
-        limits = _core.SandboxLimits(
-            cpu_seconds=limits.cpu_seconds,
-            wall_seconds=limits.wall_seconds,
-            memory_bytes=own_bytes,
-            output_bytes=limits.output_bytes,
-            files_bytes=limits.files_bytes,
-        )
-    return limits.with_cpu_seconds(min(own_seconds, cpu_seconds))
+    return limits.lowered(cpu_seconds=min(own_seconds, cpu_seconds), memory_bytes=min(own_bytes, limits.memory_bytes))
 
 
 def source_bytes(code: str) -> bytes:

@@ -175,10 +175,12 @@ impl SandboxLimits {
         limits.to_rust().map(|_| limits)
     }
 
-    /// The same with less CPU time, if that is less.
-    fn with_cpu_seconds(&self, seconds: f64) -> PyResult<Self> {
+    /// The same with less CPU time or memory, where that is less.
+    #[pyo3(signature = (*, cpu_seconds = f64::INFINITY, memory_bytes = u64::MAX))]
+    fn lowered(&self, cpu_seconds: f64, memory_bytes: u64) -> PyResult<Self> {
         let limits = Self {
-            cpu_seconds: self.cpu_seconds.min(seconds),
+            cpu_seconds: self.cpu_seconds.min(cpu_seconds),
+            memory_bytes: self.memory_bytes.min(memory_bytes),
             ..*self
         };
         limits.to_rust().map(|_| limits)
