@@ -56,6 +56,7 @@ class ScriptedEngine(Engine):
         end: TurnEnd,
         at_line_start: bool,
         episode: int = 0,
+        group: str = "",
         on_block: Callable[[str], None] | None = None,
     ) -> SampledTurn:
         """See `torl.engine.protocol.Engine`. Samples in steps of `pieces`, and looks for the end after each."""

@@ -25,6 +25,10 @@ class EngineError(TorlError):
     """The inference engine died, refused a request, or did not take new weights."""
 
 
+class EngineDiedError(EngineError):
+    """The processes of one inference engine have ended; another one can take its place."""
+
+
 class RewardError(TorlError):
     """The grader is broken: its workers cannot be started or die again and again."""
 

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 import tiny_model
 
-from torl.engine import EngineSetup, VllmEngine
+from torl.engine import EngineSetup, VllmEngine, VllmReplicas
 from torl.engine.vllm.options import VllmOptions
 from torl.sandbox import Execution
 from torl.types import OutcomeStatus, Problem, Prompt
@@ -89,6 +89,15 @@ def temporary_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def make_engine(model: Path, log_path: Path, **settings: Any) -> VllmEngine:
     """An engine with the tests' settings, not yet started."""
+    return VllmEngine(*_described(model, log_path, settings))
+
+
+def make_replicas(model: Path, log_path: Path, **settings: Any) -> VllmReplicas:
+    """Engines side by side with the tests' settings, not yet started."""
+    return VllmReplicas(*_described(model, log_path, settings))
+
+
+def _described(model: Path, log_path: Path, settings: dict[str, Any]) -> tuple[EngineSetup, VllmOptions]:
     from torl.text.tokenizer import load_tokenizer, stop_token_ids
     from torl.text.vocabulary import build_vocabulary
 
@@ -101,7 +110,7 @@ def make_engine(model: Path, log_path: Path, **settings: Any) -> VllmEngine:
         log_path=log_path,
     )
     options = {"dtype": "float32", "max_sequences": 256, "cpu_threads": 1, **settings}
-    return VllmEngine(setup, VllmOptions.model_validate(options))
+    return setup, VllmOptions.model_validate(options)
 
 
 class SubprocessInterpreter:

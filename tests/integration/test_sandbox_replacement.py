@@ -146,7 +146,9 @@ def test_children_killed_at_random_lose_no_run(kills: int) -> None:
             until(lambda seen=seen: bool(children() - seen))  # type: ignore[misc]
             kill(min(children() - seen))
             outcomes = [future.result(timeout=60) for future in futures]
-            assert [outcome.stdout for outcome in outcomes] == [f"{sum(range(i * 1000))}\n" for i in range(20)] * 2, count
+            assert [outcome.stdout for outcome in outcomes] == [f"{sum(range(i * 1000))}\n" for i in range(20)] * 2, (
+                count
+            )
             starting += pool.stats()["failed_starts"] > failed
         assert pool.stats()["crash"] == 0
         until(lambda: len(pool.processes()) == 2)

@@ -47,7 +47,7 @@ def steps_trained(directory: Path) -> list[float]:
 def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     changes = {"learner__ranks": "2", "learner__zero_stage": "2"}
-    changes |= {"engine__data_parallel": "2", "learner__verify_weights": "true"}
+    changes |= {"engine__replicas": "2", "learner__verify_weights": "true"}
     with train(directory, **changes) as command:
         assert command.wait() == 0, command.output()
         command.assert_nothing_left()
@@ -81,7 +81,7 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     assert load_tokenizer(exported).encode(text) == load_tokenizer(BASE_MODEL).encode(text)
 
 
-def test_a_killed_run_resumes_where_it_was(tmp_path: Path) -> None:
+def test_a_killed_run_resumes_where_it_was_and_a_killed_engine_is_replaced(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     with train(directory, run__steps="4") as command:
         command.wait_for(directory / "checkpoints" / "step_000002" / "manifest.json")
@@ -92,8 +92,12 @@ def test_a_killed_run_resumes_where_it_was(tmp_path: Path) -> None:
     assert 2 <= killed_at <= 4
     before = metric_rows(directory)
     with train(directory, run__steps="4", run__resume="true") as command:
+        command.wait_for(directory / "trajectories" / "step_000002.jsonl")
+        os.kill(_engine_core(command), signal.SIGKILL)  # the one in its place has the weights of the first step
         assert command.wait() == 0, command.output()
         assert "resuming from" in command.output()
+        assert "the engine died" in command.output()
+        assert "it is started again (1 of 3)" in command.output()
     assert steps_trained(directory) == [0, 1, 2, 3]
     assert metric_rows(directory)[:2] == before[:2]
     # The engine began with the checkpoint's weights, not with the model's.
@@ -123,7 +127,7 @@ def test_sigterm_stops_a_run_and_leaves_nothing(tmp_path: Path) -> None:
 )
 def test_a_dead_part_ends_the_run_with_its_name(tmp_path: Path, victim: str, message: str) -> None:
     directory = tmp_path / "run"
-    with train(directory, run__steps="50") as command:
+    with train(directory, run__steps="50", engine__restarts="0") as command:
         command.wait_for(directory / "metrics.jsonl", '"time/step"')
         if victim == "serve_sandbox":
             # One dead worker is replaced and its run repeated; a sandbox whose workers keep dying is broken.

@@ -91,10 +91,11 @@ def test_the_engine_that_torl_ships_is_chosen_by_its_name() -> None:
         CHOICE.choose({"verify_weights": True})
 
 
-def test_an_engine_has_a_receiver_of_weights_for_each_device(tmp_path: Path) -> None:
+async def test_engines_that_are_not_started_say_so(tmp_path: Path) -> None:
     setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", policy_version=7)
-    engine: Engine = CHOICE.choose({"data_parallel": 2, "tensor_parallel": 3}).make(setup)
-    assert engine.workers == 6
+    engine: Engine = CHOICE.choose({"replicas": 2, "tensor_parallel": 3}).make(setup)
     assert engine.policy_version == 7
     with pytest.raises(EngineError, match="start it first"):
         engine.check()
+    with pytest.raises(EngineError, match="start it first"):
+        await engine.expect_weights()

@@ -33,6 +33,9 @@ class EngineSetup:
     policy_version: int = 0
     """Version of the weights in `model`."""
     seed: int = 0
+    devices: tuple[tuple[int, ...], ...] = ()
+    """What each of the engines side by side computes on: GPUs as this process counts them, or cores, where there are
+    none. Where nothing is said they share out what there is."""
 
 
 class EngineOptions(Section):
@@ -94,9 +97,14 @@ class Engine(Protocol):
         return 0
 
     @property
-    def workers(self) -> int:
-        """How many receivers the channel has that brings new weights."""
-        return 1
+    def serves(self) -> bool:
+        """Whether turns are sampled now; where not, they wait."""
+        return True
+
+    @property
+    def lacks_weights(self) -> bool:
+        """Whether a part of it was started again and samples nothing before it is sent the current weights."""
+        return False
 
     @property
     def idle_seconds(self) -> float:
@@ -116,6 +124,7 @@ class Engine(Protocol):
         end: TurnEnd,
         at_line_start: bool,
         episode: int = 0,
+        group: str = "",
         on_block: Callable[[str], None] | None = None,
     ) -> SampledTurn:
         """Sample one turn after the prefix `token_ids`. Cancelling the call aborts the request.
@@ -128,13 +137,24 @@ class Engine(Protocol):
             at_line_start: whether the text before the turn ends with a newline, or there is none.
             episode: numbers the episode that the turn belongs to: those with lower numbers are served first where not
                 all can be, and all turns of one are sampled where its prefix is cached.
+            group: names the episodes that begin with the same prompt, which is best computed once.
             on_block: called with the code of a block that closes while the turn continues; it is a hint, which may come
                 late or never.
         """
         ...
 
-    async def receive_weights(self, rendezvous: Rendezvous, policy_version: int) -> None:
+    def forget(self, episode: int) -> None:
+        """The episode has ended: no turn of it comes any more."""
+        return
+
+    async def expect_weights(self) -> int:
+        """How many receivers come to the channel that the next `receive_weights` is told of; one for each device."""
+        return 1
+
+    async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Take the weights that a `WeightChannel` sends at `rendezvous`: version `policy_version` from then on.
+
+        `first` is the number of its first receiver; another engine may have those before.
 
         Turns that are being sampled continue with the new weights, and say which of their tokens are whose; none begins
         meanwhile. Cached keys and values are the old policy's: they are forgotten, unless the engine was told to keep

@@ -91,6 +91,7 @@ class EpisodePlayer:
         try:
             return await episode.play()
         finally:
+            self.engine.forget(episode.number)
             await episode.tools.close()
 
 
@@ -143,6 +144,7 @@ class _Episode:
             end=end,
             at_line_start=self.at_line_start,
             episode=self.number,
+            group=f"{self.series}/{self.prompt.problem.id}",
             on_block=self._begin_early if calls_left and settings.speculative_execution else None,
         )
         # The engine ended the turn; where exactly, and with which blocks, the tokens say.

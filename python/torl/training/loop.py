@@ -7,8 +7,10 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NoReturn
 
+from torl.engine.protocol import WATCH_SECONDS
 from torl.learner.checkpoint.directory import checkpoint_path, prune_checkpoints
 from torl.records import metric_names as names
 from torl.records.dynamics import staleness, training_dynamics
@@ -30,6 +32,12 @@ class Run:
 
     parts: Parts
     experience: Experience
+    _policy_version: int = field(init=False)
+    _learning: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Held while the learner's weights are not those of `_policy_version`, or on their way."""
+
+    def __post_init__(self) -> None:
+        self._policy_version = self.parts.first_step
 
     async def train(self) -> None:
         """Every step from the first to the last, then the last evaluation, checkpoint and export."""
@@ -42,13 +50,14 @@ class Run:
                     # --- rollout: episodes of every prompt, each at its own pace, and what they are worth -----------
                     with _timed(metrics, names.TIME_WAIT):
                         played = await anext(played_steps)
-                    # --- learn: advantages within groups, then the optimizer steps ----------------------------------
-                    with _timed(metrics, names.TIME_LEARN):
-                        samples = await self._learn(step, played, metrics)
-                    # --- weights: the engine samples with what was learned ------------------------------------------
-                    with _timed(metrics, names.TIME_SYNC):
-                        await self.publish_weights(policy_version=step + 1)
-                        self.experience.advance(step + 1)
+                    async with self._learning:
+                        # --- learn: advantages within groups, then the optimizer steps ------------------------------
+                        with _timed(metrics, names.TIME_LEARN):
+                            samples = await self._learn(step, played, metrics)
+                        # --- weights: the engine samples with what was learned --------------------------------------
+                        with _timed(metrics, names.TIME_SYNC):
+                            await self.publish_weights(policy_version=step + 1)
+                            self.experience.advance(step + 1)
                 # --- records: written while the next step is played -------------------------------------------------
                 await self._record(step, played, samples, metrics)
                 if _due(step + 1, self.parts.config.checkpoint.every_steps) and step + 1 < steps:
@@ -82,12 +91,27 @@ class Run:
         """Put the learner's weights into the engine, as `policy_version`; gives the devices back to the engine."""
         engine, learner, config = self.parts.player.engine, self.parts.learner, self.parts.config.learner
         await engine.wake()
-        rendezvous = await learner.open_channel(1 + engine.workers)
+        rendezvous = await learner.open_channel(1 + await engine.expect_weights())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(learner.send_weights(rendezvous, checksum=config.verify_weights))
             tasks.create_task(engine.receive_weights(rendezvous, policy_version))
         if config.offload_while_sampling:
             await learner.offload()
+        self._policy_version = policy_version
+
+    async def supply_weights(self) -> NoReturn:
+        """Send the weights again whenever an engine was started again that lacks them.
+
+        At once, if the learner has them and its devices; where the engines have them, others sample on, and the next
+        publication comes soon enough. If no engine samples any more they are free, and the learner is given them.
+        """
+        engine, shares = self.parts.player.engine, self.parts.config.learner.offload_while_sampling
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            async with self._learning:
+                if engine.lacks_weights and not (shares and engine.serves):
+                    await self.give_devices_to_learner()
+                    await self.publish_weights(self._policy_version)
 
     async def _record(
         self, step: int, played: PlayedStep, samples: Sequence[TrainingSample], metrics: dict[str, float]

@@ -24,7 +24,7 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
         run = Run(parts, experience)
         if parts.checkpoint is not None:
             await run.publish_weights(policy_version=parts.first_step)
-        await watched(run.train(), parts.player.engine.watch(), parts.learner.watch())
+        await watched(run.train(), run.supply_weights(), parts.player.engine.watch(), parts.learner.watch())
     summary = write_summary(directory)
     console.line(f"report: {summary['report']}")
     return summary

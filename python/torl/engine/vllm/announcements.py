@@ -18,13 +18,12 @@ _STEP_SECONDS = 0.5
 
 
 class Announcer:
-    """The engine's end; `engine` is its number among those side by side."""
+    """The engine's end."""
 
-    def __init__(self, path: str, engine: int = 0) -> None:
+    def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._path = path
-        self._engine = engine
         self._next_step = 0.0
 
     def block(self, turn: str, code: str) -> None:
@@ -35,7 +34,7 @@ class Announcer:
         """Say that tokens were computed; at most twice in a second, so it may be called after every step."""
         if (now := time.monotonic()) >= self._next_step:
             self._next_step = now + _STEP_SECONDS
-            self._send(["step", self._engine])
+            self._send(["step"])
 
     def _send(self, message: list[Any]) -> None:
         with contextlib.suppress(OSError):
@@ -45,8 +44,8 @@ class Announcer:
 class Listener:
     """The controller's end: calls whoever waits for a turn, on the event loop that `open` was called on."""
 
-    def __init__(self, on_step: Callable[[int], None]) -> None:
-        """`on_step(engine)` is called when that engine has computed."""
+    def __init__(self, on_step: Callable[[], None]) -> None:
+        """`on_step()` is called when the engine has computed."""
         self._on_step = on_step
         self._socket: socket.socket | None = None
         self._callbacks: dict[str, Callable[[str], None]] = {}
@@ -78,8 +77,8 @@ class Listener:
                 case ["block", str(turn), str(code)]:
                     if (callback := self._callbacks.get(turn)) is not None:
                         callback(code)
-                case ["step", int(engine)]:
-                    self._on_step(engine)
+                case ["step"]:
+                    self._on_step()
 
     def close(self) -> None:
         """Stop listening. Safe to call twice."""

@@ -32,13 +32,15 @@ _LAUNCHER_VARIABLES = (
 )
 
 
-def engine_arguments(setup: EngineSetup, options: VllmOptions, *, on_cpu: bool, known: Sequence[str]) -> dict[str, Any]:
-    """Arguments for vLLM's `AsyncEngineArgs`, whose fields are `known`.
+def engine_arguments(
+    setup: EngineSetup, options: VllmOptions, devices: Sequence[int], *, on_cpu: bool, known: Sequence[str]
+) -> dict[str, Any]:
+    """Arguments for vLLM's `AsyncEngineArgs`, whose fields are `known`; an engine on GPUs has these `devices`.
 
     Raises:
         ConfigError: `options.arguments` holds what vLLM does not know or torl sets itself.
     """
-    own = _own_arguments(setup, options, on_cpu)
+    own = _own_arguments(setup, options, devices, on_cpu)
     for name in options.arguments:
         if name in own or name in ("scheduler_cls", "additional_config", "logging_config"):
             raise ConfigError(f"engine.arguments.{name}: torl sets it itself")
@@ -55,7 +57,7 @@ def _default_arguments(setup: EngineSetup, options: VllmOptions, on_cpu: bool) -
     return {"block_size": _CPU_BLOCK_SIZE, "max_num_batched_tokens": batch_tokens}
 
 
-def _own_arguments(setup: EngineSetup, options: VllmOptions, on_cpu: bool) -> dict[str, Any]:
+def _own_arguments(setup: EngineSetup, options: VllmOptions, devices: Sequence[int], on_cpu: bool) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "model": str(setup.model),
         "skip_tokenizer_init": True,  # ids in, ids out
@@ -65,7 +67,6 @@ def _own_arguments(setup: EngineSetup, options: VllmOptions, on_cpu: bool) -> di
         "max_model_len": setup.max_model_tokens,
         "max_num_seqs": options.max_sequences,
         "tensor_parallel_size": options.tensor_parallel,
-        "data_parallel_size": options.data_parallel,
         "enable_prefix_caching": True,
         "scheduling_policy": "priority",  # an episode that continues comes before one that begins
         "logprobs_mode": "processed_logprobs",  # after temperature, as the trainer computes them
@@ -83,6 +84,7 @@ def _own_arguments(setup: EngineSetup, options: VllmOptions, on_cpu: bool) -> di
             arguments["distributed_executor_backend"] = _IN_CORE_EXECUTOR
     else:
         arguments |= {
+            "device_ids": [*devices],
             "gpu_memory_utilization": options.memory_share,
             "enable_sleep_mode": options.sleep_while_learning,
         }
@@ -94,8 +96,13 @@ def socket_variables(directory: Path) -> dict[str, str]:
     return {"VLLM_RPC_BASE_PATH": str(directory)}
 
 
-def process_environment(options: VllmOptions, directory: Path, *, on_cpu: bool) -> Mapping[str, str | None]:
-    """The variables of the engine's processes; None unsets one. What they leave behind goes to `directory`."""
+def process_environment(
+    options: VllmOptions, directory: Path, cores: Sequence[int], *, on_cpu: bool
+) -> Mapping[str, str | None]:
+    """The variables of the engine's processes; None unsets one. What they leave behind goes to `directory`.
+
+    An engine on a CPU computes with a thread on each of `cores`, or on as many as it likes where there are none.
+    """
     environment: dict[str, str | None] = dict.fromkeys(_LAUNCHER_VARIABLES)
     environment |= {
         **socket_variables(directory),
@@ -112,6 +119,6 @@ def process_environment(options: VllmOptions, directory: Path, *, on_cpu: bool) 
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_WAIT_POLICY": "PASSIVE",
         }
-        if options.cpu_threads is not None:
-            environment["OMP_NUM_THREADS"] = str(options.cpu_threads)
+        if threads := options.cpu_threads or len(cores) // options.tensor_parallel:
+            environment["OMP_NUM_THREADS"] = str(threads)
     return environment

@@ -7,7 +7,6 @@ over there is `scheduler` (with `partial_blocks`) and `worker`.
 import asyncio
 import contextlib
 import gc
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,13 +15,13 @@ from torl.engine.protocol import Engine, EngineSetup
 from torl.engine.vllm.announcements import Listener
 from torl.engine.vllm.deaths import fail_calls_at_death
 from torl.engine.vllm.directory import EngineDirectory
-from torl.engine.vllm.launch import Launch
+from torl.engine.vllm.launch import Launch, LaunchPlace
 from torl.engine.vllm.options import VllmOptions
 from torl.engine.vllm.processes import EngineProcess, end_processes
 from torl.engine.vllm.stall import StallWatch
 from torl.engine.vllm.turns import encode_turn, sampled_turn, sampling_params
 from torl.engine.vllm.weights import EngineWeights
-from torl.errors import ConfigError, EngineError
+from torl.errors import ConfigError, EngineDiedError, EngineError
 from torl.processes.children import first_line, log_tail
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
@@ -31,22 +30,24 @@ _SHUTDOWN_SECONDS = 10.0  # then vLLM kills what is left
 
 
 class VllmEngine(Engine):
-    """vLLM engines side by side, each tensor parallel over its devices, and the policy version they hold."""
+    """One vLLM engine, tensor parallel over its devices, and the policy version that it holds."""
 
-    def __init__(self, setup: EngineSetup, options: VllmOptions) -> None:
-        """Describe the engine; `start` starts it."""
+    def __init__(self, setup: EngineSetup, options: VllmOptions, *, number: int = 0) -> None:
+        """Describe the engine with this number, of those side by side; `start` starts it."""
         self._setup = setup
         self._options = options
+        self._number = number
+        self._log_path = setup.log_path
+        if options.replicas > 1:
+            self._log_path = setup.log_path.with_stem(f"{setup.log_path.stem}_{number}")
         self._log_start = 0
         self._directory = EngineDirectory()
-        self._stall_watch = StallWatch(options.data_parallel, options.stall_seconds)
+        self._stall_watch = StallWatch(options.stall_seconds)
         self._watching: list[asyncio.Task[None]] = []
         self._stalled: str | None = None
         self._listener = Listener(on_step=self._stall_watch.step)
         self._weights = EngineWeights(setup.policy_version, options)
-        self._live = [0] * options.data_parallel  # requests that each engine holds
-        self._idle_seconds = 0.0
-        self._idle_since: float | None = None  # when its last request ended; None while it holds any
+        self._live = 0
         self._llm: Any = None
         self._processes: tuple[EngineProcess, ...] = ()
         self._on_cpu = False
@@ -57,19 +58,9 @@ class VllmEngine(Engine):
         return self._weights.version
 
     @property
-    def workers(self) -> int:
-        """One for each device of each engine."""
-        return self._options.tensor_parallel * self._options.data_parallel
-
-    @property
     def live_requests(self) -> int:
         """Requests whose stream is open."""
-        return sum(self._live)
-
-    @property
-    def idle_seconds(self) -> float:
-        """How long none of the engines has held a request since the start."""
-        return self._idle_seconds + (0.0 if self._idle_since is None else time.perf_counter() - self._idle_since)
+        return self._live
 
     @property
     def processes(self) -> tuple[EngineProcess, ...]:
@@ -85,19 +76,19 @@ class VllmEngine(Engine):
         """
         if self._llm is not None:
             raise EngineError("the engine is already started")
-        log = self._setup.log_path
+        log = self._log_path
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = log.stat().st_size if log.exists() else 0
         try:
             directory = self._directory.open()
-            launch = Launch(self._setup, self._options, directory, self._listener.open(directory))
+            place = LaunchPlace(self._number, directory, self._log_path, self._listener.open(directory))
+            launch = Launch(self._setup, self._options, place)
             self._llm = await self._launched(launch)
             self._on_cpu = launch.on_cpu
             self._watching.append(asyncio.ensure_future(fail_calls_at_death(self._llm)))
             pids = [worker["pid"] for worker in await self.describe_workers()]
             cores = [process.pid for process in self._llm.engine_core.resources.engine_manager.processes]
             self._processes = tuple(EngineProcess.of(pid) for pid in dict.fromkeys([*cores, *pids]))
-            self._idle_since = time.perf_counter()
             self._watching.append(asyncio.ensure_future(self._end_when_stalled()))
         except BaseException:
             await self.close()
@@ -120,9 +111,10 @@ class VllmEngine(Engine):
         end: TurnEnd,
         at_line_start: bool,
         episode: int = 0,
+        group: str = "",
         on_block: Callable[[str], None] | None = None,
     ) -> SampledTurn:
-        """Sample one turn, on the engine that belongs to the number of the episode."""
+        """Sample one turn."""
         from vllm.inputs.engine import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -130,16 +122,13 @@ class VllmEngine(Engine):
         llm = self._running()
         if on_block is not None:
             self._listener.expect(request_id, on_block)
-        engine = episode % self._options.data_parallel
         stream = llm.generate(
             tokens_input(list(token_ids)),
             sampling_params(sampling, self._setup.stop_token_ids, encode_turn(end, at_line_start, request_id)),
             request_id,
             priority=episode,
-            data_parallel_rank=engine if self._options.data_parallel > 1 else None,
         )
-        self._idle_seconds, self._idle_since = self.idle_seconds, None
-        self._live[engine] += 1
+        self._live += 1
         finished = False
         try:
             async for output in stream:
@@ -155,19 +144,22 @@ class VllmEngine(Engine):
                 raise self._death() from error
             raise EngineError(f"the engine refused request {request_id}: {first_line(error)}") from error
         finally:
-            self._live[engine] -= 1
-            if self.live_requests == 0:
-                self._idle_since = time.perf_counter()
+            self._live -= 1
             self._listener.forget(request_id)
             await stream.aclose()
             if not finished and not llm.errored:
                 await llm.abort(request_id)  # vLLM forgets to when it is cancelled while it takes the request
 
-    async def receive_weights(self, rendezvous: Rendezvous, policy_version: int) -> None:
+    async def expect_weights(self) -> int:
+        """One receiver for each device."""
+        return self._options.tensor_parallel
+
+    async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Take new weights; what becomes of the turns being sampled, `VllmOptions.live_turns` says."""
         with self._called() as llm:
             try:
-                await self._weights.receive(llm, rendezvous, policy_version, live=self.live_requests > 0)
+                live = self.live_requests > 0
+                await self._weights.receive(llm, rendezvous, policy_version, first=first, live=live)
             except Exception as error:
                 raise EngineError(f"the engine is not usable: {self._weights.unusable}: {first_line(error)}") from error
 
@@ -211,7 +203,7 @@ class VllmEngine(Engine):
 
     async def _end_when_stalled(self) -> None:
         """Kill the processes of an engine that computes nothing, so that every request ends with an error."""
-        self._stalled = await self._stall_watch.wait(lambda: [] if self._weights.arriving else self._live)
+        self._stalled = await self._stall_watch.wait(lambda: 0 if self._weights.arriving else self._live)
         await asyncio.to_thread(end_processes, self._processes)
 
     @contextlib.contextmanager
@@ -235,8 +227,10 @@ class VllmEngine(Engine):
         return self._llm
 
     def _death(self) -> EngineError:
-        how = "died" if self._stalled is None else f"hung and was ended: {self._stalled} (engine.stall_seconds)"
-        return EngineError(f"the engine {how}; the end of {self._setup.log_path}:\n{self._log_tail()}")
+        log = f"the end of {self._log_path}:\n{self._log_tail()}"
+        if self._stalled is None:
+            return EngineDiedError(f"the engine died; {log}")
+        return EngineError(f"the engine hung and was ended: {self._stalled} (engine.stall_seconds); {log}")
 
     def _log_tail(self) -> str:
-        return log_tail(self._setup.log_path, start=self._log_start)
+        return log_tail(self._log_path, start=self._log_start)

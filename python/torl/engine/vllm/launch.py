@@ -6,14 +6,16 @@ import importlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from torl.engine.protocol import EngineSetup
 from torl.engine.vllm.arguments import engine_arguments, process_environment, socket_variables
+from torl.engine.vllm.devices import devices_of
 from torl.engine.vllm.options import VllmOptions
 from torl.engine.vllm.process_setup import ProcessSetup, log_to_file
 from torl.engine.vllm.processes import end_processes, with_descendants
@@ -21,6 +23,7 @@ from torl.engine.vllm.processes import end_processes, with_descendants
 # In parts, because a start cannot be given up during an import: all together take some 10 s.
 _IMPORTS = ("torch", "transformers", "vllm", "vllm.config", "vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
 _LOOK_SECONDS = 0.05
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "VLLM_OMP_NUM_THREADS_SET_BY_VLLM")
 _environment_lock = threading.Lock()
 
 
@@ -28,15 +31,23 @@ class _GivenUpError(Exception):
     """Nobody waits for the engine any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchPlace:
+    """What belongs to one of several engines alone."""
+
+    number: int
+    directory: Path  # for sockets and temporary files
+    log_path: Path
+    announcements: str  # the socket to announce to
+
+
 class Launch:
     """One start of vLLM's AsyncLLM."""
 
-    def __init__(self, setup: EngineSetup, options: VllmOptions, directory: Path, announcements: str) -> None:
-        """`directory` is for sockets and temporary files, `announcements` the socket to announce to."""
+    def __init__(self, setup: EngineSetup, options: VllmOptions, place: LaunchPlace) -> None:
         self._setup = setup
         self._options = options
-        self._directory = directory
-        self._announcements = announcements
+        self._place = place
         self._given_up = threading.Event()
         self._process_setup: ProcessSetup | None = None
         self.on_cpu = False
@@ -73,54 +84,74 @@ class Launch:
         `ProcessSetup`, and only to them.
         """
         log_to_file(self._setup.log_path)  # before the import, which has something to say
-        while not _environment_lock.acquire(timeout=_LOOK_SECONDS):
-            self._go_or_stop()
-        try:
-            with _private_environment() as changes:
-                # In a thread of their own: some library keeps an exception of its import, and with the exception every
-                # frame below it, which would keep the AsyncLLM alive until the interpreter ends.
-                with ThreadPoolExecutor(1, thread_name_prefix="vllm-import") as imports:
-                    for module in _IMPORTS:
-                        self._go_or_stop()
-                        imports.submit(importlib.import_module, module).result()
-                config = self._vllm_config(changes)
-            self._go_or_stop()
-            return self._async_llm(config)
-        finally:
-            _environment_lock.release()
+        with ThreadPoolExecutor(1, thread_name_prefix="vllm-start") as starts:
+            while not _environment_lock.acquire(timeout=_LOOK_SECONDS):
+                self._go_or_stop()
+            try:
+                starting = self._spawning(starts)
+            finally:
+                _environment_lock.release()
+            return starting.result()
 
-    def _vllm_config(self, changes: Callable[[], Mapping[str, str | None]]) -> Any:
+    def _spawning(self, starts: ThreadPoolExecutor) -> Future[Any]:
+        """Build the AsyncLLM in a thread, until its core was spawned: engines load the model side by side."""
+        with _private_environment() as changes:
+            # In a thread of their own: some library keeps an exception of its import, and with the exception every
+            # frame below it, which would keep the AsyncLLM alive until the interpreter ends.
+            with ThreadPoolExecutor(1, thread_name_prefix="vllm-import") as imports:
+                for module in _IMPORTS:
+                    self._go_or_stop()
+                    imports.submit(importlib.import_module, module).result()
+            config, setup = self._vllm_config(changes)
+        self._go_or_stop()
+        # A fork of a process with threads and an event loop may deadlock, and nothing would be unpickled in it.
+        variables = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", **socket_variables(self._place.directory)}
+        with _with_variables(variables), _without_main():
+            threads = _thread_variables()
+            starting = starts.submit(_async_llm, config)
+            while not starting.done() and not (setup.started() and _thread_variables() == threads):
+                time.sleep(_LOOK_SECONDS)
+        return starting
+
+    def _vllm_config(self, changes: Callable[[], Mapping[str, str | None]]) -> tuple[Any, ProcessSetup]:
         from vllm.config.logging import LoggingConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.platforms import current_platform
 
         self.on_cpu = current_platform.is_cpu()
         known = [field.name for field in fields(AsyncEngineArgs)]
-        arguments = engine_arguments(self._setup, self._options, on_cpu=self.on_cpu, known=known)
+        devices = devices_of(self._place.number, self._setup, self._options, on_cpu=self.on_cpu)
+        arguments = engine_arguments(self._setup, self._options, devices, on_cpu=self.on_cpu, known=known)
         engine_args = AsyncEngineArgs(**arguments, logging_config=LoggingConfig(configure_logging=False))
         config = engine_args.create_engine_config()
-        self._process_setup = ProcessSetup(
-            str(self._setup.log_path.resolve()),
-            {**changes(), **process_environment(self._options, self._directory, on_cpu=self.on_cpu)},
+        cores = devices if self.on_cpu else ()
+        environment = process_environment(self._options, self._place.directory, cores, on_cpu=self.on_cpu)
+        self._process_setup = setup = ProcessSetup(
+            str(self._place.log_path.resolve()),
+            {**changes(), **environment},
             self._setup.vocabulary,
-            self._announcements,
+            self._place.announcements,
+            cores,
         )
-        config.additional_config = self._process_setup
+        config.additional_config = setup
         scheduler = "AsyncTurnScheduler" if config.scheduler_config.async_scheduling else "TurnScheduler"
         config.scheduler_config.scheduler_cls = f"torl.engine.vllm.scheduler.{scheduler}"
-        return config
-
-    def _async_llm(self, config: Any) -> Any:
-        from vllm.v1.engine.async_llm import AsyncLLM
-
-        # A fork of a process with threads and an event loop may deadlock, and nothing would be unpickled in it.
-        variables = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", **socket_variables(self._directory)}
-        with _with_variables(variables), _without_main():
-            return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+        return config, setup
 
     def _go_or_stop(self) -> None:
         if self._given_up.is_set():
             raise _GivenUpError
+
+
+def _async_llm(config: Any) -> Any:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+
+
+def _thread_variables() -> list[str | None]:
+    """What vLLM sets in this process's environment while it spawns a core."""
+    return [os.environ.get(name) for name in _THREAD_VARIABLES]
 
 
 @contextlib.contextmanager

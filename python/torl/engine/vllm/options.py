@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from torl.engine.protocol import EngineOptions
-from torl.options import PositiveFloat, PositiveInt, Share
+from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Share
 
 
 class VllmOptions(EngineOptions):
@@ -13,14 +13,16 @@ class VllmOptions(EngineOptions):
 
     tensor_parallel: PositiveInt = 1
     """Devices that share one engine's weights."""
-    data_parallel: PositiveInt = 1
+    replicas: PositiveInt = 1
     """Engines side by side, each with `tensor_parallel` devices of its own."""
+    restarts: NonNegativeInt = 3
+    """How often each of them is started again when it has died, before the run is given up."""
     memory_share: Share = 0.85
     """Share of a GPU's memory the engine may use. Not used on a CPU."""
     cpu_cache_gib: PositiveInt = 1
     """Size of the KV cache on a CPU, in GiB. Not used on a GPU."""
     cpu_threads: PositiveInt | None = None
-    """Compute threads of the engine on a CPU; all cores of the machine when unset."""
+    """Compute threads of the engine on a CPU; when unset, one for each of its cores."""
     max_sequences: PositiveInt = 1024
     """Sequences the engine batches at once."""
     enforce_eager: bool = False

@@ -31,6 +31,8 @@ class ProcessSetup:
     """For the scanners of the scheduler."""
     announcements: str
     """Where its core announces code blocks and steps (`torl.engine.vllm.announcements`)."""
+    cores: tuple[int, ...] = ()
+    """What the processes compute on, of the machine's cores; all where there are none."""
     _spawned: list[Any] = field(default_factory=list, repr=False, compare=False)
     """The processes that were sent this, as `multiprocessing` knows them. Stays at home."""
 
@@ -58,6 +60,7 @@ class ProcessSetup:
             dict(self.environment),
             self.vocabulary,
             self.announcements,
+            self.cores,
         )
 
 
@@ -67,10 +70,13 @@ def _unpickle(
     environment: dict[str, str | None],
     vocabulary: Vocabulary,
     announcements: str,
+    cores: tuple[int, ...],
 ) -> ProcessSetup:
     if parent != os.getpid():  # a copy made inside one process is no new process
+        if cores:
+            os.sched_setaffinity(0, cores)
         _set_up(parent, log_path, environment)
-    return ProcessSetup(log_path, environment, vocabulary, announcements)
+    return ProcessSetup(log_path, environment, vocabulary, announcements, cores)
 
 
 def _set_up(parent: int, log_path: str, environment: Mapping[str, str | None]) -> None:

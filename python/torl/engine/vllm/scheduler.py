@@ -61,7 +61,7 @@ class _Turns:
         super().__init__(*args, **kwargs)
         setup: ProcessSetup = self.vllm_config.additional_config
         self._vocabulary = setup.vocabulary
-        self._announcer = Announcer(setup.announcements, self.vllm_config.parallel_config.data_parallel_index)
+        self._announcer = Announcer(setup.announcements)
         self._turns: dict[str, _Turn] = {}
         self._pauses = 0
         alone = self.connector is None and self.num_spec_tokens == 0

@@ -38,10 +38,13 @@ class EngineWeights:
         """Versions of a turn, (version, first token it sampled), from (pauses of the engine so far, that token)."""
         return tuple((self._versions[paused], first) for paused, first in pauses)
 
-    async def receive(self, llm: Any, rendezvous: Rendezvous, version: int, *, live: bool) -> None:
-        """Take weights; `live` says whether turns are being sampled. Where it raises, the engine is `unusable`."""
+    async def receive(self, llm: Any, rendezvous: Rendezvous, version: int, *, first: int, live: bool) -> None:
+        """Take weights. The workers are numbered from `first` on; `live` says whether turns are being sampled.
+
+        Where it raises, the engine is `unusable`.
+        """
         # What vLLM is sent must be plain: its messages turn a dataclass into a dictionary.
-        where = (rendezvous.host, rendezvous.port, rendezvous.world_size, rendezvous.backend)
+        where = (rendezvous.host, rendezvous.port, rendezvous.world_size, rendezvous.backend, first)
         self._settled.clear()
         try:
             if live:

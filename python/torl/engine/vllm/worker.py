@@ -29,8 +29,10 @@ class WeightReceiver:
             "compiles": not torch._dynamo.config.disable,
         }
 
-    def torl_receive_weights(self, host: str, port: int, world_size: int, backend: str) -> None:
+    def torl_receive_weights(self, host: str, port: int, world_size: int, backend: str, first: int) -> None:
         """Load the tensors a sender offers at a `Rendezvous` into the live model, by their names in the checkpoint.
+
+        This engine's first worker has the number `first` among the receivers.
 
         The layerwise path is the one that works everywhere: it undoes and redoes what the platform does to
         weights after loading (prepacking on a CPU, quantization), in place, so that compiled graphs stay valid.
@@ -46,10 +48,7 @@ class WeightReceiver:
         )
 
         rendezvous = Rendezvous(host, port, world_size, backend)
-        parallel = self.vllm_config.parallel_config
-        # Engines side by side each count their workers from 0; rank 0 of the channel is the sender.
-        rank = 1 + parallel.data_parallel_index * parallel.world_size + self.rank
-        channel = WeightChannel(rendezvous, rank, device=self.device)
+        channel = WeightChannel(rendezvous, 1 + first + self.rank, device=self.device)
         try:
             with set_current_vllm_config(self.vllm_config):
                 model = self.model_runner.get_model()

@@ -1,0 +1,252 @@
+"""Engines side by side behind the face of one: a router for episodes, and a replacement for an engine that dies."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from torl._core import TurnEnd
+from torl.engine.idle import IdleClock
+from torl.engine.protocol import Engine
+from torl.engine.routing import Routes
+from torl.errors import EngineDiedError, EngineError
+from torl.processes.children import first_line
+from torl.processes.supervision import first_error
+from torl.types import SampledTurn, SamplingParameters
+from torl.weights.rendezvous import Rendezvous
+
+_logger = logging.getLogger(__name__)
+
+
+class _Seat:
+    """The place of one engine, and of those that replace it."""
+
+    def __init__(self, number: int, engine: Engine) -> None:
+        self.number = number
+        self.engine = engine
+        self.up = False
+        self.restarts = 0
+
+
+class Replicas(Engine):
+    """Engines of one policy. An episode stays with its engine; the turn that an engine dies with is sampled elsewhere.
+
+    A turn that is sampled again has the same prefix and seed, and what the episode had before is kept: nothing is lost.
+    An engine that died is started again in the background. It has the weights of the model's directory then: where
+    others have been published since, it samples nothing (`lacks_weights`) until they are sent again, by the next
+    publication at the latest. One that hangs, holds weights of two versions, or has died too often ends the run.
+    """
+
+    def __init__(
+        self, make: Callable[[int], Engine], count: int, *, restarts: int, policy_version: int, lends_devices: bool
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            make: makes the engine with this number, not started.
+            count: of the engines.
+            restarts: how often each of them may be started again.
+            policy_version: of the weights that an engine has when it was started.
+            lends_devices: whether the learner has the engines' devices from `sleep` to `wake`, so that none can start.
+        """
+        self._make = make
+        self._restarts = restarts
+        self._version = policy_version
+        self._lends_devices = lends_devices
+        self._seats = [_Seat(number, make(number)) for number in range(count)]
+        self._routes = Routes()
+        self._idle = IdleClock()
+        self._keepers: list[asyncio.Task[None]] = []
+        self._receivers: list[_Seat] = []
+        self._asleep = False
+        self._failure: EngineError | None = EngineError("the engine is not running: start it first")
+        self._change = asyncio.Event()  # another one after each change of the above
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The engine on each seat, whether it lives or is being replaced."""
+        return tuple(seat.engine for seat in self._seats)
+
+    @property
+    def policy_version(self) -> int:
+        """The version that samples from now on."""
+        return self._version
+
+    @property
+    def serves(self) -> bool:
+        """Whether any engine samples."""
+        return bool(self._serving())
+
+    @property
+    def lacks_weights(self) -> bool:
+        """Whether an engine was started again and waits for the current weights."""
+        return any(seat.up and seat.engine.policy_version != self._version for seat in self._seats)
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long none of the engines has held a request since the start."""
+        return self._idle.seconds
+
+    async def start(self) -> None:
+        """Start all engines at once; raises what the first that does not start raises, and leaves nothing running."""
+        try:
+            async with asyncio.TaskGroup() as starts:
+                for seat in self._seats:
+                    starts.create_task(seat.engine.start())
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, ExceptionGroup):
+                raise first_error(error) from error
+            raise
+        for seat in self._seats:
+            seat.up = True
+        self._failure = None
+        self._idle.start()
+        self._keepers = [asyncio.create_task(self._keep(seat)) for seat in self._seats]
+
+    async def sample(
+        self,
+        token_ids: Sequence[int],
+        sampling: SamplingParameters,
+        request_id: str,
+        *,
+        end: TurnEnd,
+        at_line_start: bool,
+        episode: int = 0,
+        group: str = "",
+        on_block: Callable[[str], None] | None = None,
+    ) -> SampledTurn:
+        """Sample one turn on the engine of its episode; on another one, should that die meanwhile."""
+        with self._idle.request():
+            while True:
+                seat = await self._seat_of(episode, group)
+                engine = seat.engine
+                try:
+                    return await engine.sample(
+                        token_ids,
+                        sampling,
+                        request_id,
+                        end=end,
+                        at_line_start=at_line_start,
+                        episode=episode,
+                        group=group,
+                        on_block=on_block,
+                    )
+                except EngineDiedError:
+                    if engine is seat.engine:
+                        seat.up = False  # its keeper hears of it as well, a moment later
+
+    def forget(self, episode: int) -> None:
+        """The episode has ended: its engine has room for another."""
+        self._routes.forget(episode)
+
+    async def expect_weights(self) -> int:
+        """How many receivers come to the channel: those of the engines that are up. Others wait for the next."""
+        await self._until(lambda: any(seat.up for seat in self._seats))
+        self._receivers = [seat for seat in self._seats if seat.up]
+        return sum([await seat.engine.expect_weights() for seat in self._receivers])
+
+    async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
+        """Take new weights on the engines that `expect_weights` counted; their receivers are numbered in order."""
+        self._version = policy_version
+        try:
+            async with asyncio.TaskGroup() as transfers:
+                for seat in self._receivers:
+                    engine, number = seat.engine, first
+                    first += await engine.expect_weights()
+                    transfers.create_task(engine.receive_weights(rendezvous, policy_version, first=number))
+        except ExceptionGroup as errors:
+            raise first_error(errors) from errors
+        finally:
+            self._changed()
+
+    async def sleep(self) -> None:
+        """Lend all devices; waits for engines that are being started."""
+        if self._lends_devices:
+            await self._until(lambda: all(seat.up for seat in self._seats))
+            self._asleep = True
+        await asyncio.gather(*(seat.engine.sleep() for seat in self._seats if seat.up))
+
+    async def wake(self) -> None:
+        """Take the devices back."""
+        await asyncio.gather(*(seat.engine.wake() for seat in self._seats if seat.up))
+        self._asleep = False
+
+    def check(self) -> None:
+        """Raise if the engines are given up."""
+        if self._failure is not None:
+            raise EngineError(str(self._failure)) from self._failure
+        for keeper in self._keepers:
+            if keeper.done():
+                keeper.result()
+
+    async def close(self) -> None:
+        """End all engines."""
+        self._fail(EngineError("the engine was closed"))
+        keepers, self._keepers = self._keepers, []
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+        await asyncio.gather(*(seat.engine.close() for seat in self._seats))
+
+    def _serving(self) -> list[int]:
+        return [seat.number for seat in self._seats if seat.up and seat.engine.policy_version == self._version]
+
+    async def _seat_of(self, episode: int, group: str) -> _Seat:
+        await self._until(lambda: bool(self._serving()))
+        return self._seats[self._routes.engine(episode, group, self._serving())]
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait; raises when the engines are given up."""
+        while True:
+            self.check()
+            if condition():
+                return
+            await self._change.wait()
+
+    def _changed(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
+
+    def _fail(self, error: EngineError) -> None:
+        self._failure = self._failure or error
+        self._changed()
+
+    async def _keep(self, seat: _Seat) -> None:
+        """Replace the engine as often as it dies and may be started again."""
+        try:
+            while True:
+                try:
+                    await seat.engine.watch()
+                except EngineDiedError as death:
+                    seat.up = False
+                    await self._replace(seat, death)
+        except EngineError as error:
+            self._fail(error)
+
+    async def _replace(self, seat: _Seat, death: EngineError) -> None:
+        await seat.engine.close()
+        while not seat.up:
+            if self._asleep:
+                self._give_up(death, "while the learner had its devices")
+            if seat.restarts == self._restarts:
+                self._give_up(death, f"after {seat.restarts} restarts (engine.restarts)")
+            seat.restarts += 1
+            _logger.warning(
+                "engine %d: %s: it is started again (%d of %d)",
+                seat.number,
+                first_line(death),
+                seat.restarts,
+                self._restarts,
+            )
+            seat.engine = self._make(seat.number)
+            try:
+                await seat.engine.start()
+                seat.up = True
+            except EngineError as error:
+                death = error
+        self._changed()
+
+    def _give_up(self, death: EngineError, why: str) -> NoReturn:
+        first, _, rest = str(death).partition("\n")
+        raise EngineError(f"{first} ({why})\n{rest}") from death
