@@ -1,30 +1,29 @@
-"""Measure a model on problems, through the same episode loop that trains it.
+"""Measure models on sets of problems, and put them into tables like those of the papers.
 
-python -m torl.evaluate CONFIG --evaluate.problems FILE [--model.path MODEL] [--section.field value ...]
+python -m torl.evaluate MODEL... --suite torl|zerotir|SET|FILE... [--tool both] [--grid 0,2,4] [--compare torl]
+                        [--output DIRECTORY] [--config CONFIG] [--regrade] [--section.field value ...]
 
-CONFIG may be that of a training run, or its directory. The last line it prints is JSON.
+A killed command is resumed by the same command. It writes table.md, table.tex, results.json and page.html; the last
+line it prints is JSON.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 
-from torl.config import EvaluateConfig
-from torl.config.command_line import run_command
-from torl.report.console import Console
-from torl.rollout.measuring import evaluate_model
+from torl.errors import ConfigError
+from torl.evaluation.command import evaluate_models, read_arguments
+from torl.processes.supervision import run_until_done
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    description = "Measure a model on problems, through the same episode loop that trains it."
-    return run_command(EvaluateConfig, "python -m torl.evaluate", description, _work, arguments)
-
-
-async def _work(config: EvaluateConfig) -> None:
-    with Console() as console:
-        evaluation = await evaluate_model(config, console)
-    print(json.dumps(evaluation.metrics), flush=True)
+    description = "Measure models on sets of problems, and put them into tables like those of the papers."
+    try:
+        asked = read_arguments(description, sys.argv[1:] if arguments is None else arguments)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return run_until_done(evaluate_models(asked))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """`python -m torl.evaluate`, every part real: its options reach the episodes, and its records hold what it measured."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,33 +8,54 @@ from cli import running
 
 import torl
 from torl.data import load_problems
+from torl.evaluate import main
 from torl.records import metric_names as names
-from torl.records.layout import evaluation_files
 from torl.records.reading import read_trajectories
+from torl.records.rows import TrajectoryRecord
 
 MODEL = "torl:demo/base_model"
 PROBLEMS = "torl:demo/problems/heldout.jsonl"
 
 
-def test_an_evaluation_without_the_tool(tmp_path: Path) -> None:
+def test_a_model_with_and_without_the_tool(tmp_path: Path) -> None:
+    """Then its answers are graded again, and nothing is played twice."""
+    output = tmp_path / "output"
     words = [
-        *("demo", "--evaluate.problems", PROBLEMS, "--model.path", MODEL, "--evaluate.tool", "false"),
-        *("--evaluation.samples", "2", "--evaluation.max_problems", "3", "--evaluate.output", str(tmp_path / "output")),
+        *(f"base={MODEL}", "--suite", PROBLEMS, "--tool", "both", "--config", "demo", "--output", str(output)),
+        *("--evaluation.samples", "2", "--evaluation.max_problems", "3", "--engine.cpu_threads", "1"),
     ]
     with running("torl.evaluate", *words, log=tmp_path / "log") as command:
         assert command.wait() == 0, command.output()
         command.assert_nothing_left()
-        metrics = command.last_json()
-    (path,) = evaluation_files(tmp_path / "output")["heldout"]
-    records = list(read_trajectories(path))
+        told = command.last_json()
+        assert "| base, N = 1 |" in command.output()
     expected = [problem.id for problem in load_problems(PROBLEMS)[:3]]
-    assert [record.trajectory.prompt.problem.id for record in records] == [name for name in expected for _ in range(2)]
-    assert [record.trajectory.sample for record in records] == [0, 1] * 3
-    assert not any(record.trajectory.tool_calls for record in records)
-    assert metrics[names.CALLS_PER_TRAJECTORY] == 0
-    assert metrics[names.CODE_RATIO] > 0  # this model writes code whether or not it runs
-    assert metrics[names.ACCURACY] == pytest.approx(sum(record.grade.correct for record in records) / 6)
-    assert 0 <= metrics[names.GREEDY_ACCURACY] <= 1
+    groups = {calls: _groups(output / f"base/heldout/calls_{calls}_sampled.jsonl") for calls in (0, 1)}
+    for calls, played in groups.items():
+        assert set(played) == set(expected)
+        records = [record for members in played.values() for record in members]
+        assert [record.trajectory.sample for record in records] == [0, 1] * 3
+        # This model writes code whether or not it runs.
+        assert any(turn.blocks for record in records for turn in record.trajectory.turns)
+        assert any(record.trajectory.tool_calls for record in records) == (calls > 0)
+        (measured,) = (row for row in told["accuracy"] if (row["max_tool_calls"], row["measure"]) == (calls, "avg@2"))
+        assert measured["sets"]["heldout"]["value"] == pytest.approx(sum(r.grade.correct for r in records) / 6)
+    for problem in expected:  # the same seeds: they differ from where the tool answers on
+        one, other = (groups[calls][problem][0].trajectory.turns[0].text for calls in (0, 1))
+        assert other.startswith(one[: len(other)])
+    file = output / "base/heldout/calls_1_greedy.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    verdicts = [row["correct"] for row in rows]
+    file.write_text("".join(json.dumps(row | {"correct": not row["correct"]}) + "\n" for row in rows))
+    assert main(["--regrade", "--output", str(output), "--reward.workers", "1"]) == 0
+    assert [record.grade.correct for record in read_trajectories(file)] == verdicts
+
+
+def _groups(path: Path) -> dict[str, list[TrajectoryRecord]]:
+    groups: dict[str, list[TrajectoryRecord]] = {}
+    for record in read_trajectories(path):
+        groups.setdefault(record.trajectory.prompt.problem.id, []).append(record)
+    return groups
 
 
 async def test_called_from_python() -> None:
@@ -57,20 +79,24 @@ async def test_called_from_python() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "message"),
+    ("words", "message"),
     [
-        (
-            "[rollout]\nmax_tool_cals = 1\n",
-            [],
-            "rollout.max_tool_cals is unknown; did you mean rollout.max_tool_calls?",
-        ),
-        ("", ["--evaluation.sampls", "2"], "--evaluation.sampls is unknown; did you mean --evaluation.samples?"),
+        (["--rollout.max_tool_cals", "1"], "did you mean --rollout.max_tool_calls?"),
+        (["--grid", "0,many"], "--grid takes numbers of tool calls, as 0,2,4, not '0,many'"),
+        ([f"base={MODEL}"], "'base' cannot name a model of its own: write LABEL="),
+        (["--suite", "aime24"], "lacks aime24.jsonl"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path: Path, text: str, words: list[str], message: str) -> None:
-    wrong = tmp_path / "wrong.toml"
-    wrong.write_text(f"[model]\npath = 'model'\n{text}")
-    words = [str(wrong), "--evaluate.problems", PROBLEMS, *words]
-    with running("torl.evaluate", *words, log=tmp_path / "log") as command:
-        assert command.wait(60) == 2
-        assert message in command.output()
+def test_a_command_line_that_makes_no_sense_is_refused(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [f"base={MODEL}", *(word for word in words if "=" in word)]
+    options = [word for word in words if "=" not in word]
+    assert main([*models, "--suite", PROBLEMS, "--output", str(tmp_path), *options]) in (1, 2)
+    assert message in capsys.readouterr().err
+
+
+def test_a_command_without_a_model_or_problems_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], [MODEL], ["--suite", PROBLEMS]):
+        assert main(words) == 2
+        assert "name a model, and the problems with --suite" in capsys.readouterr().err

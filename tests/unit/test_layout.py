@@ -20,7 +20,7 @@ FLOORS: list[set[str]] = [
     {"report"},
     {"rollout"},
     {"training"},
-    {"audit"},
+    {"audit", "evaluation"},
     {"api"},
     {"train", "sample", "evaluate", "verify"},
 ]

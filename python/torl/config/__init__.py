@@ -1,7 +1,7 @@
 """The configuration of a run, and reading it from files and command lines."""
 
 from torl.config.choices import ProblemChoice
-from torl.config.commands import EvaluateConfig, SampleConfig
+from torl.config.commands import EvaluateConfig, MeasureConfig, SampleConfig
 from torl.config.learning import AlgorithmConfig, CriticConfig, KlConfig, LearnerConfig, SelectionConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
 from torl.config.sections import (
@@ -23,6 +23,7 @@ __all__ = [
     "EvaluationConfig",
     "KlConfig",
     "LearnerConfig",
+    "MeasureConfig",
     "ModelConfig",
     "ModelRunConfig",
     "ProblemChoice",

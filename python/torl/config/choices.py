@@ -18,9 +18,8 @@ from torl.reward import REWARDS, Reward
 from torl.text.templates import TEMPLATES, PromptTemplate
 from torl.tools import TOOLS, Tool
 
-ProblemChoice = Annotated[
-    Choice[ProblemSource], ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
-]
+PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
+ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
 TemplateChoice = Annotated[Choice[PromptTemplate], ChosenFrom(TEMPLATES, "prompt template", "torl", given=1)]
 FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl")]
 ToolChoice = Annotated[Choice[Tool], ChosenFrom(TOOLS, "tool")]

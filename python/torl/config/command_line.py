@@ -51,11 +51,23 @@ def parse_command_line(config_class: type[Config], program: str, description: st
     usage = f"{program} CONFIG [--section.field VALUE ...]"
     parser = argparse.ArgumentParser(usage=usage, description=description, allow_abbrev=False)
     parser.add_argument("config", metavar="CONFIG", help="TOML file, directory of a run, or name of a preset")
+    arguments, overrides = parse_with_overrides(parser, config_class, program, argv)
+    return load_config(config_class, find_config(arguments.config), overrides)
+
+
+def parse_with_overrides(
+    parser: argparse.ArgumentParser, config_class: type[BaseModel], program: str, argv: Sequence[str]
+) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """A command's own arguments, and what its command line says of fields of a configuration, by dotted name.
+
+    Raises:
+        ConfigError: an option is unknown or has no value.
+    """
     add_arguments(parser, config_class)
     arguments, unknown = parser.parse_known_args(argv)
-    overrides = {name: value for name, value in vars(arguments).items() if name != "config" and value is not None}
-    overrides |= _parse_open_options(config_class, unknown, program)
-    return load_config(config_class, find_config(arguments.config), overrides)
+    said = {name: value for name, value in vars(arguments).items() if value is not None}
+    fields = {name: value for name, value in said.items() if "." in name or name in config_class.model_fields}
+    return arguments, fields | _parse_open_options(config_class, unknown, program)
 
 
 def find_config(given: str | Path) -> Path:
@@ -78,24 +90,30 @@ def find_config(given: str | Path) -> Path:
     raise ConfigError(f"{given}: no such file, and no preset of that name{known}")
 
 
-def load_config(config_class: type[Config], path: Path, overrides: Mapping[str, Any] | None = None) -> Config:
+def load_config(config_class: type[Config], path: Path | None, overrides: Mapping[str, Any] | None = None) -> Config:
     """Read a TOML file, put `overrides` (dotted name to value, or to the text of one) on top, and validate the whole.
+
+    Without a file there are the overrides alone.
 
     Raises:
         ConfigError: see `parse_command_line`.
     """
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    tree = {} if path is None else _read_toml(path)
     texts = {name for name, info in fields_of(config_class) if holds_text(info.annotation)}
     values = {
         name: _parse_value(value, name in texts) if isinstance(value, str) else value
         for name, value in (overrides or {}).items()
     }
-    return validated(config_class, tree, values, source=str(path))
+    return validated(config_class, tree, values, source="the command line" if path is None else str(path))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
 def validated(config_class: type[Config], tree: dict[str, Any], overrides: Mapping[str, Any], *, source: str) -> Config:

@@ -65,13 +65,18 @@ class EvaluateOptions(Section):
     """Directory for the trajectories; none are written when unset."""
 
 
-class EvaluateConfig(CommandConfig):
-    """What `torl.evaluate` takes."""
+class MeasureConfig(CommandConfig):
+    """What `python -m torl.evaluate` takes for one model; the problem sets are its own arguments."""
 
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
-    evaluate: EvaluateOptions
 
     @property
     def longest_prompt(self) -> int:
         """Of the evaluation: nothing else is played."""
         return self.evaluation.longest_prompt(self.data)
+
+
+class EvaluateConfig(MeasureConfig):
+    """What `torl.evaluate` takes: one model, one set of problems."""
+
+    evaluate: EvaluateOptions

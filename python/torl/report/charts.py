@@ -9,7 +9,7 @@ from torl.records import metric_names as names
 Row = Mapping[str, Any]
 
 # Read well on white and on black.
-_COLORS: Final = ("#3b82f6", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#94a3b8")
+COLORS: Final = ("#3b82f6", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#94a3b8")
 _WINDOW: Final = 5
 
 
@@ -137,7 +137,7 @@ def _figure(chart: Chart, rows: Sequence[Row], sets: Sequence[str]) -> Any:
     import plotly.graph_objects as graph
 
     figure = graph.Figure()
-    colors = iter(_COLORS * 4)
+    colors = iter(COLORS * 4)
     for label, name in chart.training.items():
         _add_training(figure, chart, label, *values_of(rows, name), next(colors))
     for set_name in sets:

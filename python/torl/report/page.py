@@ -50,8 +50,6 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
     Raises:
         RecordError: the records are missing or damaged, or the report cannot be written.
     """
-    import plotly.offline
-
     rows = read_metrics(run_directory)
     config_text = _read_config(run_directory)
     charts = "\n".join(
@@ -69,19 +67,25 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
         f"<h2>Configuration</h2><details><summary>the resolved configuration</summary><pre>{escape(config_text)}</pre>"
         "</details>",
     ]
-    page = (
+    page = document(title, "\n".join(part for part in parts if part))
+    path = run_directory / REPORT_FILE
+    with replacing(path) as file:
+        file.write(page.encode("utf-8", errors="replace"))
+    return path
+
+
+def document(title: str, body: str) -> str:
+    """A whole HTML document with plotly.js and the looks of a report, which loads nothing from anywhere."""
+    import plotly.offline
+
+    return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
         f"<script>{plotly.offline.get_plotlyjs()}</script></head>\n<body>\n"
-        + "\n".join(part for part in parts if part)
-        + f"\n<script>{SCRIPT}</script></body></html>\n"
+        f"{body}\n<script>{SCRIPT}</script></body></html>\n"
     )
-    path = run_directory / REPORT_FILE
-    with replacing(path) as file:
-        file.write(page.encode("utf-8", errors="replace"))
-    return path
 
 
 def _read_config(run_directory: Path) -> str:

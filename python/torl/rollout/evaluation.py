@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from torl.config import EvaluationConfig
 from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
+from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_groups
 from torl.rollout.opening import Rollouts
 from torl.rollout.scheduler import play_groups
@@ -79,15 +80,23 @@ async def _play_and_grade(
     on_episode: Callable[[], object] | None,
 ) -> tuple[ScoredGroup, ...]:
     """The groups of these prompts, in their order."""
-    player = rollouts.player
-    calls = player.settings.max_tool_calls if config.max_tool_calls is None else config.max_tool_calls
-    top_p = player.settings.top_p if config.top_p is None else config.top_p
-    settings = replace(player.settings, temperature=temperature, top_p=top_p, max_tool_calls=calls)
     playing = play_groups(
-        replace(player, settings=settings), prompts, series=series, samples_per_prompt=samples, on_episode=on_episode
+        measuring_player(rollouts.player, config, temperature),
+        prompts,
+        series=series,
+        samples_per_prompt=samples,
+        on_episode=on_episode,
     )
     async with aclosing(playing):
         groups = [group async for group in playing]
     order = {prompt.problem.id: place for place, prompt in enumerate(prompts)}
     groups.sort(key=lambda group: order[group.prompt.problem.id])
     return await score_groups(rollouts.reward, groups)
+
+
+def measuring_player(player: EpisodePlayer, config: EvaluationConfig, temperature: float) -> EpisodePlayer:
+    """The player with the settings of an evaluation; its own stay as they are."""
+    calls = player.settings.max_tool_calls if config.max_tool_calls is None else config.max_tool_calls
+    top_p = player.settings.top_p if config.top_p is None else config.top_p
+    settings = replace(player.settings, temperature=temperature, top_p=top_p, max_tool_calls=calls)
+    return replace(player, settings=settings)

@@ -1,0 +1,1 @@
+"""From models and sets of problems to tables like those of the papers."""

@@ -1,0 +1,112 @@
+"""Playing what an evaluation lacks, and grading again what it has."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from torl.config import MeasureConfig, ProblemChoice
+from torl.config.command_line import dump_config
+from torl.evaluation.cells import Cell, cells_in, keep_problems, keep_settings
+from torl.processes.supervision import watched
+from torl.report.console import Console
+from torl.rollout.evaluation import measuring_player
+from torl.rollout.filling import fill
+from torl.rollout.grading import score_group
+from torl.rollout.opening import ModelDirectory, Rollouts, open_rollouts, within_context
+from torl.text.prompts import EncodedPrompts
+from torl.types import Group, ScoredGroup
+
+
+async def play_model(
+    config: MeasureConfig, directory: Path, sets: Mapping[str, ProblemChoice], calls: Sequence[int], console: Console
+) -> None:
+    """Play a model on every set with every number of calls, as far as its files do not hold it yet.
+
+    Raises:
+        ConfigError: the files were made with other settings or problems.
+        TorlError: something else is not as it should be; what was written is kept.
+    """
+    model = ModelDirectory.open(config.model.path)
+    config = within_context(config, model.path)
+    keep_settings(directory, dump_config(config))
+    problems = {
+        name: model.problem_set(name, choice, config.data, config.evaluation, console) for name, choice in sets.items()
+    }
+    for name, encoded in problems.items():
+        keep_problems(directory, name, encoded)
+    missing = [
+        (cell, left)
+        for name, encoded in problems.items()
+        for number in calls
+        for cell in _cells(directory, name, number, config)
+        if (left := _missing(cell, encoded, config))
+    ]
+    if not missing:
+        console.line(f"{directory.name}: all was played before")
+        return
+    async with AsyncExitStack() as stack:
+        rollouts = await stack.enter_async_context(open_rollouts(config, model, console, log_directory=directory))
+        for cell, left in missing:
+            await watched(_fill(cell, left, rollouts, config, console), rollouts.player.engine.watch())
+
+
+async def grade_again(directory: Path, config: MeasureConfig, console: Console) -> int:
+    """Grade every trajectory of a model again with the configuration's reward; returns how many verdicts changed.
+
+    Raises:
+        RewardError: the reward is broken. Files that were not reached are as they were.
+    """
+    reward = config.reward.make()
+    changed = 0
+    try:
+        with console.wait("starting the reward"):
+            await reward.start()
+        for cell in cells_in(directory):
+            before = cell.file.read()
+            with console.wait(f"grading {directory.name} {cell.series}", len(before)) as wait:
+                after: list[ScoredGroup] = []
+                for group in before:
+                    trajectories = tuple(member.trajectory for member in group.members)
+                    again = Group(group.prompt, trajectories, config.rollout.max_response_tokens)
+                    after.append(await score_group(reward, again))
+                    wait.advance()
+            cell.file.replace(after)
+            changed += sum(
+                one.grade.correct is not other.grade.correct
+                for old, new in zip(before, after, strict=True)
+                for one, other in zip(old.members, new.members, strict=True)
+            )
+    finally:
+        await reward.close()
+    return changed
+
+
+def _cells(directory: Path, set_name: str, calls: int, config: MeasureConfig) -> list[Cell]:
+    ways = ["greedy"] * config.evaluation.greedy + ["sampled"] * (config.evaluation.samples > 0)
+    return [Cell(directory, set_name, calls, way) for way in ways]
+
+
+def _missing(cell: Cell, problems: EncodedPrompts, config: MeasureConfig) -> EncodedPrompts | None:
+    """What is not played yet; None if all is."""
+    done = cell.file.keep_whole(_samples(cell, config))
+    left = tuple(prompt for prompt in problems.prompts if prompt.problem.id not in done)
+    return EncodedPrompts(left, problems.too_long) if left else None
+
+
+def _samples(cell: Cell, config: MeasureConfig) -> int:
+    return 1 if cell.way == "greedy" else config.evaluation.samples
+
+
+async def _fill(cell: Cell, left: EncodedPrompts, rollouts: Rollouts, config: MeasureConfig, console: Console) -> None:
+    measured = config.evaluation.model_copy(update={"max_tool_calls": cell.calls})
+    temperature = 0.0 if cell.way == "greedy" else measured.temperature
+    await fill(
+        rollouts,
+        left.prompts,
+        cell.file,
+        console,
+        name=f"{cell.directory.name} on {cell.set_name}, N = {cell.calls}, {cell.way}",
+        series=cell.series,
+        samples=_samples(cell, config),
+        player=measuring_player(rollouts.player, measured, temperature),
+    )

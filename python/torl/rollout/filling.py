@@ -1,0 +1,50 @@
+"""Playing problems into a file of groups, from wherever an earlier command was killed."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from torl.report.console import Console
+from torl.rollout.episode import EpisodePlayer
+from torl.rollout.grading import score_group
+from torl.rollout.group_file import GroupFile
+from torl.rollout.opening import Rollouts
+from torl.rollout.scheduler import play_groups
+from torl.types import Prompt
+
+
+async def fill(
+    rollouts: Rollouts,
+    prompts: Sequence[Prompt],
+    output: GroupFile,
+    console: Console,
+    *,
+    name: str,
+    series: int | str,
+    samples: int,
+    player: EpisodePlayer | None = None,
+) -> None:
+    """Play and grade these prompts, and add each group to the file as it ends.
+
+    Args:
+        rollouts: the running parts.
+        prompts: whose groups the file does not hold.
+        output: the file.
+        console: says how far it is.
+        name: of what is played, for the console.
+        series: what the episodes belong to; their seeds are made of it.
+        samples: trajectories for each prompt.
+        player: with settings of its own; that of the parts if none is given.
+
+    Raises:
+        EngineError, SandboxError, RewardError: the host is broken.
+        RecordError: the file cannot be written.
+    """
+    with console.wait(name, len(prompts) * samples) as wait:
+        groups = play_groups(
+            player or rollouts.player, prompts, series=series, samples_per_prompt=samples, on_episode=wait.advance
+        )
+        async with aclosing(groups):
+            async for group in groups:
+                scored = await score_group(rollouts.reward, group)
+                await asyncio.to_thread(output.append, scored)

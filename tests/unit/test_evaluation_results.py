@@ -1,0 +1,212 @@
+"""From trajectory files to tables: what is counted, what is compared, and what is printed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from builders import asked, scored, trajectory
+from torl.errors import ConfigError, DataError, RecordError
+from torl.evaluation.cells import Cell, cells_in, keep_problems, keep_settings
+from torl.evaluation.papers import PAPERS
+from torl.evaluation.results import AVERAGE, Arm, difference, estimates, read_results, tool_differences
+from torl.evaluation.suites import SUITES, find_sets
+from torl.evaluation.tables import Table, all_tables, latex, markdown
+from torl.evaluation.writing import write_all
+from torl.rollout.group_file import GroupFile
+from torl.text.prompts import EncodedPrompts
+from torl.types import ScoredGroup
+
+TOO_LONG = "long"
+
+
+def group(problem: str, *correct: bool) -> ScoredGroup:
+    """Wrong answers all differ."""
+    prompt = asked(problem)
+    members = [
+        scored(trajectory("x", prompt=prompt, sample=sample), right, answer="1" if right else f"wrong {sample}")
+        for sample, right in enumerate(correct)
+    ]
+    return ScoredGroup(prompt, tuple(members))
+
+
+def write(output: Path, model: str, calls: int, greedy: str, sampled: dict[str, list[bool]] | None = None) -> None:
+    """Sets "one" (problems a, b, c) and "two" (a); a letter of `greedy` that is upper case is solved."""
+    directory = output / model
+    keep_settings(directory, "settings")
+    for set_name, problems in (("one", "abc"), ("two", "a")):
+        encoded = EncodedPrompts(tuple(map(asked, problems)), (TOO_LONG,) if set_name == "one" else ())
+        keep_problems(directory, set_name, encoded)
+        cell = Cell(directory, set_name, calls, "greedy")
+        for problem in reversed(problems):  # as they ended
+            cell.file.append(group(problem, problem.upper() in greedy))
+    if sampled:
+        for set_name, problems in (("one", "abc"), ("two", "a")):
+            for problem in problems:
+                Cell(directory, set_name, calls, "sampled").file.append(group(problem, *sampled[problem]))
+
+
+def arm_of(model: str, calls: int, **sets: list[float]) -> Arm:
+    return Arm(model, calls, {"greedy": {name: np.array(values) for name, values in sets.items()}})
+
+
+def test_every_measure_of_a_cell_counts_problems_that_are_too_long(tmp_path: Path) -> None:
+    sampled = {"a": [True, True, False, False], "b": [True, False, False, False], "c": [False] * 4}
+    write(tmp_path, "model", 1, "AB", sampled)
+    (arm,) = read_results(tmp_path)
+    assert (arm.model, arm.calls) == ("model", 1)
+    one = {measure: sets["one"].tolist() for measure, sets in arm.measures.items()}
+    assert one["greedy"] == [1, 1, 0, 0]
+    assert one["avg@4"] == [0.5, 0.25, 0, 0]
+    assert one["maj@4"] == [1, 0.25, 0, 0]
+    assert one["pass@2"] == pytest.approx([1 - 1 / 6, 0.5, 0, 0])
+    assert one["pass@4"] == [1, 1, 0, 0]
+    found = estimates(arm.measures["greedy"])
+    assert found["one"].value == 0.5
+    assert found["two"].value == 1
+    assert found[AVERAGE].value == 0.75
+
+
+def test_a_set_that_is_not_played_to_its_end_is_no_result(tmp_path: Path) -> None:
+    write(tmp_path, "model", 1, "A")
+    cell = next(cell for cell in cells_in(tmp_path / "model") if cell.set_name == "one")
+    cell.file.replace(cell.file.read()[1:])
+    with pytest.raises(RecordError, match="1 problems are not played yet: run the same command again"):
+        read_results(tmp_path)
+    with pytest.raises(RecordError, match="holds no evaluation"):
+        read_results(tmp_path / "empty")
+
+
+def test_what_the_tool_adds_is_compared_problem_by_problem(tmp_path: Path) -> None:
+    write(tmp_path, "model", 0, "A")
+    write(tmp_path, "model", 2, "BC")
+    write(tmp_path, "other", 2, "ABC")
+    arms = read_results(tmp_path)
+    pairs = [(arm.label, without.label) for arm, without in tool_differences(arms)]
+    assert pairs == [("model, N = 2", "model, N = 0")]  # the other was not played without it
+    ((arm, without),) = tool_differences(arms)
+    found = difference(arm, without, "greedy")
+    assert found["one"].value == pytest.approx(0.25)  # two more and one less of four
+    assert found["two"].value == -1
+    assert found["one"].interval[0] < 0 < found["one"].interval[1]
+
+
+def test_other_problems_are_not_compared() -> None:
+    with pytest.raises(RecordError, match="played on different problems"):
+        difference(arm_of("a", 1, one=[1.0, 0.0]), arm_of("a", 0, one=[1.0]), "greedy")
+
+
+def test_other_settings_or_problems_are_refused(tmp_path: Path) -> None:
+    keep_settings(tmp_path, "settings")
+    keep_settings(tmp_path, "settings")
+    with pytest.raises(ConfigError, match="played with other settings"):
+        keep_settings(tmp_path, "others")
+    problems = EncodedPrompts((asked("a"),), ())
+    keep_problems(tmp_path, "one", problems)
+    keep_problems(tmp_path, "one", problems)
+    for others in (
+        EncodedPrompts((asked("a", answer="2"),), ()),
+        EncodedPrompts((asked("a", token_ids=(7,)),), ()),
+        EncodedPrompts((asked("a"),), ("b",)),
+    ):
+        with pytest.raises(ConfigError, match="played with other problems or prompts"):
+            keep_problems(tmp_path, "one", others)
+
+
+def test_a_group_that_a_kill_cut_is_played_again(tmp_path: Path) -> None:
+    file = GroupFile(tmp_path / "groups.jsonl")
+    assert file.keep_whole(2) == set()
+    file.append(group("a", True, False))
+    whole = file.path.read_bytes()
+    file.append(group("b", True, False))
+    file.path.write_bytes(file.path.read_bytes()[: len(whole) + (len(whole) // 2) + 9])  # within its second row
+    assert file.keep_whole(2) == {"a"}
+    assert file.path.read_bytes() == whole
+    file.append(group("b", True, True))
+    assert [each.prompt.problem.id for each in file.read()] == ["a", "b"]
+    asked_again = [replace(asked("b"), token_ids=(9,)), asked("c")]
+    (read,) = file.read(asked_again)
+    assert read.prompt.token_ids == (9,)
+    assert [member.trajectory.prompt.token_ids for member in read.members] == [(9,), (9,)]
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_averages_that_are_off_have_a_note() -> None:
+    notes = {row.model: row.note for rows in PAPERS.values() for row in rows if row.note}
+    assert notes["ToRL-7B"] == "ToRL-7B: the source prints 62.1; the mean of its numbers is 56.1"
+    assert set(notes) == {"ToRL-7B", "Qwen2.5-Math-1.5B-Instruct-TIR", "Eurus-2-7B-PRIME"}
+
+
+def test_a_table_has_the_papers_rows_and_the_difference_from_its_own() -> None:
+    tables = all_tables([arm_of("mine", 1, aime24=[1.0, 0.0], math500=[1.0] * 4, own=[0.0])], "torl")
+    accuracy, against = tables
+    assert accuracy.columns == ("model", "aime24", "math500", "own", AVERAGE)
+    rows = {row[0]: row[1:] for row in accuracy.rows}
+    assert rows["mine, N = 1"][0] == "50.0 [0.0, 100.0]"
+    assert rows["ToRL-7B (paper)"] == ("43.3", "82.2", "-", "62.1")
+    assert rows["rStar-Math-7B (paper)"] == ("26.7", "78.4", "-", "-")
+    assert "ToRL-7B: the source prints 62.1; the mean of its numbers is 56.1" in accuracy.notes
+    rows = {row[0]: row[1:] for row in against.rows}
+    # Over the sets of both: (50 + 100) / 2 - (43.3 + 82.2) / 2.
+    assert rows["mine, N = 1 - ToRL-7B"] == ("+6.7", "+17.8", "-", "+12.2")
+    assert set(rows) == {"mine, N = 1 - ToRL-1.5B", "mine, N = 1 - ToRL-7B"}
+
+
+def test_several_models_with_several_numbers_of_calls_make_a_grid() -> None:
+    arms = [arm_of(model, calls, one=[float(calls > 0)]) for model in ("n0", "n2") for calls in (0, 2)]
+    tables = all_tables(arms)
+    grid = next(table for table in tables if table.title.startswith("Models by tool calls"))
+    assert grid.columns == ("model", "N = 0", "N = 2")
+    assert [row[0] for row in grid.rows] == ["n0", "n2"]
+    assert [cell.split()[0] for cell in grid.rows[0][1:]] == ["0.0", "100.0"]
+
+
+def test_markdown_and_latex() -> None:
+    table = Table("A_b, %", ("model", "x|y"), (("m & n", "50.0"),), ("note",))
+    assert markdown(table) == "**A_b, %**\n\n| model | x\\|y |\n| --- | ---: |\n| m & n | 50.0 |\n\nnote.\n"
+    assert r"m \& n & 50.0 \\" in latex(table)
+    assert r"\caption{A\_b, \%. note.}" in latex(table)
+    assert r"\begin{tabular}{lr}" in latex(table)
+
+
+def test_everything_that_is_written(tmp_path: Path) -> None:
+    write(tmp_path, "model", 0, "A")
+    write(tmp_path, "model", 2, "BC")
+    told = write_all(tmp_path, read_results(tmp_path), None)
+    assert json.loads((tmp_path / "results.json").read_text()) == told
+    (added,) = told["tool_difference"]
+    assert added["sets"]["one"]["value"] == pytest.approx(0.25)
+    page = (tmp_path / "page.html").read_text()
+    assert "What the tool adds to greedy" in page
+    assert 'id="chart-0"' in page
+    assert "<script src" not in page
+    assert "\\begin{table}" in (tmp_path / "table.tex").read_text()
+    assert "| model, N = 2 |" in (tmp_path / "table.md").read_text()
+
+
+# --- suites -------------------------------------------------------------------------------------------------------
+
+
+def test_a_suite_is_found_by_the_names_of_its_sets(tmp_path: Path) -> None:
+    for name in SUITES["torl"]:
+        (tmp_path / f"{name}.jsonl").write_text("")
+    sets = find_sets(["torl", "aime24", "mine/own.parquet", "strangers:multiples"], tmp_path)
+    assert list(sets) == [*SUITES["torl"], "own", "multiples"]
+    assert sets["aime24"].dump() == {"name": "file", "path": str(tmp_path / "aime24.jsonl")}
+    assert sets["multiples"].name == "strangers:multiples"
+
+
+def test_what_is_missing_of_a_suite_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "aime24.jsonl").write_text("")
+    with pytest.raises(DataError, match=r"lacks aime25\.jsonl, math500\.jsonl.*--sets"):
+        find_sets(["torl"], tmp_path)
+    with pytest.raises(DataError, match="did you mean aime2"):
+        find_sets(["aime42"], tmp_path)
+    with pytest.raises(ConfigError, match="strangers has no sums"):
+        find_sets(["strangers:sums"], tmp_path)
+    with pytest.raises(ConfigError, match="two sets are called 'x'"):
+        find_sets(["a/x.jsonl", "b/x.jsonl"], tmp_path)

@@ -1,0 +1,78 @@
+"""The numbers of an evaluation against what they are defined as, worked out another way."""
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+
+from torl.evaluation.statistics import bootstrap, majority, mean_over_sets, pass_at_k
+
+
+@pytest.mark.parametrize(("samples", "correct"), [(1, 0), (1, 1), (4, 0), (4, 1), (5, 3), (6, 6), (7, 2)])
+def test_pass_at_k_is_the_share_of_all_choices_of_k_that_hold_a_correct_one(samples: int, correct: int) -> None:
+    outcomes = [number < correct for number in range(samples)]
+    for k in range(samples + 1):
+        choices = [any(choice) for choice in combinations(outcomes, k)]
+        assert pass_at_k(samples, correct, k) == pytest.approx(sum(choices) / len(choices))
+
+
+def test_pass_at_k_of_many_samples_is_exact() -> None:
+    """As the product of Chen et al. 2021, figure 3."""
+    assert pass_at_k(200, 37, 100) == pytest.approx(1.0 - np.prod(1.0 - 100 / np.arange(200 - 37 + 1, 200 + 1)))
+
+
+@pytest.mark.parametrize(("samples", "correct", "k"), [(4, 5, 1), (4, -1, 1), (4, 1, 5), (4, 1, -1)])
+def test_pass_at_k_that_is_not_defined(samples: int, correct: int, k: int) -> None:
+    with pytest.raises(ValueError, match="is not defined"):
+        pass_at_k(samples, correct, k)
+
+
+@pytest.mark.parametrize(
+    ("answers", "correct", "expected"),
+    [
+        (["1", "1", "2"], [True, True, False], 1.0),
+        (["1", "2", "2"], [True, False, False], 0.0),
+        (["1", "2"], [True, False], 0.5),
+        (["1/2", "0.5", "3", "3"], [True, True, False, False], 0.5),  # two spellings of the reference are one answer
+        (["3", "3", "1/2", "0.5", "\\frac12"], [False, False, True, True, True], 1.0),
+        (["1", None, None], [True, False, False], 1.0),  # no answer, no vote
+        ([None, None], [False, False], 0.0),
+        (["1", "2", "3"], [True, False, False], 1 / 3),
+    ],
+)
+def test_the_majority(answers: list[str | None], correct: list[bool], expected: float) -> None:
+    assert majority(answers, correct) == pytest.approx(expected)
+
+
+def test_each_set_counts_the_same() -> None:
+    assert mean_over_sets([np.ones(3), np.zeros(500)]) == 0.5
+
+
+@pytest.mark.parametrize(("problems", "solved"), [(30, 13), (40, 30), (500, 411)])
+def test_the_interval_of_an_accuracy_is_that_of_the_binomial_distribution(problems: int, solved: int) -> None:
+    """Drawing n of n zeros and ones again makes a binomial number of ones, whose quantiles are sums."""
+    values_P = np.array([1.0] * solved + [0.0] * (problems - solved))
+    share = solved / problems
+    cumulated = np.cumsum([comb(problems, k) * share**k * (1 - share) ** (problems - k) for k in range(problems + 1)])
+    expected = [int(np.searchsorted(cumulated, level)) / problems for level in (0.025, 0.975)]
+    assert bootstrap([values_P], resamples=20_000) == pytest.approx(expected, abs=1.01 / problems)
+
+
+def test_sets_are_drawn_apart_from_each_other() -> None:
+    """The variance of a mean of two means is a quarter of the sum of their variances."""
+    chance = np.random.default_rng(7)
+    one, other = chance.random(50), chance.random(200)
+    error = np.sqrt(one.var() / 50 + other.var() / 200) / 2
+    low, high = bootstrap([one, other])
+    middle = mean_over_sets([one, other])
+    assert (low, high) == pytest.approx((middle - 1.96 * error, middle + 1.96 * error), abs=error / 4)
+
+
+def test_a_paired_difference_is_surer_than_two_intervals() -> None:
+    chance = np.random.default_rng(3)
+    hard = chance.random(100)
+    better = hard + 0.01 * chance.random(100)
+    low, high = bootstrap([better - hard])
+    assert 0 < low < (better - hard).mean() < high
+    assert bootstrap([better])[0] < bootstrap([hard])[1]  # apart, they overlap
