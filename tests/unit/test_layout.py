@@ -20,7 +20,7 @@ FLOORS: list[set[str]] = [
     {"report"},
     {"rollout"},
     {"training"},
-    {"audit", "evaluation"},
+    {"audit", "curation", "evaluation"},
     {"api"},
     {"train", "sample", "evaluate", "verify"},
 ]
@@ -39,6 +39,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def room_of(path: Path) -> str:
+    if path.name == "__main__.py":
+        return "evaluate"  # a command's door is on the top floor, wherever the room is that it is named after
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 

@@ -1,0 +1,139 @@
+"""The steps of `python -m torl.data`, on files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import asked, scored, scored_group, trajectory
+from torl.curation.difficulty import with_pass_rates
+from torl.curation.selecting import SelectOptions, accuracies_of_run, select
+from torl.data import load_problems
+from torl.data.__main__ import main
+from torl.errors import DataError
+from torl.records.rows import group_records
+from torl.records.writers import write_trajectories
+from torl.types import Problem, ScoredGroup
+
+RAW = [
+    {"id": "sum", "problem": "What is the sum of all even numbers from 2 up to and with 100?", "answer": "$2550$"},
+    {
+        "id": "again",
+        "problem": "What is the sum of all even numbers from 2 up to, and with, $100$ ?",
+        "answer": "1",
+    },
+    {"id": "proof", "problem": "Prove that there are infinitely many primes.", "answer": "proof"},
+    {"id": "evaluated", "problem": "Hello! Find the smallest prime above 100. Thanks.", "answer": "101"},
+    {"id": "half", "problem": "Half of what number is nine?", "answer": "\\boxed{\\dfrac{36}{2}}", "level": 3},
+    {"id": "broken", "problem": "Which one is it, then?", "answer": "\\frac{1}{"},
+]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("prepared")
+    raw, evaluated = folder / "raw.jsonl", folder / "set.jsonl"
+    raw.write_text("".join(json.dumps(row) + "\n" for row in RAW))
+    evaluated.write_text(json.dumps({"id": "e", "problem": "Find the smallest prime above 100.", "answer": "101"}))
+    (folder / "out").mkdir()
+    # As a killed command leaves it: what was read stands, a row that was cut does not.
+    (folder / "out/answers.jsonl").write_text('{"answer": "101", "readable": true}\n{"answer": "25')
+    assert main(["prepare", str(raw), "--against", str(evaluated), "--output", str(folder / "out")]) == 0
+    return folder / "out"
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_what_is_kept_can_be_verified_and_is_normalized(prepared: Path) -> None:
+    problems = {problem.id: problem for problem in load_problems(prepared / "problems.jsonl")}
+    assert {name: problem.answer for name, problem in problems.items()} == {"sum": "2550", "half": "\\frac{36}{2}"}
+    assert problems["half"].metadata == {"source": "raw", "level": 3}
+
+
+def test_what_is_dropped_has_a_reason_and_what_it_is_because_of(prepared: Path) -> None:
+    dropped = {row["id"]: row for row in rows(prepared / "dropped.jsonl")}
+    assert dropped["proof"]["reason"] == "proof"
+    assert dropped["broken"]["reason"] == "unreadable_answer"
+    assert dropped["again"] == {"id": "again", "reason": "near_duplicate", "because_of": "sum"}
+    assert dropped["evaluated"] == {"id": "evaluated", "reason": "in_evaluation_set", "because_of": "set/e"}
+    (hit,) = rows(prepared / "hits.jsonl")
+    assert (hit["reason"], hit["shared"]) == ("ngram", "find the smallest prime above 100")
+    counts = json.loads((prepared / "counts.json").read_text())
+    assert counts["read"] == counts["kept"] + sum(counts["dropped"].values()) == len(RAW)
+    remembered = {row["answer"]: row["readable"] for row in rows(prepared / "answers.jsonl")}
+    assert remembered["2550"]
+    assert remembered["101"]
+
+
+# --- difficulty and choice ----------------------------------------------------------------------------------------
+
+
+def group(problem: str, *correct: bool) -> ScoredGroup:
+    prompt = asked(problem)
+    return scored_group(
+        *(scored(trajectory("x", prompt=prompt, sample=sample), right) for sample, right in enumerate(correct))
+    )
+
+
+def test_pass_rates_go_with_the_problems() -> None:
+    hard, half = with_pass_rates([group("a", False, False), group("b", True, False)])
+    assert hard.metadata == {"pass_rate": 0.0, "samples": 2}
+    assert half.metadata == {"pass_rate": 0.5, "samples": 2}
+
+
+def test_accuracies_come_from_the_records_of_a_run(tmp_path: Path) -> None:
+    steps = [[group("a", True, False), group("b", False, False)], [group("a", True, True)], [group("b", True, False)]]
+    for step, groups in enumerate(steps):
+        write_trajectories(tmp_path, step, group_records(step, groups))
+    assert accuracies_of_run(tmp_path) == {"a": [0.5, 1.0], "b": [0.0, 0.5]}
+    with pytest.raises(DataError, match="holds no trajectories of training steps"):
+        accuracies_of_run(tmp_path / "empty")
+
+
+def problem(name: str, rate: float, source: str = "s") -> Problem:
+    return Problem(name, "?", "1", {"pass_rate": rate, "source": source})
+
+
+def test_problems_outside_the_window_are_left_out_and_counted() -> None:
+    problems = [problem("easy", 1.0), problem("fine", 0.5), problem("hard", 0.0), Problem("new", "?", "1")]
+    chosen, counts = select(problems, SelectOptions(window=(0.1, 0.9)))
+    assert [each.id for each in chosen] == ["fine"]
+    assert counts["dropped"] == {"too_easy": 1, "too_hard": 1, "no_pass_rate": 1}
+    with pytest.raises(DataError, match="no problem is left"):
+        select(problems, SelectOptions(window=(0.6, 0.7)))
+
+
+def test_problems_that_do_not_follow_the_run_are_left_out() -> None:
+    """Means 0.25 and 0.75; b moves against them."""
+    accuracies = {"a": [0.0, 1.0], "b": [0.5, 0.5]}
+    problems = [Problem(name, "?", "1") for name in "abc"]
+    chosen, counts = select(problems, SelectOptions(threshold=0.8), accuracies)
+    assert [each.id for each in chosen] == ["a", "b"]
+    assert chosen[0].metadata["learning_impact"] == pytest.approx(1 - 0.125 / 0.625)
+    assert chosen[0].metadata["pass_rate"] == 0.5
+    assert counts["dropped"] == {"never_met": 1}
+    with pytest.raises(DataError, match="'low_learning_impact': 2, 'never_met': 1"):
+        select(problems, SelectOptions(threshold=0.9), accuracies)
+
+
+def test_a_count_is_balanced_over_difficulty_and_source() -> None:
+    problems = [problem(f"{source}{rate}{n}", rate, source) for source in "ab" for rate in (0.0, 0.5) for n in range(9)]
+    chosen, counts = select(problems, SelectOptions(count=8, bins=4))
+    assert counts["cells"] == {str((bin_name, source)): 2 for bin_name in ("00", "03") for source in "ab"}
+    again, _ = select(problems, SelectOptions(count=8, bins=4))
+    assert chosen == again
+    other, _ = select(problems, SelectOptions(count=8, bins=4, seed=1))
+    assert chosen != other
+
+
+def test_a_step_that_is_asked_for_wrongly_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepair"]) == 2
+    assert "python -m torl.data prepare" in capsys.readouterr().err
+    words = ["select", "--problems", "x.jsonl", "--output", str(tmp_path / "out")]
+    assert main([*words, "--threshold", "0.6"]) == 1
+    assert "which --run gives" in capsys.readouterr().err
+    assert main([*words, "--window", "0.6"]) == 1
+    assert "as 0.1,0.9, not '0.6'" in capsys.readouterr().err

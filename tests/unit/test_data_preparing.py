@@ -1,0 +1,168 @@
+"""Problems that can be verified, that are not in an evaluation set, and that are worth training on."""
+
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torl.data.choosing import balanced, bin_of, learning_impact, shares
+from torl.data.cleaning import normalized_answer, why_not_verifiable
+from torl.data.contamination import EvaluationSets, Hit
+from torl.data.shingles import SimilarTexts, shingles_of, similarity, words_of
+from torl.types import Problem
+
+DISTANCE = "A train leaves the station at noon and travels at 60 miles per hour. How far has it gone after 3 hours?"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "reason"),
+    [
+        ("What is $1+1$?", "2", None),
+        ("Prove that $\\sqrt{2}$ is irrational.", "proof", "proof"),
+        ("Show that the sum of two odd integers is even.", "2k", "proof"),
+        ("Find all primes $p$ and prove that there are no others.", "2, 3", None),
+        ("What is it?", "notfound", "no_answer"),
+        ("What is it?", "$$", "no_answer"),
+        ("(a) Find $x$. (b) Find $y$.", "1, 2", "multiple_parts"),
+        ("Answer: (i) what is $x$? (ii) what is $y$?", "1", "multiple_parts"),
+        ("Find $f(a)$ when $a) b$ holds", "3", None),
+        ("What are they?", "(a) 3; (b) 4", "multiple_parts"),
+        ("What is $1+1$? (A) 1 (B) 2 (C) 3", "B", "multiple_choice"),
+        ("What is $1+1$? (A) 1 (B) 2 (C) 3", "2", None),
+        ("Which point is it?", "B", None),
+        ("How many are there?", "\\frac{1}{2}", None),
+        ("How many are there?", "\\frac{1}{", "unreadable_answer"),
+        ("How many are there?", "1}{2", "unreadable_answer"),
+        ("How many are there?", "$5", "unreadable_answer"),
+        ("What is it?", "\\{1, 2\\}", None),
+        ("Who is it?", "the youngest of them", None),
+        ("Who is it?", "It cannot be said because there are too many of them", "prose"),
+    ],
+)
+def test_what_cannot_be_verified_has_a_reason(question: str, answer: str, reason: str | None) -> None:
+    assert why_not_verifiable(Problem("p", question, answer)) == reason
+
+
+@pytest.mark.parametrize(
+    ("answer", "normalized"),
+    [
+        ("$\\boxed{12}$.", "$\\boxed{12}$"),
+        ("\\boxed{12}", "12"),
+        ("$\\boxed{\\dfrac{1}{2}}$", "\\frac{1}{2}"),
+        ("\\left(1, 2\\right)", "(1, 2)"),
+        ("\\leftarrow", "\\leftarrow"),
+        ("$1$ and $2$", "$1$ and $2$"),
+        ("12.", "12"),
+        ("1, 2, ...", "1, 2, ..."),
+        ("\\(3\\)", "3"),
+    ],
+)
+def test_answers_are_normalized(answer: str, normalized: str) -> None:
+    once = normalized_answer(answer)
+    assert once == normalized or answer.endswith(".")
+    assert normalized_answer(normalized_answer(once)) == normalized_answer(once)
+
+
+TEXTS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=9).map(" ".join), min_size=1, max_size=12)
+
+
+@given(TEXTS, st.sampled_from([0.2, 0.5, 0.8, 1.0]))
+def test_no_similar_pair_is_missed(texts: list[str], threshold: float) -> None:
+    """Against comparing each with each."""
+    held = SimilarTexts(threshold, texts)
+    for number, text in enumerate(texts):
+        every = [similarity(shingles_of(text), shingles_of(other)) for other in texts[:number]]
+        near = held.nearest(text)
+        best = max([each for each in every if each >= threshold and shingles_of(text)], default=None)
+        assert (near[1] if near else None) == best
+        if near:
+            assert every[int(near[0])] == best
+        held.add(str(number), text)
+
+
+def test_layout_case_and_punctuation_do_not_count() -> None:
+    assert words_of("Let $X = \\left( 1, 2\\right)$.") == words_of("let $x=(1,2)$")
+
+
+# --- evaluation sets ----------------------------------------------------------------------------------------------
+
+
+def against(*questions: str, words: int = 8, threshold: float = 0.7) -> EvaluationSets:
+    problems = [Problem(f"e{number}", question, "1") for number, question in enumerate(questions)]
+    return EvaluationSets({"set": problems}, words, threshold, [])
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        (DISTANCE, "ngram"),
+        ("Warm-up. " + DISTANCE.upper() + " Explain.", "ngram"),
+        ("A train leaves the station at noon and travels West; where is it?", "ngram"),
+        (
+            "A train departs the station at noon and travels with 60 miles per hour. How far will it be after 3 hours?",
+            None,
+        ),
+        ("A bus stands still. Where is it?", None),
+    ],
+)
+def test_a_problem_that_is_evaluated_on_is_found(question: str, reason: str | None) -> None:
+    hit = against(DISTANCE).hit(Problem("p", question, "1"))
+    assert (hit.reason if hit else None) == reason
+
+
+def test_a_problem_that_is_nearly_the_same_is_found() -> None:
+    changed = DISTANCE.replace("60", "70").replace("3", "4")
+    assert against(DISTANCE, words=15, threshold=0.6).hit(Problem("p", changed, "1")) == Hit(
+        "p", "set", "e0", "near_duplicate", "0.68"
+    )
+    assert against(DISTANCE, words=15, threshold=0.8).hit(Problem("p", changed, "1")) is None
+
+
+def test_a_short_problem_is_found_by_all_of_its_words() -> None:
+    sets = against("What is 7 times 9?")
+    hit = sets.hit(Problem("p", "Alice asks: what is 7 times 9, Bob?", "63"))
+    assert hit is not None
+    assert (hit.evaluated, hit.shared) == ("e0", "what is 7 times 9")
+    assert sets.hit(Problem("p", "What is 7 times 8?", "56")) is None
+
+
+# --- choosing -----------------------------------------------------------------------------------------------------
+
+
+def test_learning_impact_by_hand() -> None:
+    """Means 1/2 and 3/4; the largest distance is 1/4 + 1/16 = 5/16."""
+    scores = learning_impact({"up": [0.0, 1.0], "same": [1.0, 0.5], "follows": [0.5, 0.75]})
+    assert scores["follows"] == 1.0
+    assert scores["up"] == pytest.approx(float(1 - (Fraction(1, 4) + Fraction(1, 16)) / Fraction(5, 16)))
+    assert scores["same"] == pytest.approx(float(1 - (Fraction(1, 4) + Fraction(1, 16)) / Fraction(5, 16)))
+    assert learning_impact({"a": [1.0], "b": [1.0]}) == {"a": 1.0, "b": 1.0}
+    assert learning_impact({}) == {}
+
+
+def test_a_problem_of_fewer_epochs_is_compared_in_these() -> None:
+    scores = learning_impact({"one": [0.0], "two": [1.0, 0.0], "three": [0.5, 1.0]})
+    assert scores["one"] == pytest.approx(1 - 0.25 / 0.25)
+    assert scores["three"] == pytest.approx(1 - 0.25 / 0.5)
+
+
+@given(st.dictionaries(st.integers(0, 9), st.integers(0, 20), max_size=6), st.integers(0, 80))
+def test_shares_are_as_equal_as_they_can_be(sizes: dict[int, int], count: int) -> None:
+    given_ = shares(sizes, count)
+    assert sum(given_.values()) == min(count, sum(sizes.values()))
+    assert all(0 <= given_[cell] <= sizes[cell] for cell in sizes)
+    for poor in sizes:
+        if given_[poor] < sizes[poor]:  # it has more to give, so nobody gave two more than it
+            assert max(given_.values()) <= given_[poor] + 1
+
+
+def test_a_balanced_choice_takes_the_best_of_each_cell_in_the_order_of_the_file() -> None:
+    problems = [Problem(f"{source}{number}", "?", "1") for number in range(10) for source in "ab"][:13]
+    chosen = balanced(problems, 6, lambda problem: problem.id[0], lambda problem: float(problem.id[1:]))
+    assert [problem.id for problem in chosen] == ["b3", "a4", "b4", "a5", "b5", "a6"]
+    assert Counter(problem.id[0] for problem in chosen) == {"a": 3, "b": 3}
+
+
+def test_bins_set_the_never_and_the_always_solved_apart() -> None:
+    assert [bin_of(rate, 4) for rate in (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0)] == [0, 1, 2, 3, 4, 4, 5]
