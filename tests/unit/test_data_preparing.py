@@ -27,7 +27,6 @@ DISTANCE = "A train leaves the station at noon and travels at 60 miles per hour.
         ("What is it?", "$$", "no_answer"),
         ("(a) Find $x$. (b) Find $y$.", "1, 2", "multiple_parts"),
         ("Answer: (i) what is $x$? (ii) what is $y$?", "1", "multiple_parts"),
-        ("Find $f(a)$ when $a) b$ holds", "3", None),
         ("What are they?", "(a) 3; (b) 4", "multiple_parts"),
         ("What is $1+1$? (A) 1 (B) 2 (C) 3", "B", "multiple_choice"),
         ("What is $1+1$? (A) 1 (B) 2 (C) 3", "2", None),
@@ -36,6 +35,8 @@ DISTANCE = "A train leaves the station at noon and travels at 60 miles per hour.
         ("How many are there?", "\\frac{1}{", "unreadable_answer"),
         ("How many are there?", "1}{2", "unreadable_answer"),
         ("How many are there?", "$5", "unreadable_answer"),
+        ("How much is it?", "\\$5", None),
+        ("Simplify \\[\\frac{(x + a)^3}{(a - b)(a - c)} + \\frac{(x + b)^3}{(b - a)(b - c)}.\\]", "3x", None),
         ("What is it?", "\\{1, 2\\}", None),
         ("Who is it?", "the youngest of them", None),
         ("Who is it?", "It cannot be said because there are too many of them", "prose"),
@@ -126,6 +127,19 @@ def test_a_short_problem_is_found_by_all_of_its_words() -> None:
     assert hit is not None
     assert (hit.evaluated, hit.shared) == ("e0", "what is 7 times 9")
     assert sets.hit(Problem("p", "What is 7 times 8?", "56")) is None
+
+
+def test_words_that_many_problems_have_are_a_phrase() -> None:
+    phrase = "where m and n are relatively prime positive integers. Find m + n."
+    evaluated = [Problem("e", f"The area of the lake is m/n, {phrase}", "7")]
+    problems = [Problem(f"p{number}", f"Bob has {number} m/n, {phrase}", "7") for number in range(6)]
+    few, many = (
+        EvaluationSets({"set": evaluated}, 8, 0.9, [problem.question for problem in problems[:count]])
+        for count in (5, 6)
+    )
+    assert few.hit(problems[0]) is not None
+    assert many.hit(problems[0]) is None
+    assert many.hit(evaluated[0]) is not None  # the rest of it is no phrase
 
 
 # --- choosing -----------------------------------------------------------------------------------------------------

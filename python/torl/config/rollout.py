@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from torl.config.choices import FormatChoice, ProblemChoice, TemplateChoice, ToolChoice, chosen
+from torl.config.choices import FormatChoice, ProblemChoice, SamplerChoice, TemplateChoice, ToolChoice, chosen
 from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -37,6 +37,8 @@ class DataConfig(PromptConfig):
 
     train: ProblemChoice
     """Problems to train on: a file (.jsonl, .json or .parquet)."""
+    sampler: SamplerChoice = chosen("shuffled")
+    """Order in which they are met: "shuffled" epochs, or a "curriculum" that leaves problems out of them."""
     evaluation: dict[str, ProblemChoice] = Field({})
     """Problems to evaluate on, by the name they get in the metrics."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
+from torl.data.curriculum import CurriculumSampler
 from torl.data.problems import load_problems
 from torl.data.sampler import PromptSampler
 from torl.types import Problem
@@ -26,4 +27,9 @@ Its parameters are its options. Ids must differ.
 PROBLEM_SOURCES: Mapping[str, Callable[..., Iterable[Problem]]] = MappingProxyType({"file": load_problems})
 """By the names that a configuration calls them."""
 
-__all__ = ["PROBLEM_SOURCES", "ProblemSource", "PromptSampler", "load_problems"]
+SAMPLERS: Mapping[str, Callable[..., PromptSampler]] = MappingProxyType(
+    {"shuffled": PromptSampler, "curriculum": CurriculumSampler}
+)
+"""The orders in which a run meets its problems, by the names that a configuration calls them."""
+
+__all__ = ["PROBLEM_SOURCES", "SAMPLERS", "ProblemSource", "PromptSampler", "load_problems"]

@@ -12,7 +12,7 @@ _ASKS = re.compile(
 )
 _NO_ANSWER = frozenset({"", "proof", "notfound", "not found", "none", "n/a", "see solution", "omitted"})
 _PARTS = tuple(
-    re.compile(rf"(?:^|[\s.;:?]){first}.*(?:^|[\s.;:?]){second}", re.DOTALL)
+    re.compile(rf"(?:^|[.;:?\n])\s*{first}.*?(?:[.;:?,\n])\s*{second}", re.DOTALL)
     for first, second in (
         (r"\(?a\)", r"\(?b\)"),
         (r"\(i\)", r"\(ii\)"),
@@ -73,4 +73,4 @@ def _unmatched(answer: str) -> bool:
         depth += 1 if brace == "{" else -1
         if depth < 0:
             return True
-    return depth > 0 or answer.count("$") % 2 == 1 or answer.endswith("\\")
+    return depth > 0 or len(re.findall(r"(?<!\\)\$", answer)) % 2 == 1 or answer.endswith("\\")

@@ -17,6 +17,9 @@ class PromptSampler:
     a prompt twice: where it reaches into the next epoch, the prompts it holds already come right after it there.
     """
 
+    kind = "shuffled"
+    """Its name in checkpoints."""
+
     def __init__(self, prompts: Sequence[Prompt], seed: int) -> None:
         """Start at the beginning of epoch 0.
 
@@ -65,9 +68,13 @@ class PromptSampler:
             taken += self._order[:missing]
         return taken
 
+    def observe(self, accuracies: Mapping[str, float]) -> None:
+        """Take note of how much of each problem's group was correct, by the problems' ids; this sampler need not."""
+
     def state_dict(self) -> dict[str, Any]:
         """The position, as plain JSON; `problems` is a fingerprint of ids, questions and answers."""
         return {
+            "sampler": self.kind,
             "seed": self._seed,
             "epoch": self._epoch,
             "position": self._position,
@@ -80,8 +87,12 @@ class PromptSampler:
         """Continue exactly where the sampler that wrote `state` stood.
 
         Raises:
-            CheckpointError: the state is of other problems or another seed, or damaged.
+            CheckpointError: the state is of other problems, another seed or another sampler, or damaged.
         """
+        if state.get("sampler") != self.kind:
+            raise CheckpointError(
+                f"the checkpoint was written with data.sampler {state.get('sampler')}, not {self.kind}"
+            )
         if state.get("problems") != self._fingerprint():
             raise CheckpointError("the checkpoint was written with other problems than data.train holds now")
         if state.get("seed") != self._seed:

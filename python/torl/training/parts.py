@@ -61,7 +61,8 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
         TorlError: what was wrong with the configuration, the data, a checkpoint or a part.
     """
     model = ModelDirectory.open(config.model.path)
-    sampler = PromptSampler(model.prompts("train", config.data.train, config.data, console), config.run.seed)
+    prompts = model.prompts("train", config.data.train, config.data, console)
+    sampler: PromptSampler = config.data.sampler.make(prompts, config.run.seed)
     if config.rollout.prompts_per_step > len(sampler):
         raise ConfigError(
             f"rollout.prompts_per_step is {config.rollout.prompts_per_step}, but data.train has {len(sampler)} problems"

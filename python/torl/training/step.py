@@ -67,6 +67,7 @@ class StepPlayer:
         while True:
             played = await self._play_round(step, self._next_prompts(count, groups))
             groups += played.groups
+            self.sampler.observe({group.prompt.problem.id: group.accuracy for group in played.groups})
             reward_seconds += played.reward_seconds
             rounds += 1
             told = self._shuffled_if_asked(step, groups)

@@ -1,0 +1,130 @@
+"""Laws of the curriculum: what is left out, what comes back, and that a resume is exact."""
+
+import json
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torl.config import TrainConfig
+from torl.data import PromptSampler
+from torl.data.curriculum import CurriculumSampler
+from torl.errors import CheckpointError, DataError
+from torl.types import Problem, Prompt
+
+
+def prompts(count: int, **metadata: list[float]) -> list[Prompt]:
+    return [
+        Prompt(Problem(f"p{number}", "q", "1", {name: values[number] for name, values in metadata.items()}), (number,))
+        for number in range(count)
+    ]
+
+
+def ids(taken: list[Prompt]) -> list[str]:
+    return [prompt.problem.id for prompt in taken]
+
+
+@given(st.integers(1, 20), st.integers(0, 99), st.lists(st.floats(0, 1), max_size=12))
+def test_a_curriculum_that_leaves_nothing_out_has_whole_epochs(count: int, seed: int, shares: list[float]) -> None:
+    sampler = CurriculumSampler(prompts(count), seed)
+    stream: list[str] = []
+    for share in shares:
+        taken = ids(sampler.take(round(share * count)))
+        assert len(taken) == len(set(taken)) == round(share * count)
+        stream += taken
+    met = Counter({f"p{number}": 0 for number in range(count)})
+    met.update(stream)
+    assert max(met.values()) - min(met.values()) <= 2  # one epoch ahead, and one that is carried over its end
+
+
+def test_a_window_keeps_the_pass_rates_in_it() -> None:
+    given_ = prompts(4, pass_rate=[0.0, 0.25, 0.75, 1.0])
+    assert sorted(ids(CurriculumSampler(given_, 0, window=(0.25, 0.75)).take(2))) == ["p1", "p2"]
+    with pytest.raises(DataError, match=r"no number in 'pass_rate', which data.sampler asks for"):
+        CurriculumSampler(prompts(2), 0, window=(0, 1))
+    with pytest.raises(DataError, match="there are no problems"):
+        CurriculumSampler(given_, 0, window=(0.4, 0.6))
+
+
+def test_a_weight_is_the_share_of_epochs_in_which_a_problem_is_met() -> None:
+    sampler = CurriculumSampler(prompts(4, weight=[1.0, 1.0, 0.25, 0.0]), 3, weights="weight")
+    met = Counter(name for _ in range(1000) for name in ids(sampler.take(1)))
+    epochs = sampler.epoch + 1
+    assert met["p0"] == pytest.approx(epochs, abs=1)
+    assert met["p2"] / epochs == pytest.approx(0.25, abs=0.06)
+    assert met["p3"] == 0
+
+
+def test_what_is_always_or_never_solved_rests_and_comes_back() -> None:
+    sampler = CurriculumSampler(prompts(3), 0, rest_after=2, rest_epochs=3)
+    accuracies = {"p0": 1.0, "p1": 0.0, "p2": 0.5}
+    by_epoch: list[set[str]] = [set() for _ in range(8)]
+    while sampler.epoch < 8:
+        (name,) = ids(sampler.take(1))
+        if sampler.epoch < 8:
+            by_epoch[sampler.epoch].add(name)
+        sampler.observe({name: accuracies[name]})
+    everyone = {"p0", "p1", "p2"}
+    assert by_epoch == [everyone, everyone, {"p2"}, {"p2"}, {"p2"}, everyone, everyone, {"p2"}]
+
+
+def test_one_group_that_teaches_something_ends_a_streak() -> None:
+    sampler = CurriculumSampler(prompts(1), 0, rest_after=3, rest_epochs=100)
+    for accuracy in (1.0, 1.0, 0.5, 1.0, 1.0, 0.0, 0.0):
+        sampler.observe({"p0": accuracy})
+    assert sampler.state_dict()["curriculum"]["resting"] == {}
+    sampler.observe({"p0": 0.0})
+    assert sampler.state_dict()["curriculum"]["resting"] == {"p0": 101}
+
+
+def test_a_step_is_never_short_though_all_rest() -> None:
+    sampler = CurriculumSampler(prompts(5), 0, rest_after=1, rest_epochs=1000)
+    sampler.observe({f"p{number}": 0.0 for number in range(4)})
+    assert sorted(ids(sampler.take(5))) == [f"p{number}" for number in range(5)]
+    with pytest.raises(ValueError, match="6 prompts were asked for, there are 5"):
+        sampler.take(6)
+
+
+@given(st.integers(2, 12), st.integers(0, 99), st.lists(st.integers(1, 5), max_size=8), st.integers(0, 8))
+def test_resuming_is_exact(count: int, seed: int, takes: list[int], cut: int) -> None:
+    def sampler() -> CurriculumSampler:
+        weights = [Random(number).random() for number in range(count)]
+        return CurriculumSampler(prompts(count, w=weights), seed, weights="w", rest_after=1, rest_epochs=2)
+
+    def play(sampler: CurriculumSampler, takes: list[int]) -> list[list[str]]:
+        steps = []
+        for number in takes:
+            steps.append(ids(sampler.take(min(number, count))))
+            sampler.observe({name: float(len(name + str(number)) % 2) for name in steps[-1]})
+        return steps
+
+    whole, first, second = sampler(), sampler(), sampler()
+    steps = play(whole, takes)
+    before = play(first, takes[:cut])
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert before + play(second, takes[cut:]) == steps
+
+
+def test_a_checkpoint_of_another_sampler_is_refused() -> None:
+    plain, curriculum = PromptSampler(prompts(2), 0), CurriculumSampler(prompts(2), 0)
+    with pytest.raises(CheckpointError, match=r"with data\.sampler shuffled, not curriculum"):
+        curriculum.load_state_dict(plain.state_dict())
+    with pytest.raises(CheckpointError, match=r"with data\.sampler curriculum, not shuffled"):
+        plain.load_state_dict(curriculum.state_dict())
+    damaged = CurriculumSampler(prompts(2), 0).state_dict()
+    damaged["curriculum"]["resting"] = {"stranger": 3}
+    with pytest.raises(CheckpointError, match="curriculum is damaged"):
+        CurriculumSampler(prompts(2), 0).load_state_dict(damaged)
+
+
+def test_a_configuration_chooses_it() -> None:
+    tree = {
+        "run": {"directory": "x", "steps": 1},
+        "model": {"path": "m"},
+        "data": {"train": "t.jsonl", "sampler": {"name": "curriculum", "rest_after": 2, "window": [0.1, 0.9]}},
+    }
+    sampler = TrainConfig.model_validate(tree).data.sampler.make(prompts(2, pass_rate=[0.5, 1.0]), 0)
+    assert isinstance(sampler, CurriculumSampler)
+    assert len(sampler) == 1
