@@ -181,7 +181,10 @@ def test_an_appended_instruction_is_cut_off(tmp_path: Path, question: str) -> No
     ("row", "reason"),
     [
         (verl_row(prompt=None), "'prompt' is missing"),
-        ({"question": "q", "answer": "1"}, "'prompt' is missing; the fields are: answer, question"),
+        (
+            {"question": "q", "reward_model": {"ground_truth": "1"}},
+            "'prompt' is missing; the fields are: question, reward_model",
+        ),
         (verl_row(answer=None), "'reward_model.ground_truth' is missing"),
         (verl_row(reward_model=None), "'reward_model' is missing"),
         (

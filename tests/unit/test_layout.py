@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 FLOORS: list[set[str]] = [
     {"errors", "types", "seeds", "version", "_core"},
     {"options", "paths", "processes"},
-    {"algorithms", "sandbox", "text", "weights"},
+    {"algorithms", "hub", "sandbox", "text", "weights"},
     {"data", "engine", "formats", "reward", "tools"},
     {"config"},
     {"learner", "records"},

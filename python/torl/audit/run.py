@@ -34,7 +34,7 @@ from torl.audit.versions import version_problem
 from torl.config import TrainConfig
 from torl.config.command_line import load_config
 from torl.errors import TorlError
-from torl.paths import resolve_path
+from torl.hub import resolve_model
 from torl.records.layout import CONFIG_FILE, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
@@ -89,7 +89,7 @@ async def verify_run(directory: Path, logprobs: int = 64) -> Audit:
         TorlError: the configuration, the records or the model cannot be read, or the reward does not work.
     """
     config = await asyncio.to_thread(load_config, TrainConfig, directory / CONFIG_FILE)
-    model = resolve_path(config.model.path)
+    model = resolve_model(config.model.path)
     reward = config.reward.make()
     async with _closing(reward):
         _, rules = await asyncio.gather(reward.start(), asyncio.to_thread(EpisodeRules.of_run, config.rollout, model))

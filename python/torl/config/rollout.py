@@ -18,7 +18,7 @@ class ModelConfig(Section):
     """The policy to train."""
 
     path: str
-    """Directory of a Hugging Face causal language model with its tokenizer."""
+    """Directory of a Hugging Face causal language model with its tokenizer, or the hub's name of one: owner/name."""
     attention: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
     """Attention implementation of the learner: `sdpa` takes torch's fused kernels; flash-attn is not part of torl."""
 

@@ -1,11 +1,11 @@
-"""Problem files: JSON lines, JSON lists, and the parquet layout of verl and ToRL.
+"""Problem files, here or on the hub: JSON lines, JSON lists, parquet, and the parquet layout of verl and ToRL.
 
 A row of .jsonl and .json is an object with `problem` (or `question`) and `answer`, and usually an `id`; every
 other field becomes metadata. An answer is text, a whole or decimal number, or a list of those whose members
-are all wanted (OlympiadBench). A row of .parquet is `data_source, prompt[{role, content}],
-reward_model{ground_truth}, extra_info`; its question is the one user message: system messages are
-instructions of another template and are left out, and an instruction that ToRL or verl appended to the
-question is cut off, because torl's own template brings its own.
+are all wanted (OlympiadBench). A row of .parquet is such an object too, or verl's: `data_source,
+prompt[{role, content}], reward_model{ground_truth}, extra_info`. Its question is the one user message: system messages
+are instructions of another template and are left out, and an instruction that ToRL or verl appended to the question is
+cut off, because torl's own template brings its own.
 
 A problem without a reference answer cannot be graded. Real sets hold a few (two of the 8,523 of MATH levels 3
 to 5, whose boxes were empty): up to one row in a hundred is left out with a warning, more is an error.
@@ -13,11 +13,13 @@ to 5, whose boxes were empty): up to one row in a hundred is left out with a war
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from torl.errors import DataError
+from torl.hub import DATASET_PREFIX, resolve_dataset
 from torl.paths import resolve_path
 from torl.types import Problem
 
@@ -38,37 +40,34 @@ _APPENDED_INSTRUCTIONS = (
 )
 
 
-def load_problems(path: str | Path) -> list[Problem]:
+def load_problems(path: str | Path, columns: dict[str, str] | None = None, split: str | None = None) -> list[Problem]:
     """Read a problem file (.jsonl, .json or .parquet), in the order of the file.
 
     A row without an id gets one from its place ("line-3"). In parquet files, where avg@k is laid out by
     repeating rows, the copies of a row get the ids "x", "x#2", "x#3".
 
     Args:
-        path: Path on disk, or `torl:` and a path inside the package.
+        path: Path on disk, `torl:` and a path inside the package, or `hf:` and the name of a data set of the hub.
+        columns: where problem, answer and id stand, if under other names: { problem = "question.text" }.
+        split: of a data set of the hub; "train" when unset.
 
     Raises:
         DataError: the file is missing, empty, not of these formats, or a row is broken; names the file, the
             line (row, for parquet and .json) and the reason. Also if more than one row in a hundred has an
             empty answer.
     """
-    located = resolve_path(path)
-    readers = {".jsonl": _read_json_lines, ".json": _read_json_list, ".parquet": _read_parquet}
-    reader = readers.get(located.suffix)
-    if reader is None:
-        raise DataError(f"{path}: problem files end in {', '.join(readers)}, not in {located.suffix!r}")
-    if not located.is_file():
-        raise DataError(f"{path}: is not a file")
+    in_hub = str(path).startswith(DATASET_PREFIX)
+    files = resolve_dataset(str(path), split or "train") if in_hub else [_problem_file(path)]
     problems: list[Problem] = []
     places: dict[str, tuple[str, Problem]] = {}
     copies: dict[str, int] = {}
     unanswered: list[str] = []
-    for place, row in reader(located):
-        problem = _from_parquet_row(place, row) if located.suffix == ".parquet" else _from_json_row(place, row)
+    for place, row in _rows(files):
+        problem = _read_row(place, row, columns)
         if problem.id in places:
             first_place, first = places[problem.id]
             same = (problem.question, problem.answer) == (first.question, first.answer)
-            if located.suffix != ".parquet" or not same:
+            if files[0].suffix != ".parquet" or not same:
                 raise DataError(f"{place}: the id {problem.id!r} was already used in {first_place}")
             copies[problem.id] = copies.get(problem.id, 1) + 1
             copy_id = f"{problem.id}#{copies[problem.id]}"
@@ -80,6 +79,41 @@ def load_problems(path: str | Path) -> list[Problem]:
             unanswered.append(place)
     _judge_unanswered(path, unanswered, len(problems) + len(unanswered))
     return problems
+
+
+def _problem_file(path: str | Path) -> Path:
+    located = resolve_path(path)
+    if located.suffix not in _READERS:
+        raise DataError(f"{path}: problem files end in {', '.join(_READERS)}, not in {located.suffix!r}")
+    if not located.is_file():
+        raise DataError(f"{path}: is not a file")
+    return located
+
+
+def _rows(files: Sequence[Path]) -> Iterator[Row]:
+    """The rows of all files; with several, their numbers go on from file to file."""
+    number = 0
+    for file in files:
+        for place, row in _READERS[file.suffix](file):
+            number += 1
+            yield place if len(files) == 1 else f"{file}, row {number}", row
+
+
+def _read_row(place: str, row: Any, columns: Mapping[str, str] | None) -> Problem:
+    if columns and isinstance(row, Mapping):
+        row = dict(row) | {name: _column(place, row, column) for name, column in columns.items()}
+    verl = isinstance(row, Mapping) and "reward_model" in row and not columns
+    return _from_parquet_row(place, row) if verl else _from_json_row(place, row)
+
+
+def _column(place: str, row: Mapping[str, Any], column: str) -> Any:
+    """What stands under a name; points in it lead into objects."""
+    value: Any = row
+    for part in column.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise DataError(f"{place}: the column {column!r} is missing{_fields_there(row)}")
+        value = value[part]
+    return value
 
 
 def _judge_unanswered(path: str | Path, unanswered: list[str], rows: int) -> None:
@@ -127,6 +161,11 @@ def _read_parquet(path: Path) -> Iterator[Row]:
                     yield f"{path}, row {number}", row
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable parquet file: {error}") from error
+
+
+_READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = MappingProxyType(
+    {".jsonl": _read_json_lines, ".json": _read_json_list, ".parquet": _read_parquet}
+)
 
 
 def _decode(place: str, data: bytes) -> str:

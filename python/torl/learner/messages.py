@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
 from torl.errors import CheckpointError, DataError, LearnerError, TorlError, WeightTransferError
-from torl.paths import resolve_path
+from torl.hub import resolve_model
 
 # Errors that keep their type on the way from a rank to the controller; anything else becomes a LearnerError.
 _KNOWN_ERRORS: dict[str, type[TorlError]] = {
@@ -32,10 +32,10 @@ class LearnerSetup:
     @classmethod
     def from_config(cls, config: TrainConfig) -> Self:
         """The learner of a run; paths that begin with `torl:` become those of files."""
-        model = config.model.model_copy(update={"path": str(resolve_path(config.model.path))})
+        model = config.model.model_copy(update={"path": str(resolve_model(config.model.path))})
         critic = config.critic
         if critic.path is not None:
-            critic = critic.model_copy(update={"path": str(resolve_path(critic.path))})
+            critic = critic.model_copy(update={"path": str(resolve_model(critic.path))})
         return cls(
             model=model,
             learner=config.learner,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptConfig
 from torl.engine import EngineSetup
 from torl.errors import ConfigError, DataError
-from torl.paths import resolve_path
+from torl.hub import resolve_model
 from torl.report.console import Console
 from torl.reward import Reward
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
@@ -39,7 +39,7 @@ class ModelDirectory:
     @classmethod
     def open(cls, path: str) -> "ModelDirectory":
         """Find the directory and read its tokenizer; raises `DataError` if it holds no whole model."""
-        located = resolve_path(path)
+        located = resolve_model(path)
         require_weights(located)
         return cls(located, load_tokenizer(located))
 

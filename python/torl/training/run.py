@@ -3,6 +3,7 @@
 from typing import Any
 
 from torl.config import TrainConfig
+from torl.hub import pinned_model
 from torl.processes.supervision import watched
 from torl.records.run_directory import open_run_directory
 from torl.report.console import Console
@@ -13,11 +14,13 @@ from torl.training.parts import open_parts
 
 
 async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
-    """Run `config` to its last step; returns the summary.
+    """Run `config` to its last step; returns the summary. A model of the hub is recorded with its commit.
 
     Raises:
         TorlError: what was wrong with the configuration, the data or a part; everything written so far is kept.
     """
+    model = config.model.model_copy(update={"path": pinned_model(config.model.path)})
+    config = config.model_copy(update={"model": model})
     directory = open_run_directory(config)
     async with open_parts(config, directory, console) as parts:
         experience = Experience(config, parts.sampler, parts.player, parts.rollouts.reward, console)
