@@ -1,0 +1,201 @@
+"""vLLM's scheduler object with torl's turns in it, and a device that remembers what it was told to compute.
+
+As vLLM's own tests drive it: no engine and no model. The device keeps the token of every slot of its cache, with the
+version of the weights that computed it, and checks before each step that all slots which the step reads hold what they
+should. That is the truth that cached prefixes, held blocks and copies are measured by.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import LogprobsLists, ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+from torl._core import TurnEnd, Vocabulary
+from torl.engine.vllm.process_setup import ProcessSetup
+from torl.engine.vllm.scheduler import AsyncTurnScheduler, TurnScheduler
+from torl.engine.vllm.turns import TURN_SPANS, encode_turn
+
+BLOCK = 16
+STOP = 0
+VOCABULARY = Vocabulary([b"", *(bytes([value]) for value in range(1, 256))])
+
+
+@dataclass
+class Turn:
+    """What came out of a request."""
+
+    token_ids: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+    reason: str
+
+
+@dataclass
+class _OnDevice:
+    """A request as the device knows it."""
+
+    prompt: list[int]
+    blocks: list[int]
+    known: int  # tokens: the prompt and what was sampled
+
+
+@dataclass
+class Device:
+    """Samples `script(request)`, by position; `version` is that of its weights."""
+
+    script: Callable[[str], Sequence[int]]
+    version: int = 0
+    computed: dict[str, int] = field(default_factory=dict)  # tokens of a request, until it sampled its first
+    _slots: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (block, offset): version, token
+    _requests: dict[str, _OnDevice] = field(default_factory=dict)
+
+    def run(self, step: Any) -> ModelRunnerOutput:
+        for copy in step.kv_cache_block_copies or ():
+            for offset in range(BLOCK):
+                if (slot := self._slots.get((copy.src_block_id, offset))) is not None:
+                    self._slots[copy.dst_block_id, offset] = slot
+        starts: dict[str, int] = {}
+        for new in step.scheduled_new_reqs:
+            known = len(new.prefill_token_ids or new.prompt_token_ids)
+            self._requests[new.req_id] = _OnDevice(list(new.prompt_token_ids), list(new.block_ids[0]), known)
+            starts[new.req_id] = new.num_computed_tokens
+        cached = step.scheduled_cached_reqs
+        for index, request_id in enumerate(cached.req_ids):
+            request = self._requests[request_id]
+            blocks = cached.new_block_ids[index]
+            if request_id in cached.resumed_req_ids:
+                request.blocks = []
+                request.known = len(request.prompt) + cached.num_output_tokens[index]
+            request.blocks += blocks[0] if blocks is not None else []
+            starts[request_id] = cached.num_computed_tokens[index]
+        sampled = [self.compute(name, starts[name], count) for name, count in step.num_scheduled_tokens.items()]
+        names = list(step.num_scheduled_tokens)
+        flat = [[token] for tokens in sampled for token in (tokens or [STOP])]
+        logprobs = LogprobsLists(
+            np.array(flat), np.full((len(flat), 1), -1.0, np.float32), np.zeros(len(flat), np.int32)
+        )
+        return ModelRunnerOutput(names, {name: index for index, name in enumerate(names)}, sampled, logprobs)
+
+    def compute(self, name: str, start: int, count: int) -> list[int]:
+        """Compute the tokens from `start` on; what is sampled after them."""
+        request, script = self._requests[name], self.script(name)
+        token = [*request.prompt, *script]
+        place = [(request.blocks[position // BLOCK], position % BLOCK) for position in range(start + count)]
+        for position in range(start):
+            assert self._slots[place[position]] == (self.version, token[position]), (name, position, start)
+        for position in range(start, start + count):
+            self._slots[place[position]] = (self.version, token[position])
+        if request.known == len(request.prompt):
+            self.computed[name] = self.computed.get(name, 0) + count
+        if start + count < request.known:
+            return []
+        request.known += 1
+        return [token[start + count]]
+
+
+class Bench:
+    """A scheduler, a device, and so many steps in flight between them."""
+
+    def __init__(self, model: Path, device: Device, *, in_flight: int, blocks: int, runner_v2: bool = False) -> None:
+        arguments = AsyncEngineArgs(
+            model=str(model),
+            skip_tokenizer_init=True,
+            dtype="float32",
+            max_model_len=640,
+            max_num_seqs=32,
+            max_num_batched_tokens=64,
+            enable_chunked_prefill=True,
+            enable_prefix_caching=True,
+            scheduling_policy="priority",
+            block_size=BLOCK,
+            enforce_eager=True,
+            kv_cache_memory_bytes=1 << 20,
+        )
+        config = arguments.create_engine_config()
+        config.additional_config = ProcessSetup("", {}, VOCABULARY, "/nowhere")
+        config.scheduler_config.async_scheduling = in_flight > 1
+        config.scheduler_config.enable_chunked_prefill = True
+        config.cache_config.num_gpu_blocks = blocks
+        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
+        cache = KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)])
+        kind: Any = AsyncTurnScheduler if in_flight > 1 else TurnScheduler
+        self.scheduler = kind(
+            vllm_config=config,
+            kv_cache_config=cache,
+            structured_output_manager=StructuredOutputManager(config),
+            block_size=BLOCK,
+            log_stats=False,
+        )
+        self.scheduler.use_v2_model_runner = runner_v2
+        self.device = device
+        self.turns: dict[str, Turn] = {}
+        self.preempted = 0
+        self._in_flight = in_flight
+        self._steps: deque[tuple[Any, ModelRunnerOutput]] = deque()
+        init_none_hash(sha256)
+        self._hasher = get_request_block_hasher(BLOCK, sha256)
+
+    def add(self, name: str, prompt: Sequence[int], *, end: TurnEnd, max_tokens: int = 400, priority: int = 0) -> None:
+        parameters = SamplingParams(
+            max_tokens=max_tokens,
+            stop_token_ids=[STOP],
+            logprobs=0,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            extra_args=encode_turn(end, True, name),
+        )
+        self.scheduler.add_request(
+            Request(name, [*prompt], parameters, None, priority=priority, block_hasher=self._hasher)
+        )
+
+    def step(self) -> None:
+        """Schedule as long as there is room between scheduler and device, then take what the device has first."""
+        while len(self._steps) < self._in_flight and self.scheduler.has_requests():
+            step = self.scheduler.schedule()
+            self.preempted += len(step.preempted_req_ids or ())
+            self._steps.append((step, self.device.run(step)))
+            if step.total_num_scheduled_tokens == 0:
+                break
+        if self._steps:
+            self._take()
+
+    def run(self) -> None:
+        """Until every turn has ended and nothing is in flight."""
+        for _ in range(10_000):
+            if not self.scheduler.has_requests() and not self._steps:
+                return
+            self.step()
+        raise AssertionError("the scheduler does not come to an end")
+
+    def weights_arrive(self) -> None:
+        """As an engine takes weights while it samples: pause, let the device end what it has, forget, continue."""
+        self.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+        while self._steps:
+            self._take()
+        self.device.version += 1
+        assert self.scheduler.reset_prefix_cache(reset_running_requests=True)
+        self.scheduler.set_pause_state(PauseState.UNPAUSED)
+
+    def _take(self) -> None:
+        batches = self.scheduler.update_from_output(*self._steps.popleft())
+        for batch in batches.values():
+            for output in batch.outputs:
+                assert output.request_id not in self.turns
+                assert len(output.new_logprobs.logprobs) == len(output.new_token_ids)
+                self.turns[output.request_id] = Turn(
+                    tuple(output.new_token_ids),
+                    tuple(output.kv_transfer_params[TURN_SPANS]),
+                    str(output.stop_reason or output.finish_reason),
+                )

@@ -1,0 +1,115 @@
+"""torl's turns in both of vLLM's schedulers: the one that CPUs run, and the one that GPUs run, two steps in flight."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scheduler_memory import BLOCK, STOP, VOCABULARY, Bench, Device
+
+from torl._core import Scanner, TurnEnd
+
+MARKER = TurnEnd.marker(b"```output")
+KINDS = pytest.mark.parametrize(
+    ("in_flight", "runner_v2"), [(1, False), (2, False), (2, True)], ids=["one", "two", "two-v2"]
+)
+
+
+def script(name: str) -> list[int]:
+    """What is sampled after a prompt: text, perhaps a block and a marker, perhaps a stop token, and then more."""
+    source = random.Random(f"script-{name}")
+    words = [source.choice(b"abcdefgh \n") for _ in range(source.randrange(1, 120))]
+    tail = source.choice([b"\n```python\n1 + 1\n```output\nnever", b"\n```python\n2\n```\n", b""])
+    return [*words, *tail, *([STOP] if source.random() < 0.7 else []), *(source.choice(b"xyz") for _ in range(700))]
+
+
+def prompt(name: str) -> list[int]:
+    """Prompts of one group are equal, and groups share their beginning."""
+    group = name.partition("/")[0]
+    return [*b"You are given a problem." * 2, *random.Random(group).choices(b"0123456789", k=23)]
+
+
+def expected(name: str, max_tokens: int) -> tuple[int, ...]:
+    """The turn, by reading the script from its beginning."""
+    tokens = script(name)[:max_tokens]
+    if STOP in tokens:
+        tokens = tokens[: tokens.index(STOP) + 1]
+    return tuple(tokens[: Scanner(VOCABULARY, MARKER, True).feed(tokens).consumed])
+
+
+@KINDS
+@pytest.mark.parametrize("blocks", [400, 48], ids=["room", "crowded"])
+def test_turns_end_where_their_tokens_say(
+    tiny_model_directory: Path, in_flight: int, runner_v2: bool, blocks: int
+) -> None:
+    """With prompts that share blocks, chunks of prompts, and a cache that is too small for all."""
+    bench = Bench(tiny_model_directory, Device(script), in_flight=in_flight, blocks=blocks, runner_v2=runner_v2)
+    names = [f"{group}/{sample}" for group in range(6) for sample in range(4)]
+    for number, name in enumerate(names):
+        bench.add(name, prompt(name), end=MARKER, max_tokens=150, priority=number)
+    bench.run()
+    assert {name: turn.token_ids for name, turn in bench.turns.items()} == {n: expected(n, 150) for n in names}
+    assert {turn.spans for turn in bench.turns.values()} == {((0, 0),)}
+    assert {turn.reason for turn in bench.turns.values()} == {"torl_end", "stop", "length"}
+    assert (blocks == 400) == (bench.preempted == 0)
+    assert bench.scheduler.reset_prefix_cache()  # vLLM refuses as long as a block is in use
+
+
+@KINDS
+def test_the_turn_that_follows_computes_only_what_is_new(
+    tiny_model_directory: Path, in_flight: int, runner_v2: bool
+) -> None:
+    """The observation, and the token that was sampled last; keys that a step in flight wrote too much are not used."""
+    texts = {str(length): [*b"a" * length, *b"\n```python\n1\n```output\nand on" * 30] for length in range(40)}
+    observation = [*b"\n42\n```\n"]
+    device = Device(lambda name: texts[name[1:]])
+    bench = Bench(tiny_model_directory, device, in_flight=in_flight, blocks=2000, runner_v2=runner_v2)
+    for name in texts:
+        bench.add(f"a{name}", prompt(name), end=MARKER)
+    bench.run()
+    contexts = {name: [*prompt(name), *bench.turns[f"a{name}"].token_ids, *observation] for name in texts}
+    ends = {(len(context) - len(observation) - 1) % BLOCK for context in contexts.values()}
+    assert ends == set(range(BLOCK))
+    for name, context in contexts.items():
+        bench.add(f"b{name}", context, end=TurnEnd.never(), max_tokens=20)
+    bench.run()
+    assert {device.computed[f"b{name}"] for name in texts} == {1 + len(observation)}
+    assert bench.scheduler.reset_prefix_cache()
+
+
+@KINDS
+def test_new_weights_reach_turns_in_flight_and_nothing_old_is_read(
+    tiny_model_directory: Path, in_flight: int, runner_v2: bool
+) -> None:
+    """The device checks that no step reads what other weights computed; each token says whose it is."""
+    versions: dict[str, list[int]] = {}
+
+    class Recording(Device):
+        def compute(self, name: str, start: int, count: int) -> list[int]:
+            tokens = super().compute(name, start, count)
+            position = start + count - len(prompt(name))
+            if tokens and position >= 0:
+                recorded = versions.setdefault(name, [])
+                del recorded[position:]
+                recorded.append(self.version)
+            return tokens
+
+    bench = Bench(tiny_model_directory, Recording(script), in_flight=in_flight, blocks=400, runner_v2=runner_v2)
+    names = [f"{group}/{sample}" for group in range(6) for sample in range(4)]
+    for name in names[:20]:
+        bench.add(name, prompt(name), end=MARKER, max_tokens=150)
+    for steps in (5, 1, 30):
+        for _ in range(steps):
+            bench.step()
+        bench.weights_arrive()
+    for name in names[20:]:
+        bench.add(name, prompt(name), end=MARKER, max_tokens=150)
+    bench.run()
+    said: dict[str, Any] = {}
+    for name, turn in bench.turns.items():
+        assert turn.token_ids == expected(name, 150)
+        starts = [first for _, first in turn.spans]
+        lengths = [stop - start for start, stop in zip(starts, [*starts[1:], len(turn.token_ids)], strict=True)]
+        said[name] = [version for (version, _), length in zip(turn.spans, lengths, strict=True) for _ in range(length)]
+    assert said == {name: versions[name][: len(said[name])] for name in names}
+    assert max(len(turn.spans) for turn in bench.turns.values()) >= 3
