@@ -30,6 +30,7 @@ _ALGORITHM_OPTIONS = "unit/test_algorithms_options.py"
 _ALGORITHM_REWARDS = "unit/test_algorithms_rewards.py"
 _LOSSES = "unit/test_algorithms_losses.py"
 _POLICY = "unit/test_learner_policy.py"
+_ATTENTION = "unit/test_learner_attention.py"
 _HEAD = "unit/test_learner_head.py"
 _BATCH = "unit/test_learner_batch.py"
 _MINI_BATCHES = "unit/test_learner_mini_batches.py"
@@ -144,10 +145,25 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("algorithms/aggregation.py", "1 / max(1.0, tokens_N.sum())", "1 / len(tokens_N)", _BATCH),
     ("learner/objective.py", "per_token = per_token * weights", "pass", _POLICY),
     ("learner/objective.py", "per_token + algorithm.kl.coefficient", "per_token - algorithm.kl.coefficient", _POLICY),
-    ("learner/head.py", ".float().div_(temperature)", ".float()", _HEAD),
-    ("learner/head.py", "gradient.div_(ctx.temperature)", "gradient", _HEAD),
-    ("learner/head.py", "distribution.add_(entropy_K[part, None])", "distribution", _HEAD),
-    ("learner/head.py", "_float_zeros(weight_VD) if", "torch.zeros_like(weight_VD) if", _HEAD),
+    ("learner/head.py", "else logits.float() / temperature", "else logits.float()", _HEAD),
+    ("learner/head.py", "logprob_gradient_K / ctx.temperature", "logprob_gradient_K", _HEAD),
+    ("learner/head.py", "distribution.add_(entropy_K[:, None])", "distribution", _HEAD),
+    ("learner/head.py", "sum_K.mul_(shrinking_K)", "sum_K", _HEAD),
+    ("learner/head.py", "weighted_K.mul_(shrinking_K)", "weighted_K", _HEAD),
+    ("learner/head.py", "kept, ctx.kept = ctx.kept[::-1], []", "kept = ctx.kept[::-1]", _HEAD),
+    (
+        "learner/head.py",
+        "hidden_gradient = torch.zeros_like(hidden_KD, dtype=torch.float32)",
+        "hidden_gradient = torch.zeros_like(hidden_KD)",
+        _HEAD,
+    ),
+    ("learner/attention.py", "window = (-1, 0)", "window = (-1, -1)", _ATTENTION),
+    (
+        "learner/attention.py",
+        "torch.tensor([0, *accumulate(lengths)]",
+        "torch.tensor([*accumulate(lengths)]",
+        _ATTENTION,
+    ),
     # --- batches
     ("learner/batch.py", "predictor_K=target_place_K - 1", "predictor_K=target_place_K", _BATCH),
     ("learner/batch.py", "if counts[index] and not (", "if not (", _BATCH),

@@ -28,7 +28,7 @@ def inputs(dtype: torch.dtype = torch.float32, tokens: int = TOKENS) -> tuple[Te
     return hidden, head, target, torch.randn(tokens, generator=generator)
 
 
-@pytest.mark.parametrize("logits_at_once", [1, 3 * VOCABULARY, 1 << 20])
+@pytest.mark.parametrize("logits_at_once", [1, 3 * TOKENS, 20 * TOKENS, 1 << 20])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("bias", [True, False])
 def test_values_and_gradients_are_those_of_plain_torch(logits_at_once: int, temperature: float, bias: bool) -> None:
@@ -36,7 +36,7 @@ def test_values_and_gradients_are_those_of_plain_torch(logits_at_once: int, temp
     if not bias:
         linear.register_parameter("bias", None)
     head = LogprobHead(linear, logits_at_once)
-    found = head(hidden, target, temperature, True)
+    found = head(hidden, target, temperature, "trained")
     own = [hidden, *head.parameters()]
     gradients = torch.autograd.grad([found[0], found[1]], own, [upstream, upstream.flip(0)])
     exact = [each.detach().double().requires_grad_() for each in own]
@@ -52,6 +52,33 @@ def test_an_entropy_that_is_only_watched_has_no_gradient() -> None:
     assert logprob.requires_grad
     assert not entropy.requires_grad
     torch.testing.assert_close(entropy, plain(hidden, linear.weight, linear.bias, target, 1.0)[1], atol=1e-5, rtol=1e-5)
+
+
+def test_an_entropy_that_nobody_asks_for_is_not_a_number() -> None:
+    hidden, linear, target, _ = inputs()
+    logprob, entropy = LogprobHead(linear, VOCABULARY)(hidden, target, 0.6, "unused")
+    assert torch.isnan(entropy).all()
+    torch.testing.assert_close(logprob, LogprobHead(linear, VOCABULARY)(hidden, target, 0.6)[0])
+
+
+def test_a_second_backward_finds_what_the_first_did() -> None:
+    """Logits that were kept are worked on in place."""
+    hidden, linear, target, upstream = inputs()
+    logprob, _ = LogprobHead(linear, 10 * VOCABULARY)(hidden, target)
+    first, second = (torch.autograd.grad(logprob, hidden, upstream, retain_graph=True)[0] for _ in range(2))
+    torch.testing.assert_close(first, second)
+
+
+def test_logits_far_from_zero_are_summed_without_overflow() -> None:
+    hidden, linear, target, _ = inputs()
+    with torch.no_grad():
+        linear.weight *= 200
+    logprob, entropy = LogprobHead(linear, 3 * TOKENS)(hidden, target)
+    exact = [each.detach().double().requires_grad_() for each in (hidden, linear.weight, linear.bias)]
+    expected = plain(*exact, target, 1.0)
+    assert float(expected[0].detach().min()) < -1000
+    torch.testing.assert_close(logprob.double(), expected[0], atol=1e-3, rtol=1e-5)
+    torch.testing.assert_close(entropy.double(), expected[1], atol=1e-3, rtol=1e-5)
 
 
 def test_a_frozen_head_teaches_what_is_below_it() -> None:

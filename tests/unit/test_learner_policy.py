@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Gemma2Config, MistralConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, Gemma2Config, Qwen2Config
 
 from torl.config import AlgorithmConfig, LearnerConfig
-from torl.learner.attention import PACKED_SDPA, attention_implementation, packed_attention
+from torl.learner.attention import attention_implementation
 from torl.learner.batch import Row, pack_batch
 from torl.learner.critic import Critic
 from torl.learner.deepspeed_engine import learning_rate_at
@@ -209,7 +209,7 @@ def test_rows_ranks_and_order_change_neither_loss_nor_gradient(
         batch = pack_batch(samples, row_tokens=row_tokens, ranks=ranks, aggregation=weighting)
         total = torch.zeros(1)
         for row in (RowTensors(row, torch.device("cpu")) for rows in batch.rows for row in rows):
-            part = policy_objective(*run_policy(policy, row, 0.9, entropy_gradient=True), row, algorithm).loss
+            part = policy_objective(*run_policy(policy, row, 0.9, entropy="trained"), row, algorithm).loss
             part.backward()
             total += part.detach()
         return torch.cat([total, *(parameter.grad.flatten() for parameter in policy.parameters())])
@@ -303,7 +303,7 @@ def test_entropy_has_a_gradient_where_it_is_asked_for() -> None:
     row = RowTensors(only_row(tiny_samples(3)), torch.device("cpu"))
     _, without = run_policy(policy, row, 1.0)
     assert not without.requires_grad
-    run_policy(policy, row, 1.0, entropy_gradient=True)[1].sum().backward()
+    run_policy(policy, row, 1.0, entropy="trained")[1].sum().backward()
     head = policy.causal_lm.lm_head.weight
     expected = torch.autograd.grad(
         torch.distributions.Categorical(
@@ -335,22 +335,6 @@ def test_a_critic_begins_at_zero_and_reads_what_stands_before_a_token() -> None:
         hidden = trunk(torch.from_numpy(sample.token_ids).long()[None]).last_hidden_state[0, :-1]
         expected.append(critic.value_head(hidden).squeeze(-1)[torch.from_numpy(sample.loss_mask[1:])])
     torch.testing.assert_close(values, torch.cat(expected), atol=1e-5, rtol=1e-5)
-
-
-def test_models_that_need_more_than_plain_causal_attention_keep_their_masks() -> None:
-    assert attention_implementation("sdpa", tiny_config()) == PACKED_SDPA
-    assert attention_implementation("flash_attention_2", tiny_config()) == "flash_attention_2"
-    windowed = tiny_config(use_sliding_window=True, sliding_window=8, max_window_layers=1)
-    assert attention_implementation("sdpa", windowed) == "sdpa"
-    assert attention_implementation("sdpa", MistralConfig(sliding_window=16)) == "sdpa"
-    assert attention_implementation("sdpa", MistralConfig(sliding_window=None)) == PACKED_SDPA
-
-
-@pytest.mark.parametrize("setting", ["sliding_window", "softcap", "s_aux"])
-def test_attention_that_is_more_than_causal_is_refused(setting: str) -> None:
-    part = torch.zeros(1, 2, 3, 4)
-    with pytest.raises(ValueError, match=setting):
-        packed_attention(torch.nn.Identity(), part, part, part, None, sample_lengths=(3,), **{setting: 8})
 
 
 def test_a_head_that_is_more_than_a_product_is_refused() -> None:

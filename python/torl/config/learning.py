@@ -140,7 +140,8 @@ class LearnerConfig(Section):
     row_tokens: PositiveInt = 4096
     """Tokens of one packed row, the unit of forward and backward; raised to the longest sample."""
     logits_at_once: PositiveInt = 1 << 27
-    """Logits that the head computes at a time, 4 bytes each and three times over: fewer save memory and cost time."""
+    """Logits of a row that the head keeps for its backward pass, in the precision of the model; it computes the others
+    twice. Fewer save memory and cost time."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass: less memory, a third more compute."""
     offload_while_sampling: bool = False

@@ -1,24 +1,49 @@
 """Attention over packed rows: every sample attends to itself only, and costs the square of its own length.
 
 transformers keeps packed samples apart under `sdpa` with a mask as large as the square of the *row*, which also
-rules out the fast kernels. Here the row is cut at the samples' ends and each piece is plain causal attention.
-`flash_attention_2` does the same in one kernel, from the position ids.
+rules out the fast kernels. Here a row says once where its samples end. On CUDA torch's variable-length kernel takes
+the whole row in one call, without a package of its own and without asking the GPU anything; elsewhere, and in float32,
+which that kernel lacks, the row is cut at the samples' ends and each piece is plain causal attention.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
 
-PACKED_SDPA = "torl_packed_sdpa"
+PACKED = "torl_packed"
 
 # What transformers' models may pass to their attention beside the usual: leaving it out would be silently wrong.
 _NOT_PLAIN = ("sliding_window", "softcap", "s_aux", "position_bias")
+_KERNEL_DTYPES = (torch.bfloat16, torch.float16)
+_KERNEL_WIDTH = 256  # of a head, at most
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSamples:
+    """Where the samples of a row are: made once for a row, read by every layer.
+
+    `ends` (int32, on the row's device) begins with 0 and has the cumulative lengths: FlashAttention's `cu_seqlens`.
+    """
+
+    lengths: tuple[int, ...]
+    ends: Tensor
+    longest: int
+
+    @classmethod
+    def of(cls, lengths: tuple[int, ...], device: torch.device) -> "PackedSamples":
+        """From the lengths of the samples, in their order in the row."""
+        ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+        return cls(lengths, ends.to(device, non_blocking=True), max(lengths))
 
 
 def attention_implementation(requested: str, settings: Any) -> str:
-    """The name for `from_pretrained`: `sdpa` becomes `PACKED_SDPA` where plain causal attention is all a model needs.
+    """The name for `from_pretrained`: `sdpa` becomes `PACKED` where plain causal attention is all a model needs.
 
     `settings` is the model's config. Models with sliding windows keep transformers' own masks.
     """
@@ -30,8 +55,8 @@ def attention_implementation(requested: str, settings: Any) -> str:
         return requested
     from transformers import AttentionInterface
 
-    AttentionInterface.register(PACKED_SDPA, packed_attention)
-    return PACKED_SDPA
+    AttentionInterface.register(PACKED, packed_attention)
+    return PACKED
 
 
 def packed_attention(
@@ -43,23 +68,48 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     *,
-    sample_lengths: tuple[int, ...],
+    samples: PackedSamples,
     **settings: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention function for one packed row; query (1, heads, N, D), key and value (1, groups, N, D).
 
-    `sample_lengths` sum to N. Returns (1, N, heads, D). There is no mask: transformers makes none for a name it
+    `samples` have N tokens together. Returns (1, N, heads, D). There is no mask: transformers makes none for a name it
     does not know.
 
     Raises:
-        ValueError: the model asks for more than causal attention.
+        ValueError: the model asks for more than causal attention without dropout.
     """
     for name in _NOT_PLAIN:
         if settings.get(name) is not None:
             raise ValueError(f"this model's attention has {name}: set model.attention = 'eager' or 'flash_attention_2'")
-    pieces = [torch.split(part, list(sample_lengths), dim=2) for part in (query, key, value)]
+    if dropout:
+        raise ValueError("packed attention has no dropout: torl loads models without")
+    kernel = query.is_cuda and query.dtype in _KERNEL_DTYPES and query.shape[-1] <= _KERNEL_WIDTH
+    way = by_kernel if kernel else by_pieces
+    return way(query, key, value, scaling, samples), None
+
+
+def by_kernel(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scaling: float | None,
+    samples: PackedSamples,
+    kernel: Callable[..., Any] = varlen_attn,
+) -> Tensor:
+    """One call for the row, shapes as in `packed_attention`. `kernel` has the signature of torch's `varlen_attn`."""
+    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    ends, longest = samples.ends, samples.longest
+    window = (-1, 0)  # causal
+    attended: Tensor = kernel(q, k, v, ends, ends, longest, longest, scale=scaling, window_size=window, enable_gqa=True)
+    return attended[None]
+
+
+def by_pieces(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, samples: PackedSamples) -> Tensor:
+    """One call for each sample, shapes as in `packed_attention`."""
+    pieces = [torch.split(part, list(samples.lengths), dim=2) for part in (query, key, value)]
     attended = [
-        F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, dropout_p=dropout, enable_gqa=True)
+        F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=True)
         for q, k, v in zip(*pieces, strict=True)
     ]
-    return torch.cat(attended, dim=2).transpose(1, 2).contiguous(), None
+    return torch.cat(attended, dim=2).transpose(1, 2).contiguous()

@@ -1,22 +1,30 @@
 """From hidden states to log-probabilities: a model's linear head without the logits of a whole row.
 
 Full-vocabulary logits of a long row do not fit in memory (4,096 tokens of a 150 k vocabulary are 2.5 GB in float32,
-several times over in the backward pass). So the head computes them for a few tokens at a time, keeps what it is asked
-for, and computes them again in the backward pass.
+several times over in the backward pass). So the head computes them for a part of the vocabulary at a time, all tokens
+of the row together. Maximum, sum and entropy go from part to part, as in an online softmax, and the gradient of a part
+of the weights is one matrix product that is written once. What fits is kept for the backward pass, and the rest
+computed again there.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+# What is made of the entropy: it costs a pass over all logits.
+EntropyUse: TypeAlias = Literal["unused", "watched", "trained"]
+
+# Logits in work at a time, at most: enough for matrix products at full speed.
+_PART = 1 << 24
+
 
 class LogprobHead(nn.Module):
     """A linear head, with the parameters of the one it takes the place of.
 
-    It is called once for a row, however many pieces the row is computed in: under ZeRO-3 each call gathers the weights
+    It is called once for a row, however many parts the row is computed in: under ZeRO-3 each call gathers the weights
     on all ranks, which have different numbers of sampled tokens and would wait for each other for ever.
     """
 
@@ -33,15 +41,16 @@ class LogprobHead(nn.Module):
         hidden_KD: Tensor,
         target_K: Tensor | None = None,
         temperature: float = 1.0,
-        entropy_gradient: bool = False,
+        entropy: EntropyUse = "watched",
     ) -> Any:
-        """Log-probability of each target after `temperature`, and the entropy there (with a gradient if asked for).
+        """Log-probability of each target after `temperature`, and the entropy there (NaN if it is "unused").
 
-        Both float32, shape (K,). Without targets: the plain logits, as the model itself asks for them.
+        Both float32, shape (K,); the entropy has a gradient where it is "trained". Without targets: the plain logits,
+        as the model itself asks for them.
         """
         if target_K is None:
             return nn.functional.linear(hidden_KD, self.weight, self.bias)
-        settings = temperature, self.logits_at_once, entropy_gradient
+        settings = temperature, self.logits_at_once, entropy
         return _Logprobs.apply(hidden_KD, self.weight, self.bias, target_K, *settings)  # type: ignore[no-untyped-call]
 
 
@@ -60,70 +69,95 @@ class _Logprobs(torch.autograd.Function):
         target_K: Tensor,
         temperature: float,
         logits_at_once: int,
-        entropy_gradient: bool,
+        entropy: EntropyUse,
     ) -> tuple[Tensor, Tensor]:
-        logprob_K, normalizer_K, entropy_K = (hidden_KD.new_empty(len(hidden_KD), dtype=torch.float32) for _ in "123")
+        highest_K = hidden_KD.new_full((len(hidden_KD),), -torch.inf, dtype=torch.float32)
+        sum_K, weighted_K, picked_K = (torch.zeros_like(highest_K) for _ in range(3))
+        kept: list[Tensor] = []
+        keeps = logits_at_once if any(ctx.needs_input_grad[:3]) else 0
         for part in _parts(hidden_KD, weight_VD, logits_at_once):
-            logits = _logits(hidden_KD[part], weight_VD, bias_V, temperature)
-            normalizer_K[part] = torch.logsumexp(logits, -1)
-            distribution = logits.sub_(normalizer_K[part, None])
-            logprob_K[part] = distribution.gather(-1, target_K[part, None]).squeeze(-1)
-            entropy_K[part] = -distribution.exp().mul_(distribution).sum(-1)
+            logits = _logits(hidden_KD, weight_VD, bias_V, part)
+            keeps -= logits.numel()
+            if keeps >= 0:
+                kept.append(logits)
+            scaled = logits.float() if temperature == 1 else logits.float() / temperature
+            _pick(scaled, target_K, part, picked_K)
+            before_K, highest_K = highest_K, torch.maximum(highest_K, scaled.amax(-1))
+            shrinking_K = (before_K - highest_K).exp_()
+            raised = (scaled - highest_K[:, None]).exp_()
+            if entropy != "unused":
+                weighted_K.mul_(shrinking_K).add_(torch.linalg.vecdot(raised, scaled))
+            sum_K.mul_(shrinking_K).add_(raised.sum(-1))
+        normalizer_K = highest_K + sum_K.log()
+        entropy_K = normalizer_K - weighted_K / sum_K if entropy != "unused" else torch.full_like(sum_K, torch.nan)
         ctx.save_for_backward(hidden_KD, weight_VD, bias_V, target_K, normalizer_K, entropy_K)
-        ctx.temperature, ctx.logits_at_once, ctx.entropy_gradient = temperature, logits_at_once, entropy_gradient
-        if not entropy_gradient:
+        ctx.temperature, ctx.logits_at_once, ctx.trains_entropy = temperature, logits_at_once, entropy == "trained"
+        ctx.kept = kept
+        if not ctx.trains_entropy:
             ctx.mark_non_differentiable(entropy_K)
-        return logprob_K, entropy_K
+        return picked_K - normalizer_K, entropy_K
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, logprob_gradient_K: Tensor, entropy_gradient_K: Tensor) -> tuple[Tensor | None, ...]:
         hidden_KD, weight_VD, bias_V, target_K, normalizer_K, entropy_K = ctx.saved_tensors
-        hidden_gradient = torch.empty_like(hidden_KD) if ctx.needs_input_grad[0] else None
-        weight_gradient = _float_zeros(weight_VD) if ctx.needs_input_grad[1] else None
-        bias_gradient = _float_zeros(bias_V) if bias_V is not None and ctx.needs_input_grad[2] else None
+        kept, ctx.kept = ctx.kept[::-1], []  # they are worked on in place
+        logprob_gradient_K = logprob_gradient_K / ctx.temperature
+        entropy_gradient_K = entropy_gradient_K / ctx.temperature if ctx.trains_entropy else entropy_gradient_K
+        hidden_gradient = torch.zeros_like(hidden_KD, dtype=torch.float32) if ctx.needs_input_grad[0] else None
+        weight_gradient = torch.empty_like(weight_VD) if ctx.needs_input_grad[1] else None
+        bias_gradient = torch.empty_like(bias_V) if bias_V is not None and ctx.needs_input_grad[2] else None
         for part in _parts(hidden_KD, weight_VD, ctx.logits_at_once):
-            logits = _logits(hidden_KD[part], weight_VD, bias_V, ctx.temperature)
-            distribution = logits.sub_(normalizer_K[part, None])
-            gradient = distribution.exp()  # by z, in the end
-            if ctx.entropy_gradient:
-                slope = distribution.add_(entropy_K[part, None]).mul_(entropy_gradient_K[part, None])
-                gradient.mul_(slope.add_(logprob_gradient_K[part, None]).neg_())
+            logits = kept.pop() if kept else _logits(hidden_KD, weight_VD, bias_V, part)
+            scaled = logits.float() if ctx.temperature == 1 else logits.float().div_(ctx.temperature)
+            distribution = scaled.sub_(normalizer_K[:, None])
+            if ctx.trains_entropy:
+                gradient = distribution.exp()
+                slope = distribution.add_(entropy_K[:, None]).mul_(entropy_gradient_K[:, None])
+                gradient.mul_(slope.add_(logprob_gradient_K[:, None]).neg_())
             else:
-                gradient.mul_(-logprob_gradient_K[part, None])
-            gradient.scatter_add_(-1, target_K[part, None], logprob_gradient_K[part, None])
-            gradient = gradient.div_(ctx.temperature).to(weight_VD.dtype)
+                gradient = distribution.exp_().mul_(-logprob_gradient_K[:, None])
+            _add_picked(gradient, target_K, part, logprob_gradient_K)
+            gradient = gradient.to(weight_VD.dtype)
             if hidden_gradient is not None:
-                hidden_gradient[part] = gradient @ weight_VD
+                _add_product(hidden_gradient, gradient, weight_VD[part])
             if weight_gradient is not None:
-                _add_product(weight_gradient, gradient.t(), hidden_KD[part])
+                torch.mm(gradient.t(), hidden_KD, out=weight_gradient[part])
             if bias_gradient is not None:
-                bias_gradient += gradient.sum(0, dtype=torch.float32)
-        return hidden_gradient, _as(weight_VD, weight_gradient), _as(bias_V, bias_gradient), None, None, None, None
+                bias_gradient[part] = gradient.sum(0, dtype=torch.float32)
+        hidden = None if hidden_gradient is None else hidden_gradient.to(hidden_KD.dtype)
+        return hidden, weight_gradient, bias_gradient, None, None, None, None
 
 
 def _parts(hidden_KD: Tensor, weight_VD: Tensor, logits_at_once: int) -> Iterator[slice]:
-    size = max(1, logits_at_once // len(weight_VD))
-    for start in range(0, len(hidden_KD), size):
-        yield slice(start, start + size)
+    """Parts of the vocabulary."""
+    size = max(1, min(logits_at_once, _PART) // len(hidden_KD))
+    for start in range(0, len(weight_VD), size):
+        yield slice(start, min(start + size, len(weight_VD)))
 
 
-def _logits(hidden_KD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, temperature: float) -> Tensor:
-    """In float32, rounded to the model's precision before the temperature, as an inference engine does."""
-    return nn.functional.linear(hidden_KD, weight_VD, bias_V).float().div_(temperature)
+def _logits(hidden_KD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, part: slice) -> Tensor:
+    """In the model's precision, to which an inference engine rounds them as well before the temperature."""
+    return nn.functional.linear(hidden_KD, weight_VD[part], None if bias_V is None else bias_V[part])
+
+
+def _pick(values: Tensor, target_K: Tensor, part: slice, picked_K: Tensor) -> None:
+    """Put the values of the targets that lie in this part into `picked_K`. No shape depends on the data."""
+    inside_K = (target_K >= part.start) & (target_K < part.stop)
+    place_K = (target_K - part.start).clamp(0, part.stop - part.start - 1)
+    torch.where(inside_K, values.gather(-1, place_K[:, None]).squeeze(-1), picked_K, out=picked_K)
+
+
+def _add_picked(values: Tensor, target_K: Tensor, part: slice, added_K: Tensor) -> None:
+    """Add to the values of the targets that lie in this part."""
+    inside_K = (target_K >= part.start) & (target_K < part.stop)
+    place_K = (target_K - part.start).clamp(0, part.stop - part.start - 1)
+    values.scatter_add_(-1, place_K[:, None], torch.where(inside_K, added_K, 0.0)[:, None])
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left @ right, summed in float32 whatever their precision: a row's gradient is a sum of many pieces."""
+    """total += left @ right, summed in float32 whatever their precision: the parts are many."""
     if left.is_cuda and left.dtype != torch.float32:
         total += torch.mm(left, right, out_dtype=torch.float32)
     else:
         total.addmm_(left.float(), right.float())
-
-
-def _float_zeros(like: Tensor) -> Tensor:
-    return torch.zeros_like(like, dtype=torch.float32)
-
-
-def _as(parameter: Tensor | None, gradient: Tensor | None) -> Tensor | None:
-    return None if parameter is None or gradient is None else gradient.to(parameter.dtype)

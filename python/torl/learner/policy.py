@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from torl.learner.attention import PACKED_SDPA
-from torl.learner.head import LogprobHead
+from torl.learner.attention import PACKED, PackedSamples
+from torl.learner.head import EntropyUse, LogprobHead
 
 # Settings of a head that does more than one matrix product; models with them need more than `head(hidden)`.
 _HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
@@ -15,7 +15,7 @@ class Policy(nn.Module):
     """Wraps a Hugging Face causal language model; its parameters are named `causal_lm.*`."""
 
     def __init__(self, causal_lm: Any, *, logits_at_once: int) -> None:
-        """Give the model a head that computes at most `logits_at_once` logits at a time."""
+        """Give the model a head that holds at most `logits_at_once` logits from forward to backward."""
         super().__init__()
         for setting in _HEAD_SETTINGS:
             if getattr(causal_lm.config, setting, None) not in (None, 1, 1.0):
@@ -33,15 +33,15 @@ class Policy(nn.Module):
         target_K: Tensor,
         temperature: float,
         sample_lengths: tuple[int, ...],
-        entropy_gradient: bool = False,
+        entropy: EntropyUse = "watched",
     ) -> tuple[Tensor, Tensor]:
-        """Log-probability of each target after `temperature`, and the entropy there (with a gradient if asked for).
+        """Log-probability of each target after `temperature`, and the entropy there, as `LogprobHead` has it.
 
         Both float32, shape (K,). K may not be 0.
         """
         hidden_ND = packed_hidden_states(self.causal_lm, token_ids_N, position_ids_N, sample_lengths)
         head = self.causal_lm.get_output_embeddings()
-        logprob_K, entropy_K = head(hidden_ND.index_select(0, predictor_K), target_K, temperature, entropy_gradient)
+        logprob_K, entropy_K = head(hidden_ND.index_select(0, predictor_K), target_K, temperature, entropy)
         return logprob_K, entropy_K
 
 
@@ -53,8 +53,8 @@ def packed_hidden_states(
     Without `use_cache=False` transformers would not look for packed samples in the position ids.
     """
     attention_arguments: dict[str, Any] = {}
-    if causal_lm.config._attn_implementation == PACKED_SDPA:
-        attention_arguments["sample_lengths"] = sample_lengths
+    if causal_lm.config._attn_implementation == PACKED:
+        attention_arguments["samples"] = PackedSamples.of(sample_lengths, token_ids_N.device)
     hidden_states: Tensor = causal_lm.base_model(
         input_ids=token_ids_N[None],
         position_ids=position_ids_N[None],

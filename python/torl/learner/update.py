@@ -10,12 +10,13 @@ from torch import Tensor
 from torl.config import AlgorithmConfig
 from torl.errors import LearnerError
 from torl.learner.batch import Row
+from torl.learner.head import EntropyUse
 from torl.learner.objective import Objective, RowTensors, policy_objective, value_objective
 from torl.types import Float32Array
 
 
 def run_policy(
-    engine: Any, row: RowTensors, temperature: float, *, entropy_gradient: bool = False
+    engine: Any, row: RowTensors, temperature: float, *, entropy: EntropyUse = "watched"
 ) -> tuple[Tensor, Tensor]:
     """Logprobs and entropies of a row's sampled tokens, shape (K,), through the engine's hooks."""
     logprobs, entropies = engine(
@@ -25,14 +26,14 @@ def run_policy(
         row.target_K,
         temperature,
         row.sample_lengths,
-        entropy_gradient,
+        entropy,
     )
     return logprobs, entropies
 
 
 def policy_logprobs(engine: Any, temperature: float, row: RowTensors) -> Tensor:
     """Logprobs of a row's sampled tokens, shape (K,)."""
-    return run_policy(engine, row, temperature)[0]
+    return run_policy(engine, row, temperature, entropy="unused")[0]
 
 
 def run_critic(engine: Any, row: RowTensors) -> Tensor:
@@ -84,9 +85,10 @@ def update_policy(
             used again.
     """
 
+    entropy: EntropyUse = "trained" if algorithm.entropy_bonus > 0 else "watched"
+
     def objective(row: RowTensors) -> Objective:
-        bonus = algorithm.entropy_bonus > 0
-        logprobs, entropies = run_policy(engine, row, temperature, entropy_gradient=bonus)
+        logprobs, entropies = run_policy(engine, row, temperature, entropy=entropy)
         return policy_objective(logprobs, entropies, row, algorithm)
 
     return _take_step(engine, rows, objective, sampled_tokens, learning_rate)

@@ -1,0 +1,119 @@
+"""What every side of `train_step.py` is given, and how it answers: one model, one ragged batch, one step at a time."""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CLIP = 0.2
+ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}  # as torchrun says it
+SETTINGS: dict[str, Any] = {"learning_rate": 1e-6, "betas": (0.9, 0.999), "weight_decay": 0.01, "gradient_clip": 1.0}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A prompt, then what was sampled with observations in between; arrays of one length, but `advantage`."""
+
+    token_ids: np.ndarray
+    prompt_tokens: int
+    sampled: np.ndarray
+    old_logprobs: np.ndarray
+    advantage: float
+
+
+def make_samples(count: int, response_tokens: int, longest: int, vocabulary: int, seed: int = 0) -> list[Sample]:
+    """Prompts of 40 to 150 tokens; responses lognormal around `response_tokens`, a tenth of them observations."""
+    generator = np.random.default_rng(seed)
+    samples = []
+    for _ in range(count):
+        prompt = int(generator.integers(40, 151))
+        response = int(np.clip(generator.lognormal(np.log(response_tokens), 0.7), 16, longest))
+        sampled = np.arange(prompt + response) >= prompt
+        for _ in range(generator.integers(0, 3)):
+            start = prompt + int(generator.integers(1, response - 8))
+            sampled[start : min(start + response // 10, prompt + response - 1)] = False
+        old = -np.log(vocabulary) + generator.normal(0, 0.3, prompt + response)
+        ids = generator.integers(5, vocabulary - 300, prompt + response)
+        samples.append(Sample(ids, prompt, sampled, np.where(sampled, old, 0), float(generator.normal())))
+    return samples
+
+
+def write_samples(samples: list[Sample], path: Path) -> None:
+    """As JSON."""
+    rows = [{name: getattr(value, "tolist", lambda v=value: v)() for name, value in vars(s).items()} for s in samples]
+    path.write_text(json.dumps(rows))
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """What `write_samples` wrote."""
+    return [
+        Sample(
+            np.array(row["token_ids"], np.int32),
+            row["prompt_tokens"],
+            np.array(row["sampled"], np.bool_),
+            np.array(row["old_logprobs"], np.float32),
+            row["advantage"],
+        )
+        for row in json.loads(path.read_text())
+    ]
+
+
+def write_model(directory: Path, *, hidden: int, layers: int, vocabulary: int) -> int:
+    """Random Qwen2 with a tied head and a tokenizer of single bytes. Returns the number of parameters."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=hidden * 11 // 4,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        num_key_value_heads=max(1, hidden // 256),
+        max_position_embeddings=32768,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    model = Qwen2ForCausalLM(config)
+    model.save_pretrained(directory)
+    alphabet = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(models.BPE({token: index for index, token in enumerate(alphabet)}, []))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=alphabet[0], pad_token=alphabet[0]).save_pretrained(
+        directory
+    )
+    return int(model.num_parameters())
+
+
+def peak_bytes() -> int:
+    """The most that this process has ever had in memory."""
+    return 1024 * int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0])
+
+
+def wait_for_turn() -> bool:
+    """Until the benchmark asks for a step; False when it wants no more."""
+    return bool(sys.stdin.readline().strip())
+
+
+def report(**values: Any) -> None:
+    """One line for the benchmark; everything else a side prints is not read."""
+    print("@" + json.dumps(values), flush=True)
+
+
+def serve(step: Callable[[], dict[str, float]]) -> None:
+    """One step, timed, for each turn."""
+    report(ready=True)
+    while wait_for_turn():
+        start, processor_start = time.perf_counter(), time.process_time()
+        values = step()
+        seconds, processor_seconds = time.perf_counter() - start, time.process_time() - processor_start
+        report(seconds=seconds, processor_seconds=processor_seconds, peak_bytes=peak_bytes(), **values)
