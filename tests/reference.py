@@ -1,5 +1,6 @@
 """Slow, literal restatements of the native kernels, for the tests to compare with. Written for clarity only."""
 
+import re
 import statistics
 from dataclasses import dataclass
 from math import exp, log
@@ -43,6 +44,31 @@ def scan_bytes(
         offset += len(line)
     found = None if place < 0 or marker is None else (place, place + len(marker), opened is not None)
     return ReferenceScan(blocks[:1] if stop_at_block else blocks, found)
+
+
+def fenced_blocks(text: bytes, fences: str, at_line_start: bool = True) -> list[ReferenceBlock]:
+    """The blocks of a whole turn by other fences than its lines: "line_ends" or "anywhere"."""
+    if fences == "anywhere":
+        found = re.finditer(rb"```python(.*?)```", text, re.DOTALL)
+        return [ReferenceBlock(match[1], match.start(1), match.end(1), match.end()) for match in found]
+    blocks: list[ReferenceBlock] = []
+    opened: int | None = None
+    offset = 0
+    for number, line in enumerate(_lines(text)):
+        begins = number > 0 or at_line_start
+        if begins and line.startswith(b"```") and opened is not None:
+            blocks.append(ReferenceBlock(text[opened:offset], opened, offset, offset + 3))
+            opened = None
+        offset += len(line)
+        if line.endswith(b"```python\n") or (begins and line.startswith(b"```python") and line.endswith(b"\n")):
+            opened = offset
+    return blocks
+
+
+def first_stop(text: bytes, stops: list[bytes]) -> tuple[int, int] | None:
+    """The place of the stop string that ends first; of those that end together, the longest."""
+    places = [(place + len(stop), place) for stop in stops if (place := text.find(stop)) >= 0]
+    return None if not places else (min(places)[1], min(places)[0])
 
 
 def _lines(text: bytes) -> list[bytes]:

@@ -77,7 +77,7 @@ class Counted(torl.Format):
     def early_request(self, code: str) -> ToolRequest | None:
         return ToolRequest("counter", {"text": code})
 
-    def answer(self, outcome: Outcome, overshoot: bytes, count_tokens: Callable[[str], int]) -> str:
+    def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
         return f"\n{self.bracket}{outcome.text}\n```\n"
 
 

@@ -56,27 +56,42 @@ class Vocabulary:
 
 @final
 class TurnEnd:
-    """What ends a turn, beside an end-of-sequence token and its limit. A value: equal ones hash alike and pickle."""
+    """What ends a turn, beside an end-of-sequence token and its limit. A value: equal ones hash alike and pickle.
+
+    A call ends it, or a stop string. `fences` say which fences count as those of a code block: "lines" (on lines of
+    their own, see `Scanner`), "line_ends" (also at the end of a line, as in ToRL's code) or "anywhere" (ZeroTIR's).
+    """
 
     @staticmethod
-    def never() -> TurnEnd:
-        """Nothing does: for turns after which no tool call is left."""
+    def never(*, fences: str = "lines") -> TurnEnd:
+        """No call does."""
     @staticmethod
-    def marker(bytes: bytes) -> TurnEnd:
+    def marker(bytes: bytes, *, fences: str = "lines") -> TurnEnd:
         """The last of these bytes, wherever they stand; for example ``b"```output"``.
 
-        Raises `ValueError` if there are none.
+        Raises `ValueError` if there are none, or for fences of another name.
         """
     @staticmethod
-    def block() -> TurnEnd:
+    def block(*, fences: str = "lines") -> TurnEnd:
         """The third backtick that closes the turn's first code block."""
+    def without_call(self) -> TurnEnd:
+        """With the same fences and stop strings, for a turn after which no tool call is left."""
+    def with_stops(self, stops: Sequence[str]) -> TurnEnd:
+        """The same, which ends the response as well at the last character of any of these strings, wherever it stands.
+
+        Raises `ValueError` if one is empty.
+        """
     @property
     def kind(self) -> Literal["never", "marker", "block"]: ...
     @property
     def marker_bytes(self) -> bytes | None:
         """The bytes of a marker; None for the other two."""
+    @property
+    def fences(self) -> Literal["lines", "line_ends", "anywhere"]: ...
+    @property
+    def stops(self) -> list[str]: ...
     def to_plain(self) -> dict[str, Any]:
-        """Strings, bytes and None only: what a message to another process may hold."""
+        """Strings, bytes, lists of strings and None only: what a message to another process may hold."""
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> TurnEnd:
         """What `to_plain` gave. Raises `ValueError` for anything else."""
@@ -124,6 +139,9 @@ class Scan:
     @property
     def marker(self) -> MarkerMatch | None: ...
     @property
+    def stop(self) -> MarkerMatch | None:
+        """The stop string that ended the turn."""
+    @property
     def consumed(self) -> int:
         """How many of the ids were read: all of them, or up to and including the one that ended the turn."""
     @property
@@ -134,7 +152,8 @@ class Scan:
 class Scanner:
     """Finds code blocks and the end of one turn in its tokens, exact to the byte.
 
-    What is found depends on the turn's bytes only, never on how they are cut into tokens or calls. For "python":
+    What is found depends on the turn's bytes only, never on how they are cut into tokens or calls. For "python", with
+    the fences "lines":
 
     - A line that is ```` ```python ````, blanks (space, tab, carriage return), newline opens a block.
     - A line that begins with ```` ``` ```` closes an open block at its third backtick, whatever follows: the marker

@@ -98,7 +98,7 @@ class SampledTurn:
     `logprobs[i]` is the engine's own log-probability of `token_ids[i]` after temperature. `policy_versions` are pairs
     (version, index of the first token it sampled), in order; more than one where the weights changed in flight.
     `finish_reason` is "stop" (end-of-sequence token, the last of the ids), "length" (`max_tokens` reached) or "end"
-    (what the caller asked to end the turn at; some tokens may follow it).
+    (what the caller asked to end the turn at, a call or a stop string; some tokens may follow it).
     """
 
     token_ids: tuple[int, ...]
@@ -146,7 +146,7 @@ class TurnEnding(StrEnum):
     """Why a turn ended."""
 
     CALL = "call"  # at what its format ends turns with: a tool is asked for
-    STOP = "stop"  # the model sampled its end-of-sequence token
+    STOP = "stop"  # the model sampled its end-of-sequence token, or a stop string
     LENGTH = "length"  # the response reached its token limit
 
 
@@ -165,7 +165,7 @@ class Turn:
 class FinishReason(StrEnum):
     """Why an episode ended."""
 
-    STOP = "stop"  # the model sampled its end-of-sequence token
+    STOP = "stop"  # the model sampled its end-of-sequence token, or a stop string
     LENGTH = "length"  # the response reached its token limit
     VOID = "void"  # a turn asked for output with nothing to run in it, and the run ends episodes there
 
@@ -223,6 +223,12 @@ class Grade:
     failure: str | None = None  # "timeout" or "error": the grader could not decide; counts as not correct
     parts: Mapping[str, float] = field(default_factory=dict, hash=False)
     turn_rewards: tuple[float, ...] = ()
+    valid_format: bool = True  # whether the response has the form that the reward asks for, where it asks for one
+
+    @property
+    def rewarded(self) -> bool:
+        """Whether the answer is paid as right: it is, in a form that counts."""
+        return self.correct and self.valid_format
 
     @property
     def total(self) -> float:
@@ -253,8 +259,13 @@ class ScoredGroup:
 
     @property
     def accuracy(self) -> float:
-        """The share of its members that are correct."""
+        """The share of its members that are correct, in whatever form."""
         return sum(member.grade.correct for member in self.members) / len(self.members)
+
+    @property
+    def rewarded_share(self) -> float:
+        """The share of its members whose answer is paid as right."""
+        return sum(member.grade.rewarded for member in self.members) / len(self.members)
 
     @property
     def is_uniform(self) -> bool:

@@ -2,6 +2,8 @@
 
 pub mod advantage;
 pub mod error;
+pub mod fences;
+pub mod marker;
 pub mod packing;
 pub mod scanner;
 pub mod splice;

@@ -1,7 +1,8 @@
 //! Find closed code blocks and the end of the turn in a stream of sampled tokens, exact to the byte.
 //!
 //! The scanner reads the bytes of one turn. What it finds depends on the bytes alone: not on how they were cut
-//! into tokens, nor on how the tokens were cut into pieces. The rules, line by line, for the language "python":
+//! into tokens, nor on how the tokens were cut into pieces. `Fences` says which fences count. With `Fences::Lines`, line
+//! by line, for the language "python":
 //!
 //! - A line that is ```` ```python ````, then only blanks (space, tab, carriage return) and a newline, opens a
 //!   block. The code begins after the newline.
@@ -10,119 +11,54 @@
 //!   and ```` ```python ```` inside a block closes it and opens the next.
 //! - The marker counts wherever it stands, also in the middle of a line, where it closes nothing.
 //!
-//! What ends the turn is the marker, or the first block's closing backtick, or nothing (`TurnEnd`). Then the rest of that
-//! token, the *overshoot*, is handed to the caller unread. Each turn has a scanner of its own, so that nothing of the last
-//! one (half a marker, an open block) is left.
+//! What ends the turn is a call (the marker, or the first block's closing backtick) or a stop string (`TurnEnd`), whichever
+//! is complete first; at the same byte it is the call. Then the rest of that token, the *overshoot*, is handed to the caller
+//! unread. Each turn has a scanner of its own, so that nothing of the last one (half a marker, an open block) is left.
 
 use std::sync::Arc;
 
 use crate::error::{Result, invalid};
+use crate::fences::{Fence, FenceReader, Fences, Language};
+use crate::marker::Marker;
 use crate::vocabulary::Vocabulary;
 
-/// What stands behind the three backticks of a line that opens a block.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Language(Box<[u8]>);
-
-impl Language {
-    /// Longer names would not fit the count in `Line::Language`; there are none.
-    const LONGEST: usize = 64;
-
-    pub fn new(name: &str) -> Result<Self> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'#');
-        if name.is_empty() || name.len() > Self::LONGEST || !name.bytes().all(allowed) {
-            return invalid(format!(
-                "the language {name:?} must be 1 to {} ASCII letters, digits, '+', '-' or '#'",
-                Self::LONGEST
-            ));
-        }
-        Ok(Self(name.as_bytes().into()))
-    }
-}
-
-/// Where in its line the next byte stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
-    /// Only this many backticks so far, at most two.
-    Backticks(u8),
-    /// ```` ``` ```` and this many bytes of the language.
-    Language(u8),
-    /// ```` ``` ````, the language, and at least one blank.
-    Blank,
-    /// Nothing that stands on the rest of this line opens or closes a block.
-    Rest,
-}
-
-/// The bytes that end a turn, with their Knuth-Morris-Pratt table.
+/// What asks for a tool, and ends the turn.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Marker {
-    bytes: Vec<u8>,
-    /// `fallback[n]`: how many bytes are still matched when the byte after the first n + 1 does not fit.
-    fallback: Vec<usize>,
-}
-
-impl Marker {
-    pub fn new(bytes: &[u8]) -> Result<Self> {
-        if bytes.is_empty() {
-            return invalid("the marker is empty; TurnEnd.never() is for turns without one");
-        }
-        let mut fallback = vec![0; bytes.len()];
-        let mut matched = 0;
-        for index in 1..bytes.len() {
-            while matched > 0 && bytes[index] != bytes[matched] {
-                matched = fallback[matched - 1];
-            }
-            if bytes[index] == bytes[matched] {
-                matched += 1;
-            }
-            fallback[index] = matched;
-        }
-        Ok(Self {
-            bytes: bytes.to_vec(),
-            fallback,
-        })
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    fn advance(&self, mut matched: usize, byte: u8) -> usize {
-        while matched > 0 && self.bytes[matched] != byte {
-            matched = self.fallback[matched - 1];
-        }
-        matched + usize::from(self.bytes[matched] == byte)
-    }
-
-    /// Whether every match begins in a token that the vocabulary calls structural.
-    fn begins_structural(&self) -> bool {
-        matches!(self.bytes[0], b'\n' | b'`')
-    }
-}
-
-/// What ends a turn beside an end-of-sequence token and its limit.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum TurnEnd {
+pub enum CallEnd {
     Never,
     Marker(Marker),
     /// The third backtick that closes a block.
     Block,
 }
 
-/// A block that has just been closed. Offsets count bytes from the start of the turn.
-pub struct CodeBlock<'a> {
-    pub code: &'a [u8],
-    pub start: usize,
-    pub stop: usize,
-    /// What the token with the third backtick of the closing line holds after it.
-    pub overshoot: &'a [u8],
+/// What ends a turn beside an end-of-sequence token and its limit, and which fences it is read by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TurnEnd {
+    pub call: CallEnd,
+    pub fences: Fences,
+    /// Strings that end the response with the turn.
+    pub stops: Vec<Marker>,
 }
 
-/// The marker, complete. Offsets as in `CodeBlock`.
-pub struct MarkerMatch<'a> {
-    pub start: usize,
-    pub stop: usize,
-    /// What the token with the marker's last byte holds after it.
-    pub overshoot: &'a [u8],
+/// What has just been completed. Offsets count bytes from the start of the turn; `overshoot` is what the token that
+/// completed it holds after it.
+pub enum Find<'a> {
+    Block {
+        code: &'a [u8],
+        start: usize,
+        stop: usize,
+        overshoot: &'a [u8],
+    },
+    Marker {
+        start: usize,
+        stop: usize,
+        overshoot: &'a [u8],
+    },
+    Stop {
+        start: usize,
+        stop: usize,
+        overshoot: &'a [u8],
+    },
 }
 
 /// The state of one turn. Cheap to create; while it reads it allocates only for the code of an open block.
@@ -134,11 +70,16 @@ pub struct Scanner {
 /// What has been read of a turn.
 struct Turn {
     end: TurnEnd,
-    language: Language,
-    line: Line,
+    fences: FenceReader,
+    /// Bytes of the marker that the text ends with.
     matched: usize,
+    /// The same of each stop string.
+    stops_matched: Vec<usize>,
+    /// Whether a stop string, or the marker, begins with this byte: text without newline or backtick is skipped where
+    /// nothing can begin in it.
+    begins: [bool; 256],
     /// Offset of the open block's first byte of code.
-    block_start: Option<usize>,
+    block_start: usize,
     code: Vec<u8>,
     position: usize,
     finished: bool,
@@ -150,18 +91,22 @@ impl Scanner {
         vocabulary: Arc<Vocabulary>,
         end: TurnEnd,
         at_line_start: bool,
-        language: Language,
+        language: &Language,
     ) -> Self {
+        let mut begins = [false; 256];
+        for stop in &end.stops {
+            begins[usize::from(stop.bytes()[0])] = true;
+        }
+        if let CallEnd::Marker(marker) = &end.call {
+            begins[usize::from(marker.bytes()[0])] = true;
+        }
         let turn = Turn {
-            end,
-            language,
-            line: if at_line_start {
-                Line::Backticks(0)
-            } else {
-                Line::Rest
-            },
+            fences: FenceReader::new(end.fences, language, at_line_start),
             matched: 0,
-            block_start: None,
+            stops_matched: vec![0; end.stops.len()],
+            begins,
+            end,
+            block_start: 0,
             code: Vec::new(),
             position: 0,
             finished: false,
@@ -172,7 +117,7 @@ impl Scanner {
     /// Whether a block has been opened and not closed, by the end of the turn if that has been found: then the marker
     /// stands in the middle of a line of code.
     pub fn block_is_open(&self) -> bool {
-        self.turn.block_start.is_some()
+        self.turn.fences.is_open()
     }
 
     /// Whether what ends the turn has been found in it.
@@ -181,34 +126,21 @@ impl Scanner {
     }
 
     /// Read tokens up to and including the one that ends the turn; give back how many were read.
-    /// Blocks and the marker are reported in the order in which they end.
-    pub fn feed(
-        &mut self,
-        ids: &[u32],
-        mut on_block: impl FnMut(CodeBlock<'_>),
-        mut on_marker: impl FnMut(MarkerMatch<'_>),
-    ) -> Result<usize> {
+    /// What is found is reported in the order in which it ends.
+    pub fn feed(&mut self, ids: &[u32], mut on_find: impl FnMut(Find<'_>)) -> Result<usize> {
         let Self { vocabulary, turn } = self;
         if turn.finished {
             return invalid("this turn is over; the next one needs a scanner of its own");
         }
-        let skips = match &turn.end {
-            TurnEnd::Marker(marker) => marker.begins_structural(),
-            TurnEnd::Never | TurnEnd::Block => true,
-        };
         for (index, &id) in ids.iter().enumerate() {
             let token = vocabulary.token(id);
-            if skips
-                && turn.line == Line::Rest
-                && turn.matched == 0
-                && !vocabulary.is_structural(id)
-            {
-                if turn.block_start.is_some() {
+            if !vocabulary.is_structural(id) && turn.can_skip(token) {
+                if turn.fences.is_open() {
                     turn.code.extend_from_slice(token);
                 }
                 turn.position += token.len();
             } else {
-                turn.feed_token(token, &mut on_block, &mut on_marker);
+                turn.feed_token(token, &mut on_find);
             }
             if turn.finished {
                 return Ok(index + 1);
@@ -219,74 +151,86 @@ impl Scanner {
 }
 
 impl Turn {
-    fn feed_token(
-        &mut self,
-        token: &[u8],
-        on_block: &mut impl FnMut(CodeBlock<'_>),
-        on_marker: &mut impl FnMut(MarkerMatch<'_>),
-    ) {
+    /// Whether a token without newline and backtick neither continues what is sought nor begins it.
+    fn can_skip(&self, token: &[u8]) -> bool {
+        self.fences.is_idle()
+            && self.matched == 0
+            && self.stops_matched.iter().all(|&matched| matched == 0)
+            && !token.iter().any(|&byte| self.begins[usize::from(byte)])
+    }
+
+    fn feed_token(&mut self, token: &[u8], on_find: &mut impl FnMut(Find<'_>)) {
         for (index, &byte) in token.iter().enumerate() {
             let overshoot = &token[index + 1..];
-            let was_open = self.block_start.is_some();
-            let line = self.line;
-            self.line = next_line(line, byte, &self.language.0);
             self.position += 1;
-            if line == Line::Backticks(2) && byte == b'`' {
-                if let Some(start) = self.block_start.take() {
-                    // The first two backticks were taken for code.
-                    self.code.truncate(self.code.len() - 2);
-                    on_block(CodeBlock {
-                        code: &self.code,
-                        start,
-                        stop: start + self.code.len(),
-                        overshoot,
-                    });
-                    self.code.clear();
-                    if matches!(self.end, TurnEnd::Block) {
-                        self.finished = true;
-                        return;
-                    }
-                }
-            } else if was_open {
-                self.code.push(byte);
-            } else if byte == b'\n' && opens(line, &self.language.0) {
-                self.block_start = Some(self.position);
+            self.read_fences(byte, overshoot, on_find);
+            if !self.finished {
+                self.read_marker(byte, overshoot, on_find);
             }
-            if let TurnEnd::Marker(marker) = &self.end {
-                self.matched = marker.advance(self.matched, byte);
-                if self.matched == marker.bytes.len() {
-                    self.finished = true;
-                    on_marker(MarkerMatch {
-                        start: self.position - self.matched,
-                        stop: self.position,
-                        overshoot,
-                    });
-                    return;
-                }
+            if !self.finished {
+                self.read_stops(byte, overshoot, on_find);
+            }
+            if self.finished {
+                return;
             }
         }
     }
-}
 
-fn next_line(line: Line, byte: u8, language: &[u8]) -> Line {
-    match (line, byte) {
-        (_, b'\n') => Line::Backticks(0),
-        (Line::Backticks(2), b'`') => Line::Language(0),
-        (Line::Backticks(count), b'`') => Line::Backticks(count + 1),
-        (Line::Language(count), byte) if language.get(usize::from(count)) == Some(&byte) => {
-            Line::Language(count + 1)
+    fn read_fences(&mut self, byte: u8, overshoot: &[u8], on_find: &mut impl FnMut(Find<'_>)) {
+        let was_open = self.fences.is_open();
+        match self.fences.read(byte) {
+            Some(Fence::Opens) => {
+                self.block_start = self.position;
+                self.code.clear();
+            }
+            Some(Fence::Closes) => {
+                // The first two backticks were taken for code.
+                self.code.truncate(self.code.len() - 2);
+                on_find(Find::Block {
+                    code: &self.code,
+                    start: self.block_start,
+                    stop: self.block_start + self.code.len(),
+                    overshoot,
+                });
+                self.finished = self.end.call == CallEnd::Block;
+            }
+            None if was_open => self.code.push(byte),
+            None => {}
         }
-        (line, b' ' | b'\t' | b'\r') if opens(line, language) => Line::Blank,
-        _ => Line::Rest,
     }
-}
 
-/// Whether a newline here opens a block.
-fn opens(line: Line, language: &[u8]) -> bool {
-    match line {
-        Line::Blank => true,
-        Line::Language(count) => usize::from(count) == language.len(),
-        Line::Backticks(_) | Line::Rest => false,
+    fn read_marker(&mut self, byte: u8, overshoot: &[u8], on_find: &mut impl FnMut(Find<'_>)) {
+        let CallEnd::Marker(marker) = &self.end.call else {
+            return;
+        };
+        self.matched = marker.advance(self.matched, byte);
+        if self.matched == marker.bytes().len() {
+            self.finished = true;
+            on_find(Find::Marker {
+                start: self.position - self.matched,
+                stop: self.position,
+                overshoot,
+            });
+        }
+    }
+
+    /// The longest of several that end at one byte is the one that is told.
+    fn read_stops(&mut self, byte: u8, overshoot: &[u8], on_find: &mut impl FnMut(Find<'_>)) {
+        let mut longest = 0;
+        for (stop, matched) in self.end.stops.iter().zip(&mut self.stops_matched) {
+            *matched = stop.advance(*matched, byte);
+            if *matched == stop.bytes().len() {
+                longest = longest.max(*matched);
+            }
+        }
+        if longest > 0 {
+            self.finished = true;
+            on_find(Find::Stop {
+                start: self.position - longest,
+                stop: self.position,
+                overshoot,
+            });
+        }
     }
 }
 
@@ -304,8 +248,20 @@ mod tests {
         text.iter().copied().map(u32::from).collect()
     }
 
+    fn ended_by(call: CallEnd) -> TurnEnd {
+        TurnEnd {
+            call,
+            fences: Fences::Lines,
+            stops: Vec::new(),
+        }
+    }
+
     fn marker(bytes: &[u8]) -> TurnEnd {
-        TurnEnd::Marker(Marker::new(bytes).unwrap())
+        ended_by(CallEnd::Marker(Marker::new(bytes).unwrap()))
+    }
+
+    fn never() -> TurnEnd {
+        ended_by(CallEnd::Never)
     }
 
     fn scanner(vocabulary: Arc<Vocabulary>, end: TurnEnd, at_line_start: bool) -> Scanner {
@@ -313,7 +269,7 @@ mod tests {
             vocabulary,
             end,
             at_line_start,
-            Language::new("python").unwrap(),
+            &Language::new("python").unwrap(),
         )
     }
 
@@ -322,14 +278,17 @@ mod tests {
         let mut scanner = scanner(byte_vocabulary(), end, true);
         let (mut blocks, mut found) = (Vec::new(), None);
         let consumed = scanner
-            .feed(
-                &ids(text),
-                |block| {
-                    assert_eq!(&text[block.start..block.stop], block.code);
-                    blocks.push(String::from_utf8_lossy(block.code).into_owned());
-                },
-                |marker| found = Some((marker.start, marker.stop)),
-            )
+            .feed(&ids(text), |find| match find {
+                Find::Block {
+                    code, start, stop, ..
+                } => {
+                    assert_eq!(&text[start..stop], code);
+                    blocks.push(String::from_utf8_lossy(code).into_owned());
+                }
+                Find::Marker { start, stop, .. } | Find::Stop { start, stop, .. } => {
+                    found = Some((start, stop));
+                }
+            })
             .unwrap();
         let found = found.map(|(start, stop)| (start, stop, scanner.block_is_open()));
         (blocks, found, consumed)
@@ -347,7 +306,7 @@ mod tests {
     #[test]
     fn openers() {
         let opens = |text: &str| {
-            !scan(format!("{text}x\n```").as_bytes(), TurnEnd::Never)
+            !scan(format!("{text}x\n```").as_bytes(), never())
                 .0
                 .is_empty()
         };
@@ -384,7 +343,7 @@ mod tests {
     #[test]
     fn an_opener_inside_a_block_closes_it_and_opens_the_next() {
         assert_eq!(
-            scan(b"```python\na\n```python\nb\n```", TurnEnd::Never).0,
+            scan(b"```python\na\n```python\nb\n```", never()).0,
             ["a\n", "b\n"]
         );
     }
@@ -392,7 +351,7 @@ mod tests {
     #[test]
     fn an_empty_block_and_backticks_in_code() {
         assert_eq!(
-            scan(b"```python\n```\n```python\n``\n a```\n```", TurnEnd::Never).0,
+            scan(b"```python\n```\n```python\n``\n a```\n```", never()).0,
             ["", "``\n a```\n"]
         );
     }
@@ -400,10 +359,10 @@ mod tests {
     #[test]
     fn the_turn_may_begin_inside_a_line() {
         for (at_line_start, expected) in [(false, 0), (true, 1)] {
-            let mut scanner = scanner(byte_vocabulary(), TurnEnd::Never, at_line_start);
+            let mut scanner = scanner(byte_vocabulary(), never(), at_line_start);
             let mut blocks = 0;
             scanner
-                .feed(&ids(b"```python\nx\n```"), |_| blocks += 1, |_| ())
+                .feed(&ids(b"```python\nx\n```"), |_| blocks += 1)
                 .unwrap();
             assert_eq!(blocks, expected);
         }
@@ -426,29 +385,33 @@ mod tests {
         let mut first = scanner(Arc::clone(&vocabulary), end.clone(), true);
         let mut seen = Vec::new();
         let consumed = first
-            .feed(
-                &[0, 4, 5, 0, 2, 7, 1],
-                |block| seen.push((block.code.to_vec(), block.overshoot.to_vec())),
-                |_| panic!(),
-            )
+            .feed(&[0, 4, 5, 0, 2, 7, 1], |find| match find {
+                Find::Block {
+                    code, overshoot, ..
+                } => seen.push((code.to_vec(), overshoot.to_vec())),
+                _ => panic!(),
+            })
             .unwrap();
         assert_eq!(consumed, 7);
         assert_eq!(seen, [(b"x\n".to_vec(), b"\n`".to_vec())]);
         let mut found = Vec::new();
         let consumed = first
-            .feed(
-                &[0, 1, 3, 0, 0],
-                |_| panic!(),
-                |marker| found.push((marker.start, marker.stop, marker.overshoot.to_vec())),
-            )
+            .feed(&[0, 1, 3, 0, 0], |find| match find {
+                Find::Marker {
+                    start,
+                    stop,
+                    overshoot,
+                } => found.push((start, stop, overshoot.to_vec())),
+                _ => panic!(),
+            })
             .unwrap();
         assert_eq!(consumed, 3);
         // The first seven tokens hold 23 bytes.
         assert_eq!(found, [(23, 32, b"\n1".to_vec())]);
         assert!(first.is_finished());
-        assert!(first.feed(&[0], |_| (), |_| ()).is_err());
+        assert!(first.feed(&[0], |_| ()).is_err());
         let mut second = scanner(vocabulary, end, true);
-        assert_eq!(second.feed(&[3], |_| panic!(), |_| panic!()).unwrap(), 1);
+        assert_eq!(second.feed(&[3], |_| panic!()).unwrap(), 1);
     }
 
     #[test]
@@ -460,21 +423,25 @@ mod tests {
             b"```python\ny\n```",
         ];
         let vocabulary = Arc::new(Vocabulary::new(&tokens).unwrap());
-        let mut first = scanner(Arc::clone(&vocabulary), TurnEnd::Block, true);
+        let mut first = scanner(Arc::clone(&vocabulary), ended_by(CallEnd::Block), true);
         let mut seen = Vec::new();
         let consumed = first
-            .feed(
-                &[0, 1, 2, 3],
-                |block| seen.push((block.stop, block.code.to_vec(), block.overshoot.to_vec())),
-                |_| panic!(),
-            )
+            .feed(&[0, 1, 2, 3], |find| match find {
+                Find::Block {
+                    code,
+                    stop,
+                    overshoot,
+                    ..
+                } => seen.push((stop, code.to_vec(), overshoot.to_vec())),
+                _ => panic!(),
+            })
             .unwrap();
         assert_eq!(consumed, 3);
         assert_eq!(seen, [(12, b"x\n".to_vec(), b"\n\n".to_vec())]);
         assert!(first.is_finished() && !first.block_is_open());
         // A fence that closes nothing ends nothing.
-        let mut second = scanner(vocabulary, TurnEnd::Block, true);
-        assert_eq!(second.feed(&[2, 2], |_| panic!(), |_| panic!()).unwrap(), 2);
+        let mut second = scanner(vocabulary, ended_by(CallEnd::Block), true);
+        assert_eq!(second.feed(&[2, 2], |_| panic!()).unwrap(), 2);
         assert!(!second.is_finished());
     }
 
@@ -482,11 +449,9 @@ mod tests {
     fn the_language_is_the_callers() {
         let blocks = |language: &str, text: &[u8]| {
             let language = Language::new(language).unwrap();
-            let mut scanner = Scanner::new(byte_vocabulary(), TurnEnd::Never, true, language);
+            let mut scanner = Scanner::new(byte_vocabulary(), never(), true, &language);
             let mut blocks = 0;
-            scanner
-                .feed(&ids(text), |_| blocks += 1, |_| panic!())
-                .unwrap();
+            scanner.feed(&ids(text), |_| blocks += 1).unwrap();
             blocks
         };
         assert_eq!(blocks("c", b"```c\nx\n```\n```c++\ny\n```"), 1);
@@ -506,6 +471,89 @@ mod tests {
             Some((1, 10, false))
         );
         assert!(Marker::new(b"").is_err());
+    }
+
+    /// Each block with its place, by other fences than those of `scan`.
+    fn blocks_by(fences: Fences, text: &[u8]) -> Vec<String> {
+        let end = TurnEnd { fences, ..never() };
+        scan(text, end).0
+    }
+
+    #[test]
+    fn a_line_that_ends_with_the_opening_fence_opens_where_line_ends_count() {
+        let blocks = |text: &[u8]| blocks_by(Fences::LineEnds, text);
+        for opener in [
+            "Code: ```python\n",
+            "  ```python\n",
+            "```python3\n",
+            "```python copy\n",
+            "````python\n",
+        ] {
+            let text = format!("{opener}x\n```");
+            assert_eq!(blocks(text.as_bytes()), ["x\n"], "{opener:?}");
+        }
+        for text in ["a ```python \nx\n```", "```Python\nx\n```", "```python"] {
+            assert!(blocks(text.as_bytes()).is_empty(), "{text:?}");
+        }
+        assert_eq!(
+            blocks(b"```python\na\nb = '```python\nc\n```"),
+            ["c\n"],
+            "the code begins anew"
+        );
+        assert_eq!(blocks(b"```python\na\n ```\n```"), ["a\n ```\n"]);
+    }
+
+    #[test]
+    fn three_backticks_anywhere_close_where_the_fence_may_stand_anywhere() {
+        let blocks = |text: &[u8]| blocks_by(Fences::Anywhere, text);
+        assert_eq!(blocks(b"<think>```python print(1)``` so"), [" print(1)"]);
+        assert_eq!(blocks(b" ```python\n  x\n  ``` "), ["\n  x\n  "]);
+        assert_eq!(
+            blocks(b"````python3\n`a``b```c```python\n```"),
+            ["3\n`a``b", "\n"]
+        );
+        assert!(blocks(b"```py``` thon```output ```Python").is_empty());
+    }
+
+    #[test]
+    fn a_stop_string_ends_the_turn_wherever_it_stands() {
+        let stops = ["User:", "er: b", "</answer>"]
+            .map(|text| Marker::new(text.as_bytes()).unwrap())
+            .to_vec();
+        let end = |call| TurnEnd {
+            stops: stops.clone(),
+            ..ended_by(call)
+        };
+        assert_eq!(
+            scan(b"a UUser: b", end(CallEnd::Never)).1,
+            Some((3, 8, false))
+        );
+        let code = b"```python\n'</answer>'\n```";
+        assert_eq!(
+            scan(code, end(CallEnd::Block)),
+            (vec![], Some((11, 20, true)), 20)
+        );
+        let call = CallEnd::Marker(Marker::new(b"User:").unwrap());
+        let vocabulary = Arc::new(Vocabulary::new(&[b"Us".as_slice(), b"er: b"]).unwrap());
+        let mut ended = Vec::new();
+        scanner(Arc::clone(&vocabulary), end(call), true)
+            .feed(&[0, 1], |find| {
+                ended.push(matches!(find, Find::Marker { .. }))
+            })
+            .unwrap();
+        assert_eq!(
+            ended,
+            [true],
+            "a call that ends at the same byte goes first"
+        );
+        let mut rest = Vec::new();
+        scanner(vocabulary, end(CallEnd::Never), true)
+            .feed(&[0, 1], |find| match find {
+                Find::Stop { overshoot, .. } => rest.extend_from_slice(overshoot),
+                _ => panic!(),
+            })
+            .unwrap();
+        assert_eq!(rest, b" b");
     }
 
     #[test]

@@ -25,6 +25,7 @@ _GRADER = "integration/test_reward_grader.py"
 _NOTATION = "unit/test_reward_notation.py"
 _EQUIVALENCE = "property/test_reward_equivalence.py"
 _ANSWERS = "unit/test_text_answers.py"
+_ANSWER_TAGS = "unit/test_text_answer_tags.py"
 _TOKEN_ADVANTAGES = "property/test_algorithms_token_advantages.py"
 _ALGORITHM_OPTIONS = "unit/test_algorithms_options.py"
 _ALGORITHM_REWARDS = "unit/test_algorithms_rewards.py"
@@ -100,7 +101,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/evaluation.py", " if config.max_tool_calls is None else config.max_tool_calls", "", _EVALUATION),
     # --- rewards
     ("reward/boxed.py", "max_response_tokens, options.overlong_buffer", "max_response_tokens, 1", _BOXED),
-    ("reward/boxed.py", "correct and (not options.require_format or keeps_format(trajectory))", "correct", _BOXED),
+    ("reward/boxed.py", "verdict.correct and valid,", "verdict.correct,", _BOXED),
     ("reward/boxed.py", "Grade(sum(parts.values())", 'Grade(parts["answer"]', _BOXED),
     ("reward/boxed.py", "find_answer(trajectory.sampled_text)", "find_answer(trajectory.text)", _BOXED),
     ("reward/boxed.py", "self.overlong_buffer >= limit", "self.overlong_buffer > limit", _BOXED),
@@ -117,7 +118,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("reward/verdict.py", "-?[1-9][0-9]{0,29}|0", "-?[0-9]{1,30}", _EQUIVALENCE),
     ("reward/equivalence.py", "verify(gold, target,", "verify(target, gold,", _EQUIVALENCE),
     ("reward/equivalence.py", "if error is not None:", "if False:", _EQUIVALENCE),
-    ("text/answers.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWERS),
+    ("text/answer_tags.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
     ("text/answers.py", "box_opened[0] > last.start", "box_opened[0] < last.start", _ANSWERS),
     ("algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
     # --- advantages
@@ -172,7 +173,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     # --- episodes
     ("rollout/episode.py", "await episode.tools.close()", "pass", _EPISODE),
     ("rollout/episode.py", "return find_answer(turn.text) is None", "return True", _EPISODE),
-    ("rollout/episode.py", "encode(observation)[: self._remaining()]", "encode(observation)", _EPISODE),
+    (
+        "rollout/episode.py",
+        "append_observation(token_ids[: self._remaining()])",
+        "append_observation(token_ids)",
+        _EPISODE,
+    ),
     ("rollout/episode.py", '.endswith(b"\\n")\n    return True', '.endswith(b"\\n")\n    return False', _EPISODE),
     ("rollout/episode.py", "self.sample, len(self.turns))", "len(self.turns))", _EPISODE),
     ("rollout/episode.py", "settings.seed, series, prompt", "settings.seed, prompt", _EPISODE),
@@ -206,8 +212,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("formats/torl.py", "> (turn.ended_by is TurnEnding.CALL)", "> 0", _OBSERVATION),
     (
         "formats/zerotir.py",
-        "> self.options.max_observation_tokens",
-        ">= self.options.max_observation_tokens",
+        "fits(text, self.options.max_observation_tokens)",
+        "fits(text, self.options.max_observation_tokens - 1)",
         _OBSERVATION,
     ),
     ("formats/observation.py", "_LIMIT_LINES.get(outcome.status) or outcome.text", "outcome.text", _OBSERVATION),
@@ -220,7 +226,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("tools/shuffled.py", "self._random.choice(others)", "others[0]", _SHUFFLED),
     # --- tokenizers and data
     ("text/tokenizer.py", "value if isinstance(value, list)", "value[:1] if isinstance(value, list)", _TOKENIZER),
-    ("text/tokenizer.py", "encode_special_tokens = True", "encode_special_tokens = False", _TOKENIZER),
+    ("text/tokenizer.py", "Tokenizer(backend.model)", "Tokenizer.from_str(backend.to_str())", _TOKENIZER),
     ("text/templates.py", "head + problem.question + tail", "head + problem.question.strip() + tail", _PROMPTS),
     ("text/prompts.py", "len(token_ids) > max_prompt_tokens", "len(token_ids) >= max_prompt_tokens", _PROMPTS),
     ("data/problems.py", "> _LARGEST_UNANSWERED_SHARE * rows", ">= _LARGEST_UNANSWERED_SHARE * rows", _PROBLEMS),

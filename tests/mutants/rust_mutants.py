@@ -1,6 +1,8 @@
 """Mistakes that the tests of the crates must notice: (path, text, what it becomes, why it would matter)."""
 
 _SCANNER = "rust/src/scanner.rs"
+_FENCES = "rust/src/fences.rs"
+_MARKER = "rust/src/marker.rs"
 _SPLICE = "rust/src/splice.rs"
 _PACKING = "rust/src/packing.rs"
 _ADVANTAGE = "rust/src/advantage.rs"
@@ -10,20 +12,20 @@ _RESET = "crates/sandbox/src/run/reset.rs"
 MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     # --- scanner: where a turn ends and what it ran
     (
-        _SCANNER,
+        _MARKER,
         "matched = self.fallback[matched - 1];\n        }\n        matched +",
         "matched = 0;\n        }\n        matched +",
         "a marker that begins inside half a marker is missed: ````output",
     ),
     (
         _SCANNER,
-        "matches!(self.bytes[0], b'\\n' | b'`')",
-        "true",
+        "begins[usize::from(marker.bytes()[0])] = true;",
+        "",
         "a marker that begins with a letter is missed in tokens that are skipped",
     ),
     (
         _SCANNER,
-        "                && turn.matched == 0\n",
+        "            && self.matched == 0\n",
         "",
         "a token without newline or backtick forgets half a marker",
     ),
@@ -32,16 +34,21 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     (_SCANNER, "return Ok(index + 1);", "return Ok(index);", "the token that ends the turn is not counted to it"),
     (_SCANNER, "self.code.truncate(self.code.len() - 2);", "", "code ends with half a fence"),
     (
-        _SCANNER,
-        "(Line::Backticks(2), b'`') => Line::Language(0)",
-        "(Line::Backticks(2), b'`') => Line::Blank",
+        _FENCES,
+        "if count + 1 == opener.len() {",
+        "if count + 1 >= FENCE.len() {",
         "a fence without a language opens a block",
     ),
-    (_SCANNER, "Line::Blank => true,", "Line::Blank => false,", "a blank behind the language keeps the block closed"),
     (
-        _SCANNER,
-        "(_, b'\\n') => Line::Backticks(0)",
-        "(Line::Rest, b'\\n') => Line::Backticks(0)",
+        _FENCES,
+        "            Line::Opener if matches!(byte, b' ' | b'\\t' | b'\\r') => Line::Opener,\n",
+        "",
+        "a blank behind the language keeps the block closed",
+    ),
+    (
+        _FENCES,
+        "_ if byte == b'\\n' => Line::Opening(0),",
+        "Line::Rest if byte == b'\\n' => Line::Opening(0),",
         "a fence behind an empty line is missed",
     ),
     (_SCANNER, "start: self.position - self.matched,", "start: self.position,", "the marker begins where it ends"),
@@ -52,10 +59,30 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
         "the overshoot holds the end",
     ),
     (
+        _FENCES,
+        "            Line::Opener if self.fences == Fences::LineEnds => Line::Opener,\n",
+        "",
+        "ToRL's code runs a block whose opening line goes on behind the language",
+    ),
+    (
+        _FENCES,
+        "before == Line::Opener || ends_with_opener",
+        "before == Line::Opener",
+        "ToRL's code runs a block that opens at the end of a line",
+    ),
+    (_SCANNER, "                self.code.clear();\n", "", "a block that begins anew keeps what it held"),
+    (
+        _FENCES,
+        "if byte == b'`' { self.backticks + 1 } else { 0 }",
+        "self.backticks + usize::from(byte == b'`')",
+        "three backticks apart close a block",
+    ),
+    (_SCANNER, "longest = longest.max(*matched);", "longest = 1;", "a stop string has no place"),
+    (
         _SCANNER,
-        "usize::from(count) == language.len()",
-        "usize::from(count) >= 1",
-        "a fence with a part of the language opens a block",
+        "            && self.stops_matched.iter().all(|&matched| matched == 0)\n",
+        "",
+        "a stop string cut by a token's end is missed",
     ),
     # --- splice: the record of an episode
     (

@@ -141,3 +141,25 @@ def test_a_call_beyond_the_last_is_named(played: Trajectory) -> None:
 def test_a_token_that_ends_no_response_is_named(played: Trajectory) -> None:
     others = replace(RULES, stop_token_ids=frozenset({STOP + 1}))
     assert token_problem(played, others) == "its finish reason is stop, and its last token is not"
+
+
+def stopping(stop: str) -> EpisodeRules:
+    return replace(RULES, rollout=RULES.rollout.model_copy(update={"stop": (stop,)}))
+
+
+def test_a_stop_string_must_end_its_response(played: Trajectory) -> None:
+    """Of an episode that was played without one."""
+    assert token_problem(played, stopping("User:")) is None
+    assert token_problem(played, stopping("{7")) == "tokens were sampled after the end of a turn"
+    assert token_problem(played, stopping("print(7)")) == "nothing asks for call 0"
+
+
+def test_a_response_that_ended_at_a_stop_string_agrees_with_its_tokens() -> None:
+    engine = ScriptedEngine(lambda _: [*ENCODER.encode("\\boxed{7}</answer>\nUser: and 8?"), STOP])
+    playing = player(engine, ScriptedInterpreter(), stop=("</answer>",))
+    stopped = asyncio.run(playing.play(asked(token_ids=ENCODER.encode("7?\n")), series=0, sample=0))
+    assert token_problem(stopped, stopping("</answer>")) is None
+    assert (
+        token_problem(cut(stopped), stopping("</answer>")) == "its finish reason is length, and its last token is not"
+    )
+    assert token_problem(stopped, RULES) == "its finish reason is stop, and its last token is not"

@@ -239,7 +239,12 @@ def test_a_text_chooses_with_the_options_of_its_own(config_file: Path) -> None:
     config_file.write_text(f"{MINIMAL}[rollout.format]\nname = 'torl'\nmax_observation_characters = 9\n")
     assert parse(config_file).rollout.format.make().options == ToRLOptions(max_observation_characters=9)  # type: ignore[attr-defined]
     config = parse(config_file, "--rollout.format", "zerotir")
-    assert chosen(config.rollout.format) == {"name": "zerotir", "errors": "traceback", "max_observation_tokens": 256}
+    assert chosen(config.rollout.format) == {
+        "name": "zerotir",
+        "errors": "traceback",
+        "fences": "lines",
+        "max_observation_tokens": 256,
+    }
 
 
 def test_another_name_drops_the_options_of_the_file(config_file: Path) -> None:
@@ -247,7 +252,12 @@ def test_another_name_drops_the_options_of_the_file(config_file: Path) -> None:
     assert isinstance(parse(config_file).rollout.format.make(), ZeroTIRFormat)
     config = parse(config_file, "--rollout.format.errors", "tagged", "--rollout.format.name", "torl")
     assert isinstance(config.rollout.format.make(), ToRLFormat)
-    assert chosen(config.rollout.format) == {"name": "torl", "errors": "tagged", "max_observation_characters": 256}
+    assert chosen(config.rollout.format) == {
+        "name": "torl",
+        "errors": "tagged",
+        "fences": "lines",
+        "max_observation_characters": 256,
+    }
     same = parse(config_file, "--rollout.format.name", "zerotir")
     assert chosen(same.rollout.format)["max_observation_tokens"] == 9
 
@@ -257,7 +267,12 @@ def test_a_name_is_chosen_before_its_options_in_whatever_order_they_come(config_
     options = {"rollout.format.errors": "tagged", "rollout.format.name": "torl"}
     for overrides in (options, dict(reversed(options.items()))):
         config = load_config(TrainConfig, config_file, overrides)
-        assert chosen(config.rollout.format) == {"name": "torl", "errors": "tagged", "max_observation_characters": 256}
+        assert chosen(config.rollout.format) == {
+            "name": "torl",
+            "errors": "tagged",
+            "fences": "lines",
+            "max_observation_characters": 256,
+        }
 
 
 def test_an_option_joins_what_the_file_chose_by_a_text(config_file: Path) -> None:
@@ -265,6 +280,7 @@ def test_an_option_joins_what_the_file_chose_by_a_text(config_file: Path) -> Non
     assert chosen(parse(config_file, "--rollout.format.max_observation_tokens", "9").rollout.format) == {
         "name": "zerotir",
         "errors": "traceback",
+        "fences": "lines",
         "max_observation_tokens": 9,
     }
 

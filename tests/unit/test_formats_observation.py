@@ -21,6 +21,11 @@ TRACEBACK = (
 LINE = "NameError: name 'a' is not defined"
 
 
+def fits(text: str, most: int) -> bool:
+    """As if each character were a token."""
+    return len(text) <= most
+
+
 def outcome(status: OutcomeStatus = OutcomeStatus.OK, stdout: str = "", line: str | None = None) -> Outcome:
     failed = status is OutcomeStatus.ERROR
     execution = Execution(
@@ -115,13 +120,13 @@ def test_cap_keeps_head_and_tail() -> None:
     ],
 )
 def test_what_the_marker_token_holds_already_is_not_repeated(overshoot: bytes, expected: str) -> None:
-    assert ToRLFormat().answer(outcome(stdout="391\n"), overshoot, len) == expected
+    assert ToRLFormat().answer(outcome(stdout="391\n"), overshoot, fits) == expected
 
 
 def test_an_overshoot_inside_a_character_is_kept() -> None:
     printed = outcome(stdout="é\n")
-    assert ToRLFormat().answer(printed, b"\n\xc3", len) == "\né\n```\n"
-    assert ToRLFormat().answer(printed, b"\n\xc3\xa9", len) == "\n```\n"
+    assert ToRLFormat().answer(printed, b"\n\xc3", fits) == "\né\n```\n"
+    assert ToRLFormat().answer(printed, b"\n\xc3\xa9", fits) == "\n```\n"
 
 
 @pytest.mark.parametrize(("form", "place"), [(ToRLFormat(), 2), (ZeroTIRFormat(), 1)])
@@ -142,7 +147,7 @@ def test_the_last_block_of_the_turn_runs(form: Format) -> None:
 
 def test_a_call_without_code_says_so_and_failed() -> None:
     assert not NO_REQUEST.ok
-    assert ToRLFormat().answer(NO_REQUEST, b"", len) == "\nNoCode: there was no complete ```python block to run\n```\n"
+    assert ToRLFormat().answer(NO_REQUEST, b"", fits) == "\nNoCode: there was no complete ```python block to run\n```\n"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,7 @@ def test_output_that_no_tool_gave(text: str, ended_by: TurnEnding, torl: bool, z
     ],
 )
 def test_what_zerotir_puts_in(overshoot: bytes, expected: str) -> None:
-    assert ZeroTIRFormat().answer(outcome(stdout="391\n"), overshoot, len) == expected
+    assert ZeroTIRFormat().answer(outcome(stdout="391\n"), overshoot, fits) == expected
 
 
 def test_zerotir_says_that_a_result_is_too_long() -> None:
@@ -181,15 +186,15 @@ def test_zerotir_says_that_a_result_is_too_long() -> None:
     form = ZeroTIRFormat(ZeroTIROptions(max_observation_tokens=100))
     frame = len("\n```output\n\n```\n\n\n")
     short, long = ("7" * (length - frame) for length in (100, 101))
-    assert form.answer(outcome(stdout=short), b"", len) == f"\n```output\n{short}\n```\n\n\n"
-    assert form.answer(outcome(stdout=long), b"", len) == f"\n```output\n{TOO_LONG}\n```\n\n\n"
-    assert ENCODER.count("print") < len("print")
-    assert form.answer(outcome(stdout="print " * 20), b"", ENCODER.count) != f"\n```output\n{TOO_LONG}\n```\n\n\n"
+    assert form.answer(outcome(stdout=short), b"", fits) == f"\n```output\n{short}\n```\n\n\n"
+    assert form.answer(outcome(stdout=long), b"", fits) == f"\n```output\n{TOO_LONG}\n```\n\n\n"
+    assert ENCODER.fits("print", len("print") - 1)
+    assert form.answer(outcome(stdout="print " * 20), b"", ENCODER.fits) != f"\n```output\n{TOO_LONG}\n```\n\n\n"
 
 
 def test_zerotir_shows_errors_as_the_option_says() -> None:
     options: list[ErrorObservation] = ["traceback", "hidden"]
-    shown = [ZeroTIRFormat(ZeroTIROptions(errors=errors)).answer(ERROR, b"\n", len) for errors in options]
+    shown = [ZeroTIRFormat(ZeroTIROptions(errors=errors)).answer(ERROR, b"\n", fits) for errors in options]
     assert shown == [f"```output\n{TRACEBACK}```\n\n\n", "```output\n\n```\n\n\n"]
 
 

@@ -50,8 +50,11 @@ async def test_grades(text: str, calls: list[object], reward: float, correct: bo
     ],
 )
 async def test_a_reward_that_asks_for_the_format(text: str, finish: FinishReason, reward: float) -> None:
-    grade = await graded(trajectory(text, answer="204", finish=finish), BoxedOptions(wrong=0.0, require_format=True))
+    options = BoxedOptions(wrong=0.0, require_format="zerotir")
+    grade = await graded(trajectory(text, answer="204", finish=finish), options)
     assert (grade.reward, grade.correct) == (reward, "204" in text)  # right is right, whatever it is worth
+    assert grade.valid_format == ("</think>" in text and finish is FinishReason.STOP)
+    assert grade.rewarded == (reward == 1.0)
 
 
 async def test_an_observation_is_no_answer() -> None:
@@ -121,6 +124,6 @@ def test_code_that_failed(calls: list[object], failing: bool) -> None:
 
 def test_a_format_is_kept_only_by_a_response_that_ended() -> None:
     text = "so</think> <answer>\\boxed{204}</answer>"
-    assert keeps_format(trajectory(text))
-    assert not keeps_format(trajectory(text, finish=FinishReason.LENGTH))
-    assert not keeps_format(trajectory("so \\boxed{204}"))
+    assert keeps_format(trajectory(text), "zerotir")
+    assert not keeps_format(trajectory(text, finish=FinishReason.LENGTH), "zerotir")
+    assert not keeps_format(trajectory("so \\boxed{204}"), "orz")

@@ -1,20 +1,23 @@
 """Single episodes with an engine that says what it is told."""
 
 import asyncio
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from builders import asked, player
-from scripted_engine import ENCODER, STOP, ScriptedEngine, ScriptedInterpreter
+from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
 from tokenizers_for_tests import END
 from torl.errors import SandboxError
-from torl.formats import Format, ZeroTIRFormat
-from torl.formats.zerotir import TOO_LONG
-from torl.rollout.episode import EpisodeCounters
+from torl.formats import Format, ToRLFormat, ZeroTIRFormat
+from torl.formats.torl import ToRLOptions
+from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
+from torl.rollout.episode import LONG_OBSERVATION, EpisodeCounters
 from torl.sandbox import Execution
-from torl.types import Block, FinishReason, SampledTurn, Trajectory, TurnEnding
+from torl.types import Block, FinishReason, Outcome, SampledTurn, Trajectory, TurnEnding
 
 CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
 
@@ -35,13 +38,16 @@ def play(
     piece: int = 1,
     stdout: str = "42\n",
     form: Format | None = None,
+    stop: tuple[str, ...] = (),
 ) -> Played:
     engine = ScriptedEngine(
         lambda request: ENCODER.encode(turns[int(request.rsplit("/", 1)[1])]),
         lambda _: (piece,),
     )
     interpreter = ScriptedInterpreter(lambda _: stdout)
-    playing = player(engine, interpreter, form=form, limit=limit, max_tool_calls=calls, speculative_execution=False)
+    playing = player(
+        engine, interpreter, form=form, limit=limit, max_tool_calls=calls, stop=stop, speculative_execution=False
+    )
     prompt = asked("seven", token_ids=ENCODER.encode("Question\n"))
     trajectory = asyncio.run(playing.play(prompt, series=0, sample=0))
     return Played(trajectory, playing.counters, interpreter.codes)
@@ -89,6 +95,50 @@ def test_tokens_after_the_marker_are_dropped_and_counted() -> None:
     assert whole.text == f"{CALL}\n42\n```\nSo 42."
     assert whole.turns[0].text == CALL
     assert played.counters.dropped_tokens == len(ENCODER.encode(invented)) + 1 - whole.turns[0].stop > 0
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+@pytest.mark.parametrize("piece", [1, 1000])
+def test_a_stop_string_ends_the_response_and_stays_in_it(calls: int, piece: int) -> None:
+    said = "So \\boxed{42}.\nUser:"
+    played = play(f"{said} And 43?\n{CALL}", calls=calls, piece=piece, stop=("Human:", "User:"))
+    trajectory = played.trajectory
+    assert trajectory.text.startswith(said)
+    assert len(trajectory) == next(
+        n for n in range(99) if said in VOCABULARY.decode(trajectory.token_ids_T[:n].tolist())
+    )
+    assert trajectory.loss_mask_T.all()
+    assert trajectory.finish_reason is FinishReason.STOP
+    assert [turn.ended_by for turn in trajectory.turns] == [TurnEnding.STOP]
+    assert (played.counters.dropped_tokens > 0) == (piece == 1000)
+
+
+def test_a_stop_string_of_a_turn_after_a_call_ends_the_response() -> None:
+    trajectory = play(CALL, "<answer>\\boxed{42}</answer> and so on", calls=2, stop=("</answer>",)).trajectory
+    assert trajectory.text.startswith(f"{CALL}\n42\n```\n<answer>\\boxed{{42}}</answer>")
+    assert "so on" not in trajectory.text
+    assert [turn.ended_by for turn in trajectory.turns] == [TurnEnding.CALL, TurnEnding.STOP]
+
+
+def test_a_long_observation_is_made_while_other_episodes_go_on() -> None:
+    """The answer of this format waits for the event loop: there it would wait in vain."""
+    went_on = threading.Event()
+
+    class Waiting(ToRLFormat):
+        def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
+            assert went_on.wait(20), "the event loop stood still"
+            return super().answer(outcome, overshoot, fits)
+
+    class Signalling(ScriptedInterpreter):
+        async def run_async(self, code: str, *, seed: int = 0) -> Execution:
+            asyncio.get_running_loop().call_later(0.01, went_on.set)
+            return await super().run_async(code, seed=seed)
+
+    turns = [CALL, "So \\boxed{42}."]
+    engine = ScriptedEngine(lambda request: ENCODER.encode(turns[int(request[-1])]))
+    playing = player(engine, Signalling(lambda _: "4" * LONG_OBSERVATION), form=Waiting(), limit=400)
+    played = asyncio.run(playing.play(asked(token_ids=ENCODER.encode("Q\n")), series=0, sample=0))
+    assert played.tool_calls[0].observation == f"\n{'4' * 128}...{'4' * 128}\n```\n"
 
 
 def test_a_marker_without_code_is_a_call() -> None:
@@ -274,6 +324,36 @@ def test_a_block_runs_when_its_fence_closes() -> None:
     first, second = trajectory.turns
     assert (first.text, first.ended_by) == (BLOCK, TurnEnding.CALL)
     assert second.text.strip() == "So \\boxed{42}."
+
+
+@pytest.mark.parametrize(
+    ("written", "ran"),
+    [
+        ("Code: ```python\n  print(6*7)\n```", "  print(6*7)\n"),
+        ("```python3\nprint(6*7)\n```", "print(6*7)\n"),
+        ("1. So:\n   ```python\nprint(6*7)\n```", "print(6*7)\n"),
+    ],
+)
+def test_torl_opens_blocks_as_its_published_code_does(written: str, ran: str) -> None:
+    turns = (f"{written}\n```output", "Done.")
+    assert play(*turns, form=ToRLFormat(ToRLOptions(fences="published"))).ran == [ran]
+    assert play(*turns, form=ToRLFormat()).ran == []
+
+
+@pytest.mark.parametrize(
+    ("written", "ran"),
+    [
+        ("Code: ```python\nprint(6*7)\n```", "print(6*7)"),
+        ("1. So:\n   ```python\n   print(6*7)\n   ```", "print(6*7)"),
+        ("```python print(6*7)```", "print(6*7)"),
+        ("```python3\nprint(6*7)\n```", "3\nprint(6*7)"),
+        ("```python\nprint(6*7)```", "print(6*7)"),
+    ],
+)
+def test_zerotir_runs_what_its_published_code_runs(written: str, ran: str) -> None:
+    published = ZeroTIRFormat(ZeroTIROptions(fences="published"))
+    assert play(f"{written} so", "Done.", form=published).ran == [ran]
+    assert play(f"{written} so", "Done.", form=ZeroTIRFormat()).ran == []
 
 
 def test_each_block_is_a_call_until_none_is_left() -> None:

@@ -1,12 +1,18 @@
 """Encoding observations: no text becomes a special token, and none changes."""
 
+import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.normalizers import NFC
 from transformers import PreTrainedTokenizerFast
 
+from scripted_engine import ENCODER, VOCABULARY
 from tokenizers_for_tests import END, byte_level_bpe, metaspace_bpe, metaspace_unigram
 from torl.errors import DataError
 from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
@@ -82,5 +88,52 @@ def test_a_model_without_an_end_is_refused(tmp_path: Path) -> None:
 def test_a_directory_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such model directory"):
         load_tokenizer(tmp_path / "missing")
+    (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(DataError, match="tokenizer cannot be read"):
         load_tokenizer(tmp_path)
+
+
+def test_a_directory_that_would_lose_the_tokens_of_a_chat_is_refused(tmp_path: Path) -> None:
+    """The older files alone: the library reads them, and makes plain text of every added token."""
+    (tmp_path / "vocab.json").write_text("{}")
+    (tmp_path / "merges.txt").write_text("")
+    with pytest.raises(DataError, match=r"neither tokenizer\.json nor tokenizer_config\.json"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("make", [byte_level_bpe, metaspace_bpe, metaspace_unigram])
+def test_what_a_program_prints_is_never_an_added_token(make: Callable[[], PreTrainedTokenizerFast]) -> None:
+    tokenizer = copy.deepcopy(make())
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in ("<tool_call>", "</think>")])
+    added = set(tokenizer.convert_tokens_to_ids(["<tool_call>", "</think>"]))
+    text = "\n<tool_call>1</think>\n```\n"
+    assert added <= set(tokenizer.encode(text, add_special_tokens=False))
+    ids, observed = TextEncoder(tokenizer).observe(text)
+    assert added.isdisjoint(ids)
+    assert build_vocabulary(tokenizer).decode(ids) == observed == text
+
+
+def test_an_observation_is_the_text_that_its_tokens_have() -> None:
+    """Qwen's tokenizers normalise: what was printed is not what the model reads."""
+    tokenizer = copy.deepcopy(byte_level_bpe())
+    tokenizer.backend_tokenizer.normalizer = NFC()
+    encoder = TextEncoder(tokenizer)
+    ids, observed = encoder.observe("\ne\u0301 \u2126\n")
+    assert observed == "\n\u00e9 \u03a9\n"
+    assert encoder.observe(observed) == (ids, observed)
+
+
+@given(st.text(st.sampled_from("a \n`é北e\u0301"), max_size=60), st.integers(0, 40))
+def test_what_fits_is_what_has_as_few_tokens(text: str, most: int) -> None:
+    assert ENCODER.fits(text, most) == (len(ENCODER.encode(text)) <= most)
+
+
+def test_a_text_of_more_bytes_than_its_tokens_could_hold_is_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode(_: TextEncoder, text: str) -> list[int]:
+        raise AssertionError(f"{len(text)} characters were encoded")
+
+    monkeypatch.setattr(TextEncoder, "encode", encode)
+    longest = max(len(VOCABULARY.decode_bytes([token])) for token in range(len(VOCABULARY)))
+    assert not ENCODER.fits("7" * (256 * longest + 1), 256)
+    with pytest.raises(AssertionError):
+        ENCODER.fits("7" * 256 * longest, 256)

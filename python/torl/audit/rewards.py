@@ -49,6 +49,8 @@ def grade_problem(recorded: Grade, again: Grade) -> str | None:
     """What differs between the two; None if nothing does."""
     if (recorded.correct, recorded.answer) != (again.correct, again.answer):
         return f"answer {recorded.answer!r} is correct: {recorded.correct}, again {again.answer!r}: {again.correct}"
+    if recorded.valid_format != again.valid_format:
+        return f"valid format: {recorded.valid_format}, again {again.valid_format}"
     if not _close(recorded.reward, again.reward):
         return f"reward {recorded.reward}, again {again.reward}"
     if not _equal_parts(recorded.parts, again.parts):

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torl._core import Scan, Scanner, TurnEnd, Vocabulary
+from torl._core import Scan, Scanner, Vocabulary
 from torl.audit.outcomes import is_whole, python_problem
 from torl.config import RolloutConfig
 from torl.formats import Format
-from torl.formats.base import NO_REQUEST
+from torl.formats.base import NO_REQUEST, turn_end
 from torl.text.answers import find_answer
 from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
@@ -79,8 +79,9 @@ def _replay(trajectory: Trajectory, rules: EpisodeRules) -> list[Turn]:
     for number, call in enumerate(trajectory.tool_calls):
         if number >= rules.rollout.max_tool_calls:
             raise _ProblemError(f"call {number} is beyond the last that the run allows")
-        scan = Scanner(rules.vocabulary, rules.format.turn_end(), at_line_start).feed(ids[place:])
-        if scan.overshoot is None:
+        end = turn_end(rules.format, rules.rollout.stop, calls_left=True)
+        scan = Scanner(rules.vocabulary, end, at_line_start).feed(ids[place:])
+        if scan.overshoot is None or scan.stop is not None:
             raise _ProblemError(f"nothing asks for call {number}")
         stop = place + scan.consumed
         turns.append(_turn(rules.vocabulary, ids, place, stop, scan, TurnEnding.CALL))
@@ -100,22 +101,23 @@ def _replay(trajectory: Trajectory, rules: EpisodeRules) -> list[Turn]:
 def _last_turn(trajectory: Trajectory, ids: list[int], place: int, at_line_start: bool, rules: EpisodeRules) -> Turn:
     """The turn that no observation follows, if it may end as it does."""
     calls_left = len(trajectory.tool_calls) < rules.rollout.max_tool_calls
-    end = rules.format.turn_end() if calls_left else TurnEnd.never()
+    end = turn_end(rules.format, rules.rollout.stop, calls_left=calls_left)
     scan = Scanner(rules.vocabulary, end, at_line_start).feed(ids[place:])
     full = len(ids) >= rules.rollout.max_response_tokens
     reason = trajectory.finish_reason
-    if scan.overshoot is not None:
+    if scan.overshoot is not None and place + scan.consumed < len(ids):
+        raise _ProblemError("tokens were sampled after the end of a turn")
+    if scan.overshoot is not None and scan.stop is None:
         turn = _turn(rules.vocabulary, ids, place, place + scan.consumed, scan, TurnEnding.CALL)
         void = rules.rollout.end_at_void_turn and rules.format.request(turn) is None and find_answer(turn.text) is None
-        if turn.stop < len(ids):
-            raise _ProblemError("tokens were sampled after the end of a turn")
         if not (void if reason is FinishReason.VOID else full and reason is FinishReason.LENGTH):
             raise _ProblemError("a tool call was not answered")
         return turn
     if reason is FinishReason.VOID:
         raise _ProblemError("its finish reason is void, and no turn asks for a call in vain")
     ended_by = TurnEnding(reason.value)
-    right = full if ended_by is TurnEnding.LENGTH else bool(ids) and ids[-1] in rules.stop_token_ids
+    stopped = scan.stop is not None or (bool(ids) and ids[-1] in rules.stop_token_ids)
+    right = full and scan.stop is None if ended_by is TurnEnding.LENGTH else stopped
     if not right:
         raise _ProblemError(f"its finish reason is {reason.value}, and its last token is not")
     return _turn(rules.vocabulary, ids, place, len(ids), scan, ended_by)
@@ -138,7 +140,8 @@ def _check_call(call: ToolCall, number: int, turn: Turn, overshoot: bytes, rules
         raise _ProblemError(f"call {number} asked for nothing, and has an outcome")
     if not is_whole(outcome):
         return
-    if rules.format.answer(outcome, overshoot, rules.encoder.count) != call.observation:
+    answer = rules.format.answer(outcome, overshoot, rules.encoder.fits)
+    if rules.encoder.observe(answer)[1] != call.observation:
         raise _ProblemError(f"the observation of call {number} is not what its code gave")
     if request is not None and request.tool in rules.python_tools and (problem := python_problem(outcome)):
         raise _ProblemError(f"the outcome of call {number} contradicts itself: {problem}")

@@ -67,6 +67,8 @@ class RolloutConfig(Section):
     """Protocol of a tool call: "torl" runs the last block at ```output, "zerotir" each block when its fence closes."""
     tools: Annotated[dict[str, ToolChoice], BeforeValidator(_named_by_key)] = chosen({"python": {}})
     """The tools, by the names that the format calls them."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Strings that end a response, wherever it stands in its turn; kept in the text and in the loss."""
     max_tool_calls: NonNegativeInt = 1
     """Tool calls an episode may make (C, or ZeroTIR's N). After the last, all is text; 0 trains without a tool."""
     end_at_void_turn: bool = False

@@ -1,6 +1,6 @@
 """The protocol between a model and its tools that an episode follows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 from torl._core import TurnEnd
@@ -18,7 +18,7 @@ class Format(Protocol):
     One object serves all episodes of a run, so it keeps nothing of any of them. A whole one, which searches what stands
     between tags:
 
-        from collections.abc import Callable
+        from collections.abc import Callable, Sequence
 
         import torl
         from torl import Outcome, ToolRequest, Turn, TurnEnd
@@ -34,7 +34,7 @@ class Format(Protocol):
                 query = query.partition("</search>")[0].strip()
                 return ToolRequest("search", {"query": query}) if opened and query else None
 
-            def answer(self, outcome: Outcome, overshoot: bytes, count_tokens: Callable[[str], int]) -> str:
+            def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
                 return f"\n<result>{outcome.text}</result>\n"
 
         [rollout.format]
@@ -58,19 +58,25 @@ class Format(Protocol):
         """The call that a block may become which closed while its turn continues; None begins nothing early."""
         return None
 
-    def answer(self, outcome: Outcome, overshoot: bytes, count_tokens: Callable[[str], int]) -> str:
+    def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
         """The text to put in.
 
         Args:
             outcome: of the call.
             overshoot: what the token that ended the turn held beyond that end; the model has sampled it already.
-            count_tokens: how many tokens of the model a text has.
+            fits: whether a text has at most so many tokens of the model.
         """
         ...
 
     def invents_output(self, turn: Turn) -> bool:
         """Whether the model wrote an answer of the tool itself in this turn."""
         return False
+
+
+def turn_end(format: Format, stop: Sequence[str], *, calls_left: bool) -> TurnEnd:
+    """What ends a turn: a call while one is left, and any of the run's stop strings."""
+    end = format.turn_end()
+    return (end if calls_left else end.without_call()).with_stops(stop)
 
 
 def without_overshoot(overshoot: bytes, text: str) -> str:

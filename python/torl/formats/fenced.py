@@ -1,6 +1,10 @@
 """What formats share whose calls are fenced ```python blocks."""
 
+from typing import Literal
+
 from torl.types import ToolRequest, Turn
+
+FenceChoice = Literal["lines", "published"]
 
 PYTHON = "python"
 """The tool that runs the blocks."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torl._core import TurnEnd
 from torl.formats.base import Format, without_overshoot
-from torl.formats.fenced import OUTPUT_FENCE, run_block, run_last_block
+from torl.formats.fenced import OUTPUT_FENCE, FenceChoice, run_block, run_last_block
 from torl.formats.observation import ErrorObservation, observe
 from torl.options import PositiveInt, Section
 from torl.types import Outcome, ToolRequest, Turn, TurnEnding
@@ -16,6 +16,9 @@ class ToRLOptions(Section):
 
     errors: ErrorObservation = "last_line"
     """What the model sees of an error: its last line, the traceback, the last line in <error> tags, or nothing."""
+    fences: FenceChoice = "lines"
+    """Which fences open a block: "lines" of their own, or as in ToRL's code ("published") also at the end of a line, or
+    with more behind the language."""
     max_observation_characters: PositiveInt = 256
     """Longer observations keep their head and tail, half of this each, with "..." between."""
 
@@ -35,7 +38,8 @@ class ToRLFormat(Format):
 
     def turn_end(self) -> TurnEnd:
         """The marker, wherever it stands."""
-        return TurnEnd.marker(OUTPUT_FENCE.encode())
+        fences = "line_ends" if self.options.fences == "published" else "lines"
+        return TurnEnd.marker(OUTPUT_FENCE.encode(), fences=fences)
 
     def request(self, turn: Turn) -> ToolRequest | None:
         """The last block."""
@@ -45,7 +49,7 @@ class ToRLFormat(Format):
         """Any block may turn out to be the last."""
         return run_block(code)
 
-    def answer(self, outcome: Outcome, overshoot: bytes, count_tokens: Callable[[str], int]) -> str:
+    def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
         r"""What the model has sampled of the answer already ("```output\n") is not repeated."""
         text = observe(outcome, self.options.errors, self.options.max_observation_characters)
         return without_overshoot(overshoot, f"\n{text}\n```\n")

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torl._core import TurnEnd
 from torl.formats.base import Format, without_overshoot
-from torl.formats.fenced import OUTPUT_FENCE, run_block, run_last_block
+from torl.formats.fenced import OUTPUT_FENCE, FenceChoice, run_block
 from torl.formats.observation import ErrorObservation, observe
 from torl.options import PositiveInt, Section
 from torl.types import Outcome, ToolRequest, Turn
@@ -19,6 +19,9 @@ class ZeroTIROptions(Section):
 
     errors: ErrorObservation = "traceback"
     """What the model sees of an error: its last line, the traceback, the last line in <error> tags, or nothing."""
+    fences: FenceChoice = "lines"
+    """Which fences count: those on "lines" of their own, or as in ZeroTIR's code ("published") wherever they stand; the
+    code between is stripped."""
     max_observation_tokens: PositiveInt = 256
     """An observation of more tokens, fences included, becomes a sentence that says so."""
 
@@ -34,23 +37,24 @@ class ZeroTIRFormat(Format):
     def __init__(self, options: ZeroTIROptions | None = None) -> None:
         """Take the options of a configuration, or the defaults."""
         self.options = options or ZeroTIROptions()
+        self._published = self.options.fences == "published"
 
     def turn_end(self) -> TurnEnd:
         """The fence that closes a block."""
-        return TurnEnd.block()
+        return TurnEnd.block(fences="anywhere" if self._published else "lines")
 
     def request(self, turn: Turn) -> ToolRequest | None:
         """The block that ended the turn."""
-        return run_last_block(turn)
+        return self.early_request(turn.blocks[-1].code) if turn.blocks else None
 
     def early_request(self, code: str) -> ToolRequest | None:
         """The block whose end is the end of the turn begins before the turn has reached the controller."""
-        return run_block(code)
+        return run_block(code.strip() if self._published else code)
 
-    def answer(self, outcome: Outcome, overshoot: bytes, count_tokens: Callable[[str], int]) -> str:
+    def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
         """The newline that the closing fence's token may hold already is not repeated."""
         text = _framed(observe(outcome, self.options.errors, max_characters=None))
-        if count_tokens(text) > self.options.max_observation_tokens:
+        if not fits(text, self.options.max_observation_tokens):
             text = _framed(TOO_LONG)
         return without_overshoot(overshoot, text)
 

@@ -88,6 +88,7 @@ def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
         "answer": grade.answer,
         "correct": grade.correct,
         "grader_failure": grade.failure,
+        "valid_format": grade.valid_format,
         "reward": grade.reward,
         "advantage": record.advantage,
         "text": trajectory.text,
@@ -143,6 +144,7 @@ def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
         row["grader_failure"],
         parts=row.get("reward_parts", {}),
         turn_rewards=tuple(row.get("turn_rewards", ())),
+        valid_format=row["valid_format"],
     )
     record = TrajectoryRecord(row["step"], trajectory, grade, row["advantage"], numbers)
     _check_lengths(record)

@@ -8,6 +8,7 @@ from torl.reward.base import Reward
 from torl.reward.grader import Grader
 from torl.reward.shaping import keeps_format, overlong_punishment, ran_failing_code
 from torl.reward.verdict import Verdict
+from torl.text.answer_tags import AnswerFormat
 from torl.text.answers import find_answer
 from torl.types import Grade, Group, Trajectory
 
@@ -19,8 +20,9 @@ class BoxedOptions(Section):
     """Reward of a correct final answer."""
     wrong: float = -1.0
     """Reward of a wrong or missing final answer."""
-    require_format: bool = False
-    """Reward a correct answer only in a response that ended by itself, with one boxed <answer> after </think>."""
+    require_format: AnswerFormat | None = None
+    """Reward a correct answer only in a response that ended by itself or at a stop string, in the format that ORZ or
+    ZeroTIR ask for ("orz": a box in <answer>; "zerotir": besides, each tag once, and </think>); off when unset."""
     failed_code: float = 0.0
     """Added if the trajectory ran code and some of it failed (ToRL tried -0.5)."""
     overlong_buffer: NonNegativeInt = 0
@@ -72,13 +74,14 @@ class BoxedReward(Reward):
         verdict = Verdict(correct=False)
         if answer is not None:
             verdict = await self.grader.compare_async(trajectory.prompt.problem.answer, answer.text)
-        parts = self._parts(trajectory, verdict.correct, max_response_tokens)
+        asked = self.options.require_format
+        valid = asked is None or keeps_format(trajectory, asked)
+        parts = self._parts(trajectory, verdict.correct and valid, max_response_tokens)
         text = None if answer is None else answer.text
-        return Grade(sum(parts.values()), verdict.correct, text, verdict.failure, parts)
+        return Grade(sum(parts.values()), verdict.correct, text, verdict.failure, parts, valid_format=valid)
 
-    def _parts(self, trajectory: Trajectory, correct: bool, max_response_tokens: int) -> dict[str, float]:
+    def _parts(self, trajectory: Trajectory, paid: bool, max_response_tokens: int) -> dict[str, float]:
         options = self.options
-        paid = correct and (not options.require_format or keeps_format(trajectory))
         parts = {"answer": options.correct if paid else options.wrong}
         if options.failed_code:
             parts["failed_code"] = options.failed_code if ran_failing_code(trajectory) else 0.0

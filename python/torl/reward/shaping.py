@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from torl.text.answers import has_valid_format
+from torl.text.answer_tags import AnswerFormat, has_format
 from torl.types import FinishReason, Trajectory
 
 
@@ -12,9 +12,9 @@ def ran_failing_code(trajectory: Trajectory) -> bool:
     return any(call.ran and not call.outcome.ok for call in trajectory.tool_calls)
 
 
-def keeps_format(trajectory: Trajectory) -> bool:
-    """Whether the response ended by itself in a valid format (`torl.text.answers.has_valid_format`)."""
-    return trajectory.finish_reason is FinishReason.STOP and has_valid_format(trajectory.sampled_text)
+def keeps_format(trajectory: Trajectory, format: AnswerFormat) -> bool:
+    """Whether the response ended by itself, or at a stop string, in this format (`torl.text.answer_tags`)."""
+    return trajectory.finish_reason is FinishReason.STOP and has_format(trajectory.sampled_text, format)
 
 
 def overlong_punishment(lengths_N: npt.ArrayLike, limit: int, buffer: int) -> npt.NDArray[np.float64]:

@@ -1,14 +1,15 @@
 """One episode: a prompt is played to its end, sampled tokens and observations in one record."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torl._core import Scan, Scanner, TrajectoryBuilder, TurnEnd, Vocabulary
+from torl._core import Scan, Scanner, TrajectoryBuilder, Vocabulary
 from torl.config import RolloutConfig
 from torl.engine import Engine
 from torl.formats import Format
-from torl.formats.base import NO_REQUEST
+from torl.formats.base import NO_REQUEST, turn_end
 from torl.rollout.calls import CallCounters, EpisodeTools
 from torl.rollout.slots import EpisodeSlots
 from torl.seeds import derive_seed
@@ -18,6 +19,7 @@ from torl.text.turns import read_turn
 from torl.tools import Tool
 from torl.types import (
     FinishReason,
+    Outcome,
     Prompt,
     SampledTurn,
     SamplingParameters,
@@ -26,6 +28,9 @@ from torl.types import (
     Turn,
     TurnEnding,
 )
+
+LONG_OBSERVATION = 2000
+"""Characters of an outcome from which on a thread encodes it: some milliseconds of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class EpisodeSettings:
     seed: int = 0  # of the run
     end_at_void_turn: bool = False
     speculative_execution: bool = True
+    stop: tuple[str, ...] = ()  # strings that end a response
 
     @classmethod
     def from_config(cls, config: RolloutConfig, seed: int) -> "EpisodeSettings":
@@ -51,6 +57,7 @@ class EpisodeSettings:
             seed=seed,
             end_at_void_turn=config.end_at_void_turn,
             speculative_execution=config.speculative_execution,
+            stop=config.stop,
         )
 
 
@@ -130,7 +137,7 @@ class _Episode:
         """One generation, and what the token that ended it holds beyond the end."""
         player, settings = self.player, self.player.settings
         calls_left = len(self.tool_calls) < settings.max_tool_calls
-        end = player.format.turn_end() if calls_left else TurnEnd.never()
+        end = turn_end(player.format, settings.stop, calls_left=calls_left)
         name = (self.series, self.prompt.problem.id, self.sample, len(self.turns))
         sampled = await player.engine.sample(
             self.builder.context(),
@@ -176,11 +183,20 @@ class _Episode:
             with player.slots.waiting():
                 outcome = await self.tools.call(request)
         wait_seconds = time.perf_counter() - start
-        observation = player.format.answer(outcome, overshoot, player.encoder.count)
-        token_ids = player.encoder.encode(observation)[: self._remaining()]
-        first, last = self.builder.append_observation(token_ids)
+        token_ids, observation = await self._observed(outcome, overshoot)
+        first, last = self.builder.append_observation(token_ids[: self._remaining()])
         self.tool_calls.append(ToolCall(request, outcome, observation, first, last, wait_seconds))
         self.at_line_start = observation.endswith("\n")
+
+    async def _observed(self, outcome: Outcome, overshoot: bytes) -> tuple[list[int], str]:
+        """The observation as tokens, and as the text that these have. A long one keeps no other episode waiting."""
+        encoder, answer = self.player.encoder, self.player.format.answer
+
+        def encode() -> tuple[list[int], str]:
+            return encoder.observe(answer(outcome, overshoot, encoder.fits))
+
+        length = len(outcome.text) + len(str(outcome.details.get("traceback", "")))
+        return encode() if length < LONG_OBSERVATION else await asyncio.to_thread(encode)
 
     def _is_void(self, turn: Turn) -> bool:
         """Whether the run ends episodes at a turn such as this, with neither a call nor a boxed answer."""
@@ -219,6 +235,8 @@ def _spans(sampled: SampledTurn, kept: int) -> list[tuple[slice, int]]:
 
 
 def _ending(sampled: SampledTurn, scan: Scan) -> TurnEnding:
+    if scan.stop is not None:
+        return TurnEnding.STOP
     if scan.overshoot is not None:
         return TurnEnding.CALL
     if sampled.finish_reason == "end":

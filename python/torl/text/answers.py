@@ -17,22 +17,6 @@ class BoxedAnswer:
     stop: int
 
 
-def has_valid_format(text: str) -> bool:
-    r"""Whether a response continues as ZeroTIR's template asks: a thought, ``</think> <answer>\boxed{...}</answer>``.
-
-    As in its code (`zero_tir_template_format_score_fn`) each of the three tags stands there exactly once and the last
-    pair encloses a complete box; but after ``</answer>`` come blanks only, where the code allows five tokens.
-
-    Args:
-        text: the sampled text of a response.
-    """
-    if any(text.count(tag) != 1 for tag in ("</think>", "<answer>", "</answer>")):
-        return False
-    _, _, rest = text.partition("<answer>")
-    answer, closed, after = rest.partition("</answer>")
-    return bool(closed) and not after.strip() and find_answer(answer) is not None
-
-
 def find_answer(text: str) -> BoxedAnswer | None:
     r"""Find the last complete \boxed{...}: of all boxes whose brace is closed, the one that begins last.
 

@@ -27,6 +27,11 @@ def load_tokenizer(model: Path) -> "PreTrainedTokenizerFast":
 
     if not model.is_dir():
         raise DataError(f"{model}: no such model directory")
+    if not any((model / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
+        raise DataError(
+            f"{model}: holds neither tokenizer.json nor tokenizer_config.json; without them a tokenizer loses the "
+            "tokens added to its vocabulary, those of a chat among them: copy them from where the model came from"
+        )
     try:
         loader = PreTrainedTokenizerFast if (model / "tokenizer.json").is_file() else AutoTokenizer
         tokenizer: PreTrainedTokenizerFast = loader.from_pretrained(model, local_files_only=True)
@@ -56,7 +61,10 @@ def stop_token_ids(model: Path, tokenizer: "PreTrainedTokenizerFast") -> list[in
 
 
 class TextEncoder:
-    """Text to token ids with every character plain text: what a snippet prints can never become a special token.
+    """Text to token ids with every character plain text: what a snippet prints can never become a token of control.
+
+    That is none of the tokens that were added to the vocabulary: `</think>` and `<tool_call>` no more than a special
+    one.
 
     An observation is encoded on its own, as it is put between tokens that exist already. A normalizer (Qwen's NFC) may
     change characters; SentencePiece's habit of putting a space before a text is undone.
@@ -71,10 +79,13 @@ class TextEncoder:
         from tokenizers import Tokenizer
 
         vocabulary = vocabulary or build_vocabulary(tokenizer)
-        self._backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self._backend.encode_special_tokens = True
-        self._backend.no_padding()
-        self._backend.no_truncation()
+        self._vocabulary = vocabulary
+        backend = tokenizer.backend_tokenizer
+        self._backend = Tokenizer(backend.model)
+        for part in ("normalizer", "pre_tokenizer"):
+            if (kept := getattr(backend, part)) is not None:
+                setattr(self._backend, part, kept)
+        self._longest_token = max(len(vocabulary.decode_bytes([token])) for token in range(len(vocabulary)))
         self._special = frozenset(tokenizer.all_special_ids)
         self._anchor: list[int] = []
         self._prefix = ""
@@ -98,6 +109,15 @@ class TextEncoder:
             raise DataError(f"the tokenizer turned plain text into special tokens: {text!r}")
         return ids
 
-    def count(self, text: str) -> int:
-        """How many ids `text` has."""
-        return len(self.encode(text))
+    def observe(self, text: str) -> tuple[list[int], str]:
+        """The ids of `text`, and the text that these have, which a normalizer may have changed."""
+        ids = self.encode(text)
+        return ids, self._vocabulary.decode(ids)
+
+    def fits(self, text: str, max_tokens: int) -> bool:
+        """Whether `text` has at most so many ids. One with more bytes than these could hold is not encoded."""
+        normalizer = self._backend.normalizer
+        normalized = text if normalizer is None else normalizer.normalize_str(text)
+        if len(normalized.encode()) > max_tokens * self._longest_token:
+            return False
+        return len(self.encode(text)) <= max_tokens

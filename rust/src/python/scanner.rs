@@ -6,6 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyType};
 
 use crate::error::invalid;
+use crate::fences::{Fences, Language};
+use crate::marker::Marker;
 use crate::scanner as core;
 use crate::vocabulary as table;
 
@@ -49,44 +51,87 @@ impl Vocabulary {
 #[derive(PartialEq, Hash)]
 pub struct TurnEnd(core::TurnEnd);
 
+impl TurnEnd {
+    fn with(call: core::CallEnd, fences: &str) -> PyResult<Self> {
+        Ok(Self(core::TurnEnd {
+            call,
+            fences: Fences::from_name(fences)?,
+            stops: Vec::new(),
+        }))
+    }
+}
+
 #[pymethods]
 impl TurnEnd {
     #[staticmethod]
-    fn never() -> Self {
-        Self(core::TurnEnd::Never)
+    #[pyo3(signature = (*, fences = "lines"))]
+    fn never(fences: &str) -> PyResult<Self> {
+        Self::with(core::CallEnd::Never, fences)
     }
 
     #[staticmethod]
-    fn marker(bytes: &[u8]) -> PyResult<Self> {
-        Ok(Self(core::TurnEnd::Marker(core::Marker::new(bytes)?)))
+    #[pyo3(signature = (bytes, *, fences = "lines"))]
+    fn marker(bytes: &[u8], fences: &str) -> PyResult<Self> {
+        Self::with(core::CallEnd::Marker(Marker::new(bytes)?), fences)
     }
 
     #[staticmethod]
-    fn block() -> Self {
-        Self(core::TurnEnd::Block)
+    #[pyo3(signature = (*, fences = "lines"))]
+    fn block(fences: &str) -> PyResult<Self> {
+        Self::with(core::CallEnd::Block, fences)
+    }
+
+    fn without_call(&self) -> Self {
+        Self(core::TurnEnd {
+            call: core::CallEnd::Never,
+            ..self.0.clone()
+        })
+    }
+
+    fn with_stops(&self, stops: Vec<String>) -> PyResult<Self> {
+        let stops = stops.iter().map(|stop| Marker::new(stop.as_bytes()));
+        Ok(Self(core::TurnEnd {
+            stops: stops.collect::<Result<_, _>>()?,
+            ..self.0.clone()
+        }))
     }
 
     #[getter]
     fn kind(&self) -> &'static str {
-        match &self.0 {
-            core::TurnEnd::Never => "never",
-            core::TurnEnd::Marker(_) => "marker",
-            core::TurnEnd::Block => "block",
+        match &self.0.call {
+            core::CallEnd::Never => "never",
+            core::CallEnd::Marker(_) => "marker",
+            core::CallEnd::Block => "block",
         }
     }
 
     #[getter]
     fn marker_bytes<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        match &self.0 {
-            core::TurnEnd::Marker(marker) => Some(PyBytes::new(py, marker.bytes())),
-            core::TurnEnd::Never | core::TurnEnd::Block => None,
+        match &self.0.call {
+            core::CallEnd::Marker(marker) => Some(PyBytes::new(py, marker.bytes())),
+            core::CallEnd::Never | core::CallEnd::Block => None,
         }
+    }
+
+    #[getter]
+    fn fences(&self) -> &'static str {
+        self.0.fences.name()
+    }
+
+    #[getter]
+    fn stops(&self) -> Vec<String> {
+        let stops = self.0.stops.iter();
+        stops
+            .map(|stop| String::from_utf8_lossy(stop.bytes()).into_owned())
+            .collect()
     }
 
     fn to_plain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let plain = PyDict::new(py);
         plain.set_item("kind", self.kind())?;
         plain.set_item("marker", self.marker_bytes(py))?;
+        plain.set_item("fences", self.fences())?;
+        plain.set_item("stops", self.stops())?;
         Ok(plain)
     }
 
@@ -102,12 +147,14 @@ impl TurnEnd {
         };
         let kind: String = field("kind")?.extract()?;
         let marker: Option<Vec<u8>> = field("marker")?.extract()?;
-        match (kind.as_str(), marker) {
-            ("never", None) => Ok(Self::never()),
-            ("marker", Some(bytes)) => Self::marker(&bytes),
-            ("block", None) => Ok(Self::block()),
+        let fences: String = field("fences")?.extract()?;
+        let end = match (kind.as_str(), marker) {
+            ("never", None) => Self::never(&fences),
+            ("marker", Some(bytes)) => Self::marker(&bytes, &fences),
+            ("block", None) => Self::block(&fences),
             _ => Ok(invalid(format!("no turn ends like this: {plain}"))?),
-        }
+        }?;
+        end.with_stops(field("stops")?.extract()?)
     }
 
     fn __reduce__<'py>(
@@ -118,11 +165,22 @@ impl TurnEnd {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let argument = match self.marker_bytes(py) {
-            Some(bytes) => bytes.repr()?.to_string(),
-            None => String::new(),
+        let mut arguments = Vec::new();
+        if let Some(bytes) = self.marker_bytes(py) {
+            arguments.push(bytes.repr()?.to_string());
+        }
+        if self.0.fences != Fences::default() {
+            arguments.push(format!("fences={:?}", self.fences()));
+        }
+        let stops = match self.stops() {
+            none if none.is_empty() => String::new(),
+            some => format!(".with_stops({some:?})"),
         };
-        Ok(format!("TurnEnd.{}({argument})", self.kind()))
+        Ok(format!(
+            "TurnEnd.{}({}){stops}",
+            self.kind(),
+            arguments.join(", ")
+        ))
     }
 }
 
@@ -162,6 +220,7 @@ impl MarkerMatch {
 pub struct Scan {
     blocks: Vec<Py<CodeBlock>>,
     marker: Option<Py<MarkerMatch>>,
+    stop: Option<Py<MarkerMatch>>,
     consumed: usize,
     overshoot: Option<Py<PyBytes>>,
 }
@@ -171,6 +230,7 @@ pub struct Scan {
 struct Found {
     blocks: Vec<FoundBlock>,
     marker: Option<FoundMarker>,
+    stop: Option<FoundMarker>,
 }
 
 struct FoundBlock {
@@ -186,13 +246,66 @@ struct FoundMarker {
     overshoot: Vec<u8>,
 }
 
+impl FoundMarker {
+    fn into_python(self, py: Python<'_>) -> PyResult<Py<MarkerMatch>> {
+        let matched = MarkerMatch {
+            start: self.start,
+            stop: self.stop,
+            overshoot: PyBytes::new(py, &self.overshoot).unbind(),
+        };
+        Py::new(py, matched)
+    }
+}
+
 impl Found {
+    fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.marker.is_none() && self.stop.is_none()
+    }
+
     /// What the token that ended the turn holds beyond that end.
     fn overshoot(&self) -> &[u8] {
-        match (&self.marker, self.blocks.last()) {
-            (Some(marker), _) => &marker.overshoot,
-            (None, Some(block)) => &block.overshoot,
-            (None, None) => &[],
+        match (&self.marker, &self.stop, self.blocks.last()) {
+            (Some(end), _, _) | (None, Some(end), _) => &end.overshoot,
+            (None, None, Some(block)) => &block.overshoot,
+            (None, None, None) => &[],
+        }
+    }
+
+    fn note(&mut self, find: core::Find<'_>) {
+        match find {
+            core::Find::Block {
+                code,
+                start,
+                stop,
+                overshoot,
+            } => self.blocks.push(FoundBlock {
+                code: String::from_utf8_lossy(code).into_owned(),
+                start,
+                stop,
+                overshoot: overshoot.to_vec(),
+            }),
+            core::Find::Marker {
+                start,
+                stop,
+                overshoot,
+            } => {
+                self.marker = Some(FoundMarker {
+                    start,
+                    stop,
+                    overshoot: overshoot.to_vec(),
+                });
+            }
+            core::Find::Stop {
+                start,
+                stop,
+                overshoot,
+            } => {
+                self.stop = Some(FoundMarker {
+                    start,
+                    stop,
+                    overshoot: overshoot.to_vec(),
+                });
+            }
         }
     }
 }
@@ -214,7 +327,7 @@ impl Scanner {
             Arc::clone(&vocabulary.0),
             end.0.clone(),
             at_line_start,
-            core::Language::new(language)?,
+            &Language::new(language)?,
         )))
     }
 
@@ -231,7 +344,7 @@ impl Scanner {
     fn feed_token(&mut self, py: Python<'_>, token_id: u32) -> PyResult<Option<Scan>> {
         let mut found = Found::default();
         self.scan(&[token_id], &mut found)?;
-        if found.blocks.is_empty() && found.marker.is_none() {
+        if found.is_empty() {
             return Ok(None);
         }
         self.report(py, found, 1).map(Some)
@@ -261,41 +374,17 @@ impl Scanner {
             };
             Py::new(py, block)
         });
-        let marker = found.marker.map(|marker| {
-            let marker = MarkerMatch {
-                start: marker.start,
-                stop: marker.stop,
-                overshoot: bytes_of(&marker.overshoot),
-            };
-            Py::new(py, marker)
-        });
+        let into_python = |end: FoundMarker| end.into_python(py);
         Ok(Scan {
             blocks: blocks.collect::<PyResult<_>>()?,
-            marker: marker.transpose()?,
+            marker: found.marker.map(into_python).transpose()?,
+            stop: found.stop.map(into_python).transpose()?,
             consumed,
             overshoot,
         })
     }
 
     fn scan(&mut self, token_ids: &[u32], found: &mut Found) -> crate::error::Result<usize> {
-        let Found { blocks, marker } = found;
-        self.0.feed(
-            token_ids,
-            |block| {
-                blocks.push(FoundBlock {
-                    code: String::from_utf8_lossy(block.code).into_owned(),
-                    start: block.start,
-                    stop: block.stop,
-                    overshoot: block.overshoot.to_vec(),
-                });
-            },
-            |found| {
-                *marker = Some(FoundMarker {
-                    start: found.start,
-                    stop: found.stop,
-                    overshoot: found.overshoot.to_vec(),
-                });
-            },
-        )
+        self.0.feed(token_ids, |find| found.note(find))
     }
 }

@@ -25,7 +25,7 @@ def decode_turn(extra_args: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[
     """A scanner at the start of the turn (None where nothing ends it), and the key: what `encode_turn` was given."""
     fields = extra_args[TURN_KEY]
     end = TurnEnd.from_plain(fields["end"])
-    scanner = None if end.kind == "never" else Scanner(vocabulary, end, fields["at_line_start"])
+    scanner = None if end.kind == "never" and not end.stops else Scanner(vocabulary, end, fields["at_line_start"])
     return scanner, fields["key"]
 
 
