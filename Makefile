@@ -14,7 +14,7 @@ export UV_EXCLUDE := requirements/excluded.txt
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-table algorithm-table test test-slow mutants test-peers peers fuzz lint format install extension guest wheel clean
+.PHONY: demo demo-table algorithm-table test test-slow mutants test-peers peers test-doors fuzz lint format install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -44,12 +44,18 @@ test-peers: peers
 
 peers: install $(PEERS)/installed
 
-$(PEERS)/installed: requirements/peers.txt $(VENV)/installed
-	rm -rf $(PEERS)
-	$(BIN)/python -m venv $(PEERS)
+# The sandbox's doors that take a library of their own (OpenEnv's, verifiers), each in an environment with that library.
+test-doors: install $(VENV)/openenv/installed $(VENV)/verifiers/installed
+	$(VENV)/openenv/bin/python -m pytest tests/doors
+	$(VENV)/verifiers/bin/python -m pytest tests/doors
+
+# An environment of its own that sees ours, behind its own packages.
+$(VENV)/%/installed: requirements/%.txt $(VENV)/installed
+	rm -rf $(@D)
+	$(BIN)/python -m venv $(@D)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
-		> $$($(PEERS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/torl.pth
-	$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python --no-deps -r requirements/peers.txt
+		> $$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/torl.pth
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --no-deps -r requirements/$*.txt
 	touch $@
 
 # Each target for so many seconds: make fuzz FUZZ_SECONDS=3600

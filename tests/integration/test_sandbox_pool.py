@@ -55,7 +55,7 @@ def state_of(pid: int) -> str | None:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second: it went between opening and reading
         return None
 
 

@@ -100,9 +100,8 @@ def test_a_run_that_lost_its_worker_goes_to_another_that_is_free() -> None:
 def test_what_lasts_ends_the_pool_and_is_told() -> None:
     with SandboxPool(1) as pool:
         kill(pool.processes()[0])
-        future = pool.submit("print(1)")
-        with descriptors_withheld():
-            error = future.exception(timeout=120)
+        with descriptors_withheld():  # before anything asks for another worker
+            error = pool.submit("print(1)").exception(timeout=120)
         assert isinstance(error, SandboxError)
         assert str(error).startswith("no sandbox worker could be started in 15 tries over 4")
         assert "Too many open files" in str(error)

@@ -32,6 +32,8 @@ OWNERS = {
     "plotly": {"report"},
     "aiohttp": {"sandbox/serve", "tools"},
     **{name: {"sandbox/serve"} for name in ("mcp", "uvicorn", "starlette", "uvloop", "prometheus_client")},
+    **{name: {"sandbox/serve"} for name in ("fastapi", "openenv")},
+    "verifiers": {"sandbox/environments"},
 }
 # The giants are loaded by the functions that need them, never by an import of torl.
 GIANTS = {"torch", "vllm", "deepspeed", "transformers"}

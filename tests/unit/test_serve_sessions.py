@@ -7,6 +7,7 @@ import pytest
 from sandboxes import KEPT
 from torl.sandbox import SandboxPool
 from torl.sandbox.serve.sessions import SessionStore
+from torl.sandbox.serve.settings import SessionSettings
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +17,7 @@ def pool() -> Iterator[SandboxPool]:
 
 
 def test_the_one_unused_for_longest_goes(pool: SandboxPool) -> None:
-    store = SessionStore(2, 1 << 30, 60)
+    store = SessionStore(SessionSettings(2, 1024, 60))
     first, second = store.add(pool.session()), store.add(pool.session())
     assert store.get(first) is not None
     third = store.add(pool.session())
@@ -26,7 +27,7 @@ def test_the_one_unused_for_longest_goes(pool: SandboxPool) -> None:
 
 def test_a_session_that_nobody_used_for_long_goes(pool: SandboxPool) -> None:
     now = 0.0
-    store = SessionStore(9, 1 << 30, 60, clock=lambda: now)
+    store = SessionStore(SessionSettings(9, 1024, 60), clock=lambda: now)
     first, second = store.add(pool.session()), store.add(pool.session())
     now = 59.0
     assert store.get(second) is not None
@@ -39,7 +40,7 @@ def test_a_session_that_nobody_used_for_long_goes(pool: SandboxPool) -> None:
 
 
 def test_states_are_bounded_together_but_the_one_in_use_stays(pool: SandboxPool) -> None:
-    store = SessionStore(9, 3 << 20, 60)
+    store = SessionStore(SessionSettings(9, 3, 60))
     names = []
     for _ in range(3):
         session = pool.session()
@@ -55,7 +56,7 @@ def test_states_are_bounded_together_but_the_one_in_use_stays(pool: SandboxPool)
 
 
 def test_names_cannot_be_guessed(pool: SandboxPool) -> None:
-    store = SessionStore(1000, 1 << 30, 60)
+    store = SessionStore(SessionSettings(1000, 1024, 60))
     names = {store.add(pool.session()) for _ in range(100)}
     assert len(names) == 100
     assert min(map(len, names)) >= 16

@@ -1,4 +1,4 @@
-"""`python -m torl.sandbox run FILE | check | clean | serve | mcp`: the sandbox by itself."""
+"""`python -m torl.sandbox run FILE | check | clean | serve | mcp | openenv`: the sandbox by itself."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 import torl._core as _core
 from torl.errors import SandboxError
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
-from torl.sandbox.serve.commands import add_doors, open_door
+from torl.sandbox.serve.commands import DOORS, add_doors, open_door
 from torl.version import __version__
 
 
@@ -175,8 +175,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": run,
     "check": lambda _: check(),
     "clean": lambda _: clean(),
-    "serve": lambda options: open_door(options, prepare),
-    "mcp": lambda options: open_door(options, prepare),
+    **dict.fromkeys(DOORS, lambda options: open_door(options, prepare)),
 }
 
 

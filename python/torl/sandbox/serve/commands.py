@@ -1,4 +1,4 @@
-"""The doors on the command line: `serve` and `mcp` of `python -m torl.sandbox`."""
+"""The doors on the command line: `serve`, `mcp` and `openenv` of `python -m torl.sandbox`."""
 
 import argparse
 import dataclasses
@@ -9,16 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 from torl.errors import SandboxError
-from torl.sandbox.serve.settings import DoorSettings, McpSettings, PoolSettings
+from torl.sandbox.serve.settings import DoorSettings, McpSettings, PoolSettings, SessionSettings
 
 # By command: the module that has `serve`, what it takes, and the extra that brings what it is built on.
-_DOORS: dict[str, tuple[str, tuple[Any, ...], str]] = {
+DOORS: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "serve": ("torl.sandbox.serve.fusion", (PoolSettings, DoorSettings), "serve"),
-    "mcp": ("torl.sandbox.serve.mcp_door", (PoolSettings, DoorSettings, McpSettings), "mcp"),
+    "mcp": ("torl.sandbox.serve.mcp_door", (PoolSettings, DoorSettings, SessionSettings, McpSettings), "mcp"),
+    "openenv": ("torl.sandbox.serve.openenv_door", (PoolSettings, DoorSettings, SessionSettings), "openenv"),
 }
 _ABOUT = {
     "serve": "serve SandboxFusion's HTTP interface",
     "mcp": "serve the tool run_python of the Model Context Protocol, on stdin and stdout or over HTTP",
+    "openenv": "serve the coding environment of OpenEnv, over WebSocket and HTTP",
 }
 
 _OPTIONS = {
@@ -44,7 +46,7 @@ _OPTIONS = {
 
 def add_doors(commands: Any) -> None:
     """Add the commands to the parser's."""
-    for name, (_, kinds, _) in _DOORS.items():
+    for name, (_, kinds, _) in DOORS.items():
         parser = commands.add_parser(name, help=_ABOUT[name])
         for settings in kinds:
             add_options(parser, settings)
@@ -79,7 +81,7 @@ def open_door(options: argparse.Namespace, prepare: Callable[[], object]) -> int
         SandboxError: the pool does not start, the address cannot be had, or the extra is not installed.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the door has a way of its own
-    name, kinds, extra = _DOORS[options.command]
+    name, kinds, extra = DOORS[options.command]
     try:
         door = importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -7,29 +7,26 @@ bounded by one store.
 import asyncio
 import os
 import signal
-import socket
 from typing import Annotated
 
-import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp.types import CallToolResult
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torl.errors import SandboxError
 from torl.sandbox.options import PartOptions
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.serve.admission import Admission, OverloadedError
 from torl.sandbox.serve.mcp_results import contents, failure, result_of
 from torl.sandbox.serve.metrics import CONTENT_TYPE, DoorMetrics
 from torl.sandbox.serve.sessions import SessionStore
-from torl.sandbox.serve.settings import DoorSettings, McpSettings, PoolSettings, address_of, bound_socket
+from torl.sandbox.serve.settings import DoorSettings, McpSettings, PoolSettings, SessionSettings, bound_socket
+from torl.sandbox.serve.uvicorn_door import listen
 from torl.sandbox.session import Session
 from torl.version import __version__
 
 _NEW = "new"
-_BACKLOG = 1024  # connections that wait to be accepted
 _ABOUT = (
     "Runs Python in a sandbox, with numpy, scipy, sympy, pandas and the standard library; no network, no processes. "
     "Returns what it prints, the value of its last line, and the files that it writes; pictures are shown."
@@ -39,11 +36,11 @@ _ABOUT = (
 class McpDoor:
     """The tool, in front of a pool."""
 
-    def __init__(self, pool: SandboxPool, settings: DoorSettings, own: McpSettings) -> None:
+    def __init__(self, pool: SandboxPool, settings: DoorSettings, sessions: SessionSettings, own: McpSettings) -> None:
         self._pool = pool
         self._file_bytes = own.returned_mib << 20
         self._admission = Admission(settings.queue, settings.pending_mib << 20)
-        self._sessions = SessionStore(own.sessions, own.sessions_mib << 20, own.session_seconds)
+        self._sessions = SessionStore(sessions)
         self._metrics = DoorMetrics(pool, self._admission)
 
     async def run_python(
@@ -94,7 +91,7 @@ class McpDoor:
         return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def serve(pool: PoolSettings, settings: DoorSettings, own: McpSettings) -> None:
+def serve(pool: PoolSettings, settings: DoorSettings, sessions: SessionSettings, own: McpSettings) -> None:
     """Answer on stdin and stdout until stdin ends, or over HTTP; until SIGTERM.
 
     Raises:
@@ -103,28 +100,18 @@ def serve(pool: PoolSettings, settings: DoorSettings, own: McpSettings) -> None:
     """
     if not own.http:
         with pool.open() as opened:
-            asyncio.run(_serve_stdio(McpDoor(opened, settings, own).server(), opened))
+            asyncio.run(_serve_stdio(McpDoor(opened, settings, sessions, own).server(), opened))
         return
     with bound_socket(settings.host, settings.port) as listener, pool.open() as opened:
-        server = McpDoor(opened, settings, own).server()
+        server = McpDoor(opened, settings, sessions, own).server()
         app = server.streamable_http_app(
             # For clients of the protocol up to 2025-11-25; later ones have no sessions but ours.
-            max_sessions=own.sessions,
-            session_idle_timeout=own.session_seconds,
+            max_sessions=sessions.sessions,
+            session_idle_timeout=sessions.session_seconds,
             max_request_body_size=settings.body_mib << 20,
             host=settings.host,
         )
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            backlog=_BACKLOG,
-            # The door refuses in the protocol's own words; this is for who only opens connections.
-            limit_concurrency=2 * settings.queue + _BACKLOG,
-            timeout_keep_alive=int(settings.idle_seconds),
-            timeout_graceful_shutdown=int(settings.grace_seconds),
-        )
-        _Server(config, listener).run(sockets=[listener])
+        listen(app, settings, listener, "/mcp")
 
 
 async def _serve_stdio(server: MCPServer, pool: SandboxPool) -> None:
@@ -136,17 +123,3 @@ async def _serve_stdio(server: MCPServer, pool: SandboxPool) -> None:
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave)
     await server.run_stdio_async()
-
-
-class _Server(uvicorn.Server):
-    """Says where it listens."""
-
-    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
-        super().__init__(config)
-        self._listener = listener
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.should_exit:
-            raise SandboxError("the door did not open: see above")
-        print(f"listening on {address_of(self._listener)}/mcp", flush=True)

@@ -2,7 +2,7 @@
 
 import base64
 import mimetypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +17,7 @@ from mcp.types import (
 )
 
 from torl.sandbox.execution import Execution
+from torl.sandbox.transcript import shown
 
 # What clients show as a picture.
 _PICTURES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
@@ -72,19 +73,9 @@ def _content(text: str) -> bytes:
 
 
 def _text(outcome: Execution, session: str | None) -> str:
-    return "\n".join(part.rstrip("\n") for part in _parts(outcome, session) if part)
-
-
-def _parts(outcome: Execution, session: str | None) -> Iterator[str]:
-    yield outcome.stdout
-    yield outcome.value or ""
-    yield outcome.stderr
-    if not outcome.ok and outcome.exception_type is None:
-        yield f"[{outcome.status.value}]"
-    for path, data in outcome.files.items():
-        yield f"[file {_shown(path)}, {len(data)} bytes]"
-    if session is not None:
-        yield f"[session {session}]"
+    lines = [text] if (text := shown(outcome)) else []
+    lines += [f"[file {_shown(path)}, {len(data)} bytes]" for path, data in outcome.files.items()]
+    return "\n".join(lines if session is None else [*lines, f"[session {session}]"])
 
 
 def _file(path: str, data: bytes) -> ContentBlock:

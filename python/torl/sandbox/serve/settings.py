@@ -58,17 +58,23 @@ class DoorSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class McpSettings:
-    """What the MCP door has besides."""
+class SessionSettings:
+    """What a door holds of sessions."""
 
-    http: bool = False
-    """Streamable HTTP instead of stdin and stdout."""
     sessions: int = 256
     """Sessions kept; the one unused for longest goes when there is one more."""
     sessions_mib: int = 1024
     """States of all sessions together; likewise."""
     session_seconds: float = 3600.0
     """How long a session is kept that nobody uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpSettings:
+    """What the MCP door has besides."""
+
+    http: bool = False
+    """Streamable HTTP instead of stdin and stdout."""
     returned_mib: int = 4
     """Files that one result holds; others are named."""
 

@@ -1,0 +1,91 @@
+"""Python as a toolset of verifiers: a tool server that all rollouts of a taskset share.
+
+    class MyTaskset(vf.Taskset[MyTask, MyConfig]):
+        @classmethod
+        def toolsets(cls, config):
+            return [PythonToolset(PythonToolsetConfig())]
+
+`MyTask` is a `vf.Task[MyData, PythonState]`, or of a state that derives from it: there the name of a rollout's session
+is kept. verifiers starts the server as `python -m torl.sandbox.environments.verifiers`.
+"""
+
+import os
+import signal
+
+import verifiers.v1 as vf
+from pydantic import ConfigDict
+
+from torl.errors import SandboxError
+from torl.sandbox.serve.sessions import SessionStore
+from torl.sandbox.serve.settings import PoolSettings, SessionSettings
+from torl.sandbox.session import Session
+from torl.sandbox.transcript import shown
+
+
+class PythonToolsetConfig(vf.SharedToolsetConfig):
+    """The server's pool, and how much it holds of sessions: the fields of `PoolSettings` and `SessionSettings`."""
+
+    workers: int | None = None
+    run_seconds: float = 10.0
+    memory_mib: int = 1024
+    output_kib: int = 1024
+    sessions: int = 1024
+    sessions_mib: int = 1024
+    session_seconds: float = 3600.0
+
+
+class PythonState(vf.State):
+    """What a rollout carries from call to call."""
+
+    model_config = ConfigDict(extra="allow")  # what a task's own state has besides is handed back as it came
+
+    python_session: str | None = None
+    """The name of its session; None before the first call."""
+
+
+class PythonToolset(vf.Toolset[PythonToolsetConfig, PythonState]):
+    """The tool `python`, in front of one pool."""
+
+    TOOL_PREFIX = None
+
+    async def setup(self) -> None:
+        """Start the pool.
+
+        Raises:
+            SandboxError: no guest, or workers that do not start.
+        """
+        own = self.config
+        settings = PoolSettings(own.workers, own.run_seconds, own.memory_mib, own.output_kib)
+        self._pool = self._exit_stack.enter_context(settings.open())
+        self._sessions = SessionStore(SessionSettings(own.sessions, own.sessions_mib, own.session_seconds))
+
+    @vf.tool
+    async def python(self, code: str) -> str:
+        """Run Python code and return what it prints, the value of its last line, and its traceback if it fails.
+        Variables stay until the next call. numpy, scipy, sympy and pandas are there."""
+        name, session = self._begun()
+        try:
+            outcome = await session.run_async(code)
+        except SandboxError:
+            # An error of the host is no answer to the model: without a server the rollout fails.
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise
+        self._sessions.tidy()
+        self.state.python_session = name
+        return shown(outcome)
+
+    def _begun(self) -> tuple[str, Session]:
+        state = self.state
+        if "python_session" not in state.model_fields_set:
+            raise RuntimeError("the rollout's state has no python_session: make the task a vf.Task[Data, PythonState]")
+        if state.python_session is None:
+            session = self._pool.session()
+            return self._sessions.add(session), session
+        found = self._sessions.get(state.python_session)
+        if found is None:
+            raise RuntimeError("the session is over: it was unused for too long, or one of too many")
+        return state.python_session, found
+
+
+if __name__ == "__main__":
+    PythonToolset.run()

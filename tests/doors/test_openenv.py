@@ -1,0 +1,150 @@
+"""The OpenEnv door, as the clients of that library see it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from openenv.core.generic_client import GenericEnvClient
+from serving import ENDLESS, Door, door, until
+
+RUNNING = 'torl_sandbox_runs_now{state="running"}'
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Door]:
+    options = ("--workers", "1", "--run-seconds", "20", "--queue", "2", "--sessions", "3", "--body-mib", "1")
+    with door(*options, command="openenv") as running:
+        yield running
+
+
+@asynccontextmanager
+async def episode(server: Door) -> AsyncIterator[Any]:
+    async with GenericEnvClient(base_url=server.url) as client:
+        yield client
+
+
+def seen(result: Any) -> tuple[str, str, int]:
+    found = result.observation
+    return found["stdout"], found["stderr"], found["exit_code"]
+
+
+async def test_an_episode_keeps_its_state_until_it_is_reset(server: Door) -> None:
+    async with episode(server) as client:
+        begun = await client.reset(seed=3, episode_id="one")
+        assert seen(begun) == ("", "", 0)
+        await client.step({"code": "x = 41"})
+        result = await client.step({"code": "print('out')\nx + 1"})
+        assert seen(result) == ("out\n42\n", "", 0)
+        assert (result.reward, result.done) == (None, False)
+        result = await client.step({"code": "1 / 0"})
+        assert result.observation["exit_code"] == 1
+        assert result.observation["stderr"].endswith("ZeroDivisionError: division by zero\n")
+        state = await client.state()
+        assert (state["episode_id"], state["step_count"], state["last_exit_code"]) == ("one", 3, 1)
+        await client.reset()
+        result = await client.step({"code": "x"})
+        assert "NameError" in result.observation["stderr"]
+
+
+async def test_the_seed_is_of_what_is_random(server: Door) -> None:
+    drawn = []
+    for seed in (5, 5, 6):
+        async with episode(server) as client:
+            await client.reset(seed=seed)
+            drawn.append((await client.step({"code": "import random\nrandom.random()"})).observation["stdout"])
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+async def test_episodes_do_not_see_each_other(server: Door) -> None:
+    async with episode(server) as one, episode(server) as other:
+        await one.step({"code": "x = 1"})
+        assert "NameError" in (await other.step({"code": "x"})).observation["stderr"]
+        assert (await one.step({"code": "x"})).observation["stdout"] == "1\n"
+
+
+@pytest.mark.skipif(not find_spec("coding_env"), reason="OpenEnv's coding environment is not on the package index")
+async def test_the_coding_client_of_that_project_works_unchanged(server: Door) -> None:
+    from coding_env import CodeAction, CodingEnv
+
+    async with CodingEnv(base_url=server.url) as client:
+        result = await client.reset()
+        assert (result.observation.exit_code, result.done) == (0, False)
+        result = await client.step(CodeAction(code="print(6 * 7)"))
+        assert (result.observation.stdout, result.observation.exit_code) == ("42\n", 0)
+        state = await client.state()
+        assert (state.step_count, state.last_exit_code) == (1, 0)
+
+
+async def test_a_time_out_is_an_observation_and_the_episode_goes_on(server: Door) -> None:
+    with door("--workers", "1", "--run-seconds", "0.5", command="openenv") as hasty:
+        async with episode(hasty) as client:
+            await client.step({"code": "x = 1"})
+            assert (await client.step({"code": ENDLESS})).observation["exit_code"] == 124
+            assert (await client.step({"code": "x"})).observation["stdout"] == "1\n"
+
+
+async def test_a_client_that_goes_away_has_its_run_cancelled(server: Door) -> None:
+    client = GenericEnvClient(base_url=server.url)
+    await client.connect()
+    step = asyncio.create_task(client.step({"code": ENDLESS}))
+    await asyncio.to_thread(until, lambda: server.metric(RUNNING) == 1)
+    step.cancel()
+    await asyncio.gather(step, return_exceptions=True)
+    await client.close()
+    await asyncio.to_thread(until, lambda: server.metric(RUNNING) == 0, 10)
+
+
+def test_one_that_breaks_the_connection_of_a_request_too(server: Door) -> None:
+    import http.client
+    import json
+
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    connection = http.client.HTTPConnection(host, int(port))
+    body = json.dumps({"action": {"code": ENDLESS}})
+    connection.request("POST", "/step", body, {"Content-Type": "application/json"})
+    until(lambda: server.metric(RUNNING) == 1)
+    connection.close()
+    until(lambda: server.metric(RUNNING) == 0, 10)
+
+
+def test_requests_without_a_connection_of_their_own_begin_anew_each_time(server: Door) -> None:
+    status, answer = server.ask("/step", {"action": {"code": "6 * 7"}})
+    assert (status, answer["observation"]["stdout"]) == (200, "42\n")
+    assert server.ask("/step", {"action": {"program": "1"}})[0] == 422
+    assert server.ask("/health")[1] == {"status": "healthy"}
+
+
+def test_a_request_that_is_too_large_is_refused(server: Door) -> None:
+    assert server.ask("/step", {"action": {"code": "#" * (2 << 20)}})[0] == 413
+
+
+async def test_more_sessions_than_there_may_be_are_refused_and_none_is_lost(server: Door) -> None:
+    async with episode(server) as first, episode(server) as second, episode(server) as third:
+        for number, client in enumerate((first, second, third)):
+            await client.step({"code": f"x = {number}"})
+        with pytest.raises(RuntimeError, match="capacity"):
+            async with episode(server) as client:
+                await client.reset()
+        assert [(await client.step({"code": "x"})).observation["stdout"] for client in (first, second, third)] == [
+            "0\n", "1\n", "2\n",
+        ]  # fmt: skip
+
+
+async def test_beyond_the_queue_a_step_is_refused_with_the_reason(server: Door) -> None:
+    async with episode(server) as first, episode(server) as second:
+        steps = [asyncio.create_task(client.step({"code": ENDLESS})) for client in (first, second)]
+        await asyncio.to_thread(until, lambda: server.metric("torl_sandbox_requests_open") == 2)
+        status, answer = await asyncio.to_thread(server.ask, "/step", {"action": {"code": "1"}})
+        assert (status, "2 requests are being answered" in answer["detail"]) == (429, True)
+        for step in steps:
+            step.cancel()
+        await asyncio.gather(*steps, return_exceptions=True)
+
+
+def test_on_sigterm_the_door_closes_and_no_worker_is_left() -> None:
+    with door("--workers", "1", command="openenv") as running:
+        assert running.ask("/step", {"action": {"code": "1"}})[0] == 200
+        assert running.terminate() == 0
