@@ -196,7 +196,7 @@ def test_a_model_whose_configuration_cannot_be_read(tmp_path: Path, config: str 
 def test_a_directory_that_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds no weights \(\*\.safetensors\)"):
         ModelDirectory.open(str(directory(tmp_path, "{}", weights=False)))
-    with pytest.raises(DataError, match="its tokenizer cannot be read"):
+    with pytest.raises(DataError, match="holds neither tokenizer"):
         ModelDirectory.open(str(directory(tmp_path, "{}")))
     with pytest.raises(DataError, match="no such file"):
         ModelDirectory.open(str(tmp_path / "absent"))
