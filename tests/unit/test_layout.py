@@ -16,6 +16,7 @@ FLOORS: list[set[str]] = [
     {"algorithms", "hub", "sandbox", "text", "weights"},
     {"data", "engine", "formats", "reward", "tools"},
     {"config"},
+    {"placement"},
     {"learner", "records"},
     {"report"},
     {"rollout"},

@@ -3,6 +3,7 @@
 from torl.config.choices import ProblemChoice
 from torl.config.commands import EvaluateConfig, MeasureConfig, SampleConfig
 from torl.config.learning import AlgorithmConfig, CriticConfig, KlConfig, LearnerConfig, SelectionConfig
+from torl.config.placement import PlacementConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
 from torl.config.sections import (
     CheckpointConfig,
@@ -26,6 +27,7 @@ __all__ = [
     "MeasureConfig",
     "ModelConfig",
     "ModelRunConfig",
+    "PlacementConfig",
     "ProblemChoice",
     "PromptConfig",
     "RolloutConfig",

@@ -117,8 +117,9 @@ class AlgorithmConfig(Section):
 class LearnerConfig(Section):
     """The DeepSpeed learner."""
 
-    ranks: PositiveInt = 1
-    """Learner processes: one for each GPU, any number on a CPU. Ignored under torchrun."""
+    ranks: PositiveInt | None = None
+    """Learner processes: one for each GPU of the learner when unset; on a CPU any number, and one when unset. Ignored
+    under torchrun."""
     cpu_threads: PositiveInt | None = None
     """Compute threads of each rank; the cores divided by the ranks when unset."""
     zero_stage: Literal[0, 1, 2, 3] = 2
@@ -144,8 +145,8 @@ class LearnerConfig(Section):
     twice. Fewer save memory and cost time."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass: less memory, a third more compute."""
-    offload_while_sampling: bool = False
-    """Move weights and optimizer state to CPU memory while the engine samples (they share the GPUs)."""
+    offload_while_sampling: bool | None = None
+    """Move weights and optimizer state to CPU memory while the engine samples; where they share GPUs when unset."""
     offload_optimizer: bool = False
     """Keep the optimizer's state in CPU memory during the update as well (ZeRO-Offload)."""
     offload_parameters: bool = False

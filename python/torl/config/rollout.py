@@ -75,8 +75,9 @@ class RolloutConfig(Section):
     """End an episode whose turn asks for output with neither a code block nor a boxed answer in it (SimpleTIR)."""
     speculative_execution: bool = True
     """Begin a call as soon as its code block closes, before its output is asked for; of tools that allow it."""
-    max_concurrent_episodes: PositiveInt = 1024
-    """Episodes being sampled at once; those that wait for a tool are not counted."""
+    max_concurrent_episodes: PositiveInt | None = None
+    """Episodes being sampled at once; those that wait for a tool are not counted. 1024 when unset, and on GPUs 512 for
+    each engine where that is more."""
     max_staleness: NonNegativeInt = 0
     """Steps that are played ahead of the learner; 0 trains synchronously. With more, tokens are up to so many updates
     older than the policy that learns from them, which `algorithm.importance_correction` makes up for."""

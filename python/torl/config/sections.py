@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from torl.config.choices import EngineChoice, RewardChoice, chosen
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
+from torl.config.placement import PlacementConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
 from torl.options import (
     Choice,
@@ -101,6 +102,8 @@ class ModelRunConfig(Section):
     """The inference engine."""
     reward: RewardChoice = chosen("boxed")
     """What trajectories are worth."""
+    placement: PlacementConfig = Field(default_factory=PlacementConfig)
+    """Which devices the learner and the engines have."""
 
     @property
     def longest_prompt(self) -> int:
@@ -157,9 +160,9 @@ class TrainConfig(ModelRunConfig):
             return self
         if self.algorithm.importance_correction is None:
             raise ValueError("rollout.max_staleness needs algorithm.importance_correction (tis, icepop or mis)")
-        if getattr(self.engine.options, "sleep_while_learning", False) or self.learner.offload_while_sampling:
+        if getattr(self.engine.options, "sleep_while_learning", None) or self.learner.offload_while_sampling:
             raise ValueError(
                 "rollout.max_staleness needs devices of its own for the engine: "
-                "engine.sleep_while_learning and learner.offload_while_sampling must be off"
+                "engine.sleep_while_learning and learner.offload_while_sampling must be off or unset"
             )
         return self

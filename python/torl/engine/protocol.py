@@ -43,8 +43,8 @@ class EngineOptions(Section):
 
     dtype: Precision = "bfloat16"
     """Precision of the engine's weights."""
-    sleep_while_learning: bool = False
-    """Free the engine's GPU memory while the learner trains (engine and learner share the GPUs)."""
+    sleep_while_learning: bool | None = None
+    """Free the engine's GPU memory while the learner trains; where they share GPUs when unset."""
 
     @property
     def keeps_old_cache(self) -> bool:

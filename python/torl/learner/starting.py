@@ -24,7 +24,7 @@ async def start_ranks(setup: LearnerSetup, log_directory: Path, devices: Sequenc
     """All ranks, with the model loaded; arguments and errors are those of `Learner.start`."""
     learner = setup.learner
     job = torchrun_job()
-    world_size = learner.ranks if job is None else job.world_size
+    world_size = (learner.ranks or 1) if job is None else job.world_size
     neighbors = world_size if job is None else job.local_world_size
     threads = learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // neighbors)
     group = RankGroup(learner.timeout_seconds)

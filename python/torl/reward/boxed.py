@@ -12,6 +12,9 @@ from torl.text.answer_tags import AnswerFormat
 from torl.text.answers import find_answer
 from torl.types import Grade, Group, Trajectory
 
+FEWEST_WORKERS = 2
+"""So that one pair that takes its whole time does not hold up all others."""
+
 
 class BoxedOptions(Section):
     """Options of the reward "boxed"."""
@@ -31,8 +34,8 @@ class BoxedOptions(Section):
     """That punishment at the limit."""
     timeout_seconds: PositiveFloat = 2.0
     """Time the grader may spend on one pair of answers."""
-    workers: PositiveInt = 2
-    """Grader processes."""
+    workers: PositiveInt | None = None
+    """Grader processes; one for every eight cores when unset, and at least 2."""
 
     def check_within(self, config: Any) -> None:
         """Every response would be punished for its length if the buffer were as long as a response may be."""
@@ -50,7 +53,7 @@ class BoxedReward(Reward):
     def __init__(self, options: BoxedOptions | None = None) -> None:
         """Take the options of a configuration, or the defaults."""
         self.options = options or BoxedOptions()
-        self.grader = Grader(self.options.workers, self.options.timeout_seconds)
+        self.grader = Grader(self.options.workers or FEWEST_WORKERS, self.options.timeout_seconds)
 
     async def grade(self, group: Group) -> list[Grade]:
         """Every trajectory by itself; all of them at once.

@@ -13,6 +13,8 @@ from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptC
 from torl.engine import EngineSetup
 from torl.errors import ConfigError, DataError
 from torl.hub import resolve_model
+from torl.placement.machine import Machine, this_machine
+from torl.placement.settling import Settled, settle
 from torl.report.console import Console
 from torl.reward import Reward
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
@@ -89,27 +91,31 @@ async def open_rollouts(
     log_directory: Path,
     seed: int = 0,
     shuffle_observations: bool = False,
+    machine: Machine | None = None,
 ) -> AsyncIterator[Rollouts]:
     """Start tools, engine and reward, each with progress; all are closed at the end, however that comes.
 
     Args:
-        config: of any command.
+        config: of any command; what it leaves to the devices is settled here.
         model: that the engine loads.
         console: says what is waited for.
         log_directory: of the engine's log.
         seed: of the run.
         shuffle_observations: the control experiment of `torl.tools.ShuffledTool`.
+        machine: whose devices the engine has; this one when unset.
 
     Raises:
         TorlError: a part did not start; says which and why.
     """
+    settled = settle(config, machine or this_machine())
+    config = settled.config
     async with AsyncExitStack() as stack:
         tools = {name: choice.make() for name, choice in config.rollout.tools.items()}
         if shuffle_observations:
             tools = {name: ShuffledTool(tool, seed) for name, tool in tools.items()}
         for name, tool in tools.items():
             await _start_tool(stack, name, tool, console)
-        player = make_player(config, model, tools, log_directory=log_directory, seed=seed)
+        player = make_player(settled, model, tools, log_directory=log_directory, seed=seed)
         reward: Reward = config.reward.make()
         stack.push_async_callback(player.engine.close)
         stack.push_async_callback(reward.close)
@@ -127,7 +133,12 @@ async def _start_tool(stack: AsyncExitStack, name: str, tool: Tool, console: Con
 
 
 def make_player(
-    config: ModelRunConfig, model: ModelDirectory, tools: Mapping[str, Tool], *, log_directory: Path, seed: int
+    settled: Settled[ModelRunConfig],
+    model: ModelDirectory,
+    tools: Mapping[str, Tool],
+    *,
+    log_directory: Path,
+    seed: int,
 ) -> EpisodePlayer:
     """A player whose engine is not yet started.
 
@@ -135,7 +146,9 @@ def make_player(
         DataError: the tokenizer has no end-of-sequence token or cannot encode observations.
     """
     vocabulary = build_vocabulary(model.tokenizer)
+    config = settled.config
     rollout = config.rollout
+    assert rollout.max_concurrent_episodes is not None  # settled
     setup = EngineSetup(
         model=model.path,
         vocabulary=vocabulary,
@@ -143,6 +156,7 @@ def make_player(
         stop_token_ids=tuple(stop_token_ids(model.path, model.tokenizer)),
         log_path=log_directory / "engine.log",
         seed=seed,
+        devices=settled.placement.given_to_engines,
     )
     return EpisodePlayer(
         engine=config.engine.make(setup),

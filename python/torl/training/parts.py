@@ -1,4 +1,4 @@
-"""The parts of a training run: reading everything that can be wrong, then starting them, all at once."""
+"""The parts of a training run: reading everything that can be wrong, then starting them in the order that fits."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -12,6 +12,9 @@ from torl.errors import ConfigError
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
+from torl.learner.torchrun import torchrun_job
+from torl.placement.machine import this_machine
+from torl.placement.settling import Settled, settle
 from torl.records import metric_names as names
 from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
@@ -55,7 +58,7 @@ class Parts:
 
 @asynccontextmanager
 async def open_parts(config: TrainConfig, directory: Path, console: Console) -> AsyncIterator[Parts]:
-    """Read everything that can be wrong, then start the parts, all at once; they end with the block.
+    """Read everything that can be wrong, then start the parts; they end with the block.
 
     Raises:
         TorlError: what was wrong with the configuration, the data, a checkpoint or a part.
@@ -75,38 +78,44 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
     first_step = _resume(config, sampler, checkpoint, console) if config.run.resume else 0
     for line in write_config(directory, config):
         console.line(line)
+    job = torchrun_job()
+    settled = settle(config, this_machine(), ranks=None if job is None else job.local_world_size)
+    placement = settled.placement
+    console.line(f"placement: {placement}")
     async with AsyncExitStack() as stack:
         writer = stack.enter_context(RunWriter(directory, resume_step=first_step if config.run.resume else None))
         logs = directory / "logs"
-        async with asyncio.TaskGroup() as starts:
-            rollouts = starts.create_task(
-                stack.enter_async_context(
-                    open_rollouts(
-                        config,
-                        model,
-                        console,
-                        log_directory=logs,
-                        seed=config.run.seed,
-                        shuffle_observations=config.control.shuffle_observations,
-                    )
-                )
-            )
-            learner = starts.create_task(_open_learner(stack, config, logs, console))
-        parts = Parts(
-            config=config,
+        opening = open_rollouts(
+            settled.config,
+            model,
+            console,
+            log_directory=logs,
+            seed=config.run.seed,
+            shuffle_observations=config.control.shuffle_observations,
+            machine=placement.machine,
+        )
+        learning = _open_learner(stack, settled, logs, console, checkpoint)
+        if placement.colocated and placement.machine.gpus:
+            # The engine takes its share of a GPU for itself, and measures what is left: the learner is away by then.
+            learner = await learning
+            rollouts = await stack.enter_async_context(opening)
+        else:
+            async with asyncio.TaskGroup() as starts:
+                rollouts_start = starts.create_task(stack.enter_async_context(opening))
+                learner_start = starts.create_task(learning)
+            rollouts, learner = rollouts_start.result(), learner_start.result()
+        yield Parts(
+            config=settled.config,
             directory=directory,
             console=console,
             sampler=sampler,
             evaluation_sets=evaluation_sets,
-            rollouts=rollouts.result(),
-            learner=learner.result(),
+            rollouts=rollouts,
+            learner=learner,
             writer=writer,
             checkpoint=checkpoint,
             first_step=first_step,
         )
-        if checkpoint is not None:
-            await parts.learner.load_checkpoint(checkpoint)
-        yield parts
 
 
 def _resume(config: TrainConfig, sampler: PromptSampler, checkpoint: Path | None, console: Console) -> int:
@@ -123,7 +132,16 @@ def _resume(config: TrainConfig, sampler: PromptSampler, checkpoint: Path | None
     return step
 
 
-async def _open_learner(stack: AsyncExitStack, config: TrainConfig, log_directory: Path, console: Console) -> Learner:
+async def _open_learner(
+    stack: AsyncExitStack, settled: Settled[TrainConfig], logs: Path, console: Console, checkpoint: Path | None
+) -> Learner:
+    """The learner as the checkpoint left it, and offloaded where the engine has the devices first."""
+    config, devices = settled.config, settled.placement.rank_names
     with console.wait("starting the learner"):
-        learner = await Learner.start(LearnerSetup.from_config(config), log_directory=log_directory)
-    return await stack.enter_async_context(learner)
+        learner = await Learner.start(LearnerSetup.from_config(config), log_directory=logs, devices=devices)
+        await stack.enter_async_context(learner)
+        if checkpoint is not None:
+            await learner.load_checkpoint(checkpoint)
+        if config.learner.offload_while_sampling:
+            await learner.offload()
+    return learner

@@ -16,6 +16,7 @@ _WORKER_EXTENSION = "torl.engine.vllm.worker.WeightReceiver"
 _IN_CORE_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 _CPU_BLOCK_SIZE = 32  # the CPU kernels take multiples of 32; a small one keeps short second turns cached
 _CPU_BATCH_TOKENS = 4096
+_GPU_BATCH_TOKENS = 16384  # vLLM's own default knows the GPU only where its command line started it, and is 2048 here
 # A launcher's variables describe the learner's process group; vLLM would take them for its own.
 _LAUNCHER_VARIABLES = (
     "RANK",
@@ -52,7 +53,7 @@ def engine_arguments(
 def _default_arguments(setup: EngineSetup, options: VllmOptions, on_cpu: bool) -> dict[str, Any]:
     """What `options.arguments` may say otherwise."""
     if not on_cpu:
-        return {}
+        return {"max_num_batched_tokens": max(_GPU_BATCH_TOKENS, options.max_sequences)}
     batch_tokens = max(_CPU_BATCH_TOKENS, setup.max_model_tokens, options.max_sequences)
     return {"block_size": _CPU_BLOCK_SIZE, "max_num_batched_tokens": batch_tokens}
 
@@ -86,7 +87,7 @@ def _own_arguments(setup: EngineSetup, options: VllmOptions, devices: Sequence[i
         arguments |= {
             "device_ids": [*devices],
             "gpu_memory_utilization": options.memory_share,
-            "enable_sleep_mode": options.sleep_while_learning,
+            "enable_sleep_mode": bool(options.sleep_while_learning),
         }
     return arguments
 

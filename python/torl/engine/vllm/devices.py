@@ -16,11 +16,11 @@ def devices_of(number: int, setup: EngineSetup, options: VllmOptions, *, on_cpu:
     """
     if not setup.devices:
         if on_cpu:
-            return _share_of_cores(number, options.replicas)
+            return _share_of_cores(number, options.engines)
         return tuple(range(number * options.tensor_parallel, (number + 1) * options.tensor_parallel))
-    if len(setup.devices) != options.replicas:
+    if len(setup.devices) != options.engines:
         raise ConfigError(
-            f"engine.replicas is {options.replicas}, but the placement has devices for {len(setup.devices)} engines"
+            f"engine.replicas is {options.engines}, but the placement has devices for {len(setup.devices)} engines"
         )
     devices = setup.devices[number]
     if not on_cpu and len(devices) != options.tensor_parallel:

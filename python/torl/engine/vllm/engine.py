@@ -38,7 +38,7 @@ class VllmEngine(Engine):
         self._options = options
         self._number = number
         self._log_path = setup.log_path
-        if options.replicas > 1:
+        if options.engines > 1:
             self._log_path = setup.log_path.with_stem(f"{setup.log_path.stem}_{number}")
         self._log_start = 0
         self._directory = EngineDirectory()

@@ -13,8 +13,9 @@ class VllmOptions(EngineOptions):
 
     tensor_parallel: PositiveInt = 1
     """Devices that share one engine's weights."""
-    replicas: PositiveInt = 1
-    """Engines side by side, each with `tensor_parallel` devices of its own."""
+    replicas: PositiveInt | None = None
+    """Engines side by side, each with `tensor_parallel` devices of its own; as many as have room on the GPUs of the
+    engines when unset, and one on a CPU."""
     restarts: NonNegativeInt = 3
     """How often each of them is started again when it has died, before the run is given up."""
     memory_share: Share = 0.85
@@ -35,6 +36,11 @@ class VllmOptions(EngineOptions):
     brings a warning."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Any other of vLLM's engine arguments (fields of its `AsyncEngineArgs`), by name."""
+
+    @property
+    def engines(self) -> int:
+        """Engines side by side; one where the devices have not settled it."""
+        return self.replicas or 1
 
     @property
     def keeps_old_cache(self) -> bool:

@@ -13,8 +13,8 @@ class VllmReplicas(Replicas):
         """Describe the engines; `start` starts them."""
         super().__init__(
             lambda number: VllmEngine(setup, options, number=number),
-            options.replicas,
+            options.engines,
             restarts=options.restarts,
             policy_version=setup.policy_version,
-            lends_devices=options.sleep_while_learning,
+            lends_devices=bool(options.sleep_while_learning),
         )

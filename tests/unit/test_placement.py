@@ -1,0 +1,200 @@
+"""Which devices the parts of a run get, and what is said where they do not fit."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torl.config import TrainConfig
+from torl.config.command_line import PRESETS as FOLDER
+from torl.config.command_line import load_config
+from torl.errors import ConfigError
+from torl.placement.machine import Machine, require_driver, require_one_order, visible_gpus
+from torl.placement.settling import settle
+
+GPU_BYTES = 85_520_809_984  # what CUDA says of an H100 with "80 GB"
+LISTING = """\
+0, GPU-aa, NVIDIA H100 80GB HBM3, 81559, 580.95.05
+1, GPU-bb, NVIDIA H100 80GB HBM3, 81559, 580.95.05
+2, GPU-cc, NVIDIA RTX 4090, 24564, 580.95.05
+"""
+CORES = Machine((), cores=8, host_bytes=10**11)
+PRESETS = sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def gpus(count: int) -> Machine:
+    return Machine.of_gpus(count, GPU_BYTES, cores=64)
+
+
+def config(preset: str = "torl_1.5b", **overrides: Any) -> TrainConfig:
+    return load_config(
+        TrainConfig, FOLDER / f"{preset}.toml", {name.replace("__", "."): value for name, value in overrides.items()}
+    )
+
+
+def asynchronous(**overrides: Any) -> TrainConfig:
+    return config(rollout__max_staleness=1, algorithm__importance_correction="tis", **overrides)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_takes_all_gpus_for_both_sides_in_turns(preset: str, count: int) -> None:
+    given = config(preset)
+    size = given.engine.options.tensor_parallel  # type: ignore[attr-defined]
+    if count < size:
+        with pytest.raises(ConfigError, match=f"engine.tensor_parallel = {size}"):
+            settle(given, gpus(count))
+        return
+    settled = settle(given, gpus(count))
+    placement, learner, engine = settled.placement, settled.config.learner, settled.config.engine.options
+    assert placement.colocated
+    assert placement.learner_devices == tuple(range(count))
+    assert placement.engine_devices == tuple(tuple(range(i, i + size)) for i in range(0, count, size))
+    assert learner.ranks == count
+    assert learner.offload_while_sampling == (learner.zero_stage >= 2)
+    assert engine.sleep_while_learning  # type: ignore[attr-defined]
+
+
+def test_asynchronous_halves_are_apart_and_stay_where_they_are() -> None:
+    settled = settle(asynchronous(), gpus(8))
+    assert settled.placement.learner_devices == (0, 1, 2, 3)
+    assert settled.placement.engine_devices == ((4,), (5,), (6,), (7,))
+    assert settled.config.learner.offload_while_sampling is False
+    assert settled.config.engine.options.sleep_while_learning is False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "learner", "engine"),
+    [
+        ({"learner__ranks": 2}, (0, 1), ((2,), (3,), (4,), (5,), (6,), (7,))),
+        ({"learner__ranks": 3, "engine__tensor_parallel": 4}, (0, 1, 2), ((4, 5, 6, 7),)),
+        ({"engine__tensor_parallel": 4}, (0, 1, 2, 3), ((4, 5, 6, 7),)),
+        ({"placement__learner": [7, 1]}, (7, 1), ((0,), (2,), (3,), (4,), (5,), (6,))),
+        ({"placement__engine": [0]}, (1, 2, 3, 4, 5, 6, 7), ((0,),)),
+        ({"placement__gpus": 2}, (0,), ((1,),)),
+        ({"placement__gpus": [5, 3]}, (5,), ((3,),)),
+    ],
+)
+def test_what_one_side_has_leaves_the_rest_to_the_other(
+    overrides: dict[str, Any], learner: tuple[int, ...], engine: tuple[tuple[int, ...], ...]
+) -> None:
+    placement = settle(asynchronous(**overrides), gpus(8)).placement
+    assert (placement.learner_devices, placement.engine_devices) == (learner, engine)
+    assert not placement.colocated
+
+
+@pytest.mark.parametrize(
+    ("overrides", "count", "message"),
+    [
+        ({"learner__ranks": 4}, 2, "the learner has 2 GPUs (0-1): leave it out for one rank on each, or set it to 2"),
+        ({"engine__tensor_parallel": 4}, 6, "overlap in part: colocated they are the same, so learner.ranks must be 4"),
+        ({"engine__tensor_parallel": 4}, 2, "have 2 GPUs: engine.tensor_parallel can be 1 or 2"),
+        ({"placement__gpus": 3}, 2, "[placement] names the GPUs 2, and there are 2 GPUs, counted from 0"),
+        ({"placement__learner": [0, 9]}, 4, "names the GPUs 9, and there are 4 GPUs"),
+        ({"placement__gpus": [0, 1], "placement__engine": [2]}, 4, "name 2, not in placement.gpus"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_would(overrides: dict[str, Any], count: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        settle(config(**overrides), gpus(count))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "count", "message"),
+    [
+        ({}, 1, "rollout.max_staleness needs GPUs of its own for the engine: learner (1) and engines (1) need more"),
+        ({"learner__ranks": 4}, 4, "learner (4) and engines (1) need more than 4 GPUs"),
+        ({"placement__learner": [0, 1]}, 2, "leaves no device for the other side"),
+        ({"placement__learner": [0], "placement__engine": [0]}, 2, "placement.engine to differ"),
+    ],
+)
+def test_asynchronous_runs_need_gpus_for_both(overrides: dict[str, Any], count: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        settle(asynchronous(**overrides), gpus(count))
+
+
+@pytest.mark.parametrize(
+    ("placement", "message"),
+    [
+        ({"learner": [0, 1], "engine": [1, 2]}, "share [1] and have others to themselves"),
+        ({"learner": [0, 0]}, "learner must name at least one device, and each once"),
+        ({"gpus": []}, "gpus must name at least one device"),
+    ],
+)
+def test_a_placement_that_no_machine_has_is_no_configuration(placement: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        config(**{f"placement__{name}": devices for name, devices in placement.items()})
+
+
+def test_without_gpus_everything_computes_on_the_cores() -> None:
+    colocated = settle(config("demo"), CORES)
+    assert colocated.placement.learner_devices == tuple(range(8))
+    assert colocated.placement.engine_devices == (tuple(range(8)),)
+    assert (colocated.config.learner.ranks, colocated.config.learner.cpu_threads) == (1, 8)
+    assert colocated.placement.rank_names is None
+    split = settle(asynchronous(learner__ranks=2), CORES)
+    assert split.placement.learner_devices == (0, 1, 2, 3)
+    assert split.placement.engine_devices == ((4, 5, 6, 7),)
+    assert (split.config.learner.ranks, split.config.learner.cpu_threads) == (2, 2)
+    assert split.config.engine.options.cpu_threads == 4  # type: ignore[attr-defined]
+    assert not split.config.learner.offload_while_sampling
+
+
+def test_gpus_are_not_asked_for_where_there_are_none() -> None:
+    with pytest.raises(ConfigError, match="none is visible here"):
+        settle(config(placement__gpus=8), CORES)
+
+
+def test_what_works_beside_gpus_leaves_cores_to_their_processes() -> None:
+    settled = settle(config("torl_7b"), gpus(8))
+    assert settled.config.rollout.tools["python"].options.workers == 64 - 16  # type: ignore[attr-defined]
+    assert settled.config.reward.options.workers == 8  # type: ignore[attr-defined]
+    assert settled.config.rollout.max_concurrent_episodes == 8 * 512
+    few = settle(config("torl_7b", reward__workers=3, rollout__max_concurrent_episodes=9), gpus(1)).config
+    assert (few.reward.options.workers, few.rollout.max_concurrent_episodes) == (3, 9)  # type: ignore[attr-defined]
+    own = settle(config("demo"), CORES).config
+    assert own.rollout.tools["python"].options.workers is None  # type: ignore[attr-defined]
+    assert own.reward.options.workers == 2  # type: ignore[attr-defined]
+
+
+def test_an_engine_elsewhere_has_no_devices(tmp_path: Path) -> None:
+    settled = settle(config(engine__name="test_rollout_opening:NotedEngine"), gpus(4))
+    assert settled.placement.engine_devices == ()
+    assert settled.placement.learner_devices == (0, 1, 2, 3)
+    assert not settled.placement.colocated
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [(None, ["0", "1", "2"]), ("", []), ("2,0", ["2", "0"]), ("GPU-bb", ["GPU-bb"]), ("-1", [])],
+)
+def test_gpus_are_those_that_cuda_would_see(visible: str | None, names: list[str]) -> None:
+    found, driver = visible_gpus(LISTING, visible)
+    assert [gpu.name for gpu in found] == names
+    assert driver == "580.95.05"
+    assert [gpu.memory_bytes for gpu in found if gpu.name in ("2", "0")] in (
+        [81559 << 20, 24564 << 20],
+        [24564 << 20, 81559 << 20],
+        [],
+    )
+
+
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"CUDA_VISIBLE_DEVICES names 7, and this machine has the GPUs 0, 1, 2"):
+        visible_gpus(LISTING, "1,7")
+
+
+def test_a_driver_that_is_too_old_is_named_with_the_one_that_is_needed() -> None:
+    require_driver("580.95.05", "13.0.96")
+    require_driver("570.1", "12.8.1")
+    with pytest.raises(ConfigError, match=r"driver of this machine's GPUs is 570\.1, .* needs 580 or later"):
+        require_driver("570.1", "13.0.96")
+
+
+def test_different_gpus_need_one_order() -> None:
+    found, _ = visible_gpus(LISTING, None)
+    require_one_order(found[:2], None)
+    require_one_order(found, "PCI_BUS_ID")
+    with pytest.raises(ConfigError, match="set CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+        require_one_order(found, None)
