@@ -21,6 +21,9 @@ class PlacementConfig(Section):
     engine: tuple[NonNegativeInt, ...] | None = None
     """Those that the engines sample on: all of the learner's, or none of them."""
 
+    check_memory: bool = True
+    """Refuse to start a run that needs more memory than its GPUs have, by the ledger of `python -m torl.plan`."""
+
     @model_validator(mode="after")
     def _same_or_apart(self) -> Self:
         for name in ("gpus", "learner", "engine"):

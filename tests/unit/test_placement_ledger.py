@@ -1,0 +1,166 @@
+"""What every preset needs on every number of GPUs: it fits in every stage, or what is said would make it fit."""
+
+import re
+from typing import Any
+
+import pytest
+
+from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
+from torl.config import TrainConfig
+from torl.config.command_line import PRESETS as FOLDER
+from torl.config.command_line import load_config
+from torl.errors import ConfigError
+from torl.placement.checks import require_division, require_room
+from torl.placement.ledger import Ledger, ledger
+from torl.placement.machine import Machine
+from torl.placement.remedies import cheapest, fits, planned, with_changes
+from torl.placement.settling import settle
+from torl.placement.shape import ModelShape
+
+GPU_BYTES = 85_520_809_984  # 81,559 MiB: what the driver says of an H100 with "80 GB"
+HOST_BYTES = 2 << 40
+PRESETS = sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem != "demo")
+
+
+def config(preset: str, **overrides: Any) -> TrainConfig:
+    return load_config(
+        TrainConfig, FOLDER / f"{preset}.toml", {name.replace("__", "."): value for name, value in overrides.items()}
+    )
+
+
+def shape_of(config: TrainConfig) -> ModelShape:
+    sizes = {"1.5B": QWEN_1_5B, "7B": QWEN_7B, "32B": QWEN_32B}
+    return ModelShape.from_config(next(sizes[size] for size in sizes if config.model.path.endswith(size)))
+
+
+def machine(gpus: int, *, gpu_bytes: int = GPU_BYTES, host_bytes: int = HOST_BYTES) -> Machine:
+    return Machine.of_gpus(gpus, gpu_bytes, cores=64, host_bytes=host_bytes)
+
+
+def book(preset: str, gpus: int, **overrides: Any) -> Ledger:
+    given = config(preset, **overrides)
+    return ledger(settle(given, machine(gpus)), shape_of(given))
+
+
+def total(of: Ledger, stage: str, gpu: int = 0) -> int:
+    (found,) = [each for each in of.stages if each.name == stage]
+    return sum(found.on_gpu(gpu, of.placement).values())
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_fits_in_every_stage_or_is_told_what_would(preset: str, count: int) -> None:
+    given = config(preset)
+    shape, there = shape_of(given), machine(count)
+    if planned(given, there, shape) is None:
+        with pytest.raises(ConfigError, match=r"engine\.tensor_parallel can be"):
+            settle(given, there)
+        return
+    settled = settle(given, there)
+    of = ledger(settled, shape)
+    if not of.excess():
+        require_room(given, settled, shape)
+        for stage in of.stages:
+            for gpu in range(count):
+                assert sum(stage.on_gpu(gpu, of.placement).values()) <= GPU_BYTES
+            assert sum(stage.host.values()) <= HOST_BYTES
+        assert of.engine.cache_tokens >= given.longest_prompt + given.rollout.max_response_tokens
+        return
+    with pytest.raises(ConfigError, match=r"GPU \d would need .* and has 79\.6 GiB") as raised:
+        require_room(given, settled, shape)
+    advised = re.search(r"it would fit with (--.*?) \(", str(raised.value))
+    if advised is None:
+        assert "no change of its settings makes it fit here" in str(raised.value)
+        assert cheapest(given, there, shape) is None
+        return
+    words = advised[1].split()
+    names = [word.removeprefix("--").replace(".", "__") for word in words[::2]]
+    assert fits(config(preset, **dict(zip(names, words[1::2], strict=True))), there, shape)
+
+
+@pytest.mark.parametrize(("preset", "fewest"), [("torl_1.5b", 1), ("torl_7b", 4), ("orz_ppo_7b", 8)])
+def test_a_preset_runs_unchanged_from_so_many_gpus_on(preset: str, fewest: int) -> None:
+    for count in (1, 2, 4, 8):
+        assert fits(config(preset), machine(count), shape_of(config(preset))) == (count >= fewest), count
+
+
+def test_seven_billion_on_eight_gpus_take_what_the_arithmetic_says() -> None:
+    """Per rank under ZeRO-3: 2 + 4 + 8 + 4 bytes of each parameter over the ranks; 57,344 bytes a cached token."""
+    of = book("torl_7b", 8)
+    parameters = 7_615_616_512
+    assert of.learner.shape.parameters == parameters
+    (states,) = of.learner.models
+    assert sum((states.weights, states.master, states.adam, states.gradients)) == parameters * 18 // 8
+    assert of.engine.shape.cache_bytes == 57_344
+    assert pytest.approx(sum(of.engine.awake().values())) == 0.85 * GPU_BYTES
+    assert total(of, "sample") == pytest.approx(0.85 * GPU_BYTES + 2.5e9, rel=1e-6)
+    assert total(of, "update") > total(of, "checkpoint") > total(of, "step")
+
+
+def test_what_would_not_fit_at_once_takes_turns() -> None:
+    """Both sides together are more than a GPU has; each stage by itself is not."""
+    of = book("torl_7b", 8)
+    resident = sum(of.learner.parameters().values()) + sum(of.learner.optimizer().values())
+    assert resident + total(of, "sample") > GPU_BYTES
+    assert not of.excess()
+    together = book("torl_7b", 8, engine__sleep_while_learning=False, learner__offload_while_sampling=False)
+    assert {stage.name for stage, *_ in together.excess()} >= {"sample", "update"}
+
+
+def test_split_sides_have_gpus_of_their_own() -> None:
+    of = book("torl_1.5b", 8, rollout__max_staleness=1, algorithm__importance_correction="tis")
+    for stage in of.stages:
+        learner, engine = (stage.on_gpu(gpu, of.placement) for gpu in (0, 7))
+        assert "cache" not in learner
+        assert "Adam" not in engine
+        assert sum(engine.values()) == pytest.approx(0.85 * GPU_BYTES)
+    assert not of.stages[1].host
+
+
+def test_sharding_over_nodes_counts_all_ranks() -> None:
+    given = config("ztrl_reinforce_32b")
+    shape, there = shape_of(given), machine(8)
+    settled = settle(given, there)
+    with pytest.raises(ConfigError, match=r"load: GPU 0 would need 101\.5 GiB"):
+        require_room(given, settled, shape)
+    one, eight = ledger(settled, shape), ledger(settled, shape, nodes=8)
+    assert total(eight, "step") < total(one, "step") / 4
+
+
+def test_a_host_without_room_for_what_is_moved_there_is_refused() -> None:
+    given = config("torl_7b")
+    there = machine(8, host_bytes=100 << 30)
+    with pytest.raises(ConfigError, match=r"sample: host would need 127\.7 GiB and has 100\.0 GiB \(Adam"):
+        require_room(given, settle(given, there), shape_of(given))
+
+
+def test_an_engine_that_cannot_hold_one_sample_is_refused() -> None:
+    given = config("torl_7b", engine__memory_share=0.23)
+    with pytest.raises(ConfigError, match="cache for one sample"):
+        require_room(given, settle(given, machine(8)), shape_of(given))
+
+
+def test_a_model_that_does_not_divide_is_refused_with_what_would() -> None:
+    given = config("torl_1.5b", engine__tensor_parallel=8)
+    with pytest.raises(ConfigError, match=r"12 attention heads \(2 of keys and values\): it can be 1, 2, 4, 6, 12"):
+        require_division(given, shape_of(given))
+    require_division(config("torl_7b", engine__tensor_parallel=4), ModelShape.from_config(QWEN_7B))
+
+
+def test_offloading_what_never_returns_is_no_move() -> None:
+    """ZeRO-Offload keeps the optimizer in CPU memory: the GPU holds parameters, and the engine the rest."""
+    given = config("ztrl_reinforce_32b", learner__offload_optimizer=True)
+    of = ledger(settle(given, machine(8)), shape_of(given))
+    assert not settle(given, machine(8)).config.learner.offload_while_sampling
+    assert "Adam" not in of.stages[2].learner
+    assert of.stages[2].host["optimizer"] == pytest.approx(32_763_876_352 * 16, rel=1e-6)
+
+
+def test_changes_are_those_of_the_configuration() -> None:
+    given = config("orz_ppo_7b")
+    chosen = cheapest(given, machine(4), shape_of(given))
+    assert chosen is not None
+    assert [change.name for change in chosen] == ["learner.row_tokens"]
+    changed = with_changes(given, chosen)
+    assert changed.learner.row_tokens == 2048 + 8000
+    assert changed.engine == given.engine

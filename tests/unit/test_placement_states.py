@@ -1,0 +1,123 @@
+"""The predicted bytes of a model against those that DeepSpeed's tensors, meta tensors and autograd really take."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
+
+from counted_states import SHAPES, STAGES, model_config
+from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
+from torl.errors import ConfigError
+from torl.placement.learner_bytes import States
+from torl.placement.shape import ModelShape
+
+SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "vocab_size": 500}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def meta_parameters(config: dict[str, Any]) -> int:
+    """Parameters of transformers' model, which takes no memory."""
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **fields))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        QWEN_1_5B,
+        QWEN_7B,
+        QWEN_32B,
+        {"model_type": "qwen3", **SMALL, **HEADS, "head_dim": 32, "tie_word_embeddings": False},
+        {"model_type": "llama", **SMALL, **HEADS, "tie_word_embeddings": True},
+        {"model_type": "llama", **SMALL, **HEADS, "attention_bias": True},
+        {"model_type": "mistral", **SMALL, **HEADS, "head_dim": 24},
+    ],
+    ids=lambda config: f"{config['model_type']}-{config['hidden_size']}",
+)
+def test_parameters_are_those_of_the_model_itself(config: dict[str, Any]) -> None:
+    counted = meta_parameters(config)
+    bias = config["hidden_size"] * config["num_hidden_layers"] * bool(config.get("attention_bias"))  # of its output
+    assert ModelShape.from_config(config).parameters == counted - bias
+
+
+def test_a_model_of_another_kind_is_not_guessed_at() -> None:
+    with pytest.raises(ConfigError, match=r"type 'mixtral' cannot be predicted; of these it can: llama, mistral,"):
+        ModelShape.from_config({"model_type": "mixtral"})
+
+
+BOTH = ["bfloat16", "float32"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "dtypes"),
+    [(2, ["bfloat16"]), *(pytest.param(ranks, BOTH, marks=pytest.mark.slow) for ranks in (1, 2))],
+)
+def test_what_deepspeed_holds_is_what_is_predicted(ranks: int, dtypes: list[str], tmp_path: Path) -> None:
+    """Parameters, master copy, gradients and Adam's state, at stages 0, 2 and 3, for five models."""
+    program = Path(__file__).parents[1] / "counted_states.py"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TORCHDYNAMO_DISABLE": "1"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", program, str(rank), str(ranks), str(tmp_path / "store"), *dtypes],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    outputs = [process.communicate()[0] for process in started]
+    assert [process.returncode for process in started] == [0] * ranks
+    counted = [json.loads(line) for line in outputs[0].splitlines() if line.startswith("{")]
+    assert len(counted) == len(SHAPES) * len(STAGES) * len(dtypes)
+    for row in counted:
+        shape = ModelShape.from_config(model_config(SHAPES[row["shape"]]).to_dict())
+        states = States(shape.parameters, row["stage"], 2 if row["dtype"] == "bfloat16" else 4, ranks)
+        lasting = states.weights + states.master
+        early = states.adam if (row["stage"], row["dtype"]) == (0, "bfloat16") else 0  # made at the start there
+        kept = states.gradients if row["stage"] == 3 else 0
+        predicted = {
+            "start": lasting + early + kept,
+            "first backward": lasting + early + states.gradients,
+            "first step": lasting + states.adam + kept,
+            "second backward": lasting + states.adam + states.gradients,
+            "second step": lasting + states.adam + kept,
+        }
+        for moment, size in predicted.items():
+            assert row[moment] == pytest.approx(size, rel=0.05), (moment, row)
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize(("hidden", "intermediate", "heads", "keys"), [(256, 1024, 8, 2), (128, 512, 4, 4)])
+def test_a_layer_keeps_what_is_predicted_for_its_backward_pass(
+    hidden: int, intermediate: int, heads: int, keys: int, itemsize: int
+) -> None:
+    tokens = 64
+    config = model_config((hidden, intermediate, 1, heads, keys, 100, True))
+    config._attn_implementation = "sdpa"
+    dtype = torch.bfloat16 if itemsize == 2 else torch.float32
+    layer = Qwen2DecoderLayer(config, 0).to(dtype)
+    positions = torch.arange(tokens)[None]
+    hidden_states = torch.randn(1, tokens, hidden, dtype=dtype, requires_grad=True)
+    own = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    embeddings = Qwen2RotaryEmbedding(config)(hidden_states, positions)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        layer(hidden_states, position_embeddings=embeddings, attention_mask=None, position_ids=positions)
+    counted = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in own)
+    predicted = tokens * ModelShape.from_config(config.to_dict()).kept_bytes(itemsize)
+    assert counted == pytest.approx(predicted, rel=0.05)
