@@ -20,7 +20,6 @@ from torl.engine import EngineSetup, VllmEngine
 from torl.engine.vllm.directory import EngineDirectory
 from torl.engine.vllm.options import VllmOptions
 from torl.engine.vllm.processes import with_descendants
-from torl.engine.vllm.weights import EngineWeights
 from torl.errors import ConfigError, EngineError
 from torl.types import SampledTurn, SamplingParameters
 
@@ -115,17 +114,17 @@ async def test_engine_arguments_that_cannot_be_are_refused(
     assert refused.processes == ()
 
 
-async def test_an_engine_that_was_woken_knows_its_version(engine, prompts) -> None:
-    """Waking resumes vLLM's scheduler as new weights do; there is nothing on a CPU to wake, but that it does."""
-    weights = EngineWeights(engine.policy_version, VllmOptions(sleep_while_learning=True))
-    weights._versions = engine._weights._versions
-    await engine._llm.sleep(level=0)
-    await weights.wake(engine._llm, on_cpu=False)
+async def test_an_engine_samples_nothing_while_it_sleeps_and_knows_its_version_afterwards(engine, prompts) -> None:
+    """Waking resumes vLLM's scheduler as new weights do. On a CPU no memory moves, and everything else is the same."""
     before = engine.policy_version
     for _ in range(2):
-        sampled = await turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=5, seed=0))
-        assert sampled.policy_versions == ((before, 0),)
-        await weights.wake(engine._llm, on_cpu=False)  # as a resumed run does, whose engine never slept
+        await engine.sleep()
+        asked = asyncio.ensure_future(turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=5, seed=0)))
+        await engine.wake("weights")
+        assert await engine._llm.engine_core.is_scheduler_paused_async()
+        assert not asked.done()
+        await engine.wake("cache")
+        assert (await asked).policy_versions == ((before, 0),)
 
 
 async def test_a_prompt_that_is_too_long_is_refused(engine) -> None:

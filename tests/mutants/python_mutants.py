@@ -9,7 +9,8 @@ _STEP = "unit/test_training_step.py"
 _STEP_RECORDS = "unit/test_training_step_records.py"
 _SELECTION = "unit/test_training_selection.py"
 _SAMPLES = "unit/test_training_samples.py"
-_WEIGHTS = "unit/test_training_weights.py"
+_PLACEMENT = "unit/test_placement.py"
+_RESIDENCY = "unit/test_training_residency.py"
 _EVALUATION = "unit/test_rollout_evaluation.py"
 _EPISODE = "unit/test_rollout_one_episode.py"
 _EPISODE_LAWS = "property/test_rollout_episode_laws.py"
@@ -264,7 +265,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("weights/channel.py", "                if wrong:\n", "                if False:\n", _CHANNEL),
     ("weights/channel.py", "if not done:", "if False:", _CHANNEL),
     ("weights/channel.py", "math.ceil(tensor.nbytes / _ALIGNMENT) * _ALIGNMENT", "tensor.nbytes", _CHANNEL),
-    ("training/loop.py", "checksum=config.verify_weights", "checksum=False", _WEIGHTS),
+    # --- devices and their memory
+    ("training/residency.py", "checksum=self._checksum", "checksum=False", _RESIDENCY),
+    ("training/residency.py", "if self.learner_memory not in _LEARNER_NEEDS[command]:", "if False:", _RESIDENCY),
+    ("training/residency.py", "is not EngineMemory.ASLEEP:", "is None:", _RESIDENCY),
+    ("placement/placing.py", "return devices[:learner], devices[-engine:]", "return devices, devices", _PLACEMENT),
+    ("placement/machine.py", 'int(driver.split(".")[0]) < oldest', "False", _PLACEMENT),
+    ("placement/settling.py", "_or(learner.offload_while_sampling, moves and can_move)", "moves", _PLACEMENT),
     # --- the audit
     ("audit/versions.py", "max(0, record.step - max_staleness)", "0", _CHECKS),
     ("audit/rewards.py", "record.grade.failure is None and ", "", _CHECKS),

@@ -76,7 +76,8 @@ async def test_the_example_is_chosen_by_its_place_and_samples(package: str, url:
     assert all(len(turn.logprobs) == len(turn.token_ids) for turn in turns)
     engine.check()
     await engine.sleep()
-    await engine.wake()
+    await engine.wake("weights")
+    await engine.wake("cache")
     with pytest.raises(EngineError, match="RemoteEngine takes no new weights: it can sample and evaluate, but not"):
         await engine.receive_weights(Rendezvous("127.0.0.1", 1, 2), 1)
     await engine.close()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Literal, NoReturn, Protocol, TypeAlias
 
 from torl._core import TurnEnd, Vocabulary
 from torl.errors import EngineError
@@ -36,6 +36,10 @@ class EngineSetup:
     devices: tuple[tuple[int, ...], ...] = ()
     """What each of the engines side by side computes on: GPUs as this process counts them, or cores, where there are
     none. Where nothing is said they share out what there is."""
+
+
+EngineMemoryPart: TypeAlias = Literal["weights", "cache"]
+"""What an engine that wakes takes memory for."""
 
 
 class EngineOptions(Section):
@@ -163,11 +167,14 @@ class Engine(Protocol):
         raise EngineError(f"{type(self).__name__} takes no new weights: it can sample and evaluate, but not train")
 
     async def sleep(self) -> None:
-        """Give the device's memory to someone else until `wake`. Nothing happens on a CPU."""
+        """Give the device's memory to someone else: nothing is sampled until it is taken back.
+
+        The weights are dropped. `wake("weights")`, `receive_weights`, `wake("cache")` come next, in this order.
+        """
         return
 
-    async def wake(self) -> None:
-        """Take the device's memory back; the weights are those from before `sleep`."""
+    async def wake(self, part: EngineMemoryPart) -> None:
+        """Take memory back: first for weights, which hold nothing yet, then for the cache, and sample from then on."""
         return
 
     def check(self) -> None:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from torl._core import TurnEnd
 from torl.engine.idle import IdleClock
-from torl.engine.protocol import Engine
+from torl.engine.protocol import Engine, EngineMemoryPart
 from torl.engine.routing import Routes
 from torl.errors import EngineDiedError, EngineError
 from torl.processes.children import first_line
@@ -167,10 +167,10 @@ class Replicas(Engine):
             self._asleep = True
         await asyncio.gather(*(seat.engine.sleep() for seat in self._seats if seat.up))
 
-    async def wake(self) -> None:
+    async def wake(self, part: EngineMemoryPart) -> None:
         """Take the devices back."""
-        await asyncio.gather(*(seat.engine.wake() for seat in self._seats if seat.up))
-        self._asleep = False
+        await asyncio.gather(*(seat.engine.wake(part) for seat in self._seats if seat.up))
+        self._asleep = part == "weights"
 
     def check(self) -> None:
         """Raise if the engines are given up."""

@@ -14,6 +14,7 @@ from torl.config import LearnerConfig, ModelConfig
 from torl.errors import DataError
 from torl.learner.attention import attention_implementation
 from torl.learner.checkpoint.names import MODEL_PREFIX
+from torl.learner.messages import LearnerMemoryPart
 from torl.learner.policy import Policy
 
 
@@ -154,6 +155,14 @@ def learning_rate_at(step: int, total_steps: int, config: LearnerConfig) -> floa
     done = min(1.0, (step - config.warmup_steps) / max(1, total_steps - config.warmup_steps))
     share = 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
     return config.learning_rate * share
+
+
+def offload_states(engine: Any, part: LearnerMemoryPart) -> None:
+    """Move what only an optimizer step takes, or the parameters, to CPU memory."""
+    from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
+
+    optimizer = [State.optim_states, State.hp_params, State.lp_grads, State.contiguous_grad_buffer]
+    engine.offload_states(include=optimizer if part == "optimizer" else [State.lp_params])
 
 
 def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:

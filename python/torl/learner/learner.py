@@ -6,7 +6,7 @@ from typing import Any, NoReturn, Self, cast
 
 from torl.learner.annotation import annotate, wanted_annotations
 from torl.learner.checkpoint.ranks import load_ranks, save_ranks
-from torl.learner.messages import LearnerSetup
+from torl.learner.messages import LearnerMemoryPart, LearnerSetup
 from torl.learner.optimizer_steps import take_steps
 from torl.learner.ranks import RankGroup
 from torl.learner.starting import start_ranks
@@ -117,9 +117,9 @@ class Learner:
         """
         await self._group.call_all("export", directory=directory)
 
-    async def offload(self) -> None:
-        """Move weights and optimizer state out of GPU memory. Does nothing on a CPU."""
-        await self._group.call_all("offload")
+    async def offload(self, part: LearnerMemoryPart) -> None:
+        """Move the optimizer's state or the parameters out of GPU memory. Does nothing on a CPU."""
+        await self._group.call_all("offload", part=part)
 
     async def onload(self) -> None:
         """Move weights and optimizer state back into GPU memory; needed before anything else is asked."""

@@ -16,6 +16,9 @@ _KNOWN_ERRORS: dict[str, type[TorlError]] = {
 # What the ranks can add to training samples: fields of `TrainingSample`.
 Annotation: TypeAlias = Literal["old_logprobs", "ref_logprobs", "values"]
 
+# What a rank moves to CPU memory at a time: all that only an optimizer step takes, or what a forward takes.
+LearnerMemoryPart: TypeAlias = Literal["optimizer", "parameters"]
+
 
 @dataclass(frozen=True, slots=True)
 class LearnerSetup:

@@ -24,8 +24,15 @@ from torl.learner.batch import Row
 from torl.learner.checkpoint.names import CRITIC_TAG, POLICY_TAG
 from torl.learner.checkpoint.rank_state import export_model, load_rank_state, save_rank_state
 from torl.learner.critic import Critic
-from torl.learner.deepspeed_engine import full_weights, learning_rate_at, load_causal_lm, start_engine, start_reference
-from torl.learner.messages import Annotation, RankSetup, Reply, Request
+from torl.learner.deepspeed_engine import (
+    full_weights,
+    learning_rate_at,
+    load_causal_lm,
+    offload_states,
+    start_engine,
+    start_reference,
+)
+from torl.learner.messages import Annotation, LearnerMemoryPart, RankSetup, Reply, Request
 from torl.learner.policy import Policy
 from torl.learner.torchrun import connect_rank, torchrun_job
 from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, without_gradient
@@ -145,12 +152,15 @@ class Rank:
         weights = {name: tensor.to("cpu", copy=True) for name, tensor in full_weights(self.engine)}
         export_model(weights, Path(self.setup.model.path), directory)
 
-    def offload(self) -> None:
-        """Move weights and optimizer state to CPU memory, so that an engine on the same GPU has room."""
-        if self.engine.device.type != "cpu":
-            for engine in self._engines.values():
-                engine.offload_states()
+    def offload(self, part: LearnerMemoryPart) -> None:
+        """Move a part of what is on the GPU to CPU memory, so that an engine on the same GPU has room."""
+        if self.engine.device.type == "cpu":
+            return
+        for engine in self._engines.values():
+            offload_states(engine, part)
+        if part == "parameters":
             self._move_reference(torch.device("cpu"))
+        torch.cuda.empty_cache()  # what torch keeps for itself, nobody else can have
 
     def onload(self) -> None:
         """Move them back; needed before any other command."""

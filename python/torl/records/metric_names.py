@@ -135,7 +135,8 @@ LOGPROB_GAP_KL: Final = "learner/logprob_gap_kl"
 # --- time, in seconds ---------------------------------------------------------------------------------------
 
 TIME_STEP: Final = "time/step"
-"""The whole step, from its first prompt to its new weights; without evaluation and checkpoint."""
+"""The whole step, from its first prompt to its new weights; without evaluation, and without a checkpoint but where
+that waits for the learner to have the GPUs again."""
 TIME_WAIT: Final = "time/wait"
 """How long the learner waited for the step's episodes."""
 TIME_ENGINE_IDLE: Final = "time/engine_idle"

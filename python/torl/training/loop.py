@@ -8,9 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any
 
-from torl.engine.protocol import WATCH_SECONDS
 from torl.learner.checkpoint.directory import checkpoint_path, prune_checkpoints
 from torl.records import metric_names as names
 from torl.records.dynamics import staleness, training_dynamics
@@ -19,6 +18,7 @@ from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
 from torl.training.experience import Experience
 from torl.training.parts import Parts
+from torl.training.residency import Residency
 from torl.training.samples import training_samples, with_advantages
 from torl.training.selection import silence, silenced
 from torl.training.step import PlayedStep
@@ -32,12 +32,9 @@ class Run:
 
     parts: Parts
     experience: Experience
-    _policy_version: int = field(init=False)
-    _learning: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    """Held while the learner's weights are not those of `_policy_version`, or on their way."""
-
-    def __post_init__(self) -> None:
-        self._policy_version = self.parts.first_step
+    residency: Residency
+    _unwritten: dict[str, Any] | None = field(default=None, init=False)
+    """What the controller has to say of a checkpoint that is still to be written."""
 
     async def train(self) -> None:
         """Every step from the first to the last, then the last evaluation, checkpoint and export."""
@@ -50,22 +47,26 @@ class Run:
                     # --- rollout: episodes of every prompt, each at its own pace, and what they are worth -----------
                     with _timed(metrics, names.TIME_WAIT):
                         played = await anext(played_steps)
-                    async with self._learning:
+                    async with self.residency.turn:
+                        await self.residency.give_to_learner()
+                        await self._write_checkpoint()  # of the last step, where the learner was away by then
                         # --- learn: advantages within groups, then the optimizer steps ------------------------------
                         with _timed(metrics, names.TIME_LEARN):
                             samples = await self._learn(step, played, metrics)
                         # --- weights: the engine samples with what was learned --------------------------------------
                         with _timed(metrics, names.TIME_SYNC):
-                            await self.publish_weights(policy_version=step + 1)
+                            await self.residency.publish(step + 1)
                             self.experience.advance(step + 1)
                 # --- records: written while the next step is played -------------------------------------------------
                 await self._record(step, played, samples, metrics)
                 if _due(step + 1, self.parts.config.checkpoint.every_steps) and step + 1 < steps:
                     await self._save_checkpoint(step + 1)
         await self._evaluate_if_due(steps)
-        await self._save_checkpoint(steps)
-        with self.parts.console.wait("exporting the model"):
-            await self.parts.learner.export(self.parts.directory / "model")
+        async with self.residency.turn:
+            await self.residency.give_to_learner()
+            await self._save_checkpoint(steps)
+            with self.parts.console.wait("exporting the model"):
+                await self.residency.learner_for("export").export(self.parts.directory / "model")
 
     async def _learn(self, step: int, played: PlayedStep, metrics: dict[str, float]) -> list[TrainingSample]:
         """One step of the learner on the step's batch; returns what it was made of."""
@@ -74,44 +75,12 @@ class Run:
         silent = await asyncio.to_thread(silenced, batch, parts.player.format, config.selection)
         metrics |= {names.masked(reason): len(members) for reason, members in silent.items()}
         metrics[names.TRAINED_GROUPS] = len(played.batch)
-        await self.give_devices_to_learner()
         samples = silence(training_samples(batch), silent)
-        samples = await parts.learner.prepare(samples)
+        samples = await self.residency.learner_for("prepare").prepare(samples)
         samples = with_advantages(samples, played.batch, config.algorithm)
-        metrics |= names.learner(await parts.learner.update(samples, step=step))
+        learner = self.residency.learner_for("update")
+        metrics |= names.learner(await learner.update(samples, step=step))
         return samples
-
-    async def give_devices_to_learner(self) -> None:
-        """The engine gives the GPUs' memory to the learner, where they share it."""
-        await self.parts.player.engine.sleep()
-        if self.parts.config.learner.offload_while_sampling:
-            await self.parts.learner.onload()
-
-    async def publish_weights(self, policy_version: int) -> None:
-        """Put the learner's weights into the engine, as `policy_version`; gives the devices back to the engine."""
-        engine, learner, config = self.parts.player.engine, self.parts.learner, self.parts.config.learner
-        await engine.wake()
-        rendezvous = await learner.open_channel(1 + await engine.expect_weights())
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(learner.send_weights(rendezvous, checksum=config.verify_weights))
-            tasks.create_task(engine.receive_weights(rendezvous, policy_version))
-        if config.offload_while_sampling:
-            await learner.offload()
-        self._policy_version = policy_version
-
-    async def supply_weights(self) -> NoReturn:
-        """Send the weights again whenever an engine was started again that lacks them.
-
-        At once, if the learner has them and its devices; where the engines have them, others sample on, and the next
-        publication comes soon enough. If no engine samples any more they are free, and the learner is given them.
-        """
-        engine, shares = self.parts.player.engine, self.parts.config.learner.offload_while_sampling
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            async with self._learning:
-                if engine.lacks_weights and not (shares and engine.serves):
-                    await self.give_devices_to_learner()
-                    await self.publish_weights(self._policy_version)
 
     async def _record(
         self, step: int, played: PlayedStep, samples: Sequence[TrainingSample], metrics: dict[str, float]
@@ -144,11 +113,20 @@ class Run:
         parts.writer.write_metrics(step, metrics)
 
     async def _save_checkpoint(self, step: int) -> None:
-        parts = self.parts
+        """Write a checkpoint of the state after `step` updates, as soon as the learner holds all of it."""
+        self._unwritten = {"step": step, "sampler": self.experience.position(step)}
+        if self.residency.learner_is_resident:
+            await self._write_checkpoint()
+
+    async def _write_checkpoint(self) -> None:
+        state, self._unwritten = self._unwritten, None
+        if state is None:
+            return
+        parts, step = self.parts, state["step"]
         metrics: dict[str, float] = {}
         with _timed(metrics, names.TIME_CHECKPOINT), parts.console.wait("writing a checkpoint"):
-            state = {"step": step, "sampler": self.experience.position(step)}
-            await parts.learner.save_checkpoint(checkpoint_path(parts.directory, step), state)
+            learner = self.residency.learner_for("save_checkpoint")
+            await learner.save_checkpoint(checkpoint_path(parts.directory, step), state)
             prune_checkpoints(parts.directory, parts.config.checkpoint.keep)
         parts.writer.write_metrics(step, metrics)
         write_report(parts.directory, parts.config.run.note)

@@ -13,8 +13,10 @@ from torl.learner.checkpoint.directory import latest_checkpoint, read_controller
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
 from torl.learner.torchrun import torchrun_job
+from torl.placement.checks import require_division, require_room
 from torl.placement.machine import this_machine
 from torl.placement.settling import Settled, settle
+from torl.placement.shape import ModelShape
 from torl.records import metric_names as names
 from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
@@ -82,6 +84,7 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
     settled = settle(config, this_machine(), ranks=None if job is None else job.local_world_size)
     placement = settled.placement
     console.line(f"placement: {placement}")
+    _require_fit(config, settled, model.path, 1 if job is None else job.world_size // job.local_world_size, console)
     async with AsyncExitStack() as stack:
         writer = stack.enter_context(RunWriter(directory, resume_step=first_step if config.run.resume else None))
         logs = directory / "logs"
@@ -132,6 +135,19 @@ def _resume(config: TrainConfig, sampler: PromptSampler, checkpoint: Path | None
     return step
 
 
+def _require_fit(config: TrainConfig, settled: Settled[TrainConfig], model: Path, nodes: int, console: Console) -> None:
+    """Raise ConfigError if the model does not divide among the GPUs, or what is on them does not fit."""
+    if not settled.placement.machine.gpus or not config.placement.check_memory:
+        return
+    try:
+        shape = ModelShape.read(model)
+    except ConfigError as error:
+        console.warning(f"not checked before the start: {error}")
+        return
+    require_division(config, shape)
+    require_room(config, settled, shape, nodes=nodes)
+
+
 async def _open_learner(
     stack: AsyncExitStack, settled: Settled[TrainConfig], logs: Path, console: Console, checkpoint: Path | None
 ) -> Learner:
@@ -143,5 +159,6 @@ async def _open_learner(
         if checkpoint is not None:
             await learner.load_checkpoint(checkpoint)
         if config.learner.offload_while_sampling:
-            await learner.offload()
+            await learner.offload("optimizer")
+            await learner.offload("parameters")
     return learner

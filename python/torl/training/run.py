@@ -11,6 +11,7 @@ from torl.report.summary import write_summary
 from torl.training.experience import Experience
 from torl.training.loop import Run
 from torl.training.parts import open_parts
+from torl.training.residency import Residency
 
 
 async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
@@ -24,10 +25,19 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
     directory = open_run_directory(config)
     async with open_parts(config, directory, console) as parts:
         experience = Experience(config, parts.sampler, parts.player, parts.rollouts.reward, console)
-        run = Run(parts, experience)
+        residency = Residency(
+            parts.player.engine,
+            parts.learner,
+            sleeps=bool(getattr(parts.config.engine.options, "sleep_while_learning", False)),
+            moves=bool(parts.config.learner.offload_while_sampling),
+            checksum=parts.config.learner.verify_weights,
+            policy_version=parts.first_step,
+        )
+        run = Run(parts, experience, residency)
         if parts.checkpoint is not None:
-            await run.publish_weights(policy_version=parts.first_step)
-        await watched(run.train(), run.supply_weights(), parts.player.engine.watch(), parts.learner.watch())
+            await residency.give_to_learner()
+            await residency.publish(parts.first_step)
+        await watched(run.train(), residency.keep_supplied(), parts.player.engine.watch(), parts.learner.watch())
     summary = write_summary(directory)
     console.line(f"report: {summary['report']}")
     return summary

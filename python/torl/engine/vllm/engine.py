@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torl._core import TurnEnd
-from torl.engine.protocol import Engine, EngineSetup
+from torl.engine.protocol import Engine, EngineMemoryPart, EngineSetup
 from torl.engine.vllm.announcements import Listener
 from torl.engine.vllm.deaths import fail_calls_at_death
 from torl.engine.vllm.directory import EngineDirectory
@@ -170,14 +170,14 @@ class VllmEngine(Engine):
         return workers
 
     async def sleep(self) -> None:
-        """Move the weights to CPU memory and drop the cache, if the options ask for it."""
+        """Drop weights and cache; on a CPU, whose memory nobody waits for, only sample nothing."""
         with self._called() as llm:
             await self._weights.sleep(llm, on_cpu=self._on_cpu)
 
-    async def wake(self) -> None:
-        """Take the GPU's memory back."""
+    async def wake(self, part: EngineMemoryPart) -> None:
+        """Take the GPU's memory back, first that of the weights."""
         with self._called() as llm:
-            await self._weights.wake(llm, on_cpu=self._on_cpu)
+            await self._weights.wake(llm, part, on_cpu=self._on_cpu)
 
     def check(self) -> None:
         """Raise if the engine is dead, has stalled, or holds weights of two versions."""

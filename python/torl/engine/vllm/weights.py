@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from torl.engine.protocol import EngineMemoryPart
 from torl.engine.vllm.options import VllmOptions
 from torl.errors import EngineError
 from torl.weights.rendezvous import Rendezvous
+
+_TAGS = {"weights": "weights", "cache": "kv_cache"}  # as vLLM names what it wakes
 
 
 class EngineWeights:
@@ -66,13 +69,14 @@ class EngineWeights:
             self._settled.set()
 
     async def sleep(self, llm: Any, *, on_cpu: bool) -> None:
-        """Move the weights to CPU memory and drop the cache, if the options ask for it and there is a GPU."""
-        if self._options.sleep_while_learning and not on_cpu:
-            await llm.sleep(level=1)
+        """Sample nothing more, and drop the weights and the cache where there is a GPU."""
+        # Level 1 would copy the weights to CPU memory, only for others to take their place; level 0 moves nothing.
+        await llm.sleep(level=0 if on_cpu else 2)
 
-    async def wake(self, llm: Any, *, on_cpu: bool) -> None:
-        """Bring the weights back to the GPU."""
-        if self._options.sleep_while_learning and not on_cpu:
-            await llm.wake_up()
-            # vLLM resumes its scheduler when all memory is there again, also where nothing had slept.
+    async def wake(self, llm: Any, part: EngineMemoryPart, *, on_cpu: bool) -> None:
+        """Take memory back for the weights, then for the cache, and sample again."""
+        if not on_cpu or part == "cache":
+            await llm.wake_up(["scheduling" if on_cpu else _TAGS[part]])
+        if part == "cache":
+            # vLLM resumes its scheduler when all memory is there again.
             self._versions.append(self.version)

@@ -1,0 +1,152 @@
+"""Who holds the devices' memory, and the order in which it is handed over.
+
+Learner and engine on the same GPUs take turns: each has room only when the other has gone. The weights go over while
+both hold theirs and nothing else. From sampling to training and back:
+
+    engine awake,   learner offloaded    episodes are sampled
+    engine asleep,  learner offloaded    the weights of the engine are dropped: new ones come before the next token
+    engine asleep,  learner resident     update, checkpoint, export
+    engine asleep,  learner parameters   the optimizer's state has gone first
+    engine weights, learner parameters   the new weights go over
+    engine weights, learner offloaded
+    engine awake,   learner offloaded    then the cache has room
+
+Where the two have devices of their own, or stay on them together, the moves that are not needed are left out, and
+everything else takes the same way.
+"""
+
+import asyncio
+from enum import Enum
+from typing import NoReturn
+
+from torl.engine import Engine
+from torl.engine.protocol import WATCH_SECONDS
+from torl.learner.learner import Learner
+
+
+class LearnerMemory(Enum):
+    """What the learner holds on its devices."""
+
+    OFFLOADED = "offloaded"
+    PARAMETERS = "parameters"
+    """The parameters, without the optimizer's state."""
+    RESIDENT = "resident"
+
+
+class EngineMemory(Enum):
+    """What the engine holds on its devices."""
+
+    ASLEEP = "asleep"
+    WEIGHTS = "weights"
+    """Room for the weights, without the cache."""
+    AWAKE = "awake"
+
+
+class IllegalMoveError(RuntimeError):
+    """A defect of the caller: something was asked for in a state that has no room for it, or nothing to give."""
+
+
+_LEARNER_NEEDS = {
+    "prepare": {LearnerMemory.RESIDENT},
+    "update": {LearnerMemory.RESIDENT},
+    "save_checkpoint": {LearnerMemory.RESIDENT},
+    "export": {LearnerMemory.RESIDENT},
+    "send_weights": {LearnerMemory.RESIDENT, LearnerMemory.PARAMETERS},
+}
+
+
+class Residency:
+    """The state of both sides, and every move between states. At first the engine is awake."""
+
+    def __init__(
+        self, engine: Engine, learner: Learner, *, sleeps: bool, moves: bool, checksum: bool, policy_version: int
+    ) -> None:
+        """As they are when both have been started.
+
+        Args:
+            engine: awake.
+            learner: offloaded if `moves`, resident otherwise.
+            sleeps: whether the engine sleeps while the learner works.
+            moves: whether the learner is offloaded while the engine is awake.
+            checksum: whether both sides compare checksums of the weights that go over.
+            policy_version: of the learner's weights.
+        """
+        self._engine = engine
+        self._learner = learner
+        self._sleeps = sleeps
+        self._moves = moves
+        self._checksum = checksum
+        self._policy_version = policy_version
+        self.turn = asyncio.Lock()
+        """Held from the moment that the learner is given the devices until it has published its weights."""
+        self.engine_memory = EngineMemory.AWAKE
+        self.learner_memory = LearnerMemory.OFFLOADED if moves else LearnerMemory.RESIDENT
+
+    @property
+    def learner_is_resident(self) -> bool:
+        """Whether the learner can work now: not while it makes room for an engine that samples."""
+        return self.learner_memory is LearnerMemory.RESIDENT
+
+    def learner_for(self, command: str) -> Learner:
+        """The learner, for one of its commands.
+
+        Raises:
+            IllegalMoveError: the command needs more of the learner on its devices than is there.
+        """
+        if self.learner_memory not in _LEARNER_NEEDS[command]:
+            needed = " or ".join(sorted(state.value for state in _LEARNER_NEEDS[command]))
+            raise IllegalMoveError(f"{command} needs a learner that is {needed}, and it is {self.learner_memory.value}")
+        return self._learner
+
+    async def give_to_learner(self) -> None:
+        """The engine falls asleep, then the learner has the devices. Nothing may be sampled until `publish`."""
+        if self._sleeps and self.engine_memory is EngineMemory.AWAKE:
+            await self._engine.sleep()
+            self.engine_memory = EngineMemory.ASLEEP
+        if self.learner_memory is not LearnerMemory.RESIDENT:
+            await self._learner.onload()
+            self.learner_memory = LearnerMemory.RESIDENT
+
+    async def publish(self, policy_version: int) -> None:
+        """The learner's weights go to the engine, as `policy_version`; then the engine has the devices.
+
+        Raises:
+            IllegalMoveError: the learner was not given the devices first.
+        """
+        learner = self.learner_for("update")
+        if self._sleeps and self.engine_memory is not EngineMemory.ASLEEP:
+            raise IllegalMoveError(f"the engine is {self.engine_memory.value}, and has no room for other weights")
+        if self._moves:
+            await learner.offload("optimizer")
+            self.learner_memory = LearnerMemory.PARAMETERS
+        if self._sleeps:
+            await self._engine.wake("weights")
+            self.engine_memory = EngineMemory.WEIGHTS
+        await self._transfer(policy_version)
+        if self._moves:
+            await learner.offload("parameters")
+            self.learner_memory = LearnerMemory.OFFLOADED
+        if self._sleeps:
+            await self._engine.wake("cache")
+            self.engine_memory = EngineMemory.AWAKE
+        self._policy_version = policy_version
+
+    async def keep_supplied(self) -> NoReturn:
+        """Send the weights again whenever an engine was started again that lacks them.
+
+        At once, if the learner has them and its devices; where the engines have them, others sample on, and the next
+        publication comes soon enough. If no engine samples any more they are free, and the learner is given them.
+        """
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            async with self.turn:
+                if self._engine.lacks_weights and not ((self._sleeps or self._moves) and self._engine.serves):
+                    await self.give_to_learner()
+                    await self.publish(self._policy_version)
+
+    async def _transfer(self, policy_version: int) -> None:
+        learner = self.learner_for("send_weights")
+        rendezvous = await learner.open_channel(1 + await self._engine.expect_weights())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(learner.send_weights(rendezvous, checksum=self._checksum))
+            tasks.create_task(self._engine.receive_weights(rendezvous, policy_version))
