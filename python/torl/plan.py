@@ -1,0 +1,113 @@
+"""Say before a run what it needs: bytes of every stage on every GPU and in the host, and the seconds of a step.
+
+python -m torl.plan CONFIG [--gpus 8] [--memory 79.6] [--card H100] [--model DIRECTORY-OR-CONFIG.JSON]
+                           [--section.field value ...]
+
+The last line is JSON. The exit status is 0 if the run fits, and 1 if it does not.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torl.config import TrainConfig
+from torl.config.command_line import parse_command_line
+from torl.errors import ConfigError, TorlError
+from torl.paths import resolve_path
+from torl.placement.checks import advice, explain, gib, require_division
+from torl.placement.ledger import Ledger, ledger
+from torl.placement.machine import Machine, this_machine
+from torl.placement.roofline import CARDS, step_seconds
+from torl.placement.settling import settle
+from torl.placement.shape import ModelShape
+
+_PROGRAM = "python -m torl.plan"
+_SIDES = ("learner", "engine", "host")  # the bytes of a stage: on one GPU of each side, and in CPU memory
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog=_PROGRAM, description=__doc__, allow_abbrev=False, add_help=False)
+    parser.add_argument("--gpus", type=int, help="plan for so many GPUs instead of those of this machine")
+    parser.add_argument("--memory", type=float, default=79.6, help="GiB of each of them; an H100 of 80 GB has 79.6")
+    parser.add_argument("--host-memory", type=float, help="GiB of CPU memory; that of this machine when unset")
+    parser.add_argument("--card", choices=sorted(CARDS), help="what computes the seconds of a step")
+    parser.add_argument("--model", type=Path, help="directory or config.json of the model, instead of model.path")
+    parser.add_argument("--prompt", type=int, help="tokens of a prompt on average; half of the limit when unset")
+    parser.add_argument("--response", type=int, help="tokens of a response on average; a quarter of the limit")
+    own, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
+    try:
+        config = parse_command_line(TrainConfig, _PROGRAM, str(__doc__), rest)
+        shape = _shape(own.model or resolve_path(config.model.path))
+        return _plan(config, shape, _machine(own), own)
+    except TorlError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _shape(model: Path) -> ModelShape:
+    return ModelShape.read(model.parent if model.name == "config.json" else model)
+
+
+def _machine(own: argparse.Namespace) -> Machine:
+    here = this_machine() if own.gpus is None else None
+    if here is not None and not here.gpus:
+        raise ConfigError("this machine has no GPU: say for how many the plan is (--gpus 8 --memory 79.6)")
+    machine = here or Machine.of_gpus(own.gpus, int(own.memory * 2**30))
+    host = int(own.host_memory * 2**30) if own.host_memory else machine.host_bytes
+    return Machine(machine.gpus, machine.cores, host, machine.driver)
+
+
+def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, own: argparse.Namespace) -> int:
+    require_division(config, shape)
+    settled = settle(config, machine)
+    book = ledger(settled, shape)
+    print(f"{shape.parameters / 1e9:.2f} B parameters; {settled.placement}")
+    print(_table(book))
+    print(f"cache: {book.engine.cache_tokens:,} tokens in each engine")
+    card = CARDS[own.card or _known_card(machine)]
+    prompt = own.prompt or config.data.max_prompt_tokens // 2
+    response = own.response or config.rollout.max_response_tokens // 4
+    seconds = step_seconds(book, card, prompt=prompt, response=response)
+    parts = ", ".join(f"{name} {value:.1f} s" for name, value in asdict(seconds).items())
+    print(f"by the roofline, with prompts of {prompt} and responses of {response} tokens: {parts}")
+    fits = not book.excess()
+    if not fits:
+        print(explain(book))
+        print(advice(config, machine, shape))
+    print(json.dumps(_summary(book) | {"fits": fits, "seconds": asdict(seconds)}))
+    return 0 if fits else 1
+
+
+def _known_card(machine: Machine) -> str:
+    return next((word for word in CARDS if word in machine.gpus[0].model), "H100")
+
+
+def _table(book: Ledger) -> str:
+    gpus = range(len(book.placement.machine.gpus))
+    lines = [f"{'':12}" + "".join(f"{f'GPU {gpu}':>11}" for gpu in gpus) + f"{'host':>11}"]
+    for stage in book.stages:
+        sizes = [sum(stage.on_gpu(gpu, book.placement).values()) for gpu in gpus]
+        cells = [gib(size) for size in [*sizes, sum(stage.host.values())]]
+        lines.append(f"{stage.name:12}" + "".join(f"{cell:>11}" for cell in cells))
+    return "\n".join(lines)
+
+
+def _summary(book: Ledger) -> dict[str, Any]:
+    gpus = range(len(book.placement.machine.gpus))
+    stages = {
+        stage.name: {
+            "gpus": [sum(stage.on_gpu(gpu, book.placement).values()) for gpu in gpus],
+            **{side: {name: size for name, size in getattr(stage, side).items() if size} for side in _SIDES},
+        }
+        for stage in book.stages
+    }
+    return {"parameters": book.learner.shape.parameters, "cache_tokens": book.engine.cache_tokens, "stages": stages}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""`python -m torl.plan`: what it says of a run that fits, and of one that does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from placement_models import QWEN_7B
+from torl.plan import main
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN_7B))
+    return str(tmp_path)
+
+
+def test_a_run_that_fits_is_planned_in_bytes_and_seconds(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--gpus", "8", "--memory", "79.6", "--host-memory", "1500", "--prompt", "150", "--response", "700"]
+    assert main(["torl_7b", "--model", model, *options]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("7.62 B parameters; colocated: learner on GPUs 0-7, engines on 0 + 1 + 2")
+    stages = ["load", "sample", "update", "step", "checkpoint", "wake", "sync"]
+    assert [line.split()[0] for line in lines[2:9]] == stages
+    plan = json.loads(last)
+    assert plan["fits"]
+    assert list(plan["stages"]) == stages
+    assert all(len(stage["gpus"]) == 8 for stage in plan["stages"].values())
+    update = plan["stages"]["update"]
+    assert update["gpus"][0] == sum(update["learner"].values()) + sum(update["engine"].values())
+    seconds = plan["seconds"]
+    # 2,048 samples of 850 tokens, 8 operations of 7.6e9 parameters each, on 8 x 989e12 at 40 %
+    assert seconds["update"] == pytest.approx(2048 * 850 * 8 * 7_615_616_512 / (8 * 989e12 * 0.4))
+    assert seconds["step"] == pytest.approx(sum(seconds.values()) - seconds["step"])
+    assert 10 < seconds["rollout"] < 60
+
+
+def test_a_run_that_does_not_fit_is_told_the_cheapest_change(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["torl_7b", "--model", model, "--gpus", "2", "--host-memory", "1500"]) == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("update: GPU 0 would need 80.0 GiB and has 79.6 GiB") for line in lines)
+    assert lines[-1].startswith("it would fit with --learner.")
+    assert lines[-1].endswith("it fits on 4 such GPUs as it is")
+    assert not json.loads(last)["fits"]
+
+
+def test_what_changes_a_preset_changes_its_plan(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--gpus", "8", "--model", model, "--host-memory", "1500"]
+    split = ["--rollout.max_staleness", "1", "--algorithm.importance_correction.name", "tis"]
+    assert main(["torl_7b", *options, *split]) == 0
+    assert "split: learner on GPUs 0-3, engines on 4 + 5 + 6 + 7" in capsys.readouterr().out
+
+
+def test_what_is_wrong_is_said(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["torl_7b", "--model", str(tmp_path / "nowhere"), "--gpus", "8"]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    assert main(["torl_7b", "--model", model, "--gpus", "8", "--engine.tensor_parallel", "3"]) == 2
+    assert "28 attention heads (4 of keys and values): it can be 1, 2, 4, 28" in capsys.readouterr().err
