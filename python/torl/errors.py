@@ -29,12 +29,24 @@ class EngineDiedError(EngineError):
     """The processes of one inference engine have ended; another one can take its place."""
 
 
+class HangError(TorlError):
+    """A part lives and gives no answer; the message names it."""
+
+
+class EngineHungError(EngineError, HangError):
+    """The inference engine computed nothing for too long."""
+
+
 class RewardError(TorlError):
     """The grader is broken: its workers cannot be started or die again and again."""
 
 
 class LearnerError(TorlError):
     """A learner rank died, raised, or did not answer in time; carries the rank's own traceback."""
+
+
+class LearnerHungError(LearnerError, HangError):
+    """The learner did not finish a command in time."""
 
 
 class WeightTransferError(TorlError):

@@ -12,7 +12,7 @@ from torl.engine.vllm.stall import StallWatch
 async def test_an_engine_that_is_silent_for_the_limit_has_stalled(caplog: pytest.LogCaptureFixture) -> None:
     watch = StallWatch(0.4)
     with caplog.at_level(logging.WARNING):
-        said = await asyncio.wait_for(watch.wait(lambda: 3), 20)
+        said = await asyncio.wait_for(watch.wait(lambda: "3 requests are open"), 20)
     assert said.startswith("no token came for")
     assert said.endswith("although 3 requests are open")
     (warning,) = caplog.records
@@ -21,7 +21,7 @@ async def test_an_engine_that_is_silent_for_the_limit_has_stalled(caplog: pytest
 
 async def test_one_that_computes_now_and_then_has_not(caplog: pytest.LogCaptureFixture) -> None:
     watch = StallWatch(4.0)
-    waiting = asyncio.ensure_future(watch.wait(lambda: 1))
+    waiting = asyncio.ensure_future(watch.wait(lambda: "1 request is open"))
     for _ in range(3):
         await asyncio.sleep(1.0)
         watch.step()
@@ -34,10 +34,10 @@ async def test_one_that_computes_now_and_then_has_not(caplog: pytest.LogCaptureF
 async def test_an_idle_engine_is_not_counted(caplog: pytest.LogCaptureFixture) -> None:
     """Each request begins a new silence."""
     watch = StallWatch(1.0)
-    requests = 1
-    waiting = asyncio.ensure_future(watch.wait(lambda: requests))
+    awaited: str | None = "1 request is open"
+    waiting = asyncio.ensure_future(watch.wait(lambda: awaited))
     for number in range(6):
-        requests = number % 2
+        awaited = "1 request is open" if number % 2 else None
         await asyncio.sleep(0.4)
     assert not waiting.done()
     waiting.cancel()
@@ -45,7 +45,7 @@ async def test_an_idle_engine_is_not_counted(caplog: pytest.LogCaptureFixture) -
 
 async def test_a_controller_that_was_busy_itself_blames_nobody() -> None:
     watch = StallWatch(1.0)
-    waiting = asyncio.ensure_future(watch.wait(lambda: 1))
+    waiting = asyncio.ensure_future(watch.wait(lambda: "1 request is open"))
     await asyncio.sleep(0.1)
     time.sleep(3)  # the event loop hears nothing meanwhile
     await asyncio.sleep(0.1)

@@ -8,6 +8,7 @@ from torl.config.choices import FormatChoice, ProblemChoice, SamplerChoice, Temp
 from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     Section,
     Share,
@@ -81,3 +82,6 @@ class RolloutConfig(Section):
     max_staleness: NonNegativeInt = 0
     """Steps that are played ahead of the learner; 0 trains synchronously. With more, tokens are up to so many updates
     older than the policy that learns from them, which `algorithm.importance_correction` makes up for."""
+    stall_seconds: PositiveFloat = 1800.0
+    """Longest time in which a tool or the reward may give no answer, or the controller stand still, before the run is
+    given up."""

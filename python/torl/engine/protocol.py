@@ -1,7 +1,7 @@
 """What an episode needs of an inference engine: a prefix in, a turn of token ids with log-probabilities out."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol, TypeAlias
@@ -109,6 +109,11 @@ class Engine(Protocol):
     def lacks_weights(self) -> bool:
         """Whether a part of it was started again and samples nothing before it is sent the current weights."""
         return False
+
+    @property
+    def stack_logs(self) -> Mapping[Path, Sequence[int]]:
+        """Its processes that write their stacks when they are asked (`torl.processes.stacks`), by their logs."""
+        return {}
 
     @property
     def idle_seconds(self) -> float:

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from torl._core import TurnEnd
@@ -81,6 +82,11 @@ class Replicas(Engine):
     def lacks_weights(self) -> bool:
         """Whether an engine was started again and waits for the current weights."""
         return any(seat.up and seat.engine.policy_version != self._version for seat in self._seats)
+
+    @property
+    def stack_logs(self) -> Mapping[Path, Sequence[int]]:
+        """Those of all engines."""
+        return {log: pids for seat in self._seats for log, pids in seat.engine.stack_logs.items()}
 
     @property
     def idle_seconds(self) -> float:
@@ -175,7 +181,7 @@ class Replicas(Engine):
     def check(self) -> None:
         """Raise if the engines are given up."""
         if self._failure is not None:
-            raise EngineError(str(self._failure)) from self._failure
+            raise type(self._failure)(str(self._failure)) from self._failure
         for keeper in self._keepers:
             if keeper.done():
                 keeper.result()

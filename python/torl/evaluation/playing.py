@@ -47,7 +47,9 @@ async def play_model(
     async with AsyncExitStack() as stack:
         rollouts = await stack.enter_async_context(open_rollouts(config, model, console, log_directory=directory))
         for cell, left in missing:
-            await watched(_fill(cell, left, rollouts, config, console), rollouts.player.engine.watch())
+            await watched(
+                _fill(cell, left, rollouts, config, console), *rollouts.watchers(config.rollout.stall_seconds)
+            )
 
 
 async def grade_again(directory: Path, config: MeasureConfig, console: Console) -> int:

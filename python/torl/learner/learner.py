@@ -1,6 +1,6 @@
 """The learner as the controller sees it: samples in, metrics out, weights to wherever the engine waits. No torch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self, cast
 
@@ -48,6 +48,11 @@ class Learner:
     def ranks(self) -> int:
         """Number of learner processes."""
         return len(self._group.ranks)
+
+    @property
+    def stack_logs(self) -> Mapping[Path, Sequence[int]]:
+        """The ranks that write their stacks when they are asked (`torl.processes.stacks`), by their logs."""
+        return self._group.stack_logs
 
     async def prepare(self, samples: Sequence[TrainingSample]) -> list[TrainingSample]:
         """The samples with whatever the algorithm asks of the models before the first update on them.

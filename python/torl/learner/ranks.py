@@ -15,9 +15,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torl.errors import LearnerError
+from torl.errors import LearnerError, LearnerHungError
 from torl.learner.messages import RankSetup, Reply, Request
 from torl.processes.children import describe_exit, log_tail
+from torl.processes.stacks import request_stacks
 
 _EXIT_SECONDS = 30.0  # an orderly end of a rank takes less
 _KILL_SECONDS = 10.0
@@ -109,6 +110,13 @@ class RankGroup:
         self._shutting_down = False
         self._turn = asyncio.Lock()  # commands are collective: one at a time, on all ranks
 
+    @property
+    def stack_logs(self) -> dict[Path, list[int]]:
+        """The ranks that were started here, by the logs that they write their stacks to."""
+        return {
+            rank.log: [rank.process.pid] for rank in self.ranks if rank.process is not None and rank.log is not None
+        }
+
     async def call(self, command: str, arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Run `command` on every rank with its own arguments; the ranks' values in order.
 
@@ -183,8 +191,13 @@ class RankGroup:
                     await asyncio.gather(*sends, return_exceptions=True)
                     replies = await self._gather_replies()
             except TimeoutError:
+                await asyncio.to_thread(request_stacks, self.stack_logs)
+                logs = ", ".join(map(str, self.stack_logs)) or "nowhere: other programs have started them"
                 failure = self._fail(
-                    LearnerError(f"the learner did not finish {command!r} within {self._timeout_seconds:g} s")
+                    LearnerHungError(
+                        f"the learner did not finish {command!r} within {self._timeout_seconds:g} s "
+                        f"(learner.timeout_seconds); the stacks of its ranks: {logs}"
+                    )
                 )
                 await self.kill()
                 raise failure from None

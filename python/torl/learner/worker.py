@@ -37,6 +37,7 @@ from torl.learner.policy import Policy
 from torl.learner.torchrun import connect_rank, torchrun_job
 from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, without_gradient
 from torl.processes.children import die_with_parent
+from torl.processes.stacks import answer_stack_requests
 from torl.types import Float32Array
 from torl.weights.channel import WeightChannel
 from torl.weights.rendezvous import Rendezvous, TransferSummary
@@ -234,6 +235,7 @@ def exit_rank(status: int) -> NoReturn:
 
 def main() -> NoReturn:
     """Entry point of a rank that the controller starts, or torchrun."""
+    answer_stack_requests()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--torchrun", action="store_true", help="take everything else from torchrun's environment")
     parser.add_argument("--rank", type=int)

@@ -10,6 +10,7 @@ from torl.config import RolloutConfig
 from torl.engine import Engine
 from torl.formats import Format
 from torl.formats.base import NO_REQUEST, turn_end
+from torl.processes.open_calls import OpenCalls
 from torl.rollout.calls import CallCounters, EpisodeTools
 from torl.rollout.slots import EpisodeSlots
 from torl.seeds import derive_seed
@@ -83,6 +84,7 @@ class EpisodePlayer:
     settings: EpisodeSettings
     slots: EpisodeSlots = field(default_factory=EpisodeSlots)
     counters: EpisodeCounters = field(default_factory=EpisodeCounters)
+    open_calls: OpenCalls = field(default_factory=OpenCalls)
 
     async def play(self, prompt: Prompt, *, series: int | str, sample: int) -> Trajectory:
         """Play one episode to its end: sample a turn, make the call that it asks for, put in the answer, sample again.
@@ -180,7 +182,7 @@ class _Episode:
             player.counters.calls_without_request += 1
             outcome = NO_REQUEST
         else:
-            with player.slots.waiting():
+            with player.slots.waiting(), player.open_calls.open(f"the tool {request.tool!r}"):
                 outcome = await self.tools.call(request)
         wait_seconds = time.perf_counter() - start
         token_ids, observation = await self._observed(outcome, overshoot)

@@ -91,7 +91,7 @@ async def _play_and_grade(
         groups = [group async for group in playing]
     order = {prompt.problem.id: place for place, prompt in enumerate(prompts)}
     groups.sort(key=lambda group: order[group.prompt.problem.id])
-    return await score_groups(rollouts.reward, groups)
+    return await score_groups(rollouts.reward, groups, rollouts.player.open_calls)
 
 
 def measuring_player(player: EpisodePlayer, config: EvaluationConfig, temperature: float) -> EpisodePlayer:

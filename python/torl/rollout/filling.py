@@ -46,5 +46,5 @@ async def fill(
         )
         async with aclosing(groups):
             async for group in groups:
-                scored = await score_group(rollouts.reward, group)
+                scored = await score_group(rollouts.reward, group, rollouts.player.open_calls)
                 await asyncio.to_thread(output.append, scored)

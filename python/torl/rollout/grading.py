@@ -5,17 +5,19 @@ import math
 from collections.abc import Sequence
 
 from torl.errors import RewardError
+from torl.processes.open_calls import OpenCalls
 from torl.reward import Reward
 from torl.types import Group, Scored, ScoredGroup
 
 
-async def score_group(reward: Reward, group: Group) -> ScoredGroup:
-    """Grade a group.
+async def score_group(reward: Reward, group: Group, calls: OpenCalls | None = None) -> ScoredGroup:
+    """Grade a group; `calls` knows of it meanwhile.
 
     Raises:
         RewardError: the reward is broken, or its grades are not one for each trajectory.
     """
-    grades = await reward.grade(group)
+    with (calls or OpenCalls()).open("the reward"):
+        grades = await reward.grade(group)
     if len(grades) != len(group.trajectories):
         raise RewardError(
             f"{type(reward).__name__}.grade gave {len(grades)} grades for {len(group.trajectories)} trajectories"
@@ -32,10 +34,12 @@ async def score_group(reward: Reward, group: Group) -> ScoredGroup:
     return ScoredGroup(group.prompt, tuple(Scored(trajectory, grade, grade.reward) for trajectory, grade in scored))
 
 
-async def score_groups(reward: Reward, groups: Sequence[Group]) -> tuple[ScoredGroup, ...]:
+async def score_groups(
+    reward: Reward, groups: Sequence[Group], calls: OpenCalls | None = None
+) -> tuple[ScoredGroup, ...]:
     """Grade groups at once, in their order.
 
     Raises:
         RewardError: see `score_group`.
     """
-    return tuple(await asyncio.gather(*(score_group(reward, group) for group in groups)))
+    return tuple(await asyncio.gather(*(score_group(reward, group, calls) for group in groups)))

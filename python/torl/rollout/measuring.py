@@ -37,7 +37,7 @@ async def evaluate_model(config: EvaluateConfig, console: Console, name: str | N
             with console.wait(f"evaluating {name}", measured.episodes(len(problems.prompts))) as wait:
                 evaluation = await watched(
                     evaluate(rollouts, problems, measured, name=name, on_episode=wait.advance),
-                    rollouts.player.engine.watch(),
+                    *rollouts.watchers(config.rollout.stall_seconds),
                 )
     console.evaluation(None, name, evaluation.metrics)
     if output is not None:

@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptConfig
 from torl.engine import EngineSetup
@@ -80,6 +80,10 @@ class Rollouts:
 
     player: EpisodePlayer
     reward: Reward
+
+    def watchers(self, stall_seconds: float) -> tuple[Coroutine[Any, Any, NoReturn], ...]:
+        """To run beside what is done with the parts: they raise when one has died or gives no answer for so long."""
+        return self.player.engine.watch(), self.player.open_calls.watch(stall_seconds, "rollout.stall_seconds")
 
 
 @asynccontextmanager

@@ -43,7 +43,7 @@ async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredG
                 playing = fill(
                     rollouts, waiting, output, console, name="episodes", series=SERIES, samples=sample.samples
                 )
-                await watched(playing, rollouts.player.engine.watch())
+                await watched(playing, *rollouts.watchers(config.rollout.stall_seconds))
     return output.read(prompts)
 
 

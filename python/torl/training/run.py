@@ -4,11 +4,13 @@ from typing import Any
 
 from torl.config import TrainConfig
 from torl.hub import pinned_model
+from torl.processes.loop_watch import watched_loop
 from torl.processes.supervision import watched
 from torl.records.run_directory import open_run_directory
 from torl.report.console import Console
 from torl.report.summary import write_summary
 from torl.training.experience import Experience
+from torl.training.hang import HangRecorder
 from torl.training.loop import Run
 from torl.training.parts import open_parts
 from torl.training.residency import Residency
@@ -22,7 +24,7 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
     """
     model = config.model.model_copy(update={"path": pinned_model(config.model.path)})
     config = config.model_copy(update={"model": model})
-    directory = open_run_directory(config)
+    directory, stall_seconds = open_run_directory(config), config.rollout.stall_seconds
     async with open_parts(config, directory, console) as parts:
         experience = Experience(config, parts.sampler, parts.player, parts.rollouts.reward, console)
         residency = Residency(
@@ -37,7 +39,11 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
         if parts.checkpoint is not None:
             await residency.give_to_learner()
             await residency.publish(parts.first_step)
-        await watched(run.train(), residency.keep_supplied(), parts.player.engine.watch(), parts.learner.watch())
+        watchers = (*parts.rollouts.watchers(stall_seconds), residency.keep_supplied(), parts.learner.watch())
+        log = directory / "logs" / "controller.log"
+        hang = HangRecorder(parts, log)
+        async with watched_loop(log, stall_seconds, "rollout.stall_seconds"):
+            await watched(hang.recorded(run.train()), *map(hang.recorded, watchers))
     summary = write_summary(directory)
     console.line(f"report: {summary['report']}")
     return summary

@@ -125,7 +125,7 @@ async def _play_and_grade(
     playing = play_groups(player, prompts, series=step, samples_per_prompt=samples_per_prompt, on_episode=on_episode)
     async with aclosing(playing), asyncio.TaskGroup() as tasks:
         async for group in playing:
-            grading[group.prompt.problem.id] = tasks.create_task(score_group(reward, group))
+            grading[group.prompt.problem.id] = tasks.create_task(score_group(reward, group, player.open_calls))
         last_episode = time.perf_counter()
     groups = tuple(grading[prompt.problem.id].result() for prompt in prompts)
     return _Round(groups, time.perf_counter() - last_episode)

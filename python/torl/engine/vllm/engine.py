@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from torl._core import TurnEnd
@@ -21,8 +22,9 @@ from torl.engine.vllm.processes import EngineProcess, end_processes
 from torl.engine.vllm.stall import StallWatch
 from torl.engine.vllm.turns import encode_turn, sampled_turn, sampling_params
 from torl.engine.vllm.weights import EngineWeights
-from torl.errors import ConfigError, EngineDiedError, EngineError
+from torl.errors import ConfigError, EngineDiedError, EngineError, EngineHungError
 from torl.processes.children import first_line, log_tail
+from torl.processes.stacks import request_stacks
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 
@@ -48,6 +50,7 @@ class VllmEngine(Engine):
         self._listener = Listener(on_step=self._stall_watch.step)
         self._weights = EngineWeights(setup.policy_version, options)
         self._live = 0
+        self._calls: list[str] = []  # what it is asked beside requests
         self._llm: Any = None
         self._processes: tuple[EngineProcess, ...] = ()
         self._on_cpu = False
@@ -66,6 +69,11 @@ class VllmEngine(Engine):
     def processes(self) -> tuple[EngineProcess, ...]:
         """The engine's processes: its core first, then its workers if they are processes of their own."""
         return self._processes
+
+    @property
+    def stack_logs(self) -> dict[Path, list[int]]:
+        """All processes write to one log."""
+        return {self._log_path: [process.pid for process in self._processes]}
 
     async def start(self) -> None:
         """Start the engine's processes and load the model (some 15-30 s on a CPU).
@@ -156,7 +164,7 @@ class VllmEngine(Engine):
 
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Take new weights; what becomes of the turns being sampled, `VllmOptions.live_turns` says."""
-        with self._called() as llm:
+        with self._called("take weights") as llm:
             try:
                 live = self.live_requests > 0
                 await self._weights.receive(llm, rendezvous, policy_version, first=first, live=live)
@@ -165,18 +173,18 @@ class VllmEngine(Engine):
 
     async def describe_workers(self) -> list[dict[str, Any]]:
         """What each worker is: "pid", "threads" (compute threads), "compiles" (whether torch.compile is on)."""
-        with self._called() as llm:
+        with self._called("describe its workers") as llm:
             workers: list[dict[str, Any]] = await llm.collective_rpc("torl_describe")
         return workers
 
     async def sleep(self) -> None:
         """Drop weights and cache; on a CPU, whose memory nobody waits for, only sample nothing."""
-        with self._called() as llm:
+        with self._called("sleep") as llm:
             await self._weights.sleep(llm, on_cpu=self._on_cpu)
 
     async def wake(self, part: EngineMemoryPart) -> None:
         """Take the GPU's memory back, first that of the weights."""
-        with self._called() as llm:
+        with self._called("wake") as llm:
             await self._weights.wake(llm, part, on_cpu=self._on_cpu)
 
     def check(self) -> None:
@@ -202,20 +210,29 @@ class VllmEngine(Engine):
         self._directory.close()
 
     async def _end_when_stalled(self) -> None:
-        """Kill the processes of an engine that computes nothing, so that every request ends with an error."""
-        self._stalled = await self._stall_watch.wait(lambda: 0 if self._weights.arriving else self._live)
+        """End the processes of an engine that computes nothing, so that every request ends with an error."""
+        self._stalled = await self._stall_watch.wait(self._awaited)
+        await asyncio.to_thread(request_stacks, self.stack_logs)
         await asyncio.to_thread(end_processes, self._processes)
 
+    def _awaited(self) -> str | None:
+        if self._calls:
+            return f"it was asked to {self._calls[0]}"
+        return f"{self._live} requests are open" if self._live else None
+
     @contextlib.contextmanager
-    def _called(self) -> Iterator[Any]:
-        """The AsyncLLM, for the call of a method; what that raises because the engine died is its death."""
+    def _called(self, what: str) -> Iterator[Any]:
+        """The AsyncLLM, while it does what it is asked; what it raises because the engine died is its death."""
         llm = self._running()
+        self._calls.append(what)
         try:
             yield llm
         except Exception as error:
             if llm.errored:
                 raise self._death() from error
             raise
+        finally:
+            self._calls.remove(what)
 
     def _running(self) -> Any:
         if self._llm is None:
@@ -230,7 +247,7 @@ class VllmEngine(Engine):
         log = f"the end of {self._log_path}:\n{self._log_tail()}"
         if self._stalled is None:
             return EngineDiedError(f"the engine died; {log}")
-        return EngineError(f"the engine hung and was ended: {self._stalled} (engine.stall_seconds); {log}")
+        return EngineHungError(f"the engine hung and was ended: {self._stalled} (engine.stall_seconds); {log}")
 
     def _log_tail(self) -> str:
         return log_tail(self._log_path, start=self._log_start)

@@ -10,7 +10,7 @@ _LOOKS = 20  # in the time of the limit, one second apart at most
 
 
 class StallWatch:
-    """How long an engine has been silent although it holds requests."""
+    """How long an engine has been silent although something is expected of it."""
 
     def __init__(self, limit_seconds: float) -> None:
         self._silent = 0.0
@@ -20,22 +20,22 @@ class StallWatch:
         """The engine has computed."""
         self._silent = 0.0
 
-    async def wait(self, open_requests: Callable[[], int]) -> str:
+    async def wait(self, awaited: Callable[[], str | None]) -> str:
         """Wait until the engine has been silent for the limit; says so. Warns before, once in each silence.
 
-        `open_requests` gives how many requests it should be working on now. Time is counted in looks, so that a
-        controller that was itself stopped, or busy, for long blames nobody.
+        `awaited` says what it should be working on now; None where nothing is expected of it. Time is counted in
+        looks, so that a controller that was itself stopped, or busy, for long blames nobody.
         """
         pause = min(1.0, self._limit / _LOOKS)
         while True:
             await asyncio.sleep(pause)
-            requests = open_requests()
-            if requests == 0:
+            expected = awaited()
+            if expected is None:
                 self._silent = 0.0
                 continue
             before = self._silent
             self._silent += pause
-            silence = f"no token came for {self._silent:.0f} s although {requests} requests are open"
+            silence = f"no token came for {self._silent:.0f} s although {expected}"
             if before < self._limit / _WARNING_SHARE <= self._silent:
                 _logger.warning("%s; the engine is given up after %g s (stall_seconds)", silence, self._limit)
             if self._silent >= self._limit:

@@ -1,0 +1,70 @@
+"""A part that lives and gives no answer ends a run, which says which part it was and what all processes were doing."""
+
+from pathlib import Path
+
+import pytest
+from cli import running
+
+TOOL = """
+import asyncio
+import torl
+
+class Hanging(torl.Tool):
+    description = "Gives no answer."
+    parameters = {"type": "object"}
+
+    def session(self, seed: int) -> "Session":
+        return Session()
+
+class Session(torl.ToolSession):
+    async def call(self, arguments):
+        await asyncio.Event().wait()
+"""
+CONFIG = """
+[run]
+steps = 2
+directory = "{directory}/run"
+
+[model]
+path = "torl:demo/base_model"
+
+[data]
+train = "torl:demo/problems/train.jsonl"
+
+[rollout]
+prompts_per_step = 4
+samples_per_prompt = 4
+max_response_tokens = 160
+stall_seconds = 5
+
+[rollout.tools.python]
+name = "hanging:Hanging"
+
+[engine]
+dtype = "float32"
+replicas = 2
+cpu_threads = 1
+
+[learner]
+ranks = 2
+dtype = "float32"
+"""
+
+
+@pytest.mark.slow
+def test_a_tool_that_hangs_is_named_and_every_process_says_what_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hanging.py").write_text(TOOL)
+    (tmp_path / "hang.toml").write_text(CONFIG.format(directory=tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    with running("torl.train", str(tmp_path / "hang.toml"), log=tmp_path / "output.log") as command:
+        assert command.wait(400) == 1, command.output()
+        command.assert_nothing_left()
+    last = [line for line in command.output().splitlines() if line.startswith("error: ")]
+    assert last == ["error: the tool 'python' gave no answer within 5 s (rollout.stall_seconds)"]
+    logs = tmp_path / "run" / "logs"
+    assert "the stacks of all processes are in" in command.output()
+    assert "in call" in (logs / "controller.log").read_text()  # where the tool waits
+    for log in ("engine_0.log", "engine_1.log", "learner_rank_0.log", "learner_rank_1.log"):
+        assert "Current thread 0x" in (logs / log).read_text()

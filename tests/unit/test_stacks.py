@@ -1,0 +1,122 @@
+"""Finding what hangs, and what every process was doing then."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from torl.errors import EngineHungError, HangError
+from torl.processes.open_calls import OpenCalls
+from torl.processes.stacks import request_stacks, write_own_stacks
+
+CHILD = """
+import threading, time
+from torl.processes.stacks import answer_stack_requests
+answer_stack_requests()
+def waits_for_nobody():
+    print("ready", flush=True)
+    threading.Event().wait()
+waits_for_nobody()
+"""
+STANDING_STILL = """
+import asyncio, sys, time
+from pathlib import Path
+from torl.processes.loop_watch import watched_loop
+
+async def an_endless_episode():
+    await asyncio.sleep(1000)
+
+async def main():
+    async with watched_loop(Path(sys.argv[1]), 2.0, "rollout.stall_seconds"):
+        episodes = [asyncio.create_task(an_endless_episode()) for _ in range(7)]
+        await asyncio.sleep(3)  # it turns: nothing happens
+        print("turned", flush=True)
+        time.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+def start(program: str, *arguments: str, log: Path) -> "subprocess.Popen[bytes]":
+    with log.open("ab") as file:
+        return subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=file, stderr=file)
+
+
+def wait_for(log: Path, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while text not in log.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_processes_write_their_stacks_when_they_are_asked(tmp_path: Path) -> None:
+    log, other = tmp_path / "log", tmp_path / "other"
+    children = [start(CHILD, log=log), start(CHILD, log=log)]
+    stranger = start("print('ready', flush=True); import time; time.sleep(1000)", log=other)
+    try:
+        wait_for(other, "ready")
+        deadline = time.monotonic() + 60
+        while log.read_text().count("ready") < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        pids = [child.pid for child in children]
+        # One that has no handler would be ended by the signal; one that is gone cannot answer.
+        assert request_stacks({log: pids, other: [stranger.pid, 2**22 + 1]}) == [stranger.pid, 2**22 + 1]
+        assert log.read_text().count("in waits_for_nobody") == 2
+        assert [child.poll() for child in [*children, stranger]] == [None, None, None]
+        os.kill(pids[1], signal.SIGSTOP)
+        assert request_stacks({log: pids}) == pids  # one log, and not all have written to it
+    finally:
+        for child in [*children, stranger]:
+            child.kill()
+            child.wait()
+
+
+def test_an_event_loop_that_stands_still_ends_the_process_with_its_stacks(tmp_path: Path) -> None:
+    log, output = tmp_path / "logs" / "controller.log", tmp_path / "output"
+    assert start(STANDING_STILL, str(log), log=output).wait(60) == 1
+    assert output.read_text().startswith("turned\n")  # not before
+    assert "error: the controller's event loop stood still for 2 s (rollout.stall_seconds)" in output.read_text()
+    assert "in main" in log.read_text()
+    assert "7 tasks:" in log.read_text()
+    assert "in an_endless_episode" in log.read_text()
+
+
+async def test_a_call_that_gives_no_answer_is_named(tmp_path: Path) -> None:
+    calls = OpenCalls()
+    watch = calls.watch(0.3, "rollout.stall_seconds")
+    said = r"the tool 'mine' gave no answer within 0.3 s \(rollout.stall_seconds\)"
+    with pytest.raises(HangError, match=said), calls.open("the tool 'mine'"):
+        await asyncio.wait_for(watch, 60)
+
+
+async def test_calls_that_are_answered_are_not_added_up() -> None:
+    calls = OpenCalls()
+    watch = asyncio.create_task(calls.watch(1.0, "here"))
+    for _ in range(8):
+        with calls.open("the reward"):
+            await asyncio.sleep(0.25)
+    assert not watch.done()
+    watch.cancel()
+
+
+async def test_tasks_are_written_with_where_they_wait(tmp_path: Path) -> None:
+    async def waits_in_here() -> None:
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(waits_in_here())
+    await asyncio.sleep(0)
+    write_own_stacks(tmp_path / "log", asyncio.get_running_loop())
+    written = (tmp_path / "log").read_text()
+    assert "1 tasks:\n" in written
+    assert "in waits_in_here" in written
+    task.cancel()
+
+
+def test_a_hang_is_an_error_of_its_part() -> None:
+    assert isinstance(EngineHungError("the engine hung"), HangError)
