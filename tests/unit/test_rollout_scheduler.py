@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
+from itertools import pairwise
 
 import pytest
 
@@ -9,6 +10,7 @@ from builders import asked, play_all, player
 from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
 from torl.errors import EngineError, SandboxError
 from torl.rollout.scheduler import play_groups
+from torl.rollout.slots import EpisodeSlots
 
 CALL = ENCODER.encode("\n```python\nprint(1)\n```\n```output")
 PLAIN = ENCODER.encode("The answer is \\boxed{1}.")
@@ -145,3 +147,25 @@ async def test_numbers_that_make_no_sense() -> None:
     engine = ScriptedEngine(calls_first)
     with pytest.raises(ValueError, match="at least 1"):
         await anext(play_groups(player(engine, ScriptedInterpreter()), PROMPTS, series=0, samples_per_prompt=0))
+
+
+async def test_a_thousand_episodes_do_not_all_begin_in_one_turn_of_the_event_loop() -> None:
+    slots = EpisodeSlots(1000)
+    begun = 0
+
+    def begin() -> bool:
+        nonlocal begun
+        begun += 1
+        slots.begin()
+        return True
+
+    slots.add(begin)
+    counts = [begun]
+    while begun < 1000:
+        slots.end()  # an episode that ends meanwhile does not make it more at once
+        slots.begin()
+        await asyncio.sleep(0)
+        counts.append(begun)
+    assert max(after - before for before, after in pairwise([0, *counts])) <= 32
+    await settle()
+    assert begun == slots.sampling == 1000

@@ -1,5 +1,6 @@
 """How many episodes are sampled at once."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,6 +8,8 @@ from contextlib import contextmanager
 # Episodes that wait for a tool make room for others, and with a slow tool nearly all may wait: at most so many times
 # the number of those sampled at once have begun.
 _BEGUN_FACTOR = 4
+# A thousand episodes that all begin in one turn of the event loop would hold it up for a fifth of a second.
+_AT_ONCE = 32
 
 
 class EpisodeSlots:
@@ -23,6 +26,7 @@ class EpisodeSlots:
         self._sampling = 0
         self._waiting = 0
         self._sources: deque[Callable[[], bool]] = deque()
+        self._continues = False  # in the next turn of the event loop
 
     @property
     def sampling(self) -> int:
@@ -61,11 +65,23 @@ class EpisodeSlots:
             self._waiting -= 1
 
     def _fill(self) -> None:
-        while (
-            self._sources
+        if self._continues:
+            return
+        for _ in range(_AT_ONCE):
+            if not self._has_room():
+                return
+            if not (source := self._sources[0])():
+                self.remove(source)
+        self._continues = True
+        asyncio.get_running_loop().call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._continues = False
+        self._fill()
+
+    def _has_room(self) -> bool:
+        return (
+            bool(self._sources)
             and self._sampling < self._limit
             and self._sampling + self._waiting < _BEGUN_FACTOR * self._limit
-        ):
-            source = self._sources[0]
-            if not source():
-                self.remove(source)
+        )

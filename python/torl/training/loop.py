@@ -75,9 +75,9 @@ class Run:
         silent = await asyncio.to_thread(silenced, batch, parts.player.format, config.selection)
         metrics |= {names.masked(reason): len(members) for reason, members in silent.items()}
         metrics[names.TRAINED_GROUPS] = len(played.batch)
-        samples = silence(training_samples(batch), silent)
+        samples = silence(await asyncio.to_thread(training_samples, batch), silent)
         samples = await self.residency.learner_for("prepare").prepare(samples)
-        samples = with_advantages(samples, played.batch, config.algorithm)
+        samples = await asyncio.to_thread(with_advantages, samples, played.batch, config.algorithm)
         learner = self.residency.learner_for("update")
         metrics |= names.learner(await learner.update(samples, step=step))
         return samples
@@ -88,8 +88,8 @@ class Run:
         parts = self.parts
         records = await asyncio.to_thread(step_records, step, played, samples, parts.config.algorithm)
         await asyncio.to_thread(parts.writer.write_trajectories, step, records)
-        metrics |= training_dynamics(played.groups) | played.counts
-        metrics |= staleness(played.trajectories, step)
+        metrics |= await asyncio.to_thread(training_dynamics, played.groups) | played.counts
+        metrics |= await asyncio.to_thread(staleness, played.trajectories, step)
         metrics[names.TIME_ROLLOUT] = played.seconds
         metrics[names.TIME_REWARD] = played.reward_seconds
         metrics |= parts.counters()
