@@ -211,9 +211,11 @@ def scored(
     answer: str | None = None,
     failure: str | None = None,
     turn_rewards: Sequence[float] = (),
+    valid_format: bool = True,
 ) -> Scored:
     """A trajectory with its grade; the learner is told the grade's reward."""
     given = grade(correct, reward, answer=answer, failure=failure, turn_rewards=turn_rewards)
+    given = replace(given, valid_format=valid_format)
     return Scored(trajectory() if played is None else played, given, given.reward)
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "group_advantages",
     "pack",
     "prepare_sandbox",
+    "repetition",
     "row_sums",
     "sandbox_files",
     "serve_sandbox",
@@ -285,6 +286,13 @@ def whiten(values: _Floats, lengths: _Integers, mask: _Mask) -> _Floats:
 
 def whiten_rows(values: _Doubles, lengths: _Integers, mask: _Mask) -> _Doubles:
     """`whiten` where all sampled tokens of a row have one value (N,)."""
+
+def repetition(text: str) -> float:
+    """The share of a text's substrings, each as often as it occurs, that repeat an earlier one: 0 to 1.
+
+    ORZ's and ZeroTIR's `repeatness`, but linear in the text: 2 / (n (n + 1)) times the sum of the longest common
+    prefixes of neighbors in the suffix array, over n characters.
+    """
 
 # --- sandbox ----------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ pub mod error;
 pub mod fences;
 pub mod marker;
 pub mod packing;
+pub mod repetition;
 pub mod scanner;
 pub mod splice;
 pub mod vocabulary;

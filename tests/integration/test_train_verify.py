@@ -35,9 +35,9 @@ OPTIONS = {
     "rollout.max_response_tokens": "52",
     "selection.mask_void_turns": "true",
     "selection.mask_wrong_truncated": "true",
-    "selection.mask_invented_output": "true",
-    "selection.mask_repetition_above": "0.3",
-    "selection.repetition_ngram": "2",
+    "selection.mask_mismatched_code": "true",
+    "selection.mask_repetition_above": "0.1",
+    "selection.mask_undecided": "true",
 }
 
 

@@ -8,6 +8,7 @@ _EXPERIENCE = "unit/test_experience.py"
 _STEP = "unit/test_training_step.py"
 _STEP_RECORDS = "unit/test_training_step_records.py"
 _SELECTION = "unit/test_training_selection.py"
+_SILENCING = "unit/test_training_silencing.py"
 _SAMPLES = "unit/test_training_samples.py"
 _PLACEMENT = "unit/test_placement.py"
 _RESIDENCY = "unit/test_training_residency.py"
@@ -68,13 +69,19 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
     ("training/experience.py", "self._positions.get(step) or ", "", _EXPERIENCE),
     # --- selection
-    ("training/selection.py", "low < group.accuracy < high", "low <= group.accuracy <= high", _SELECTION),
-    ("training/selection.py", "FinishReason.LENGTH and not member.grade.correct", "FinishReason.LENGTH", _SELECTION),
-    ("training/selection.py", "member.grade.correct and invents_output", "invents_output", _SELECTION),
-    ("training/selection.py", "config.repetition_ngram) > most", "config.repetition_ngram) < most", _SELECTION),
+    ("training/selection.py", "low < group.rewarded_share < high", "low < group.accuracy < high", _SELECTION),
+    ("training/selection.py", "undecided_share(group) <= most", "undecided_share(group) < most", _SELECTION),
+    (
+        "training/silencing.py",
+        "LENGTH and not member.grade.rewarded",
+        "LENGTH and not member.grade.correct",
+        _SILENCING,
+    ),
+    ("training/silencing.py", "(grade.valid_format and some_ended_well)", "some_ended_well", _SILENCING),
+    ("training/silencing.py", "member.trajectory.text) > most", "member.trajectory.text) < most", _SILENCING),
     ("types.py", "len(self.members) > 1 and ", "", _SELECTION),
     ("types.py", "self.reward + sum(self.grade.turn_rewards)", "self.reward", _SELECTION),
-    ("training/selection.py", "token_ids_T[trajectory.loss_mask_T]", "token_ids_T", _SELECTION),
+    ("training/silencing.py", "repeated_words(text) > MOST", "repeated_words(text) < MOST", _SILENCING),
     # --- samples and records of a step
     ("training/samples.py", "algorithm.kl.coefficient * kl_to", "-algorithm.kl.coefficient * kl_to", _SAMPLES),
     ("training/samples.py", "array[len(sample) - response_tokens :]", "array[:response_tokens]", _SAMPLES),
@@ -210,7 +217,6 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     # --- formats and tools
     ("formats/base.py", "if rest.startswith(overshoot):", "if False:", _OBSERVATION),
     ("formats/fenced.py", "turn.blocks[-1].code", "turn.blocks[0].code", _OBSERVATION),
-    ("formats/torl.py", "> (turn.ended_by is TurnEnding.CALL)", "> 0", _OBSERVATION),
     (
         "formats/zerotir.py",
         "fits(text, self.options.max_observation_tokens)",
@@ -287,7 +293,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("audit/tokens.py", "if ids[stop:place] != expected or (", "if (", _AUDIT_TOKENS),
     # --- whole runs: nothing smaller notices these
     ("rollout/measuring.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _COMMAND),
-    ("training/loop.py", "silence(training_samples(batch), silent)", "training_samples(batch)", f"{_VERIFY}silenced"),
+    ("training/loop.py", "samples = silence(samples, silent)\n", "pass\n", f"{_VERIFY}silenced"),
     ("learner/messages.py", "temperature=config.rollout.temperature", "temperature=1.0", f"{_VERIFY}one_temperature"),
 ]
 

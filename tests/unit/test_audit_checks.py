@@ -16,7 +16,6 @@ from torl.audit.rewards import check_rewards, grade_problem
 from torl.audit.versions import version_problem
 from torl.config import TrainConfig
 from torl.config.command_line import find_config, load_config
-from torl.formats import ToRLFormat
 from torl.records.rows import LONGEST_OUTPUT, TrajectoryRecord
 from torl.reward import Reward
 from torl.types import FinishReason, Grade, Group, Outcome, OutcomeStatus
@@ -121,7 +120,7 @@ DR_GRPO = {"algorithm__estimator__name": "dr_grpo"}
 
 def checked(records: Sequence[TrajectoryRecord], **overrides: Any) -> Check:
     check = Check("advantages")
-    check_advantages(check, records, config(**overrides), ToRLFormat())
+    check_advantages(check, records, config(**overrides))
     return check
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from builders import turn
+from builders import failed, turn
 from scripted_engine import ENCODER
 from torl._core import Scanner, Vocabulary
 from torl.formats import FORMATS, Format, ToRLFormat, ZeroTIRFormat
@@ -13,7 +13,7 @@ from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
 from torl.options import ChosenFrom
 from torl.sandbox import Execution
 from torl.tools.python import outcome_of
-from torl.types import Block, Outcome, OutcomeStatus, ToolRequest, TurnEnding
+from torl.types import Block, Outcome, OutcomeStatus, ToolRequest
 
 TRACEBACK = (
     "Traceback (most recent call last):\n  File \"<code>\", line 1, in <module>\nNameError: name 'a' is not defined\n"
@@ -65,13 +65,28 @@ def test_a_run_that_ended_well_shows_what_it_printed(stdout: str, expected: str)
     ("errors", "expected"),
     [
         ("last_line", LINE),
+        ("output_first", "before"),
         ("traceback", TRACEBACK.rstrip("\n")),
+        ("bare_traceback", f"Traceback (most recent call last):\n  line 1, in <module>\n{LINE}"),
         ("tagged", f"<error>{LINE}</error>"),
         ("hidden", ""),
     ],
 )
 def test_an_exception_shows_what_the_option_says(errors: ErrorObservation, expected: str) -> None:
     assert observe(ERROR, errors) == expected
+
+
+def test_what_was_printed_before_an_exception_goes_first_where_it_is_asked_for() -> None:
+    printed = outcome(OutcomeStatus.ERROR, "one\ntwo\n", LINE)
+    assert observe(printed, "output_first") == "one\ntwo"
+    assert observe(printed) == LINE
+    assert observe(outcome(OutcomeStatus.TIMEOUT, "one\n"), "output_first") == "one"
+
+
+def test_a_bare_traceback_has_no_carets() -> None:
+    """As ZeroTIR's code shows standard error."""
+    shown = failed(LINE, traceback='Traceback:\n  File "/tmp/a.py", line 3\n    1 +* 2\n       ^\nSyntaxError: no\n')
+    assert observe(shown, "bare_traceback") == "Traceback:\n  line 3\n    1 +* 2\n       \nSyntaxError: no"
 
 
 @pytest.mark.parametrize(
@@ -148,21 +163,6 @@ def test_the_last_block_of_the_turn_runs(form: Format) -> None:
 def test_a_call_without_code_says_so_and_failed() -> None:
     assert not NO_REQUEST.ok
     assert ToRLFormat().answer(NO_REQUEST, b"", fits) == "\nNoCode: there was no complete ```python block to run\n```\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "ended_by", "torl", "zerotir"),
-    [
-        ("```output", TurnEnding.CALL, False, True),  # ToRL's model opens the block that is answered
-        ("```output\n1\n```\n```output", TurnEnding.CALL, True, True),
-        ("```output\n1\n```", TurnEnding.STOP, True, True),
-        ("```output", TurnEnding.LENGTH, True, True),
-        ("x = 1", TurnEnding.STOP, False, False),
-    ],
-)
-def test_output_that_no_tool_gave(text: str, ended_by: TurnEnding, torl: bool, zerotir: bool) -> None:
-    written = turn(text, ended_by=ended_by)
-    assert (ToRLFormat().invents_output(written), ZeroTIRFormat().invents_output(written)) == (torl, zerotir)
 
 
 # --- ZeroTIR ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ SANDBOX, CORE = REPOSITORY / "crates" / "sandbox" / "src", REPOSITORY / "rust" /
 FLOORS: dict[Path, list[set[str]]] = {
     CORE: [
         {"error"},
-        {"advantage", "marker", "packing", "splice", "vocabulary"},
+        {"advantage", "marker", "packing", "repetition", "splice", "vocabulary"},
         {"fences"},
         {"scanner"},
         {"python"},

@@ -126,6 +126,7 @@ def test_a_step_worked_out_by_hand() -> None:
         names.CACHED_SHARE: 5 / 9,
         names.ACCURACY: 0.5,
         names.SOLVED: 0.5,  # 0/a, not 0/b
+        names.VALID_FORMAT: 1.0,
         names.ANSWERED: 0.75,
         names.GRADER_TIMEOUTS: 0,
         names.GRADER_ERRORS: 0,

@@ -1,24 +1,14 @@
 """Selection within a step, by hand: which groups stay, which trajectories carry no loss, and what is counted."""
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import call, scored, scored_group, trajectory, turn
+from builders import scored, scored_group
 from torl.config import SelectionConfig
-from torl.formats import Format, ToRLFormat, ZeroTIRFormat
-from torl.training.samples import training_samples
 from torl.training.selection import (
-    has_void_turn,
-    invents_output,
     prompts_for_next_round,
-    repetition,
     select_groups,
-    silence,
-    silenced,
 )
-from torl.types import FinishReason, TurnEnding
 
 CODE = "```python\nprint(1)\n```\n"
 CALL = f"{CODE}```output"
@@ -75,118 +65,18 @@ def test_the_next_round_is_never_empty_and_never_more_than_four_for_each(wanted:
         assert wanted - kept <= prompts_for_next_round(wanted, kept, played) <= 4 * (wanted - kept)
 
 
-# --- trajectories -------------------------------------------------------------------------------------------------
+def test_the_window_sees_what_is_rewarded_and_not_what_is_right() -> None:
+    """ZeroTIR's `answer_rewards` are 0 without a valid format, whatever the answer."""
+    unformed = scored(reward=0.0, valid_format=False)
+    half_formed = scored_group(*[scored()] * 8, *[unformed] * 8)
+    none_formed = scored_group(*[scored(correct=False, reward=0.0)] * 8, *[unformed] * 8)
+    found = select_groups([half_formed, none_formed], SelectionConfig(accuracy_window=(0.05, 0.8)))
+    assert (found.kept, found.outside_window) == ((half_formed,), 1)
 
 
-@pytest.mark.parametrize(
-    ("turns", "calls", "void"),
-    [
-        ([CALL, "So \\boxed{1}"], 1, False),
-        ([CALL, "So it is one."], 1, True),
-        (["Let me see.\n```output", "So \\boxed{1}"], 1, True),  # a call without code
-        (["\\boxed{1} it is ```output", "and \\boxed{1}"], 1, False),
-        (["I do not know."], 0, True),
-        (["\\boxed{1}"], 0, False),
-        ([CALL], 1, False),  # the observation filled the response
-        ([CALL, f"\n{CALL}", "\\boxed{2}"], 2, False),
-        ([CALL, "\nhm ```output", "\\boxed{2}"], 2, True),
-        (["```python\nprint(1"], 0, True),  # cut off inside the block
-    ],
-)
-def test_void_turns(turns: list[str], calls: int, void: bool) -> None:
-    assert has_void_turn(trajectory(*turns, calls=[call()] * calls)) == void
-
-
-def test_the_blocks_of_a_turn_are_those_that_were_found_when_it_was_sampled() -> None:
-    assert has_void_turn(trajectory(turn(CODE, blocks=())))
-
-
-@pytest.mark.parametrize(
-    ("turns", "calls", "torl", "zerotir"),
-    [
-        ([CALL, "\\boxed{1}"], 1, False, True),
-        ([CALL, f"\n{CALL}\n5\n```\n\\boxed{{5}}"], 1, True, True),
-        ([f"{CALL}\n1\n```\n"], 0, True, True),
-        ([CODE.rstrip(), "\\boxed{1}"], 1, False, False),
-        ([CODE.rstrip(), "```output\n5\n```\n\\boxed{5}"], 1, True, True),
-    ],
-)
-def test_invented_output_is_what_the_format_says(turns: list[str], calls: int, torl: bool, zerotir: bool) -> None:
-    """In format "torl" the model opens the output blocks of its calls as well; in "zerotir" it should open none."""
-    played = trajectory(*turns, calls=[call()] * calls)
-    assert invents_output(played, ToRLFormat()) == torl
-    assert invents_output(played, ZeroTIRFormat()) == zerotir
-
-
-def test_one_turn_that_invents_is_enough() -> None:
-    asked, answered = turn(CALL, ended_by=TurnEnding.CALL), turn("\\boxed{1}")
-    inventing = turn(f"{CALL}\n1\n```\n{CALL}", ended_by=TurnEnding.CALL)
-    assert not invents_output(trajectory(asked, asked, answered), ToRLFormat())
-    assert invents_output(trajectory(asked, inventing, answered), ToRLFormat())
-
-
-def test_repetition() -> None:
-    assert repetition(trajectory(tokens=[1, 2, 3, 4]), 2) == 0
-    assert repetition(trajectory(tokens=[1, 2, 1, 2, 1]), 2) == 0.5  # 12 21 12 21
-    assert repetition(trajectory(tokens=[7] * 11), 2) == 0.9
-    assert repetition(trajectory(tokens=[1]), 2) == 0
-
-
-def test_observed_tokens_are_no_repetition() -> None:
-    played = trajectory("a", "b", turn_tokens=2, observation_tokens=2)
-    played.token_ids_T[:] = [1, 2, 8, 8, 3, 4]
-    assert repetition(played, 1) == 0
-
-
-EVERYTHING = SelectionConfig(
-    mask_void_turns=True,
-    mask_wrong_truncated=True,
-    mask_invented_output=True,
-    mask_repetition_above=0.5,
-    repetition_ngram=3,
-)
-TORL: Format = ToRLFormat()
-TRAJECTORIES = [
-    trajectory("\\boxed{1}"),
-    trajectory("no"),
-    trajectory("\\boxed{1}", finish=FinishReason.LENGTH),
-    trajectory(f"{CALL}\n1\n```\n\\boxed{{1}}"),
-    trajectory("\\boxed{1}", tokens=[3] * 50),
-]
-
-
-def test_each_reason_is_counted() -> None:
-    graded = zip(TRAJECTORIES, [True, False, False, True, True], strict=True)
-    members = [scored(played, correct) for played, correct in graded]
-    assert silenced(members, TORL, EVERYTHING) == {
-        "void_turn": {1},
-        "wrong_truncated": {2},
-        "invented_output": {3},
-        "repetitive": {4},
-    }
-    assert silenced(members, TORL, SelectionConfig()) == {}
-
-
-def test_a_truncated_answer_is_silenced_where_it_is_wrong_an_invented_output_where_it_is_right() -> None:
-    right = silenced([scored(played) for played in TRAJECTORIES], TORL, EVERYTHING)
-    wrong = silenced([scored(played, correct=False) for played in TRAJECTORIES], TORL, EVERYTHING)
-    assert (right["wrong_truncated"], right["invented_output"]) == (set(), {3})
-    assert (wrong["wrong_truncated"], wrong["invented_output"]) == ({2}, set())
-
-
-def test_a_trajectory_may_be_silenced_for_several_reasons() -> None:
-    members = [scored(), scored(trajectory("no", tokens=[3] * 50, finish=FinishReason.LENGTH), correct=False)]
-    found = silenced(members, TORL, EVERYTHING)
-    assert found == {"void_turn": {0, 1}, "wrong_truncated": {1}, "invented_output": set(), "repetitive": {1}}
-
-
-def test_silenced_samples_have_no_token_in_the_loss_and_the_others_all_of_theirs() -> None:
-    samples = training_samples([scored(trajectory("a", "b")), scored(trajectory("c")), scored(trajectory("d"))])
-    found = silence(samples, {"void_turn": {1}, "repetitive": {1, 2}, "wrong_truncated": set()})
-    assert [each.loss_mask.tolist() for each in found] == [
-        [False] * 3 + [True, False, False, True],
-        [False] * 4,
-        [False] * 4,
-    ]
-    assert all(np.array_equal(one.token_ids, other.token_ids) for one, other in zip(samples, found, strict=True))
-    assert silence(samples, {}) == samples
+def test_a_group_of_undecided_grades_is_left_out() -> None:
+    failed = scored(correct=False, failure="timeout")
+    groups = [scored_group(*[scored()] * (5 - count), *[failed] * count) for count in range(5)]
+    found = select_groups(groups, SelectionConfig(drop_undecided_above=0.4))
+    assert (found.kept, found.undecided) == (tuple(groups[:3]), 2)
+    assert select_groups(groups, SelectionConfig()).undecided == 0

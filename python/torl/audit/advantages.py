@@ -9,22 +9,20 @@ from torl.algorithms.advantages import Rewards
 from torl.audit.check import Check, place_of
 from torl.audit.formulas import Numbers, Payment, slow_advantages, slow_kl, slow_rewards, slow_whitened
 from torl.config import AlgorithmConfig, TrainConfig
-from torl.formats import Format
 from torl.records.rows import TrajectoryRecord
-from torl.training.selection import silenced
+from torl.training.silencing import silenced
 from torl.types import Float32Array, Scored
 
 _TOLERANCE = 2e-5  # float32, beside a deviation that may be small
 
 
-def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: TrainConfig, form: Format) -> None:
+def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: TrainConfig) -> None:
     """Compare the advantages of a step's batch, which are in its records; token by token where a record holds them so.
 
     Args:
         check: to count in.
         records: of a step.
         config: of the run.
-        form: the run's format, which says what output a model invents.
     """
     if config.control.shuffle_rewards:
         check.note = "the records do not hold the shuffled rewards"
@@ -32,12 +30,14 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
     algorithm = config.algorithm
     batch = [record for record in records if record.advantage is not None]
     scored = [Scored(record.trajectory, record.grade, record.grade.reward) for record in batch]
-    quiet = frozenset().union(*silenced(scored, form, config.selection).values())
-    payment = _payment(batch, quiet, algorithm)
+    quiet = frozenset().union(*silenced(scored, config.selection).values())
+    uncounted = frozenset[int]() if config.selection.silence_after_advantages else quiet
+    payment = _payment(batch, uncounted, algorithm)
     expected = slow_advantages(algorithm, payment)
     if expected is None:
         check.note = f"estimator {algorithm.estimator.name} is not torl's own: it was asked again"
-        expected = _asked_again(batch, quiet, payment, algorithm)
+        expected = _asked_again(batch, uncounted, payment, algorithm)
+    expected = [[] if index in quiet else again for index, again in enumerate(expected)]
     for index, (record, again) in enumerate(zip(batch, expected, strict=True)):
         assert record.advantage is not None
         pairs = [(record.advantage, statistics.fmean(again) if again else 0.0)]

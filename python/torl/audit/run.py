@@ -137,7 +137,7 @@ class _Work:
             self.tokens.add_problem(record, token_problem(record.trajectory, self.rules))
             self.versions.add_problem(record, version_problem(record, self.config.rollout.max_staleness))
             self._keep(record)
-        check_advantages(self.advantages, records, self.config, self.rules.format)
+        check_advantages(self.advantages, records, self.config)
 
     def check_logprobs(self, model: Path) -> None:
         """Compare the log-probabilities of the trajectories that were kept."""

@@ -23,7 +23,9 @@ class SelectionConfig(Section):
     drop_uniform_groups: bool = False
     """Leave groups whose rewards are all equal out of the batch, so that the loss is a mean over the others."""
     accuracy_window: tuple[float, float] | None = None
-    """Keep only groups whose mean accuracy lies between these two, both excluded; all when unset."""
+    """Keep only groups of which a share between these two is rewarded, both excluded; all when unset."""
+    drop_undecided_above: Share | None = None
+    """Leave groups out of which the grader could not decide a larger share (ZeroTIR: 0.4); none when unset."""
     dynamic_sampling: bool = False
     """Play further prompts until `rollout.prompts_per_step` groups are kept (DAPO)."""
     max_rounds: PositiveInt = 10
@@ -31,13 +33,20 @@ class SelectionConfig(Section):
     mask_void_turns: bool = False
     """No loss on trajectories with a turn that holds neither a complete code block nor a boxed answer (SimpleTIR)."""
     mask_wrong_truncated: bool = False
-    """No loss on wrong trajectories that were cut at the token limit (ZeroTIR)."""
-    mask_invented_output: bool = False
-    """No loss on correct trajectories with an output block that the model wrote itself (ZeroTIR)."""
+    """No loss on trajectories that were cut at the token limit and are not rewarded (ZeroTIR)."""
+    mask_mismatched_code: bool = False
+    """No loss on rewarded trajectories, and on valid ones with a call that ended well, in which the numbers of code
+    blocks, output blocks and calls differ: by output that the model wrote itself, or blocks past the last call
+    (ZeroTIR)."""
+    mask_undecided: bool = False
+    """No loss on trajectories whose answer the grader could not decide (ZeroTIR's `--use_eval_filter`)."""
     mask_repetition_above: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """No loss on trajectories with a larger share of n-grams that repeat earlier ones (ZeroTIR); off when unset."""
-    repetition_ngram: PositiveInt = 20
-    """Sampled tokens of one such n-gram."""
+    """No loss on trajectories of whose text more repeats, as a share of all substrings (ZeroTIR); off when unset."""
+    mask_invalid_repetition: bool = False
+    """No loss on trajectories without the format that the reward asks for which go round in circles: more than 0.2 by
+    that measure, or more than 0.6 of all triples of words (ZeroTIR)."""
+    silence_after_advantages: bool = False
+    """Whiten advantages with those of trajectories that no loss is taken of (ZeroTIR's `--use_adv_mask_after`)."""
 
     @model_validator(mode="after")
     def _selects_something(self) -> Self:

@@ -68,10 +68,6 @@ class Format(Protocol):
         """
         ...
 
-    def invents_output(self, turn: Turn) -> bool:
-        """Whether the model wrote an answer of the tool itself in this turn."""
-        return False
-
 
 def turn_end(format: Format, stop: Sequence[str], *, calls_left: bool) -> TurnEnd:
     """What ends a turn: a call while one is left, and any of the run's stop strings."""

@@ -4,12 +4,17 @@ A fence inside the output is not escaped: a snippet that prints "```" ends its o
 would have in the text the model learned from, and the model has to live with that.
 """
 
+import re
 from typing import Literal
 
 from torl.types import Outcome, OutcomeStatus
 
-ErrorObservation = Literal["last_line", "traceback", "tagged", "hidden"]
+ErrorObservation = Literal["last_line", "output_first", "traceback", "bare_traceback", "tagged", "hidden"]
+"""What an error shows: the last line of its traceback; what was printed before it, and that line if nothing was (ToRL's
+code); the traceback; the traceback without the names of files and the carets (ZeroTIR's code); the last line in <error>
+tags; nothing."""
 
+_FILE = re.compile('File ".*?", ')
 NO_OUTPUT = "[no output]"
 ELLIPSIS = "..."
 # Not the words of any Python exception: the model can tell a limit from an error in its code.
@@ -45,6 +50,11 @@ def _text(outcome: Outcome, errors: ErrorObservation) -> str:
     if errors == "hidden":
         return ""
     line = _LIMIT_LINES.get(outcome.status) or outcome.text or outcome.error or "Error"
-    if errors == "traceback" and (traceback := outcome.details.get("traceback")):
-        return str(traceback).rstrip("\n")
+    traceback = str(outcome.details.get("traceback") or "").rstrip("\n")
+    if errors == "output_first":
+        return str(outcome.details.get("stdout") or "").rstrip("\n") or line
+    if errors == "traceback":
+        return traceback or line
+    if errors == "bare_traceback":
+        return _FILE.sub("", traceback).replace("^", "") or line
     return f"<error>{line}</error>" if errors == "tagged" else line

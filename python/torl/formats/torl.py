@@ -8,14 +8,15 @@ from torl.formats.base import Format, without_overshoot
 from torl.formats.fenced import OUTPUT_FENCE, FenceChoice, run_block, run_last_block
 from torl.formats.observation import ErrorObservation, observe
 from torl.options import PositiveInt, Section
-from torl.types import Outcome, ToolRequest, Turn, TurnEnding
+from torl.types import Outcome, ToolRequest, Turn
 
 
 class ToRLOptions(Section):
     """Options of the format "torl"."""
 
     errors: ErrorObservation = "last_line"
-    """What the model sees of an error: its last line, the traceback, the last line in <error> tags, or nothing."""
+    """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
+    traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
     fences: FenceChoice = "lines"
     """Which fences open a block: "lines" of their own, or as in ToRL's code ("published") also at the end of a line, or
     with more behind the language."""
@@ -53,7 +54,3 @@ class ToRLFormat(Format):
         r"""What the model has sampled of the answer already ("```output\n") is not repeated."""
         text = observe(outcome, self.options.errors, self.options.max_observation_characters)
         return without_overshoot(overshoot, f"\n{text}\n```\n")
-
-    def invents_output(self, turn: Turn) -> bool:
-        """Whether it opened an output block that no call answers: the model opens those of its calls as well."""
-        return turn.text.count(OUTPUT_FENCE) > (turn.ended_by is TurnEnding.CALL)

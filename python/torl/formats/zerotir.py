@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torl._core import TurnEnd
 from torl.formats.base import Format, without_overshoot
-from torl.formats.fenced import OUTPUT_FENCE, FenceChoice, run_block
+from torl.formats.fenced import FenceChoice, run_block
 from torl.formats.observation import ErrorObservation, observe
 from torl.options import PositiveInt, Section
 from torl.types import Outcome, ToolRequest, Turn
@@ -18,7 +18,8 @@ class ZeroTIROptions(Section):
     """Options of the format "zerotir"."""
 
     errors: ErrorObservation = "traceback"
-    """What the model sees of an error: its last line, the traceback, the last line in <error> tags, or nothing."""
+    """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
+    traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
     fences: FenceChoice = "lines"
     """Which fences count: those on "lines" of their own, or as in ZeroTIR's code ("published") wherever they stand; the
     code between is stripped."""
@@ -57,10 +58,6 @@ class ZeroTIRFormat(Format):
         if not fits(text, self.options.max_observation_tokens):
             text = _framed(TOO_LONG)
         return without_overshoot(overshoot, text)
-
-    def invents_output(self, turn: Turn) -> bool:
-        """Whether it opened any output block."""
-        return OUTPUT_FENCE in turn.text
 
 
 def _framed(result: str) -> str:

@@ -62,6 +62,7 @@ def _reward_metrics(members: Sequence[Scored]) -> dict[str, float]:
     return {
         names.REWARD_MEAN: sum(grade.total for grade in grades) / len(grades),
         names.ACCURACY: sum(grade.correct for grade in grades) / len(grades),
+        names.VALID_FORMAT: sum(grade.valid_format for grade in grades) / len(grades),
         names.ANSWERED: sum(grade.answer is not None for grade in grades) / len(grades),
         names.GRADER_TIMEOUTS: sum(grade.failure == "timeout" for grade in grades),
         names.GRADER_ERRORS: sum(grade.failure == "error" for grade in grades),

@@ -21,6 +21,8 @@ TOO_LONG: Final = "problems/too_long"
 """Problems of the set whose prompts are too long to be played; each accuracy counts them as not solved."""
 SOLVED: Final = "reward/solved"
 """Share of problems with at least one correct response: pass@k for groups of k."""
+VALID_FORMAT: Final = "reward/valid_format"
+"""Share of responses in the format that the reward asks for; all, where it asks for none."""
 ANSWERED: Final = "reward/answered"
 """Share of responses with a complete boxed answer."""
 GRADER_TIMEOUTS: Final = "reward/grader_timeouts"
@@ -106,7 +108,9 @@ SELECTION_ROUNDS: Final = "selection/rounds"
 SELECTION_UNIFORM: Final = "selection/uniform_groups"
 """Groups left out because all their rewards are equal."""
 SELECTION_OUTSIDE_WINDOW: Final = "selection/groups_outside_window"
-"""Groups left out because of their mean accuracy."""
+"""Groups left out because of the share of their members that is rewarded."""
+SELECTION_UNDECIDED: Final = "selection/groups_undecided"
+"""Groups left out because the grader could not decide too many of their answers."""
 SELECTION_SURPLUS: Final = "selection/surplus_groups"
 """Groups left out because the batch was full."""
 SELECTION_MISSING: Final = "selection/missing_groups"
@@ -116,19 +120,21 @@ _MASKED: Final = "selection/masked/"
 
 
 def masked(reason: str) -> str:
-    """Trajectories in the batch that carry no loss for this reason; see `torl.training.selection.silenced`."""
+    """Trajectories in the batch that carry no loss for this reason; see `torl.training.silencing.silenced`."""
     return _MASKED + reason
 
 
 # --- learner: the keys of its report, prefixed --------------------------------------------------------------
 
 LOSS: Final = "learner/loss"
+# Entropy, clip fraction and the gaps are means over the sampled tokens that the learner computes: trajectories without
+# an advantage are left out where nothing else moves the policy, so hard problems remain as groups become uniform.
 ENTROPY: Final = "learner/entropy"
 GRADIENT_NORM: Final = "learner/gradient_norm"
 LEARNING_RATE: Final = "learner/learning_rate"
 CLIP_FRACTION: Final = "learner/clip_fraction"
 LOGPROB_GAP_MEAN: Final = "learner/logprob_gap_mean"
-"""Mean |trainer's logprob - engine's| over the sampled tokens of a step."""
+"""Mean |trainer's logprob - engine's| over these tokens."""
 LOGPROB_GAP_MAX: Final = "learner/logprob_gap_max"
 LOGPROB_GAP_KL: Final = "learner/logprob_gap_kl"
 

@@ -66,11 +66,11 @@ CHARTS: Final = (
         {},
         share=True,
     ),
-    Chart("Entropy", "Mean entropy of the policy at sampled tokens, in nats.", {"training": names.ENTROPY}, {}),
+    Chart("Entropy", "Mean entropy at the tokens that are learned from, in nats.", {"training": names.ENTROPY}, {}),
     Chart("Gradient norm", "Global norm before clipping.", {"training": names.GRADIENT_NORM}, {}),
     Chart(
         "Log-probability gap",
-        "How far the trainer's log-probabilities are from the engine's, over sampled tokens.",
+        "How far the trainer's log-probabilities are from the engine's, over tokens it learns from.",
         {"mean": names.LOGPROB_GAP_MEAN, "largest": names.LOGPROB_GAP_MAX},
         {},
         logarithmic=True,

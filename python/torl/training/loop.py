@@ -20,7 +20,7 @@ from torl.training.experience import Experience
 from torl.training.parts import Parts
 from torl.training.residency import Residency
 from torl.training.samples import training_samples, with_advantages
-from torl.training.selection import silence, silenced
+from torl.training.silencing import silence, silenced
 from torl.training.step import PlayedStep
 from torl.training.step_records import step_records
 from torl.types import TrainingSample
@@ -72,12 +72,14 @@ class Run:
         """One step of the learner on the step's batch; returns what it was made of."""
         parts, config = self.parts, self.parts.config
         batch = [member for group in played.batch for member in group.members]
-        silent = await asyncio.to_thread(silenced, batch, parts.player.format, config.selection)
+        silent = await asyncio.to_thread(silenced, batch, config.selection)
         metrics |= {names.masked(reason): len(members) for reason, members in silent.items()}
         metrics[names.TRAINED_GROUPS] = len(played.batch)
-        samples = silence(await asyncio.to_thread(training_samples, batch), silent)
+        silence_late = config.selection.silence_after_advantages
+        samples = silence(await asyncio.to_thread(training_samples, batch), {} if silence_late else silent)
         samples = await self.residency.learner_for("prepare").prepare(samples)
         samples = await asyncio.to_thread(with_advantages, samples, played.batch, config.algorithm)
+        samples = silence(samples, silent)
         learner = self.residency.learner_for("update")
         metrics |= names.learner(await learner.update(samples, step=step))
         return samples

@@ -86,6 +86,7 @@ class StepPlayer:
                 names.SELECTION_ROUNDS: rounds,
                 names.SELECTION_UNIFORM: chosen.uniform,
                 names.SELECTION_OUTSIDE_WINDOW: chosen.outside_window,
+                names.SELECTION_UNDECIDED: chosen.undecided,
                 names.SELECTION_SURPLUS: len(chosen.kept) - len(batch),
                 names.SELECTION_MISSING: max(0, missing),
             },

@@ -128,3 +128,9 @@ pub fn whiten_rows<'py>(
     let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
     Ok(advantage::whiten_rows(values.as_slice()?, rows)?.into_pyarray(py))
 }
+
+#[pyfunction]
+pub fn repetition(py: Python<'_>, text: &str) -> f64 {
+    let symbols: Vec<u32> = text.chars().map(u32::from).collect();
+    py.detach(|| crate::repetition::repetition(&symbols))
+}

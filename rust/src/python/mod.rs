@@ -43,5 +43,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(kernels::generalized_advantages, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::whiten, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::whiten_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::repetition, module)?)?;
     Ok(())
 }
