@@ -14,7 +14,7 @@ export UV_EXCLUDE := requirements/excluded.txt
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-table algorithm-table test test-slow mutants test-peers peers test-doors fuzz lint format install extension guest wheel clean
+.PHONY: demo demo-table algorithm-table pipeline test test-slow mutants test-peers peers test-doors fuzz lint format install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -25,6 +25,27 @@ demo-table: install
 
 algorithm-table: install
 	$(BIN)/python benchmarks/algorithm_table.py
+
+# From problems to the table of ZeroTIR's kind, in minutes: on the demo's files, or on others (make pipeline
+# PIPELINE_PROBLEMS=... PIPELINE_SETS="... ..." PIPELINE_MODEL=...). docs/from-data-to-table.md has the commands.
+PIPELINE ?= runs/pipeline
+PIPELINE_MODEL ?= torl:demo/base_model
+PIPELINE_PROBLEMS ?= torl:demo/problems/train.jsonl
+PIPELINE_SETS ?= torl:demo/problems/heldout.jsonl torl:demo/problems/three_step.jsonl
+PIPELINE_CALLS ?= 0 1 2
+PIPELINE_STEPS ?= 3
+PIPELINE_COUNT ?= 48
+pipeline: install
+	$(BIN)/python -m torl.data prepare $(PIPELINE_PROBLEMS) --against $(PIPELINE_SETS) --similarity 0.95 --output $(PIPELINE)/clean
+	$(BIN)/python -m torl.data difficulty $(PIPELINE_MODEL) --problems $(PIPELINE)/clean/problems.jsonl --config demo \
+		--samples 4 --sample.max_problems 96 --output $(PIPELINE)/measured.jsonl
+	$(BIN)/python -m torl.data select --problems $(PIPELINE)/measured.jsonl --count $(PIPELINE_COUNT) --bins 4 --any-source \
+		--output $(PIPELINE)/train.jsonl
+	for calls in $(PIPELINE_CALLS); do $(BIN)/python -m torl.train demo --model.path $(PIPELINE_MODEL) \
+		--data.train $(PIPELINE)/train.jsonl --run.directory $(PIPELINE)/N$$calls --run.steps $(PIPELINE_STEPS) \
+		--rollout.max_tool_calls $$calls --evaluation.max_problems 8 || exit 1; done
+	$(BIN)/python -m torl.evaluate $(foreach calls,$(PIPELINE_CALLS),$(PIPELINE)/N$(calls)) --suite $(PIPELINE_SETS) \
+		--grid $(shell echo $(PIPELINE_CALLS) | tr ' ' ',') --evaluation.max_problems 32 --output $(PIPELINE)/table
 
 test: install
 	$(CARGO_TEST)

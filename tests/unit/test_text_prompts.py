@@ -61,7 +61,8 @@ def test_questions_are_put_in_as_they_are(question: str) -> None:
 
 
 def test_templates_by_name() -> None:
-    assert list(TEMPLATES) == ["torl", "zerotir", "orz", "none"]
+    names = ["torl", "zerotir", "orz", "none", "chatml", "qwen25_math", "qwen25_math_tir", "eurus", "tora"]
+    assert list(TEMPLATES) == names
 
 
 def test_a_template_is_given_the_whole_problem() -> None:

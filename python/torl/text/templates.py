@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from torl.text.chat_templates import chatml, eurus, qwen25_math, qwen25_math_tir, tora
 from torl.types import Problem
 
 PromptTemplate = Callable[[Problem], str]
@@ -66,7 +67,19 @@ def none(problem: Problem) -> str:
     return problem.question
 
 
-TEMPLATES: Mapping[str, PromptTemplate] = MappingProxyType({"torl": torl, "zerotir": zerotir, "orz": orz, "none": none})
+TEMPLATES: Mapping[str, PromptTemplate] = MappingProxyType(
+    {
+        "torl": torl,
+        "zerotir": zerotir,
+        "orz": orz,
+        "none": none,
+        "chatml": chatml,
+        "qwen25_math": qwen25_math,
+        "qwen25_math_tir": qwen25_math_tir,
+        "eurus": eurus,
+        "tora": tora,
+    }
+)
 """By the names that a configuration calls them."""
 
 

@@ -70,7 +70,7 @@ class Run:
 
     async def _learn(self, step: int, played: PlayedStep, metrics: dict[str, float]) -> list[TrainingSample]:
         """One step of the learner on the step's batch; returns what it was made of."""
-        parts, config = self.parts, self.parts.config
+        config = self.parts.config
         batch = [member for group in played.batch for member in group.members]
         silent = await asyncio.to_thread(silenced, batch, config.selection)
         metrics |= {names.masked(reason): len(members) for reason, members in silent.items()}

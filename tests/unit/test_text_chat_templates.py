@@ -1,0 +1,64 @@
+"""The prompts of chat models to the letter, and their transcripts through the format of their calls."""
+
+import pytest
+
+from builders import asked, play_trajectories, player
+from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
+from torl.config import PromptConfig
+from torl.text.templates import TEMPLATES
+from torl.types import FinishReason, Problem
+
+PROGRAMS = (
+    "Please integrate natural language reasoning with programs to solve the problem above, "
+    "and put your final answer within \\boxed{}."
+)
+EXPECTED = {
+    "qwen25_math": "<|im_start|>system\n"
+    "Please reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
+    "<|im_start|>user\nWhat {is} it?<|im_end|>\n<|im_start|>assistant\n",
+    "qwen25_math_tir": f"<|im_start|>system\n{PROGRAMS}<|im_end|>\n"
+    "<|im_start|>user\nWhat {is} it?<|im_end|>\n<|im_start|>assistant\n",
+    "eurus": "<|im_start|>user\nWhat {is} it?\n\nPresent the answer in LaTex format: \\boxed{Your answer}<|im_end|>\n"
+    "<|im_start|>assistant\n",
+    "tora": "<|user|>\nWhat {is} it?\n<|assistant|>\n",
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_prompt_of_a_chat_model(name: str) -> None:
+    assert TEMPLATES[name](Problem("p", "What {is} it?", "1")) == EXPECTED[name]
+
+
+def test_a_prompt_in_chatml_of_ones_own() -> None:
+    config = PromptConfig.model_validate({"template": {"name": "chatml", "system": "Be brief.", "ending": " Go."}})
+    prompt = config.template.function()(Problem("p", "1 + 1?", "2"))
+    assert prompt == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1 + 1? Go.<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+# As these models write: a block, its output, an error that is mended, the answer in words behind the last output.
+TRANSCRIPTS = {
+    "qwen25_math_tir": [
+        "To determine it, we compute.\n\n```python\nfrom sympy import *\nprint(6 * 7)\n```\n```output",
+        "\nThe result is $42$. Therefore, the answer is $\\boxed{42}$.",
+    ],
+    "tora": [
+        "```python\ndef solve():\n    return 6 * 7\n\nprint(solve())\n```\n```output",
+        "I made an error.\n```python\nprint(42)\n```\n```output",
+        "The answer is $\\boxed{42}$.",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+async def test_a_transcript_of_such_a_model_is_played_as_it_was_written(name: str) -> None:
+    turns = TRANSCRIPTS[name]
+    engine = ScriptedEngine(lambda request: ENCODER.encode(turns[int(request.rsplit("/", 1)[1])]))
+    playing = player(engine, ScriptedInterpreter(), limit=2000, max_tool_calls=4)
+    prompt = asked(token_ids=ENCODER.encode(TEMPLATES[name](Problem("p", "6 * 7?", "42"))))
+    (trajectory,) = await play_trajectories(playing, [prompt], 0, 1)
+    assert [turn.text for turn in trajectory.turns] == turns
+    assert len(trajectory.tool_calls) == len(turns) - 1
+    assert all(call.ran for call in trajectory.tool_calls)
+    assert trajectory.finish_reason is FinishReason.STOP
