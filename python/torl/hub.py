@@ -1,4 +1,4 @@
-"""Models and data sets by their names on the Hugging Face Hub: found in its cache, downloaded where there is a network.
+"""Models and data sets by their names on the Hugging Face Hub: in its cache, or downloaded where there is a network.
 
 A name is `owner/name`, with `@revision` for a branch, a tag or a commit. Where the cache lies and whether the network
 may be asked is said by the hub's own variables (HF_HOME, HF_HUB_OFFLINE).

@@ -89,14 +89,14 @@ async def test_one_pair_compared_by_waiting_and_by_awaiting(
     grader: Grader, reference: str, answer: str, correct: bool
 ) -> None:
     """Here an event loop is running, as in a notebook."""
-    assert grader.compare(reference, answer) == Verdict(correct)
-    assert await grader.compare_async(reference, answer) == Verdict(correct)
+    assert grader.grade(reference, answer) == Verdict(correct)
+    assert await grader.grade_async(reference, answer) == Verdict(correct)
 
 
 @pytest.mark.parametrize("bomb", ["9^{9^{9^9}}", "9^{9^{9}}", "(10^8)!", "\\sum_{k=1}^{10^9} k^k", "{" * 900 + "5"])
 def test_a_bomb_ends_as_a_shown_failure_and_the_grader_continues(grader: Grader, bomb: str) -> None:
     computed = cpu_seconds_of_ended_children()
-    bombed, after = grader.compare("5", bomb), grader.compare("\\frac{1}{2}", "0.5")
+    bombed, after = grader.grade("5", bomb), grader.grade("\\frac{1}{2}", "0.5")
     assert not bombed.correct
     assert after == Verdict(correct=True)
     # The limit's second, and what the process needed to start and for earlier pairs; the wall-clock deadline is 11 s.
@@ -109,14 +109,14 @@ def test_a_bomb_ends_as_a_shown_failure_and_the_grader_continues(grader: Grader,
     "answer", ["x" * 100_000, "5\x00", "五", "½", "}{" * 50, "\ud800", "__import__('os')._exit(3)"]
 )
 def test_strange_answers_are_simply_wrong(grader: Grader, answer: str) -> None:
-    assert grader.compare("\\frac{1}{7}", answer) == Verdict(correct=False)
+    assert grader.grade("\\frac{1}{7}", answer) == Verdict(correct=False)
 
 
 async def test_a_killed_process_is_replaced_and_its_pair_asked_again() -> None:
     async with grading(1, TIMEOUT_SECONDS) as (grader, processes):
         (process,) = processes()
         os.kill(process, signal.SIGKILL)
-        assert await grader.compare_async("\\frac{1}{2}", "0.5") == Verdict(correct=True)
+        assert await grader.grade_async("\\frac{1}{2}", "0.5") == Verdict(correct=True)
         assert len(processes()) == 1
         assert process not in processes()
 
@@ -129,7 +129,7 @@ async def test_a_pair_whose_processes_were_stopped_is_asked_again(monkeypatch: p
         for process in stopped:
             os.kill(process, signal.SIGSTOP)
         pairs = [("\\frac{1}{2}", "0.5"), ("\\frac{1}{2}", "0.25")]
-        verdicts = await asyncio.gather(*(grader.compare_async(*pair) for pair in pairs))
+        verdicts = await asyncio.gather(*(grader.grade_async(*pair) for pair in pairs))
         assert verdicts == [Verdict(correct=True), Verdict(correct=False)]
         assert len(processes()) == 2
         assert processes().isdisjoint(stopped)
@@ -139,17 +139,17 @@ def test_only_the_limit_on_cpu_time_makes_a_timeout(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torl.reward.grader, "WALL_FACTOR", 0.05)
     monkeypatch.setattr(torl.reward.grader, "WALL_SLACK_SECONDS", -28.5)
     with Grader(1, timeout_seconds=30.0) as grader:  # a pair has 1.5 s by the clock
-        assert grader.compare("5", "9^{9^{9^9}}") == Verdict(correct=False, failure="error")
+        assert grader.grade("5", "9^{9^{9^9}}") == Verdict(correct=False, failure="error")
 
 
 async def test_a_cancelled_pair_does_not_disturb_the_next() -> None:
     async with Grader(1, TIMEOUT_SECONDS) as grader:
-        bomb = asyncio.create_task(grader.compare_async("5", "9^{9^{9^9}}"))
+        bomb = asyncio.create_task(grader.grade_async("5", "9^{9^{9^9}}"))
         await asyncio.sleep(0.2)
         bomb.cancel()
         with pytest.raises(asyncio.CancelledError):
             await bomb
-        assert await grader.compare_async("\\frac{1}{2}", "0.5") == Verdict(correct=True)
+        assert await grader.grade_async("\\frac{1}{2}", "0.5") == Verdict(correct=True)
 
 
 async def test_processes_that_die_again_and_again_stop_the_run() -> None:
@@ -166,11 +166,11 @@ async def test_processes_that_die_again_and_again_stop_the_run() -> None:
         thread = threading.Thread(target=assassin)
         thread.start()
         try:
-            bombs = [grader.compare_async("5", "9^{9^{9^9}}") for _ in range(10)]
+            bombs = [grader.grade_async("5", "9^{9^{9^9}}") for _ in range(10)]
             with pytest.raises(RewardError, match=r"died in a row|did not start"):
                 await asyncio.gather(*bombs)
             with pytest.raises(RewardError, match=r"died in a row|did not start"):
-                grader.compare("\\frac{1}{2}", "0.25")
+                grader.grade("\\frac{1}{2}", "0.25")
         finally:
             stop.set()
             thread.join()
@@ -182,7 +182,7 @@ async def test_a_success_in_between_forgets_the_crashes() -> None:
         for _ in range(6):
             (process,) = processes()
             os.kill(process, signal.SIGKILL)
-            assert await grader.compare_async("\\frac{1}{2}", "0.5") == Verdict(correct=True)
+            assert await grader.grade_async("\\frac{1}{2}", "0.5") == Verdict(correct=True)
 
 
 @pytest.mark.parametrize(
@@ -206,13 +206,13 @@ async def test_closing_leaves_no_process_even_in_the_middle_of_a_bomb() -> None:
     async with grading(2, 60.0) as (grader, processes):
         closed = processes()
         assert len(closed) == 2
-        bomb = asyncio.create_task(grader.compare_async("5", "9^{9^{9^9}}"))
+        bomb = asyncio.create_task(grader.grade_async("5", "9^{9^{9^9}}"))
         await asyncio.sleep(0.3)
     with pytest.raises(RewardError):
         await bomb
     for _ in range(2):
         with pytest.raises(RewardError, match="closed"):
-            grader.compare("\\frac{1}{2}", "0.5")
+            grader.grade("\\frac{1}{2}", "0.5")
         grader.close()
     assert cpu_seconds_of_ended_children() - computed < 45  # two starts; nobody waited for the bomb's 60
     assert not any(is_running(process) for process in closed)
@@ -220,7 +220,7 @@ async def test_closing_leaves_no_process_even_in_the_middle_of_a_bomb() -> None:
 
 def test_a_pair_that_waits_when_the_grader_closes_raises() -> None:
     with Grader(1, 60.0) as grader, ThreadPoolExecutor(2) as threads:
-        pairs = [threads.submit(grader.compare, "5", bomb) for bomb in ("9^{9^{9^9}}", "8^{9^{9^9}}")]
+        pairs = [threads.submit(grader.grade, "5", bomb) for bomb in ("9^{9^{9^9}}", "8^{9^{9^9}}")]
         time.sleep(0.3)
         grader.close()
         for pair in pairs:
@@ -231,7 +231,7 @@ def test_a_pair_that_waits_when_the_grader_closes_raises() -> None:
 def test_a_grader_that_was_not_started_says_so_and_starts_once() -> None:
     grader = Grader(1)
     with pytest.raises(RewardError, match="start it"):
-        grader.compare("\\frac{1}{2}", "0.5")
+        grader.grade("\\frac{1}{2}", "0.5")
     with grader, pytest.raises(RewardError, match="already started"):
         grader.start()
     with pytest.raises(RewardError, match="already started"):
@@ -269,7 +269,7 @@ from torl.reward import Grader
 async def main():
     async with Grader(2, 600.0) as grader:
         if {busy}:
-            asyncio.create_task(grader.compare_async("5", "9^{{9^{{9^9}}}}"))
+            asyncio.create_task(grader.grade_async("5", "9^{{9^{{9^9}}}}"))
             await asyncio.sleep(0.5)
         print("ready", flush=True)
         await asyncio.sleep(600)

@@ -91,8 +91,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/samples.py", "sample.advantages[sample.loss_mask].mean", "sample.advantages.mean", _SAMPLES),
     ("training/step_records.py", "for group in played.groups:", "for group in played.batch:", _STEP_RECORDS),
     ("training/step_records.py", "mean_advantage(sample), numbers)", "mean_advantage(sample))", _STEP_RECORDS),
-    ("reward/notation.py", "and not _RELATION.search(reference)", "and False", _NOTATION),
-    ("reward/notation.py", "_CLOSE * max(abs(one), abs(other))", "_CLOSE", _NOTATION),
+    ("reward/refusals.py", "and not _RELATION.search(reference)", "and False", _NOTATION),
+    ("reward/refusals.py", "close * max(abs(one), abs(other))", "close", _NOTATION),
     ("reward/notation.py", "text = _FLOAT.sub", "_FLOAT.sub", _NOTATION),
     ("training/step_records.py", "if sample is None:", "if False:", _STEP_RECORDS),
     # --- evaluation
@@ -115,8 +115,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("reward/boxed.py", "self.overlong_buffer >= limit", "self.overlong_buffer > limit", _BOXED),
     (
         "reward/boxed.py",
-        "compare_async(trajectory.prompt.problem.answer, answer.text)",
-        "compare_async(answer.text, trajectory.prompt.problem.answer)",
+        "grade_async(trajectory.prompt.problem.answer, answer.text)",
+        "grade_async(answer.text, trajectory.prompt.problem.answer)",
         f"{_BOXED_PROCESSES} -k form",
     ),
     ("reward/shaping.py", "- (limit - buffer)", "- limit", _BOXED),

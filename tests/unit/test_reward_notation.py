@@ -3,7 +3,8 @@
 import pytest
 
 from torl.reward.equivalence import equivalent
-from torl.reward.notation import as_latex, cannot_be_equal
+from torl.reward.notation import as_latex
+from torl.reward.refusals import cannot_be_equal
 
 SAME = [
     ("5", "5."), ("5", "5,"), ("5", "5\\\\"), ("5", "5~"), ("5", "5?"), ("5", "**5**"), ("10", "10.0."), ("90", "90°"),

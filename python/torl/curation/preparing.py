@@ -119,7 +119,7 @@ async def readable_answers(answers: Iterable[str], memory: Path, console: Consol
             for start in range(0, len(unknown), _AT_ONCE):
                 piece = unknown[start : start + _AT_ONCE]
                 verdicts = await asyncio.gather(
-                    *(grader.compare_async(answer, answer, shortcuts=answer.isdecimal()) for answer in piece)
+                    *(grader.grade_async(answer, answer, shortcuts=answer.isdecimal()) for answer in piece)
                 )
                 new = {answer: verdict.correct for answer, verdict in zip(piece, verdicts, strict=True)}
                 append_whole(memory, encode_rows({"answer": answer, "readable": can} for answer, can in new.items()))

@@ -76,7 +76,7 @@ class BoxedReward(Reward):
         answer = find_answer(trajectory.sampled_text)
         verdict = Verdict(correct=False)
         if answer is not None:
-            verdict = await self.grader.compare_async(trajectory.prompt.problem.answer, answer.text)
+            verdict = await self.grader.grade_async(trajectory.prompt.problem.answer, answer.text)
         asked = self.options.require_format
         valid = asked is None or keeps_format(trajectory, asked)
         parts = self._parts(trajectory, verdict.correct and valid, max_response_tokens)

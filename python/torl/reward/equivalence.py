@@ -9,7 +9,8 @@ from functools import cache, lru_cache
 from itertools import chain, product
 from typing import Any
 
-from torl.reward.notation import as_latex, cannot_be_equal
+from torl.reward.notation import as_latex
+from torl.reward.refusals import cannot_be_equal
 
 
 class UndecidedError(Exception):

@@ -7,6 +7,7 @@ deadline behind it, and a process that is replaced afterwards. A pair that could
 """
 
 import asyncio
+from collections.abc import Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
@@ -24,7 +25,7 @@ class Grader:
     r"""Says whether two answers are mathematically the same, whatever a model wrote as its answer.
 
         with torl.Grader() as grader:
-            grader.compare(r"\frac{1}{2}", "0.5")  # Verdict(correct=True, failure=None)
+            grader.grade(reference=r"\frac{1}{2}", answer="0.5")  # Verdict(correct=True, failure=None)
 
     Use it as `with` or `async with`, or start and close it. All methods may be called from any thread, also where an
     event loop is running (a notebook).
@@ -72,7 +73,7 @@ class Grader:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._processes.reap()
 
-    def compare(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
+    def grade(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
         """Compare one answer with its reference; the order matters (`torl.reward.equivalence`).
 
         Args:
@@ -91,12 +92,23 @@ class Grader:
         except CancelledError as error:
             raise RewardError("the grader was closed before it came to this pair") from error
 
-    async def compare_async(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
-        """`compare`, for coroutines. A pair that is cancelled while it waits is not judged."""
+    async def grade_async(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
+        """`grade`, for coroutines. A pair that is cancelled while it waits is not judged."""
         verdict = compare_exactly(reference, answer) if shortcuts else None
         if verdict is None:
             verdict = await asyncio.wrap_future(self._submit(reference, answer))
         return verdict
+
+    async def grade_all(self, pairs: Iterable[tuple[str, str]]) -> list[Verdict]:
+        """The verdicts over pairs of a reference and an answer, in their order; equal pairs are judged once."""
+        given = list(pairs)
+        judged = {pair: asyncio.ensure_future(self.grade_async(*pair)) for pair in dict.fromkeys(given)}
+        try:
+            await asyncio.gather(*judged.values())
+        finally:
+            for each in judged.values():
+                each.cancel()
+        return [judged[pair].result() for pair in given]
 
     def _submit(self, reference: str, answer: str) -> Future[Verdict]:
         if self._executor is None:

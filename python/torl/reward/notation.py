@@ -6,6 +6,8 @@ A model that thinks with a Python interpreter boxes what it printed: `1e-05`, `3
 import re
 from decimal import Decimal
 
+from torl.reward.python_notation import from_python
+
 # A trailing mark belongs to the sentence around the answer, a pair of stars to its layout.
 _TRAILING = re.compile(r"(?:[.,;?~\s]|\\\\|\\ )+$")
 _EMPHASIS = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)
@@ -42,9 +44,10 @@ _ARGUMENT = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _REPEATING = re.compile(r"(\d+)\.(\d*)\\overline\{(\d+)\}")
 _THOUSANDS = re.compile(r"(?<=\d)\\[,:; ](?=\d{3}(?!\d))")
 
-_RELATION = re.compile(r"\\(?:ne|neq|ge|geq|geqslant|le|leq|leqslant|lt|gt|neg|lnot)(?![A-Za-z])|[<>≠≤≥¬]")
-_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
-_CLOSE = Decimal("1e-6")
+_DEGREES = re.compile(
+    r"\\(sin|cos|tan|cot|sec|csc)\s*(?:\\left)?[({]?\s*(\d+(?:\.\d+)?)\s*\^\s*\{?\s*\\circ\s*\}?\s*(?:\\right)?[)}]?"
+)
+_COLON = re.compile(r"\{:\}")
 
 
 def as_latex(answer: str) -> str:
@@ -53,7 +56,8 @@ def as_latex(answer: str) -> str:
     if emphasized := _EMPHASIS.fullmatch(text):
         text = _TRAILING.sub("", emphasized[1].strip())
     text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1]}}}", text).translate(_CHARACTERS)
-    text = text.replace(r"\varnothing", r"\emptyset")
+    text = _COLON.sub(":", text.replace(r"\varnothing", r"\emptyset"))
+    text = _DEGREES.sub(r"\\\1(\\frac{\2\\pi}{180})", from_python(text))
     text = _THOUSANDS.sub("", text)
     text = _REPEATING.sub(_as_fraction, text)
     text = _FLOAT.sub(lambda number: f"{Decimal(number[0]):f}", text)
@@ -63,21 +67,6 @@ def as_latex(answer: str) -> str:
     text = _NAME.sub(r"\\\1 ", text)
     text = _ARGUMENT.sub(r"\\sqrt{\1}", text)
     return text.replace("*", r" \cdot ").strip()
-
-
-def cannot_be_equal(reference: str, answer: str) -> bool:
-    r"""Whether the answer is wrong in a way that math-verify passes over.
-
-    It is a relation where the reference is none (`\ge 5`, of which math-verify compares the 5), or both are numbers
-    that differ in more than the seventh digit (math-verify compares six places behind the point: 1e-7 with 1e-8).
-    """
-    reference, answer = reference.strip(" $"), answer.strip(" $")
-    if _RELATION.match(answer) and not _RELATION.search(reference):
-        return True
-    if not (_NUMBER.fullmatch(reference) and _NUMBER.fullmatch(answer)):
-        return False
-    one, other = Decimal(reference), Decimal(answer)
-    return abs(one - other) > _CLOSE * max(abs(one), abs(other))
 
 
 def _as_fraction(number: re.Match[str]) -> str:

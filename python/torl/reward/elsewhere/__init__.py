@@ -1,0 +1,1 @@
+"""torl's grader in the hands of other trainers and programs."""

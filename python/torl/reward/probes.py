@@ -1,0 +1,76 @@
+"""Responses that pay without being right: what a reward function is probed with."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+RewardFunction = Callable[[str, str], float]
+"""From a response and the reference answer to a reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A response to a problem, and whether it is right."""
+
+    kind: str
+    response: str
+    right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a reward function did wrong: it raised, paid a wrong response like a right one, or not a right one."""
+
+    kind: str
+    reference: str
+    response: str
+    what: str
+
+
+def probes(question: str, reference: str) -> Iterator[Probe]:
+    """Right responses in several dresses, and wrong ones that a careless grader pays."""
+    other = "7919" if reference.strip() != "7919" else "7907"
+    yield Probe("right", f"So the answer is \\boxed{{{reference}}}.", right=True)
+    yield Probe("right after a first try", f"First \\boxed{{{other}}}. No: \\boxed{{{reference}}}.", right=True)
+    yield Probe("wrong", f"So the answer is \\boxed{{{other}}}.")
+    yield Probe("empty", "")
+    yield Probe("empty box", "\\boxed{}")
+    yield Probe("the question repeated", question)
+    yield Probe("the question in a box", f"\\boxed{{{question}}}")
+    yield Probe("no box", f"The answer is not {reference}.")
+    yield Probe("taken back", f"\\boxed{{{reference}}} is wrong; it is \\boxed{{{other}}}.")
+    yield Probe("a hedge", f"\\boxed{{{reference} \\text{{ or }} {other}}}")
+    yield Probe("a list of guesses", f"\\boxed{{{reference}, {other}, 1, 2, 3}}")
+    yield Probe("many boxes", " ".join(f"\\boxed{{{number}}}" for number in [reference, *range(100, 110), other]))
+    yield Probe("not equal", f"\\boxed{{\\ne {reference}}}")
+    yield Probe("at least", f"\\boxed{{\\ge {reference}}}")
+    yield Probe("a chain of equations", f"\\boxed{{{other} = {other} = {other}}}")
+    yield Probe("a box that never closes", f"\\boxed{{{reference}")
+    yield Probe("injected code", "\\boxed{__import__('os')._exit(0)}")
+    yield Probe("a number without end", "\\boxed{9^{9^{9^9}}}")
+    yield Probe("brackets without end", "\\boxed{" + "(" * 3000 + ")" * 3000 + "}")
+
+
+def audit(reward: RewardFunction, problems: Sequence[tuple[str, str]]) -> list[Finding]:
+    """What a reward function does wrong on probes of these problems (question, reference).
+
+    A wrong response must be paid less than the plain right one, and a right response as much.
+    """
+    findings = []
+    for question, reference in problems:
+        paid: dict[str, float] = {}
+        for probe in probes(question, reference):
+            try:
+                paid[probe.kind] = float(reward(probe.response, reference))
+            except Exception as error:
+                findings.append(
+                    Finding(probe.kind, reference, probe.response, f"raised {type(error).__name__}: {error}")
+                )
+                continue
+            full = paid.get("right")
+            if full is None:
+                continue
+            if probe.right and paid[probe.kind] < full:
+                findings.append(Finding(probe.kind, reference, probe.response, "is right and paid less"))
+            if not probe.right and paid[probe.kind] >= full:
+                findings.append(Finding(probe.kind, reference, probe.response, "is wrong and paid in full"))
+    return findings

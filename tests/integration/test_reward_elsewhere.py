@@ -1,0 +1,107 @@
+"""The grader in the hands of others: a command, a server, reward functions of TRL and verl, and the audit of one."""
+
+import io
+import json
+import signal
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli import running
+
+from torl.reward.__main__ import main
+from torl.reward.elsewhere.shared import score
+from torl.reward.elsewhere.trl import reward_func
+from torl.reward.elsewhere.verl import compute_score
+from torl.reward.probes import audit
+
+PROBLEMS = [("What is 17 times 3?", "51"), ("What is one half of one?", "\\frac{1}{2}")]
+
+
+def test_lines_of_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = [("5", "5."), ("5", "6"), ("\\frac12", "0.5"), ("5", "9^{9^{9^9}}")]
+    lines = [json.dumps({"reference": reference, "answer": answer, "id": 7}) for reference, answer in pairs]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    assert main(["grade", "--workers", "1", "--timeout-seconds", "0.5"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["correct"] for row in told] == [True, False, True, False]
+    assert [row["failure"] for row in told] == [None, None, None, "timeout"]
+    assert told[0]["id"] == 7
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"reference": 5}'))
+    assert main(["grade", "--workers", "1"]) == 1
+    assert 'line 1: give {"reference": text, "answer": text}' in capsys.readouterr().err
+
+
+def test_a_server(tmp_path: Path) -> None:
+    with running("torl.reward", "serve", "--port", "0", "--workers", "1", log=tmp_path / "log") as command:
+        command.wait_for(tmp_path / "log", '"port"')
+        url = f"http://127.0.0.1:{command.last_json()['port']}"
+
+        def post(body: Any) -> Any:
+            request = urllib.request.Request(f"{url}/grade", json.dumps(body).encode(), method="POST")
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return json.loads(response.read())
+
+        assert post({"reference": "5", "answer": "5."}) == {"correct": True, "failure": None}
+        assert [each["correct"] for each in post([{"reference": "x", "answer": text} for text in "xy"])] == [
+            True,
+            False,
+        ]
+        for wrong in ({"reference": "5"}, [{"reference": 5, "answer": "5"}], "text"):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                post(wrong)
+            assert refused.value.code == 400
+        assert urllib.request.urlopen(f"{url}/v1/ping", timeout=60).read() == b"pong"
+        command.process.send_signal(signal.SIGTERM)
+        assert command.wait(60) == 128 + signal.SIGTERM
+        command.assert_nothing_left()
+
+
+def test_reward_functions_of_trl_and_verl_also_off_the_main_thread() -> None:
+    """math-verify's own time-out needs the main thread; a trainer grades where it likes."""
+    told: list[Any] = []
+
+    def grade() -> None:
+        chat = [{"role": "user", "content": "\\boxed{6}"}, {"role": "assistant", "content": "It is \\boxed{0.5}."}]
+        texts = ["\\boxed{5.}", chat, "no box"]
+        told.append(
+            reward_func(prompts=["?"] * 3, completions=texts, answer=["5", "\\frac12", "1"], trainer_state=None)
+        )
+        told.append(compute_score("math", "so \\boxed{2*pi}", "2\\pi", extra_info={"index": 1}))
+        told.append(compute_score("math", "so \\boxed{9^{9^{9^9}}}", "2\\pi"))
+
+    thread = threading.Thread(target=grade)
+    thread.start()
+    thread.join()
+    assert told == [[1.0, 1.0, 0.0], {"score": 1.0, "acc": True}, {"score": 0.0, "acc": False}]
+
+
+def test_our_own_grader_passes_the_audit() -> None:
+    assert audit(score, PROBLEMS[1:]) == []
+
+
+def careless(response: str, reference: str) -> float:
+    """What an audit must find fault with: the reference anywhere pays."""
+    return float(reference in response)
+
+
+def fragile(response: str, reference: str) -> float:
+    """Fails without a box."""
+    return float(response.split("\\boxed{")[1].split("}")[0] == reference)
+
+
+def test_an_audit_says_what_pays_without_being_right(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {finding.kind for finding in audit(careless, PROBLEMS)}
+    assert {"taken back", "a hedge", "no box", "not equal", "a list of guesses"} <= kinds
+    assert not {"right", "wrong", "empty"} & kinds
+    found = {finding.kind: finding.what for finding in audit(fragile, PROBLEMS)}
+    assert found["empty"] == "raised IndexError: list index out of range"
+    assert found["right after a first try"] == "is right and paid less"
+    assert found["taken back"] == "is wrong and paid in full"
+    assert main(["audit", f"{__name__}:careless", "--count", "1"]) == 3
+    assert "a hedge: " in capsys.readouterr().out
+    assert main(["audit", f"{__name__}:absent"]) == 2
+    assert "has no absent" in capsys.readouterr().err

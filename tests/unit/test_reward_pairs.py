@@ -1,0 +1,56 @@
+"""The grader's verdicts over tables of pairs, beside those of math-verify alone."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from grading_pairs import DIFFERENT, SAME
+from torl.reward.equivalence import UndecidedError, equivalent
+
+_ALONE = """
+import json, logging, sys
+from math_verify import parse, verify
+logging.disable(logging.CRITICAL)
+def read(text):
+    return parse(chr(92) + "boxed{" + text + "}", parsing_timeout=None)
+print(json.dumps([verify(read(gold), read(answer), timeout_seconds=None) for gold, answer in json.load(sys.stdin)]))
+"""
+
+
+def ours(reference: str, answer: str) -> bool:
+    try:
+        return equivalent(reference, answer)
+    except UndecidedError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[bool]:
+    """math-verify's verdicts over all pairs, by its own functions in a process of its own."""
+    pairs = json.dumps([*SAME, *DIFFERENT])
+    shown = subprocess.run([sys.executable, "-c", _ALONE], input=pairs, capture_output=True, text=True, check=True)
+    verdicts: list[bool] = json.loads(shown.stdout)
+    return verdicts
+
+
+def test_at_most_a_quarter_of_math_verifys_mistakes_in_either_direction_and_none_of_our_own(alone: list[bool]) -> None:
+    right, wrong = alone[: len(SAME)], alone[len(SAME) :]
+    missed = [pair for pair in SAME if not ours(*pair)]
+    passed = [pair for pair in DIFFERENT if ours(*pair)]
+    assert 4 * len(missed) <= right.count(False)
+    assert 4 * len(passed) <= wrong.count(True)
+    by_math_verify = {pair for pair, verdict in zip(SAME, right, strict=True) if verdict}
+    by_math_verify |= {pair for pair, verdict in zip(DIFFERENT, wrong, strict=True) if not verdict}
+    assert not by_math_verify.intersection([*missed, *passed])
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [("50", "50\\%"), ("50\\%", "50"), ("0.5", "50\\%"), ("5 cm", "5 \\text{ centimeters}"), ("5", "5 cm"),
+     ("12 \\text{ apples}", "12 \\text{ pears}"), ("10_2", "10_{2}"), ("10_2", "10"), ("5", "5 = 5"), ("5", "2+3=5"),
+     ("\\text{at least } 5", "\\text{at least } 5"), ("0.333333", "0.3333333"), ("0.1", "0.1000000000000000055")],
+)  # fmt: skip
+def test_a_refusal_goes_no_further_than_it_says(reference: str, answer: str) -> None:
+    assert ours(reference, answer)
