@@ -1,6 +1,6 @@
 """A tiny random Qwen2 without tokenizer, samples for it, and the same optimizer steps in plain torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig
+from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, LoraConfig, ModelConfig
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
 from torl.types import TrainingSample
@@ -26,6 +26,7 @@ async def start_learner(
     *,
     algorithm: AlgorithmConfig | None = None,
     critic: CriticConfig | None = None,
+    lora: LoraConfig | None = None,
     **settings: Any,
 ) -> Learner:
     """A learner with these tests' hyper-parameters, of ranks with one thread each."""
@@ -38,7 +39,7 @@ async def start_learner(
         **settings,
     }
     setup = LearnerSetup(
-        model=ModelConfig(path=str(model_directory)),
+        model=ModelConfig(path=str(model_directory), lora=lora),
         learner=LearnerConfig(**options),
         algorithm=algorithm or AlgorithmConfig(),
         critic=critic or CriticConfig(),
@@ -104,12 +105,16 @@ def plain_steps(
     learning_rate: float,
     gradient_clip: float,
     clip: float = 0.2,
+    prepare: Callable[[Any], Any] = lambda model: model,
+    finish: Callable[[Any], Any] = lambda model: model,
 ) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
     """The learner's optimizer steps done the plain way: one process, one sample at a time, torch's own AdamW.
 
-    Returns the final weights, and loss and gradient norm of each step.
+    `prepare` and `finish` change the model before the first step and after the last. Returns the final weights, and
+    loss and gradient norm of each step.
     """
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+    model = prepare(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.999), weight_decay=0.01)
     losses, norms = [], []
     for samples in steps:
@@ -128,7 +133,7 @@ def plain_steps(
         losses.append(loss_sum)
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), gradient_clip)))
         optimizer.step()
-    weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    weights = {name: parameter.detach().clone() for name, parameter in finish(model).named_parameters()}
     return weights, losses, norms
 
 

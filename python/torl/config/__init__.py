@@ -4,7 +4,7 @@ from torl.config.choices import ProblemChoice
 from torl.config.commands import EvaluateConfig, MeasureConfig, SampleConfig
 from torl.config.learning import AlgorithmConfig, CriticConfig, KlConfig, LearnerConfig, SelectionConfig
 from torl.config.placement import PlacementConfig
-from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
+from torl.config.rollout import DataConfig, LoraConfig, ModelConfig, PromptConfig, RolloutConfig
 from torl.config.sections import (
     CheckpointConfig,
     ControlConfig,
@@ -24,6 +24,7 @@ __all__ = [
     "EvaluationConfig",
     "KlConfig",
     "LearnerConfig",
+    "LoraConfig",
     "MeasureConfig",
     "ModelConfig",
     "ModelRunConfig",

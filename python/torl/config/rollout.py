@@ -15,6 +15,17 @@ from torl.options import (
 )
 
 
+class LoraConfig(Section):
+    """Adapters that are trained in the place of the model's own weights (LoRA), which stay as they are."""
+
+    rank: PositiveInt = 32
+    """Rank of what an adapter adds to a weight."""
+    alpha: PositiveFloat = 64.0
+    """What an adapter adds is multiplied by `alpha` over `rank`."""
+    targets: tuple[str, ...] = ()
+    """Names of the linear layers that get an adapter, such as "q_proj"; all but the head when empty."""
+
+
 class ModelConfig(Section):
     """The policy to train."""
 
@@ -22,6 +33,8 @@ class ModelConfig(Section):
     """Directory of a Hugging Face causal language model with its tokenizer, or the hub's name of one: owner/name."""
     attention: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
     """Attention implementation of the learner: `sdpa` takes torch's fused kernels; flash-attn is not part of torl."""
+    lora: LoraConfig | None = None
+    """Train adapters; all weights when unset."""
 
 
 class PromptConfig(Section):

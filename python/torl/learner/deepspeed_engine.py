@@ -14,6 +14,7 @@ from torl.config import LearnerConfig, ModelConfig
 from torl.errors import DataError
 from torl.learner.attention import attention_implementation
 from torl.learner.checkpoint.names import MODEL_PREFIX
+from torl.learner.lora import adapter_weights, plain_weights
 from torl.learner.messages import LearnerMemoryPart
 from torl.learner.policy import Policy
 
@@ -128,6 +129,7 @@ def _quieten_deepspeed() -> None:
 
 def _adamw(module: nn.Module, config: LearnerConfig) -> torch.optim.Optimizer:
     """torch's AdamW, but where DeepSpeed can move only the state of its own (which is compiled on first use)."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     settings: dict[str, Any] = {
         "lr": config.learning_rate,
         "betas": config.betas,
@@ -137,9 +139,9 @@ def _adamw(module: nn.Module, config: LearnerConfig) -> torch.optim.Optimizer:
     if moves and config.zero_stage == 3:
         from deepspeed.ops.adam import FusedAdam
 
-        fused: torch.optim.Optimizer = FusedAdam(module.parameters(), adam_w_mode=True, **settings)
+        fused: torch.optim.Optimizer = FusedAdam(trained, adam_w_mode=True, **settings)
         return fused
-    return torch.optim.AdamW(module.parameters(), **settings)
+    return torch.optim.AdamW(trained, **settings)
 
 
 def learning_rate_at(step: int, total_steps: int, config: LearnerConfig) -> float:
@@ -169,11 +171,21 @@ def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
     """(name as in the model's own files, whole tensor) for each parameter; every rank must take all of them.
 
     Under ZeRO-3 a parameter is gathered when its turn comes and released when the next one is asked for. A
-    weight that is tied to another comes once, under the first of its names, as in a saved model.
+    weight that is tied to another comes once, under the first of its names, as in a saved model. Adapters are merged.
     """
     from deepspeed import zero
 
     sharded = engine.zero_optimization_stage() == 3
-    for name, parameter in engine.module.named_parameters():
+    for weight in plain_weights(engine.module):
+        with zero.GatheredParameters(weight.parameters, enabled=sharded):
+            yield weight.name.removeprefix(MODEL_PREFIX), weight.value()
+
+
+def full_adapters(engine: Any) -> Iterator[tuple[str, Tensor]]:
+    """The same for the adapters alone, by their names in the model; none without `model.lora`."""
+    from deepspeed import zero
+
+    sharded = engine.zero_optimization_stage() == 3
+    for name, parameter in adapter_weights(engine.module):
         with zero.GatheredParameters([parameter], enabled=sharded):
             yield name.removeprefix(MODEL_PREFIX), parameter.detach()

@@ -11,7 +11,9 @@ import random
 import sys
 import time
 import traceback
+from contextlib import nullcontext
 from functools import partial
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,6 +27,7 @@ from torl.learner.checkpoint.names import CRITIC_TAG, POLICY_TAG
 from torl.learner.checkpoint.rank_state import export_model, load_rank_state, save_rank_state
 from torl.learner.critic import Critic
 from torl.learner.deepspeed_engine import (
+    full_adapters,
     full_weights,
     learning_rate_at,
     load_causal_lm,
@@ -32,6 +35,7 @@ from torl.learner.deepspeed_engine import (
     start_engine,
     start_reference,
 )
+from torl.learner.lora import adapters_off, add_adapters, export_adapter
 from torl.learner.messages import Annotation, LearnerMemoryPart, RankSetup, Reply, Request
 from torl.learner.policy import Policy
 from torl.learner.torchrun import connect_rank, torchrun_job
@@ -57,7 +61,8 @@ class Rank:
         np.random.seed(setup.seed + rank)
         torch.manual_seed(setup.seed + rank)
         _join_process_group(start, rank, world_size)
-        policy = Policy(load_causal_lm(setup.model, setup.learner), logits_at_once=setup.learner.logits_at_once)
+        causal_lm = add_adapters(load_causal_lm(setup.model, setup.learner), setup.model.lora, setup.seed)
+        policy = Policy(causal_lm, logits_at_once=setup.learner.logits_at_once)
         self.engine = start_engine(policy, setup.learner)
         self._engines = {POLICY_TAG: self.engine}
         if setup.algorithm.needs_critic:
@@ -68,7 +73,7 @@ class Rank:
             critic = Critic(load_causal_lm(model, self._critic_learner))
             self._engines[CRITIC_TAG] = start_engine(critic, self._critic_learner)
         self._reference: Any = None
-        if setup.algorithm.needs_reference:
+        if setup.algorithm.needs_reference and setup.model.lora is None:
             self._reference = start_reference(setup.model, setup.learner, self.engine.device)
 
     def update_policy(self, rows: tuple[Row, ...], sampled_tokens: int) -> dict[str, float]:
@@ -109,10 +114,12 @@ class Rank:
                 critic = self._engines[CRITIC_TAG]
                 annotations[name] = without_gradient(critic, rows, device, partial(run_critic, critic))
             else:
-                policy = self._reference if name == "ref_logprobs" else self.engine
-                annotations[name] = without_gradient(
-                    policy, rows, device, partial(policy_logprobs, policy, temperature)
-                )
+                reference = name == "ref_logprobs"
+                policy = self._reference if reference and self._reference is not None else self.engine
+                with adapters_off(policy) if reference else nullcontext():
+                    annotations[name] = without_gradient(
+                        policy, rows, device, partial(policy_logprobs, policy, temperature)
+                    )
         return annotations
 
     def open_channel(self, host: str, world_size: int, backend: str) -> Rendezvous | None:
@@ -145,13 +152,17 @@ class Rank:
         self.updates = dict(load_rank_state(self._engines, directory, rank=self.rank))
 
     def export(self, directory: Path) -> None:
-        """Rank 0 writes the model in Hugging Face's format; the others help to gather the weights."""
+        """Rank 0 writes the model in Hugging Face's format, adapters merged and alone; the others help to gather."""
         if self.rank != 0:
-            for _ in full_weights(self.engine):
+            for _ in chain(full_weights(self.engine), full_adapters(self.engine)):
                 pass
             return
+        model = self.setup.model
         weights = {name: tensor.to("cpu", copy=True) for name, tensor in full_weights(self.engine)}
-        export_model(weights, Path(self.setup.model.path), directory)
+        export_model(weights, Path(model.path), directory)
+        adapters = [(name, tensor.to("cpu", copy=True)) for name, tensor in full_adapters(self.engine)]
+        if model.lora is not None:
+            export_adapter(adapters, model.lora, model.path, directory / "adapter")
 
     def offload(self, part: LearnerMemoryPart) -> None:
         """Move a part of what is on the GPU to CPU memory, so that an engine on the same GPU has room."""

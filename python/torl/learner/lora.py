@@ -1,0 +1,132 @@
+"""LoRA: adapters that are trained beside weights that stay as they are (arXiv 2106.09685), by way of peft.
+
+What leaves the learner has the names and shapes of the model without adapters: a weight is its base plus what its
+adapter adds. The model with its adapters off is the reference policy, so that no second model is needed.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from torl.config import LoraConfig
+from torl.errors import DataError
+
+if TYPE_CHECKING:
+    from peft.tuners.lora import LoraLayer
+
+_ADAPTER = "default"  # peft's name for the only one
+_PEFT_PREFIX = "base_model.model."  # what peft puts before every name in its files
+
+
+def add_adapters(causal_lm: Any, config: LoraConfig | None, seed: int) -> Any:
+    """Give a Hugging Face model adapters, the only parameters with a gradient from then on; None leaves it alone.
+
+    `seed` must be equal on all ranks: adapters begin at random (and add nothing at first).
+
+    Raises:
+        DataError: the model has no linear layer of one of the names, or peft is not installed.
+    """
+    if config is None:
+        return causal_lm
+    try:
+        from peft import inject_adapter_in_model
+    except ImportError as error:
+        raise DataError(f"model.lora needs peft, which cannot be imported: {error}") from error
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            return inject_adapter_in_model(_peft_settings(config), causal_lm, adapter_name=_ADAPTER)
+        except ValueError as error:
+            raise DataError(f"model.lora.targets = {list(config.targets)}: {error}") from error
+
+
+@contextmanager
+def adapters_off(module: nn.Module) -> Iterator[None]:
+    """The model that the adapters were put beside, as long as this is entered."""
+    layers = [layer for _, layer in _layers(module)]
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainWeight:
+    """One weight as the model without adapters names it, and what it is made of."""
+
+    name: str
+    base: nn.Parameter
+    adapter: "LoraLayer | None" = None
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Under ZeRO-3 they must be gathered before `value` is asked for."""
+        if self.adapter is None:
+            return [self.base]
+        return [self.base, self.adapter.lora_A[_ADAPTER].weight, self.adapter.lora_B[_ADAPTER].weight]
+
+    def value(self) -> Tensor:
+        """The base, with what its adapter adds: summed in float32, rounded once to the base's precision."""
+        if self.adapter is None:
+            return self.base.detach()
+        with torch.no_grad():
+            first, second = (parameter.float() for parameter in self.parameters[1:])
+            whole: Tensor = self.base.float() + self.adapter.scaling[_ADAPTER] * (second @ first)
+            return whole.to(self.base.dtype)
+
+
+def plain_weights(module: nn.Module) -> list[PlainWeight]:
+    """All weights of a model, with or without adapters, in its own order."""
+    adapters = {f"{name}.base_layer.weight": layer for name, layer in _layers(module)}
+    return [
+        PlainWeight(name.replace(".base_layer.", "."), parameter, adapters.get(name))
+        for name, parameter in module.named_parameters()
+        if not _is_adapter(name)
+    ]
+
+
+def adapter_weights(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The adapters alone, by the names of the module; none for a model without."""
+    return [(name, parameter) for name, parameter in module.named_parameters() if _is_adapter(name)]
+
+
+def export_adapter(weights: Sequence[tuple[str, Tensor]], config: LoraConfig, base: str, directory: Path) -> None:
+    """Write adapters to the model at `base` as peft and vLLM load them; names are those of the Hugging Face model."""
+    from safetensors.torch import save_file
+
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = _peft_settings(config)
+    settings.base_model_name_or_path = base
+    settings.target_modules = sorted({name.split(".lora_")[0].rpartition(".")[2] for name, _ in weights})
+    settings.save_pretrained(directory)
+    named = {f"{_PEFT_PREFIX}{name.replace(f'.{_ADAPTER}.', '.')}": tensor.contiguous() for name, tensor in weights}
+    save_file(named, directory / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def _peft_settings(config: LoraConfig) -> Any:
+    from peft import LoraConfig as PeftConfig
+
+    return PeftConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,
+        target_modules=list(config.targets) or "all-linear",
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+    )
+
+
+def _layers(module: nn.Module) -> "Iterator[tuple[str, LoraLayer]]":
+    # Told by what they have: peft need not be imported for a model without adapters.
+    return ((name, layer) for name, layer in module.named_modules() if hasattr(layer, "lora_A"))
+
+
+def _is_adapter(name: str) -> bool:
+    return ".lora_A." in name or ".lora_B." in name
