@@ -43,7 +43,7 @@ def with_adapters(model: Any) -> Any:
     return get_peft_model(model, settings)
 
 
-@pytest.mark.parametrize(("zero_stage", "ranks"), [(0, 1), (3, 2)])
+@pytest.mark.parametrize(("zero_stage", "ranks"), [(0, 1), pytest.param(3, 2, marks=pytest.mark.slow)])
 async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
     zero_stage: int, ranks: int, model_directory: Path, tmp_path: Path
 ) -> None:

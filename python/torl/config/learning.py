@@ -131,6 +131,8 @@ class LearnerConfig(Section):
     under torchrun."""
     cpu_threads: PositiveInt | None = None
     """Compute threads of each rank; the cores divided by the ranks when unset."""
+    sequence_parallel: PositiveInt = 1
+    """Ranks that share each row, for samples too long for one (Ulysses); divides the ranks and the model's heads."""
     zero_stage: Literal[0, 1, 2, 3] = 2
     """ZeRO stage: what the ranks share among them (optimizer, gradients, parameters)."""
     dtype: Precision = "bfloat16"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from torl.config import AlgorithmConfig
+from torl.config import AlgorithmConfig, LearnerConfig
 from torl.learner.batch import has_loss, pack_batch, scatter_to_samples
 from torl.learner.messages import Annotation
 from torl.learner.ranks import RankGroup
@@ -26,14 +26,16 @@ def wanted_annotations(algorithm: AlgorithmConfig) -> list[Annotation]:
 
 
 async def annotate(
-    group: RankGroup, samples: Sequence[TrainingSample], wanted: Sequence[Annotation], row_tokens: int
+    group: RankGroup, samples: Sequence[TrainingSample], wanted: Sequence[Annotation], learner: LearnerConfig
 ) -> list[TrainingSample]:
     """The samples with these numbers on their sampled tokens; without a sampled token anywhere, nothing is computed."""
     if not wanted or not has_loss(samples):
         return [_annotated(sample, {name: np.zeros(len(sample), np.float32) for name in wanted}) for sample in samples]
-    batch = pack_batch(samples, row_tokens=row_tokens, ranks=len(group.ranks))
+    sharing = learner.sequence_parallel
+    batch = pack_batch(samples, row_tokens=learner.row_tokens, ranks=len(group.ranks), sharing=sharing)
     answers = await group.call("annotate", [{"rows": rows, "wanted": tuple(wanted)} for rows in batch.rows])
-    rows = [row for rank_rows in batch.rows for row in rank_rows]
+    answers = answers[::sharing]  # neighbors that share rows say the same
+    rows = [row for rank_rows in batch.rows[::sharing] for row in rank_rows]
     annotations = {
         name: scatter_to_samples(samples, rows, [values for answer in answers for values in answer[name]])
         for name in wanted

@@ -65,12 +65,14 @@ def pack_batch(
     ranks: int,
     aggregation: Aggregation = by_token,
     skip_without_advantage: bool = False,
+    sharing: int = 1,
 ) -> Batch:
     """Lay samples into rows of at most `row_tokens` tokens (the longest sample's length, if that is more).
 
     Which rows and ranks there are never changes what is learned, only how it is computed. Samples without a sampled
     token are in no row. With `skip_without_advantage` neither are those whose advantages are all zero, but they count
-    in what the loss is divided by, so that leaving them out only saves time.
+    in what the loss is divided by, so that leaving them out only saves time. So many neighbors as are `sharing` get the
+    same rows, which may be so many times as long; they divide `ranks`.
 
     Raises:
         ValueError: nothing is left to lay into rows; an array that only some samples have, that differs from its sample
@@ -94,10 +96,11 @@ def pack_batch(
     if not laid:
         raise ValueError(f"a batch of {len(samples)} samples has no sampled token to learn from")
     lengths = [len(samples[index]) for index in laid]
-    layout = _core.pack(lengths, max(row_tokens, max(lengths)), ranks)
+    layout = _core.pack(lengths, max(row_tokens * sharing, max(lengths)), ranks // sharing)
     rows = tuple(
         tuple(_row([laid[place] for place in places], samples, weights) for places in rank_rows) for rank_rows in layout
     )
+    rows = tuple(own for own in rows for _ in range(sharing))
     return Batch(rows, sum(counts[index] for index in laid), sum(lengths), len(laid))
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torl.learner.policy import packed_hidden_states
+from torl.learner.sequence_parallel import SequenceParallel
 
 
 class Critic(nn.Module):
@@ -14,11 +15,12 @@ class Critic(nn.Module):
     A critic that has learned nothing says 0, so that the first advantages are the plain returns.
     """
 
-    def __init__(self, causal_lm: Any) -> None:
-        """Take the model's trunk; its language head is let go."""
+    def __init__(self, causal_lm: Any, *, parallel: SequenceParallel | None = None) -> None:
+        """Take the model's trunk; its language head is let go. `parallel` is that of `Policy`."""
         super().__init__()
         embedding = causal_lm.get_input_embeddings()
-        self.trunk = causal_lm.base_model
+        self.trunk = (causal_lm if parallel is None else parallel.share_attention(causal_lm)).base_model
+        self.parallel = parallel
         self.value_head = nn.Linear(embedding.embedding_dim, 1, dtype=embedding.weight.dtype)
         nn.init.zeros_(self.value_head.weight)
         nn.init.zeros_(self.value_head.bias)
@@ -27,6 +29,13 @@ class Critic(nn.Module):
         self, token_ids_N: Tensor, position_ids_N: Tensor, predictor_K: Tensor, sample_lengths: tuple[int, ...]
     ) -> Tensor:
         """The value of the text up to each predictor, before its target is sampled: float32, shape (K,)."""
-        hidden_ND = packed_hidden_states(self.trunk, token_ids_N, position_ids_N, sample_lengths)
+        if self.parallel is None:
+            hidden_ND = packed_hidden_states(self.trunk, token_ids_N, position_ids_N, sample_lengths)
+            return self._values(hidden_ND, predictor_K)
+        own = self.parallel.slice(token_ids_N, position_ids_N, sample_lengths, predictor_K)
+        hidden_ND = packed_hidden_states(self.trunk, own.token_ids, own.position_ids, own.sample_lengths)
+        return self.parallel.whole(self._values(hidden_ND, own.predictors), own.counts)
+
+    def _values(self, hidden_ND: Tensor, predictor_K: Tensor) -> Tensor:
         values: Tensor = self.value_head(hidden_ND.index_select(0, predictor_K)).squeeze(-1)
         return values.to(torch.float32)

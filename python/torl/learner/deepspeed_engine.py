@@ -17,6 +17,7 @@ from torl.learner.checkpoint.names import MODEL_PREFIX
 from torl.learner.lora import adapter_weights, plain_weights
 from torl.learner.messages import LearnerMemoryPart
 from torl.learner.policy import Policy
+from torl.learner.sequence_parallel import SequenceParallel
 
 
 def deepspeed_configuration(config: LearnerConfig) -> dict[str, Any]:
@@ -99,14 +100,16 @@ def start_engine(module: nn.Module, config: LearnerConfig) -> Any:
     return engine
 
 
-def start_reference(model: ModelConfig, config: LearnerConfig, device: torch.device) -> Any:
+def start_reference(
+    model: ModelConfig, config: LearnerConfig, device: torch.device, parallel: SequenceParallel | None
+) -> Any:
     """The model as a policy that is never trained: whole on every rank, or in shards where the learner is (ZeRO-3).
 
     Raises:
         DataError: the model cannot be read.
     """
     causal_lm = load_causal_lm(model, config.model_copy(update={"gradient_checkpointing": False}))
-    policy = Policy(causal_lm, logits_at_once=config.logits_at_once)
+    policy = Policy(causal_lm, logits_at_once=config.logits_at_once, parallel=parallel)
     policy.requires_grad_(False)
     if config.zero_stage < 3:
         return policy.to(device)

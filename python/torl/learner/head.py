@@ -131,7 +131,7 @@ class _Logprobs(torch.autograd.Function):
 
 def _parts(hidden_KD: Tensor, weight_VD: Tensor, logits_at_once: int) -> Iterator[slice]:
     """Parts of the vocabulary."""
-    size = max(1, min(logits_at_once, _PART) // len(hidden_KD))
+    size = max(1, min(logits_at_once, _PART) // max(1, len(hidden_KD)))
     for start in range(0, len(weight_VD), size):
         yield slice(start, min(start + size, len(weight_VD)))
 

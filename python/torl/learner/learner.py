@@ -61,7 +61,7 @@ class Learner:
         policy's if there is a KL term, and the critic's values if there is a critic; otherwise nothing is computed.
         """
         wanted = wanted_annotations(self._setup.algorithm)
-        return await annotate(self._group, samples, wanted, self._setup.learner.row_tokens)
+        return await annotate(self._group, samples, wanted, self._setup.learner)
 
     async def update(self, samples: Sequence[TrainingSample], *, step: int) -> dict[str, float]:
         """All optimizer steps on the samples of a step: the critic's first, then the policy's; their metrics.

@@ -43,10 +43,11 @@ async def _train_policy(
             chosen,
             row_tokens=setup.learner.row_tokens,
             ranks=len(group.ranks),
+            sharing=setup.learner.sequence_parallel,
             aggregation=algorithm.aggregation.function(),
             skip_without_advantage=not algorithm.learns_without_advantage,
         )
-        reports.append(await _take_step(group, "update_policy", batch))
+        reports.append(await _take_step(group, "update_policy", batch, setup.learner.sequence_parallel))
     return combine_reports(reports) | {"updates": len(reports)}
 
 
@@ -59,15 +60,17 @@ async def _train_critic(
     for part in mini_batches(len(samples), critic.epochs, critic.mini_batches, (setup.seed, step, "critic")):
         chosen = [samples[index] for index in part]
         if has_loss(chosen):
-            batch = pack_batch(chosen, row_tokens=setup.learner.row_tokens, ranks=len(group.ranks))
-            reports.append(await _take_step(group, "update_critic", batch))
+            learner = setup.learner
+            sharing = learner.sequence_parallel
+            batch = pack_batch(chosen, row_tokens=learner.row_tokens, ranks=len(group.ranks), sharing=sharing)
+            reports.append(await _take_step(group, "update_critic", batch, setup.learner.sequence_parallel))
     if not reports:
         return {}
     metrics = {f"critic_{name}": value for name, value in combine_reports(reports).items()}
     return metrics | {"critic_explained_variance": explained_variance(samples)}
 
 
-async def _take_step(group: RankGroup, command: str, batch: Batch) -> dict[str, float]:
+async def _take_step(group: RankGroup, command: str, batch: Batch, sharing: int) -> dict[str, float]:
     arguments = [{"rows": rows, "sampled_tokens": batch.sampled_tokens} for rows in batch.rows]
     metrics: dict[str, float] = (await group.call(command, arguments))[0]
     return {
@@ -75,7 +78,7 @@ async def _take_step(group: RankGroup, command: str, batch: Batch) -> dict[str, 
         "tokens": batch.tokens,
         "sampled_tokens": batch.sampled_tokens,
         "samples": batch.samples,
-        "rows": sum(len(row.samples) > 0 for rows in batch.rows for row in rows),
+        "rows": sum(len(row.samples) > 0 for rows in batch.rows[::sharing] for row in rows),
     }
 
 

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from torl.learner.attention import PACKED, PackedSamples
 from torl.learner.head import EntropyUse, LogprobHead
+from torl.learner.sequence_parallel import SequenceParallel
 
 # Settings of a head that does more than one matrix product; models with them need more than `head(hidden)`.
 _HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
@@ -14,8 +16,11 @@ _HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "l
 class Policy(nn.Module):
     """Wraps a Hugging Face causal language model; its parameters are named `causal_lm.*`."""
 
-    def __init__(self, causal_lm: Any, *, logits_at_once: int) -> None:
-        """Give the model a head that holds at most `logits_at_once` logits from forward to backward."""
+    def __init__(self, causal_lm: Any, *, logits_at_once: int, parallel: SequenceParallel | None = None) -> None:
+        """Give the model a head that holds at most `logits_at_once` logits from forward to backward.
+
+        `parallel`: the ranks that share each row; every one of them must call this with the same rows.
+        """
         super().__init__()
         for setting in _HEAD_SETTINGS:
             if getattr(causal_lm.config, setting, None) not in (None, 1, 1.0):
@@ -23,7 +28,8 @@ class Policy(nn.Module):
                     f"models with {setting} in their config are not supported: torl applies the plain head"
                 )
         causal_lm.set_output_embeddings(LogprobHead(causal_lm.get_output_embeddings(), logits_at_once))
-        self.causal_lm = causal_lm
+        self.causal_lm = causal_lm if parallel is None else parallel.share_attention(causal_lm)
+        self.parallel = parallel
 
     def forward(
         self,
@@ -39,9 +45,16 @@ class Policy(nn.Module):
 
         Both float32, shape (K,). K may not be 0.
         """
-        hidden_ND = packed_hidden_states(self.causal_lm, token_ids_N, position_ids_N, sample_lengths)
         head = self.causal_lm.get_output_embeddings()
-        logprob_K, entropy_K = head(hidden_ND.index_select(0, predictor_K), target_K, temperature, entropy)
+        if self.parallel is None:
+            hidden_ND = packed_hidden_states(self.causal_lm, token_ids_N, position_ids_N, sample_lengths)
+            logprob_K, entropy_K = head(hidden_ND.index_select(0, predictor_K), target_K, temperature, entropy)
+            return logprob_K, entropy_K
+        own = self.parallel.slice(token_ids_N, position_ids_N, sample_lengths, predictor_K)
+        hidden_ND = packed_hidden_states(self.causal_lm, own.token_ids, own.position_ids, own.sample_lengths)
+        targets = target_K[own.first : own.first + len(own.predictors)]
+        found = head(hidden_ND.index_select(0, own.predictors), targets, temperature, entropy)
+        logprob_K, entropy_K = self.parallel.whole(torch.stack(found), own.counts).unbind()
         return logprob_K, entropy_K
 
 
@@ -53,7 +66,7 @@ def packed_hidden_states(
     Without `use_cache=False` transformers would not look for packed samples in the position ids.
     """
     attention_arguments: dict[str, Any] = {}
-    if causal_lm.config._attn_implementation == PACKED:
+    if causal_lm.config._attn_implementation.startswith(PACKED):
         attention_arguments["samples"] = PackedSamples.of(sample_lengths, token_ids_N.device)
     hidden_states: Tensor = causal_lm.base_model(
         input_ids=token_ids_N[None],

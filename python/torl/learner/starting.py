@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from torl.errors import DataError
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.ranks import RankGroup, RankProcess, start_rank
 from torl.learner.torchrun import accept_ranks, torchrun_job
@@ -26,6 +27,8 @@ async def start_ranks(setup: LearnerSetup, log_directory: Path, devices: Sequenc
     job = torchrun_job()
     world_size = (learner.ranks or 1) if job is None else job.world_size
     neighbors = world_size if job is None else job.local_world_size
+    if world_size % learner.sequence_parallel:
+        raise DataError(f"learner.sequence_parallel = {learner.sequence_parallel} does not divide {world_size} ranks")
     threads = learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // neighbors)
     group = RankGroup(learner.timeout_seconds)
     with tempfile.TemporaryDirectory(prefix="torl-learner-") as meeting:

@@ -69,6 +69,7 @@ def update_policy(
     temperature: float,
     algorithm: AlgorithmConfig,
     learning_rate: float,
+    sharing: int = 1,
 ) -> dict[str, float]:
     """One optimizer step of the policy; the same metrics on every rank.
 
@@ -79,6 +80,7 @@ def update_policy(
         temperature: of the rollouts.
         algorithm: the terms of the loss.
         learning_rate: of this step.
+        sharing: ranks that have the same rows.
 
     Raises:
         LearnerError: loss or gradient is not finite. The weights are those of before; the engine must not be
@@ -91,18 +93,18 @@ def update_policy(
         logprobs, entropies = run_policy(engine, row, temperature, entropy=entropy)
         return policy_objective(logprobs, entropies, row, algorithm)
 
-    return _take_step(engine, rows, objective, sampled_tokens, learning_rate)
+    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, sharing)
 
 
 def update_critic(
-    engine: Any, rows: Sequence[Row], *, sampled_tokens: int, clip: float | None, learning_rate: float
+    engine: Any, rows: Sequence[Row], *, sampled_tokens: int, clip: float | None, learning_rate: float, sharing: int = 1
 ) -> dict[str, float]:
     """One optimizer step of the critic; as `update_policy`."""
 
     def objective(row: RowTensors) -> Objective:
         return value_objective(run_critic(engine, row), row, clip)
 
-    return _take_step(engine, rows, objective, sampled_tokens, learning_rate)
+    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, sharing)
 
 
 def _take_step(
@@ -111,6 +113,7 @@ def _take_step(
     objective: Callable[[RowTensors], Objective],
     sampled_tokens: int,
     learning_rate: float,
+    sharing: int,
 ) -> dict[str, float]:
     """Gradients of all rows, then one optimizer step.
 
@@ -125,14 +128,15 @@ def _take_step(
         group["lr"] = learning_rate
     for index, row in enumerate(rows):
         engine.set_gradient_accumulation_boundary(index == len(rows) - 1)
-        part = objective(RowTensors(row, engine.device))
+        part = objective(RowTensors(row, engine.device))  # equal on ranks that share the row
         engine.backward(part.loss * world_size, scale_wrt_gas=False)
         for name, value in {"loss": part.loss, **part.sums}.items():
             sums[name] = sums.get(name, 0) + value.detach().double()
         for name, value in part.maxima.items():
             largest = value.detach().double()
             maxima[name] = torch.maximum(maxima[name], largest) if name in maxima else largest
-    reduced_sums, reduced_maxima = torch.stack(list(sums.values())), torch.stack(list(maxima.values()))
+    reduced_sums = torch.stack(list(sums.values())) / sharing
+    reduced_maxima = torch.stack(list(maxima.values()))
     torch.distributed.all_reduce(reduced_sums)
     torch.distributed.all_reduce(reduced_maxima, op=torch.distributed.ReduceOp.MAX)
     total = dict(zip(sums, reduced_sums.tolist(), strict=True))

@@ -38,6 +38,7 @@ from torl.learner.deepspeed_engine import (
 from torl.learner.lora import adapters_off, add_adapters, export_adapter
 from torl.learner.messages import Annotation, LearnerMemoryPart, RankSetup, Reply, Request
 from torl.learner.policy import Policy
+from torl.learner.sequence_parallel import SequenceParallel
 from torl.learner.torchrun import connect_rank, torchrun_job
 from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, without_gradient
 from torl.processes.children import die_with_parent
@@ -61,8 +62,10 @@ class Rank:
         np.random.seed(setup.seed + rank)
         torch.manual_seed(setup.seed + rank)
         _join_process_group(start, rank, world_size)
+        sharing = setup.learner.sequence_parallel
+        parallel = SequenceParallel(sharing) if sharing > 1 else None
         causal_lm = add_adapters(load_causal_lm(setup.model, setup.learner), setup.model.lora, setup.seed)
-        policy = Policy(causal_lm, logits_at_once=setup.learner.logits_at_once)
+        policy = Policy(causal_lm, logits_at_once=setup.learner.logits_at_once, parallel=parallel)
         self.engine = start_engine(policy, setup.learner)
         self._engines = {POLICY_TAG: self.engine}
         if setup.algorithm.needs_critic:
@@ -70,11 +73,11 @@ class Rank:
             self._critic_learner = setup.learner.model_copy(
                 update={"learning_rate": setup.critic.learning_rate, "warmup_steps": setup.critic.warmup_steps}
             )
-            critic = Critic(load_causal_lm(model, self._critic_learner))
+            critic = Critic(load_causal_lm(model, self._critic_learner), parallel=parallel)
             self._engines[CRITIC_TAG] = start_engine(critic, self._critic_learner)
         self._reference: Any = None
         if setup.algorithm.needs_reference and setup.model.lora is None:
-            self._reference = start_reference(setup.model, setup.learner, self.engine.device)
+            self._reference = start_reference(setup.model, setup.learner, self.engine.device, parallel)
 
     def update_policy(self, rows: tuple[Row, ...], sampled_tokens: int) -> dict[str, float]:
         """Gradients of this rank's rows and one optimizer step of all ranks. Metrics are equal on all ranks."""
@@ -87,6 +90,7 @@ class Rank:
             temperature=setup.temperature,
             algorithm=setup.algorithm,
             learning_rate=learning_rate_at(self.updates[POLICY_TAG], total, setup.learner),
+            sharing=setup.learner.sequence_parallel,
         )
         self.updates[POLICY_TAG] += 1
         return metrics
@@ -101,6 +105,7 @@ class Rank:
             sampled_tokens=sampled_tokens,
             clip=setup.critic.value_clip,
             learning_rate=learning_rate_at(self.updates[CRITIC_TAG], total, self._critic_learner),
+            sharing=setup.learner.sequence_parallel,
         )
         self.updates[CRITIC_TAG] += 1
         return metrics
