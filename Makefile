@@ -14,7 +14,7 @@ export UV_EXCLUDE := requirements/excluded.txt
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-table algorithm-table pipeline test test-slow mutants test-peers peers test-doors fuzz lint format install extension guest wheel clean
+.PHONY: demo demo-table algorithm-table pipeline test test-slow test-gpu mutants test-peers peers test-doors fuzz lint format install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -54,6 +54,12 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow --timeout 7200
+
+# On a machine with an NVIDIA GPU of 80 GB, in an environment with requirements/gpu.txt (GPU_PYTHON): about half an hour,
+# and benchmarks/gpu.py as long again.
+GPU_PYTHON ?= $(BIN)/python
+test-gpu:
+	$(GPU_PYTHON) -m pytest tests/gpu -m gpu --timeout 1800
 
 # Mistakes planted one by one in a copy: does a test notice each? (make mutants MUTANTS="python --only rollout/")
 mutants: install

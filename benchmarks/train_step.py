@@ -101,7 +101,9 @@ def main() -> None:
         directory = Path(scratch)
         samples = make_samples(arguments.samples, arguments.response_tokens, arguments.longest, arguments.vocabulary)
         write_samples(samples, directory / "samples.json")
-        shape = {name: getattr(arguments, name) for name in ("hidden", "layers", "vocabulary")}
+        hidden = arguments.hidden
+        shape = {"intermediate": hidden * 11 // 4, "heads": hidden // 64, "groups": max(1, hidden // 256)}
+        shape |= {name: getattr(arguments, name) for name in ("hidden", "layers", "vocabulary")}
         parameters = write_model(directory / "model", **shape)
         tokens = sum(len(sample.token_ids) for sample in samples)
         sampled = sum(int(sample.sampled.sum()) for sample in samples)

@@ -6,10 +6,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import torch
 
 CLIP = 0.2
 ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}  # as torchrun says it
@@ -64,33 +68,49 @@ def read_samples(path: Path) -> list[Sample]:
     ]
 
 
-def write_model(directory: Path, *, hidden: int, layers: int, vocabulary: int) -> int:
-    """Random Qwen2 with a tied head and a tokenizer of single bytes. Returns the number of parameters."""
+def write_model(
+    directory: Path,
+    *,
+    hidden: int,
+    layers: int,
+    vocabulary: int,
+    intermediate: int,
+    heads: int,
+    groups: int,
+    dtype: "torch.dtype | None" = None,
+) -> int:
+    """Random Qwen2 with a tied head and a tokenizer as large, in float32 if nothing is said. Returns the number
+    of parameters."""
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=vocabulary,
         hidden_size=hidden,
-        intermediate_size=hidden * 11 // 4,
+        intermediate_size=intermediate,
         num_hidden_layers=layers,
-        num_attention_heads=hidden // 64,
-        num_key_value_heads=max(1, hidden // 256),
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
         max_position_embeddings=32768,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=0,
         pad_token_id=0,
     )
-    model = Qwen2ForCausalLM(config)
+    model = Qwen2ForCausalLM(config).to(dtype)
     model.save_pretrained(directory)
-    alphabet = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    tokenizer = Tokenizer(models.BPE({token: index for index, token in enumerate(alphabet)}, []))
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=alphabet[0], pad_token=alphabet[0]).save_pretrained(
-        directory
-    )
+    # Bytes, pairs and triples of bytes: as many as the model has rows, less a few as in real models.
+    end, alphabet = "<|endoftext|>", sorted(pre_tokenizers.ByteLevel.alphabet())
+    pairs = [(first, second) for first in alphabet for second in alphabet]
+    triples = ((first + second, third) for first, second in pairs for third in alphabet)
+    merges = list(islice(chain(pairs, triples), max(0, vocabulary - 600)))
+    tokens = [end, *alphabet, *(first + second for first, second in merges)]
+    tokenizer = Tokenizer(models.BPE({token: index for index, token in enumerate(tokens)}, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, pad_token=end).save_pretrained(directory)
     return int(model.num_parameters())
 
 

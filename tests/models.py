@@ -32,14 +32,22 @@ def real_size_tokenizer() -> PreTrainedTokenizerFast:
 
 def write_real_size_model(directory: Path, seed: int = 0) -> Path:
     """A randomly initialized two-layer Qwen2 in bf16 with that tokenizer, as `from_pretrained` wants it."""
+    # vLLM's CPU attention takes no head narrower than 32
+    return write_shape(directory, hidden=64, intermediate=128, layers=2, heads=2, groups=2, seed=seed)
+
+
+def write_shape(
+    directory: Path, *, hidden: int, intermediate: int, layers: int, heads: int, groups: int, seed: int = 0
+) -> Path:
+    """The same in any shape."""
     tokenizer = real_size_tokenizer()
     config = Qwen2Config(
         vocab_size=PADDED_VOCABULARY,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,  # vLLM's CPU attention takes no head narrower than 32
-        num_key_value_heads=2,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
         max_position_embeddings=4096,
         tie_word_embeddings=True,
         bos_token_id=None,

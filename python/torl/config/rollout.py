@@ -33,6 +33,8 @@ class ModelConfig(Section):
     """Directory of a Hugging Face causal language model with its tokenizer, or the hub's name of one: owner/name."""
     attention: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
     """Attention implementation of the learner: `sdpa` takes torch's fused kernels; flash-attn is not part of torl."""
+    kernels: Literal["auto", "torch", "liger"] = "auto"
+    """The learner's norms, rotary positions and gated layers: `auto` takes Liger's kernels on CUDA where installed."""
     lora: LoraConfig | None = None
     """Train adapters; all weights when unset."""
 

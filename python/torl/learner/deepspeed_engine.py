@@ -14,6 +14,7 @@ from torl.config import LearnerConfig, ModelConfig
 from torl.errors import DataError
 from torl.learner.attention import attention_implementation
 from torl.learner.checkpoint.names import MODEL_PREFIX
+from torl.learner.kernels import use_kernels
 from torl.learner.lora import adapter_weights, plain_weights
 from torl.learner.messages import LearnerMemoryPart
 from torl.learner.policy import Policy
@@ -81,6 +82,7 @@ def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
         )
     except (OSError, ValueError, ImportError) as error:
         raise DataError(f"model.path = {model.path}: transformers cannot load it: {error}") from error
+    print(f"{model.path}: {use_kernels(causal_lm, model)}", flush=True)  # into the rank's log
     if config.gradient_checkpointing:
         causal_lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return causal_lm.train()

@@ -1,0 +1,33 @@
+"""Kernels of a model: what can be had without a GPU, and what is said of the rest."""
+
+import pytest
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from torl.config import ModelConfig
+from torl.errors import DataError
+from torl.learner.kernels import use_kernels
+
+
+@pytest.fixture
+def model() -> Qwen2ForCausalLM:
+    config = Qwen2Config(vocab_size=8, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+    config.num_key_value_heads = 2
+    return Qwen2ForCausalLM(config)
+
+
+@pytest.mark.parametrize(("kernels", "said"), [("auto", "torch's kernels: Liger's need"), ("torch", "as asked for")])
+def test_without_a_gpu_a_model_stays_as_it_is_and_it_is_said(
+    kernels: str, said: str, model: Qwen2ForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    before = {name: type(module) for name, module in model.named_modules()}
+    assert said in use_kernels(model, ModelConfig.model_validate({"path": "m", "kernels": kernels}))
+    assert {name: type(module) for name, module in model.named_modules()} == before
+
+
+def test_kernels_that_are_asked_for_and_cannot_be_had_are_an_error(
+    model: Qwen2ForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(DataError, match=r"model\.kernels = 'liger': Liger's need a CUDA GPU"):
+        use_kernels(model, ModelConfig(path="m", kernels="liger"))
