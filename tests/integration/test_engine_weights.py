@@ -54,7 +54,7 @@ async def sending(model: Path, directory: Path, *options: str) -> AsyncIterator[
         while not where.exists():
             assert process.returncode is None
             await asyncio.sleep(0.05)
-        yield Rendezvous(*json.loads(where.read_text())), process
+        yield Rendezvous(**json.loads(where.read_text())), process
     finally:
         if process.returncode is None:
             process.kill()

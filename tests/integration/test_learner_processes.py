@@ -33,6 +33,7 @@ from torl.config import AlgorithmConfig
 from torl.errors import DataError, LearnerError
 from torl.learner.learner import Learner
 from torl.weights.channel import WeightChannel
+from torl.weights.rendezvous import End
 
 CONTROLLER = Path(__file__).with_name("learner_controller.py")
 
@@ -64,6 +65,11 @@ def wait_until_gone(pids: list[int], seconds: float = 60.0) -> list[int]:
     return left
 
 
+def received_weights(channel: WeightChannel) -> dict[str, torch.Tensor]:
+    """One transfer."""
+    return {name: tensor.clone() for name, tensor in channel.receive()}
+
+
 async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_path: Path) -> None:
     samples = random_samples(7, seed=5)
     model = AutoModelForCausalLM.from_pretrained(model_directory, dtype=torch.float32).eval()
@@ -88,20 +94,29 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
         assert report["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
         assert report["approximate_kl"] > 0
 
-        rendezvous = await learner.open_channel(2)
-        channel = WeightChannel(rendezvous, 1, timeout_seconds=60)
-        received: dict[str, torch.Tensor] = {}
+        rendezvous = await learner.open_channel(3)  # of them rank 0 sends to two, and rank 1 to one
+        assert rendezvous.transport == "shared_memory"
+        channels = [WeightChannel(rendezvous, End("receiver", number), timeout_seconds=60) for number in range(3)]
         for _ in range(2):  # a channel lasts for many transfers
-            receiving = asyncio.to_thread(lambda: {name: tensor.clone() for name, tensor in channel.receive()})
-            summary, received = await asyncio.gather(learner.send_weights(rendezvous, checksum=True), receiving)
-        channel.close()
+            assert await learner.open_channel(3) == rendezvous
+            summary, *received = await asyncio.gather(
+                learner.send_weights(rendezvous, checksum=True),
+                *(asyncio.to_thread(received_weights, channel) for channel in channels),
+            )
+        for channel in channels:
+            channel.close()
+        again = await learner.open_channel(1, fresh=True)  # rank 1 only helps to gather
+        channel = WeightChannel(again, End("receiver", 0), timeout_seconds=60)
+        _, alone = await asyncio.gather(learner.send_weights(again), asyncio.to_thread(received_weights, channel))
+        received.append(alone)
         await learner.export(tmp_path / "exported")
     assert [process.returncode for process in processes(learner)] == [0, 0]
 
     exported = read_weights(tmp_path / "exported")
     assert relative_distance(exported, expected_weights) < 1e-6
-    assert received.keys() == exported.keys()
-    assert all(torch.equal(received[name], exported[name]) for name in exported)
+    for weights in received:
+        assert weights.keys() == exported.keys()
+        assert all(torch.equal(weights[name], exported[name]) for name in exported)
     assert summary.tensors == len(exported)
     assert summary.bytes == sum(tensor.nbytes for tensor in exported.values())
 
@@ -194,6 +209,8 @@ async def control(model, run):
         await learner.save_checkpoint(checkpoint_path(run, 1), {})
     except CheckpointError as error:
         print(error)
+    metrics = await learner.update(random_samples(3), step=1)  # the ranks live: they wrote behind the training
+    assert metrics["updates"] == 1
     await learner.close()
     assert latest_checkpoint(run) == checkpoint_path(run, 0)
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_000000"]
@@ -207,7 +224,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_checkpoint(model_directory: Path
     run = tmp_path / "run"
     run.mkdir()
     namespace = ["unshare", "--map-root-user", "--mount"]
-    mount = f"mount -t tmpfs -o size=700k none {run} && exec "
+    mount = f"mount -t tmpfs -o size=300k none {run} && exec "
     if (
         shutil.which("unshare") is None
         or subprocess.run([*namespace, "sh", "-c", mount + "true"], check=False).returncode

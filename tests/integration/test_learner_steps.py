@@ -100,9 +100,9 @@ async def test_new_processes_go_on_bit_equal_from_a_checkpoint(
 
     async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:
         manifest = json.loads((checkpoint / MANIFEST).read_text())
-        changed = manifest | {"facts": manifest["facts"] | {"ranks": 3}}
+        changed = manifest | {"facts": manifest["facts"] | {"critic": True}}
         (checkpoint / MANIFEST).write_text(json.dumps(changed))
-        with pytest.raises(CheckpointError, match="'ranks': 3"):
+        with pytest.raises(CheckpointError, match="'critic': True"):
             await learner.load_checkpoint(checkpoint)
         (checkpoint / MANIFEST).write_text(json.dumps(manifest))
 

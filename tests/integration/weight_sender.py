@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 
@@ -13,6 +14,7 @@ def main() -> None:
     parser.add_argument("--leave-out", default="")
     parser.add_argument("--stop-after", type=int, default=None)
     parser.add_argument("--receivers", type=int, default=1)
+    parser.add_argument("--transport", default="shared_memory")
     arguments = parser.parse_args()
 
     import os
@@ -22,10 +24,10 @@ def main() -> None:
     from torl.weights.channel import WeightChannel
 
     weights = load_file(arguments.model / "model.safetensors")
-    channel = WeightChannel.listen("127.0.0.1", 1 + arguments.receivers, timeout_seconds=60)
+    channel = WeightChannel.listen("127.0.0.1", arguments.receivers, transport=arguments.transport, timeout_seconds=60)
     meeting = channel.rendezvous
     temporary = arguments.rendezvous.with_suffix(".part")
-    temporary.write_text(json.dumps([meeting.host, meeting.port, meeting.world_size, meeting.backend]))
+    temporary.write_text(json.dumps(asdict(meeting)))
     temporary.rename(arguments.rendezvous)
 
     def named_tensors():

@@ -268,9 +268,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("records/run_directory.py", "if not place.exists()", "if True", _RUN_DIRECTORY),
     ("records/run_directory.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH", _RUN_DIRECTORY),
     # --- weights
-    ("weights/channel.py", "                if wrong:\n", "                if False:\n", _CHANNEL),
+    ("weights/channel.py", "            if not wrong:\n", "            if True:\n", _CHANNEL),
     ("weights/channel.py", "if not done:", "if False:", _CHANNEL),
-    ("weights/channel.py", "math.ceil(tensor.nbytes / _ALIGNMENT) * _ALIGNMENT", "tensor.nbytes", _CHANNEL),
+    ("weights/channel.py", "under_way[number].wait()", "pass", _CHANNEL),
+    ("weights/bucket.py", "math.ceil(size / ALIGNMENT) * ALIGNMENT", "size", _CHANNEL),
+    ("weights/rendezvous.py", "range(sender, self.receivers, self.senders)", "range(sender, self.receivers)", _CHANNEL),
     # --- devices and their memory
     ("training/residency.py", "checksum=self._checksum", "checksum=False", _RESIDENCY),
     ("training/residency.py", "if self.learner_memory not in _LEARNER_NEEDS[command]:", "if False:", _RESIDENCY),

@@ -14,6 +14,7 @@ class EngineAndLearner:
 
     lacks_weights = False
     serves = True
+    receivers_changed = False
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
@@ -30,8 +31,8 @@ class EngineAndLearner:
     async def wake(self, part: str) -> None:
         self.asked.append(("wake", part))
 
-    async def open_channel(self, ranks: int) -> str:
-        self.asked.append(("open", ranks))
+    async def open_channel(self, receivers: int, *, colocated: bool, fresh: bool) -> str:
+        self.asked.append(("open", receivers, colocated, fresh))
         return "rendezvous"
 
     async def send_weights(self, rendezvous: str, *, checksum: bool) -> None:
@@ -47,14 +48,15 @@ class EngineAndLearner:
 
 def both_sides(*, sleeps: bool, moves: bool, checksum: bool = False) -> tuple[EngineAndLearner, Residency]:
     both: Any = EngineAndLearner()
-    return both, Residency(both, both, sleeps=sleeps, moves=moves, checksum=checksum, policy_version=3)
+    residency = Residency(both, both, colocated=True, sleeps=sleeps, moves=moves, checksum=checksum, policy_version=3)
+    return both, residency
 
 
 @pytest.mark.parametrize("checksum", [True, False])
 async def test_checksums_are_taken_if_weights_are_to_be_verified(checksum: bool) -> None:
     both, residency = both_sides(sleeps=False, moves=False, checksum=checksum)
     await residency.publish(policy_version=7)
-    assert both.asked == [("open", 7), ("send", "rendezvous", checksum), ("receive", "rendezvous", 7)]
+    assert both.asked == [("open", 6, True, False), ("send", "rendezvous", checksum), ("receive", "rendezvous", 7)]
 
 
 TRANSFER = ["open", "send", "receive"]

@@ -1,17 +1,23 @@
 """Weights through a channel whose ends are threads of one process: what arrives, and what is noticed."""
 
+import os
 import pickle
 import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from torl.errors import WeightTransferError
-from torl.weights.channel import WeightChannel, checksum_of
-from torl.weights.rendezvous import Rendezvous
+from torl.weights.bucket import checksum_of, pack, unpack
+from torl.weights.channel import WeightChannel
+from torl.weights.control import Control
+from torl.weights.rendezvous import End, Rendezvous, TransportName, choose_transport
+from torl.weights.transports.shared_memory import SharedMemory
 
 NamedTensors = list[tuple[str, torch.Tensor]]
 
@@ -40,12 +46,15 @@ def receive_all(channel: WeightChannel) -> NamedTensors:
 
 
 def start_receiver(
-    threads: ThreadPoolExecutor, rendezvous: Rendezvous, receive: Callable[[WeightChannel], NamedTensors] = receive_all
+    threads: ThreadPoolExecutor,
+    rendezvous: Rendezvous,
+    receive: Callable[[WeightChannel], NamedTensors] = receive_all,
+    number: int = 0,
 ) -> "Future[NamedTensors]":
     """A receiver in a thread of its own; gloo releases the interpreter lock."""
 
     def run() -> NamedTensors:
-        channel = WeightChannel(rendezvous, 1, timeout_seconds=TIMEOUT_SECONDS)
+        channel = WeightChannel(rendezvous, End("receiver", number), timeout_seconds=TIMEOUT_SECONDS)
         try:
             return receive(channel)
         finally:
@@ -56,19 +65,25 @@ def start_receiver(
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(2) as executor:
+    with ThreadPoolExecutor(8) as executor:
         yield executor
 
 
+@pytest.fixture(params=["gloo", "shared_memory"])
+def transport(request: pytest.FixtureRequest) -> TransportName:
+    """Those that need no GPU."""
+    name: TransportName = request.param
+    return name
+
+
 @pytest.fixture
-def sender() -> Iterator[WeightChannel]:
-    channel = WeightChannel.listen("127.0.0.1", 2, timeout_seconds=TIMEOUT_SECONDS)
+def sender(transport: TransportName) -> Iterator[WeightChannel]:
+    channel = WeightChannel.listen("127.0.0.1", 1, transport=transport, timeout_seconds=TIMEOUT_SECONDS)
     yield channel
     channel.close()
 
 
-@pytest.mark.parametrize("bucket_bytes", [1, 64, 1000, 1 << 20])
-@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize(("bucket_bytes", "checksum"), [(128, True), (1000, False), (1000, True), (1 << 20, False)])
 def test_every_tensor_arrives_as_it_was(
     bucket_bytes: int, checksum: bool, threads: ThreadPoolExecutor, sender: WeightChannel
 ) -> None:
@@ -84,7 +99,7 @@ def test_every_tensor_arrives_as_it_was(
     assert summaries[0].bytes == sum(tensor.nbytes for _, tensor in expected[0])
 
 
-@pytest.mark.parametrize("bucket_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("bucket_bytes", [16, 1 << 20])
 def test_a_tensor_may_be_overwritten_once_the_next_is_asked_for(
     bucket_bytes: int, threads: ThreadPoolExecutor, sender: WeightChannel
 ) -> None:
@@ -98,8 +113,9 @@ def test_a_tensor_may_be_overwritten_once_the_next_is_asked_for(
     assert [tensor.unique().tolist() for _, tensor in receiver.result()] == [[value] for value in range(5)]
 
 
+@pytest.mark.parametrize(("bucket_bytes", "entries"), [(1 << 20, 9), (1 << 10, 20)])
 def test_a_wrong_checksum_raises_on_both_sides(
-    threads: ThreadPoolExecutor, sender: WeightChannel, monkeypatch: pytest.MonkeyPatch
+    bucket_bytes: int, entries: int, threads: ThreadPoolExecutor, sender: WeightChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[str] = []
 
@@ -108,18 +124,17 @@ def test_a_wrong_checksum_raises_on_both_sides(
         return []
 
     receiver = start_receiver(threads, sender.rendezvous, receive)
-    broadcast = sender._send_bucket
+    send_header = Control.send_header
 
-    def send_damaged(entries: list[dict[str, object]], payload: torch.Tensor, digest: int | None) -> None:
-        damaged = payload.clone()
-        if entries:
-            damaged[5] ^= 1
-        broadcast(entries, damaged, digest)
+    def send_wrong_header(control: Control, header: dict[str, Any]) -> None:
+        if header["entries"]:
+            header["checksum"] += 1
+        send_header(control, header)
 
-    monkeypatch.setattr(sender, "_send_bucket", send_damaged)
+    monkeypatch.setattr(Control, "send_header", send_wrong_header)
     with pytest.raises(WeightTransferError, match="a receiver found a wrong checksum"):
-        sender.send(tensors(), checksum=True)
-    with pytest.raises(WeightTransferError, match="wrong checksum for 9 tensors, the first is odd"):
+        sender.send(tensors(), checksum=True, bucket_bytes=bucket_bytes)
+    with pytest.raises(WeightTransferError, match=f"wrong checksum for {entries} tensors, the first is odd"):
         receiver.result()
     assert given == []  # nothing of a damaged bucket reaches the model
 
@@ -160,7 +175,7 @@ def test_a_transfer_that_is_abandoned_closes_the_channel(threads: ThreadPoolExec
 
     receiver = start_receiver(threads, sender.rendezvous, take_one)
     with pytest.raises(WeightTransferError, match="failed while sending"):
-        sender.send(tensors(), bucket_bytes=1)
+        sender.send(tensors(), bucket_bytes=16)
     assert receiver.result() == []
 
 
@@ -172,8 +187,8 @@ def test_the_sender_is_told_when_a_receiver_fails(threads: ThreadPoolExecutor, s
 
     receiver = start_receiver(threads, sender.rendezvous, fail_at_once)
     start = time.monotonic()
-    with pytest.raises(WeightTransferError, match="rank 0 of 2 failed while sending"):
-        sender.send(tensors(), bucket_bytes=1)
+    with pytest.raises(WeightTransferError, match="sender 0 failed while sending"):
+        sender.send(tensors(), bucket_bytes=16)
     assert time.monotonic() - start < TIMEOUT_SECONDS / 2  # noticed, not timed out
     with pytest.raises(ZeroDivisionError):
         receiver.result()
@@ -189,24 +204,24 @@ def test_the_receiver_is_told_when_the_sender_fails(threads: ThreadPoolExecutor,
     receiver = start_receiver(threads, sender.rendezvous)
     start = time.monotonic()
     with pytest.raises(ZeroDivisionError):
-        sender.send(broken(), bucket_bytes=1)
-    with pytest.raises(WeightTransferError, match="rank 1 of 2 failed while receiving"):
+        sender.send(broken(), bucket_bytes=16)
+    with pytest.raises(WeightTransferError, match="receiver 0 failed while receiving"):
         receiver.result()
     assert time.monotonic() - start < TIMEOUT_SECONDS / 2
 
 
 def test_a_peer_that_never_comes_is_a_clear_error() -> None:
-    channel = WeightChannel.listen("127.0.0.1", 2, timeout_seconds=1)
-    with pytest.raises(WeightTransferError, match=r"waiting for the other ranks \(time-out 1 s\)"):
+    channel = WeightChannel.listen("127.0.0.1", 1, timeout_seconds=1)
+    with pytest.raises(WeightTransferError, match=r"waiting for the others \(time-out 1 s\)"):
         channel.send(tensors())
 
 
 def test_a_silent_sender_is_a_clear_error(threads: ThreadPoolExecutor) -> None:
-    sender = WeightChannel.listen("127.0.0.1", 2, timeout_seconds=TIMEOUT_SECONDS)
+    sender = WeightChannel.listen("127.0.0.1", 1, timeout_seconds=TIMEOUT_SECONDS)
     connecting = threads.submit(sender.connect)
-    receiver = WeightChannel(sender.rendezvous, 1, timeout_seconds=1)
+    receiver = WeightChannel(sender.rendezvous, End("receiver", 0), timeout_seconds=1)
     start = time.monotonic()
-    with pytest.raises(WeightTransferError, match="rank 1 of 2 failed while receiving"):
+    with pytest.raises(WeightTransferError, match="receiver 0 failed while receiving"):
         receive_all(receiver)
     assert 0.5 < time.monotonic() - start < TIMEOUT_SECONDS / 2  # its own time-out, not the sender's
     connecting.result()
@@ -216,22 +231,24 @@ def test_a_silent_sender_is_a_clear_error(threads: ThreadPoolExecutor) -> None:
 def test_nobody_listens() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        rendezvous = Rendezvous("127.0.0.1", taken.getsockname()[1], 2)
-        with pytest.raises(WeightTransferError, match=r"rank 1 could not reach 127\.0\.0\.1"):
-            WeightChannel(rendezvous, 1, timeout_seconds=1)
+        rendezvous = Rendezvous("127.0.0.1", taken.getsockname()[1], 1)
+        with pytest.raises(WeightTransferError, match=r"receiver 0 could not reach 127\.0\.0\.1"):
+            WeightChannel(rendezvous, End("receiver", 0), timeout_seconds=1)
         taken.listen()
-        with pytest.raises(WeightTransferError, match=r"rank 0 could not listen on 127\.0\.0\.1"):
-            WeightChannel(rendezvous, 0, timeout_seconds=1)
+        with pytest.raises(WeightTransferError, match=r"sender 0 could not listen on 127\.0\.0\.1"):
+            WeightChannel(rendezvous, End("sender", 0), timeout_seconds=1)
 
 
 def test_what_makes_no_sense_is_refused(sender: WeightChannel) -> None:
-    with pytest.raises(WeightTransferError, match="backend 'mpi' is unknown"):
-        Rendezvous("127.0.0.1", 1, 2, "mpi")
-    with pytest.raises(WeightTransferError, match="not 1 ranks"):
-        Rendezvous("127.0.0.1", 1, 1)
-    with pytest.raises(WeightTransferError, match="rank 2 is not in"):
-        WeightChannel(sender.rendezvous, 2)
-    with pytest.raises(WeightTransferError, match="it does not receive"):
+    with pytest.raises(WeightTransferError, match="transport 'mpi' is unknown: use one of gloo, shared_memory"):
+        Rendezvous("127.0.0.1", 1, 2, 1, "mpi")  # type: ignore[arg-type]
+    with pytest.raises(WeightTransferError, match="not 1 and 0"):
+        Rendezvous("127.0.0.1", 1, 0)
+    with pytest.raises(
+        WeightTransferError, match="receiver 1 is not in a weight transfer of 1 senders and 1 receivers"
+    ):
+        WeightChannel(sender.rendezvous, End("receiver", 1))
+    with pytest.raises(WeightTransferError, match="sender 0 does not receive"):
         next(sender.receive())
     assert pickle.loads(pickle.dumps(sender.rendezvous)) == sender.rendezvous
 
@@ -241,3 +258,83 @@ def test_the_default_process_group_is_left_alone(threads: ThreadPoolExecutor, se
     sender.send(tensors())
     receiver.result()
     assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize(("senders", "receivers"), [(1, 3), (2, 1), (2, 3), (3, 2)])
+def test_senders_and_receivers_may_differ_in_number(
+    senders: int, receivers: int, transport: TransportName, threads: ThreadPoolExecutor
+) -> None:
+    first = WeightChannel.listen("127.0.0.1", receivers, senders, transport, timeout_seconds=TIMEOUT_SECONDS)
+    meeting = first.rendezvous
+    channels = [first] + [
+        WeightChannel(meeting, End("sender", number), timeout_seconds=TIMEOUT_SECONDS) for number in range(1, senders)
+    ]
+    receiving = [start_receiver(threads, meeting, number=number) for number in range(receivers)]
+    sending = [
+        threads.submit(channel.send, tensors(number), bucket_bytes=1 << 10)
+        for number, channel in enumerate(channels)
+        if meeting.receivers_of(number)
+    ]
+    for number, received in enumerate(receiving):
+        assert all(
+            torch.equal(found, sent)
+            for (_, found), (_, sent) in zip(received.result(), tensors(number % senders), strict=True)
+        )
+    assert len({summary.result().bytes for summary in sending}) == 1
+    for channel in channels:
+        channel.close()
+
+
+def test_pieces_that_do_not_follow_each_other_are_noticed() -> None:
+    buckets = list(pack([("large", torch.arange(100))], lambda: torch.zeros(256, dtype=torch.uint8)))
+    assert len(buckets) == 4
+    for lost in range(1, 4):
+        with pytest.raises(WeightTransferError, match=f"a piece of large at byte {256 * lost} was not sent"):
+            list(unpack(buckets[:lost] + buckets[lost + 1 :]))
+
+
+def test_shared_memory_is_what_was_offered_and_leaves_no_trace(threads: ThreadPoolExecutor) -> None:
+    """The segments have no name, so that what no process holds open is gone."""
+
+    def held() -> list[str]:
+        links = (link for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+        return [str(link) for link in links if "torl-weights" in os.readlink(link)]
+
+    sender = WeightChannel.listen("127.0.0.1", 1, transport="shared_memory", timeout_seconds=TIMEOUT_SECONDS)
+    receiver = start_receiver(threads, sender.rendezvous)
+    sender.send(tensors())
+    receiver.result()
+    control, transport = sender._connected()
+    assert held()
+    place, other = transport.offer(0, 16), SharedMemory(control, None)
+    for changes, message in [({"size": 1 << 30}, "is not the shared memory"), ({"file": 999_999}, "cannot be opened")]:
+        with pytest.raises(WeightTransferError, match=message):
+            other.map(place | changes)
+    sender.close()
+    assert held() == []
+
+
+@pytest.mark.parametrize(
+    ("sides", "chosen"),
+    [
+        ({"cuda": False, "colocated": True, "one_machine": True}, "shared_memory"),
+        ({"cuda": False, "colocated": False, "one_machine": True}, "shared_memory"),
+        ({"cuda": False, "colocated": True, "one_machine": False}, "gloo"),
+        ({"cuda": True, "colocated": True, "one_machine": True}, "cuda_ipc"),
+        ({"cuda": True, "colocated": True, "one_machine": True, "receivers": 1}, "shared_memory"),
+        ({"cuda": True, "colocated": False, "one_machine": False}, "nccl"),
+    ],
+)
+def test_the_way_is_chosen_by_where_the_sides_are(sides: dict[str, Any], chosen: str) -> None:
+    sides = {"senders": 2, "receivers": 2} | sides
+    assert choose_transport("auto", **sides) == chosen
+    assert choose_transport("gloo", **sides) == "gloo"
+    if not sides["cuda"]:
+        with pytest.raises(WeightTransferError, match="'nccl' needs a GPU"):
+            choose_transport("nccl", **sides)
+    elif sides["colocated"]:
+        with pytest.raises(WeightTransferError, match="do not share"):
+            choose_transport("nccl", **sides)
+    if not sides["one_machine"]:
+        with pytest.raises(WeightTransferError, match="ends at the machine"):
+            choose_transport("shared_memory", **sides)

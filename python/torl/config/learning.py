@@ -15,6 +15,7 @@ from torl.options import (
     Section,
     Share,
 )
+from torl.weights.rendezvous import TransportName
 
 
 class SelectionConfig(Section):
@@ -162,6 +163,8 @@ class LearnerConfig(Section):
     """Keep the optimizer's state in CPU memory during the update as well (ZeRO-Offload)."""
     offload_parameters: bool = False
     """Keep the parameters in CPU memory during the update as well (ZeRO-3 only)."""
+    weight_transfer: Literal["auto"] | TransportName = "auto"
+    """Way of new weights to the engine: shared_memory, cuda_ipc (on shared GPUs), nccl (on others), gloo; or chosen."""
     verify_weights: bool = False
     """Compare checksums of the weights on both sides of every transfer to the engine."""
     timeout_seconds: PositiveFloat = 1800.0

@@ -81,6 +81,8 @@ class CheckpointConfig(Section):
     """Steps between checkpoints. There is one after the last step too; 0 for that one alone."""
     keep: PositiveInt = 2
     """Checkpoints kept; older ones are removed once a newer one is complete."""
+    keep_best: str | None = None
+    """Metric of an evaluation, as `evaluation/heldout/reward/accuracy`: where it was highest is kept as well."""
 
 
 class ControlConfig(Section):

@@ -160,6 +160,11 @@ class Engine(Protocol):
         """How many receivers come to the channel that the next `receive_weights` is told of; one for each device."""
         return 1
 
+    @property
+    def receivers_changed(self) -> bool:
+        """Whether those that `expect_weights` has counted are others than those that came to the channel before."""
+        return True
+
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Take the weights that a `WeightChannel` sends at `rendezvous`: version `policy_version` from then on.
 

@@ -59,6 +59,7 @@ class Replicas(Engine):
         self._idle = IdleClock()
         self._keepers: list[asyncio.Task[None]] = []
         self._receivers: list[_Seat] = []
+        self._connected: list[Engine] = []  # took the last weights, and may be connected still
         self._asleep = False
         self._failure: EngineError | None = EngineError("the engine is not running: start it first")
         self._change = asyncio.Event()  # another one after each change of the above
@@ -152,6 +153,11 @@ class Replicas(Engine):
         self._receivers = [seat for seat in self._seats if seat.up]
         return sum([await seat.engine.expect_weights() for seat in self._receivers])
 
+    @property
+    def receivers_changed(self) -> bool:
+        """Whether an engine has come, gone or been replaced since weights were sent."""
+        return self._connected != [seat.engine for seat in self._receivers]
+
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Take new weights on the engines that `expect_weights` counted; their receivers are numbered in order."""
         self._version = policy_version
@@ -161,6 +167,7 @@ class Replicas(Engine):
                     engine, number = seat.engine, first
                     first += await engine.expect_weights()
                     transfers.create_task(engine.receive_weights(rendezvous, policy_version, first=number))
+            self._connected = [seat.engine for seat in self._receivers]
         except ExceptionGroup as errors:
             raise first_error(errors) from errors
         finally:

@@ -3,7 +3,7 @@
 import logging
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from torl.errors import DataError
 from torl.learner.attention import attention_implementation
 from torl.learner.checkpoint.names import MODEL_PREFIX
 from torl.learner.kernels import use_kernels
-from torl.learner.lora import adapter_weights, plain_weights
-from torl.learner.messages import LearnerMemoryPart
+from torl.learner.lora import PlainWeight, adapter_weights, plain_weights
 from torl.learner.policy import Policy
 from torl.learner.sequence_parallel import SequenceParallel
+
+GATHERED_BYTES = 64 << 20  # of weights that are whole at a time when shards are sent or exported
 
 
 def deepspeed_configuration(config: LearnerConfig) -> dict[str, Any]:
@@ -133,20 +134,14 @@ def _quieten_deepspeed() -> None:
 
 
 def _adamw(module: nn.Module, config: LearnerConfig) -> torch.optim.Optimizer:
-    """torch's AdamW, but where DeepSpeed can move only the state of its own (which is compiled on first use)."""
-    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    settings: dict[str, Any] = {
-        "lr": config.learning_rate,
-        "betas": config.betas,
-        "weight_decay": config.weight_decay,
-    }
-    moves = config.offload_while_sampling and torch.cuda.is_available()
-    if moves and config.zero_stage == 3:
-        from deepspeed.ops.adam import FusedAdam
-
-        fused: torch.optim.Optimizer = FusedAdam(trained, adam_w_mode=True, **settings)
-        return fused
-    return torch.optim.AdamW(trained, **settings)
+    """torch's AdamW, in one kernel on a GPU; DeepSpeed's own would be compiled on the user's machine."""
+    return torch.optim.AdamW(
+        [parameter for parameter in module.parameters() if parameter.requires_grad],
+        lr=config.learning_rate,
+        betas=config.betas,
+        weight_decay=config.weight_decay,
+        fused=torch.cuda.is_available(),
+    )
 
 
 def learning_rate_at(step: int, total_steps: int, config: LearnerConfig) -> float:
@@ -164,26 +159,21 @@ def learning_rate_at(step: int, total_steps: int, config: LearnerConfig) -> floa
     return config.learning_rate * share
 
 
-def offload_states(engine: Any, part: LearnerMemoryPart) -> None:
-    """Move what only an optimizer step takes, or the parameters, to CPU memory."""
-    from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
-
-    optimizer = [State.optim_states, State.hp_params, State.lp_grads, State.contiguous_grad_buffer]
-    engine.offload_states(include=optimizer if part == "optimizer" else [State.lp_params])
-
-
 def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
     """(name as in the model's own files, whole tensor) for each parameter; every rank must take all of them.
 
-    Under ZeRO-3 a parameter is gathered when its turn comes and released when the next one is asked for. A
-    weight that is tied to another comes once, under the first of its names, as in a saved model. Adapters are merged.
+    Under ZeRO-3 a few parameters are gathered when their turn comes and released when the next are asked for: no rank
+    ever holds the whole model. A weight that is tied to another comes once, under the first of its names, as in a saved
+    model. Adapters are merged.
     """
     from deepspeed import zero
 
     sharded = engine.zero_optimization_stage() == 3
-    for weight in plain_weights(engine.module):
-        with zero.GatheredParameters(weight.parameters, enabled=sharded):
-            yield weight.name.removeprefix(MODEL_PREFIX), weight.value()
+    for group in _gathered_together(plain_weights(engine.module)):
+        parameters = [parameter for weight in group for parameter in weight.parameters]
+        with zero.GatheredParameters(parameters, enabled=sharded):
+            for weight in group:
+                yield weight.name.removeprefix(MODEL_PREFIX), weight.value()
 
 
 def full_adapters(engine: Any) -> Iterator[tuple[str, Tensor]]:
@@ -194,3 +184,19 @@ def full_adapters(engine: Any) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in adapter_weights(engine.module):
         with zero.GatheredParameters([parameter], enabled=sharded):
             yield name.removeprefix(MODEL_PREFIX), parameter.detach()
+
+
+def _gathered_together(weights: Sequence[PlainWeight]) -> Iterator[list[PlainWeight]]:
+    """Runs of weights of `GATHERED_BYTES` at most, or of one: to gather each by itself costs a round trip."""
+    group: list[PlainWeight] = []
+    size = 0
+    for weight in weights:
+        sizes = (getattr(part, "ds_numel", part.numel()) * part.element_size() for part in weight.parameters)
+        own = sum(sizes)
+        if group and size + own > GATHERED_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(weight)
+        size += own
+    if group:
+        yield group

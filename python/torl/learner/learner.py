@@ -1,12 +1,13 @@
 """The learner as the controller sees it: samples in, metrics out, weights to wherever the engine waits. No torch."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self, cast
 
 from torl.learner.annotation import annotate, wanted_annotations
-from torl.learner.checkpoint.ranks import load_ranks, save_ranks
-from torl.learner.messages import LearnerMemoryPart, LearnerSetup
+from torl.learner.checkpoint.ranks import begin_checkpoint, load_ranks
+from torl.learner.messages import ChannelRequest, LearnerMemoryPart, LearnerSetup
 from torl.learner.optimizer_steps import take_steps
 from torl.learner.ranks import RankGroup
 from torl.learner.starting import start_ranks
@@ -25,6 +26,7 @@ class Learner:
         """Use `start`."""
         self._group = group
         self._setup = setup
+        self._writing: asyncio.Task[None] | None = None  # a checkpoint
 
     @classmethod
     async def start(cls, setup: LearnerSetup, *, log_directory: Path, devices: Sequence[str] | None = None) -> Self:
@@ -79,16 +81,28 @@ class Learner:
         """
         return await take_steps(self._group, self._setup, samples, step)
 
-    async def open_channel(self, world_size: int, *, host: str = "127.0.0.1", backend: str = "gloo") -> Rendezvous:
-        """Rank 0 listens for engine workers on a free port; returns where, to tell them.
+    async def open_channel(
+        self, receivers: int, *, host: str = "127.0.0.1", colocated: bool = True, fresh: bool = False
+    ) -> Rendezvous:
+        """Rank 0 listens for engine workers on a free port; returns where, to tell them and `send_weights`.
 
-        `world_size` is one more than the number of engine workers. Lasts for many transfers.
+        The connections last for many transfers: asked again, the same answer comes.
+
+        Args:
+            receivers: engine workers; number w takes its weights from rank w modulo the number of ranks.
+            host: where rank 0 listens, as the workers can reach it.
+            colocated: whether learner and engine share their GPUs; with `learner.weight_transfer` it decides the way.
+            fresh: connect anew, because the workers are not those of the last transfer.
+
+        Raises:
+            WeightTransferError: `learner.weight_transfer` cannot be here. Ends the learner.
         """
-        answers = await self._group.call_all("open_channel", host=host, world_size=world_size, backend=backend)
+        where = ChannelRequest(receivers, host, colocated, self._group.on_one_machine, fresh)
+        answers = await self._group.call_all("open_channel", where=where)
         return cast(Rendezvous, answers[0])
 
     async def send_weights(self, rendezvous: Rendezvous, *, checksum: bool = False) -> TransferSummary:
-        """Send the weights to the engine workers that receive at `rendezvous`.
+        """Send the weights to the engine workers that receive at `rendezvous`, each rank to its own.
 
         Run it together with the engine's receiving call: it waits for them.
 
@@ -96,23 +110,38 @@ class Learner:
             WeightTransferError: a worker has ended, is silent, or found a wrong checksum. Ends the learner.
         """
         answers = await self._group.call_all("send_weights", rendezvous=rendezvous, checksum=checksum)
-        return cast(TransferSummary, answers[0])
+        return TransferSummary.of_senders(answers)
+
+    async def begin_checkpoint(self, directory: Path, controller_state: dict[str, Any]) -> "asyncio.Task[None]":
+        """Begin to write a checkpoint of all ranks and of `controller_state` (JSON); returns when all is copied.
+
+        The ranks write behind whatever is asked of them next. `directory` is whole when the task that is returned has
+        ended, and as before if it raises:
+
+            CheckpointError: it could not be written, for example because the disk is full. The learner goes on.
+            LearnerError: a rank has gone meanwhile.
+
+        One checkpoint is written at a time: this waits for the one before.
+        """
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        self._writing = await begin_checkpoint(self._group, self._setup, directory, controller_state)
+        return self._writing
 
     async def save_checkpoint(self, directory: Path, controller_state: dict[str, Any]) -> None:
-        """Write a checkpoint of all ranks and of `controller_state` (JSON); `directory` is whole or as before.
+        """Write a checkpoint and wait until it is whole; raises what the task of `begin_checkpoint` raises."""
+        await (await self.begin_checkpoint(directory, controller_state))
 
-        Raises:
-            CheckpointError: it could not be written, for example because the disk is full.
-        """
-        await save_ranks(self._group, self._setup, directory, controller_state)
-
-    async def load_checkpoint(self, directory: Path) -> dict[str, Any]:
+    async def load_checkpoint(self, directory: Path, *, verified: bool = False) -> dict[str, Any]:
         """Put every rank back as it was and return the controller's state.
 
+        The learner may have another number of ranks and another ZeRO stage than the one that wrote it. `verified`: it
+        has just been compared with its hashes, as `latest_checkpoint` does, and need not be again.
+
         Raises:
-            CheckpointError: it is damaged, or was written by another number of ranks, ZeRO stage or precision.
+            CheckpointError: it is damaged, or of another model or precision.
         """
-        return await load_ranks(self._group, self._setup, directory)
+        return await load_ranks(self._group, self._setup, directory, verified=verified)
 
     async def export(self, directory: Path) -> None:
         """Write the model to `directory` as transformers and vLLM load it, in the learner's precision.
@@ -123,11 +152,14 @@ class Learner:
         await self._group.call_all("export", directory=directory)
 
     async def offload(self, part: LearnerMemoryPart) -> None:
-        """Move the optimizer's state or the parameters out of GPU memory. Does nothing on a CPU."""
+        """Move the optimizer's state or the parameters out of GPU memory; what is away already stays there.
+
+        Without its optimizer's state it still sends and exports weights.
+        """
         await self._group.call_all("offload", part=part)
 
     async def onload(self) -> None:
-        """Move weights and optimizer state back into GPU memory; needed before anything else is asked."""
+        """Move everything back into GPU memory; needed before an update, annotations and checkpoints."""
         await self._group.call_all("onload")
 
     async def watch(self) -> NoReturn:
@@ -135,7 +167,13 @@ class Learner:
         await self._group.watch()
 
     async def close(self) -> None:
-        """End all ranks; none is left when this returns. Raises LearnerError if one did not end well."""
+        """End all ranks when what they write is written; none is left when this returns.
+
+        Raises:
+            LearnerError: a rank did not end well.
+        """
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
         await self._group.shut_down()
 
     async def __aenter__(self) -> Self:
@@ -146,3 +184,5 @@ class Learner:
             await self.close()
         else:
             await self._group.kill()
+            if self._writing is not None:
+                await asyncio.wait([self._writing])  # it removes what it has begun

@@ -60,11 +60,30 @@ class RankSetup:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelRequest:
+    """The channels that are wanted for sending weights: to whom, and where they are."""
+
+    receivers: int  # engine workers
+    host: str  # where rank 0 listens
+    colocated: bool  # whether learner and engine share their GPUs
+    one_machine: bool
+    fresh: bool  # whether the receivers are not those of the last transfer
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One command for one rank. `arguments` are keywords of the command's method in `worker.py`."""
 
     command: str
     arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardWritten:
+    """What a rank says unasked when it has written its part of a checkpoint."""
+
+    files: dict[str, dict[str, Any]]  # what the manifest says of each
+    error: str | None = None  # why it could not
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torl.errors import LearnerError, LearnerHungError
-from torl.learner.messages import RankSetup, Reply, Request
+from torl.learner.messages import RankSetup, Reply, Request, ShardWritten
 from torl.processes.children import describe_exit, log_tail
 from torl.processes.stacks import request_stacks
 
@@ -36,13 +36,18 @@ class RankProcess:
         self.process = process
         self.log = log
         self.replies: asyncio.Queue[Reply | None] = asyncio.Queue()  # None: the connection is closed
+        self.shards: asyncio.Queue[ShardWritten] = asyncio.Queue()  # said unasked, behind other commands
         self.closed = asyncio.Event()
         asyncio.get_running_loop().add_reader(connection.fileno(), self._receive)
         self._listening = True
 
     def _receive(self) -> None:
         try:
-            self.replies.put_nowait(self.connection.recv())
+            message: Reply | ShardWritten = self.connection.recv()
+            if isinstance(message, ShardWritten):
+                self.shards.put_nowait(message)
+            else:
+                self.replies.put_nowait(message)
         except (EOFError, OSError):
             self.stop_listening()
             self.replies.put_nowait(None)
@@ -105,6 +110,7 @@ class RankGroup:
 
     def __init__(self, timeout_seconds: float) -> None:
         self.ranks: list[RankProcess] = []  # in order; filled by whoever starts them
+        self.on_one_machine = True
         self._timeout_seconds = timeout_seconds
         self._failure: LearnerError | None = None
         self._shutting_down = False
@@ -133,6 +139,30 @@ class RankGroup:
     async def set_up(self, setup: RankSetup) -> None:
         """Send every rank its setup and wait until all have loaded the model."""
         await self._exchange([setup] * len(self.ranks), "start")
+
+    async def shards_written(self) -> list[ShardWritten]:
+        """What the ranks say, in order, when each has written its part of the checkpoint that they were told to write.
+
+        Raises:
+            LearnerError: a rank has gone, or was not heard of in time.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return [await self._shard_of(rank) for rank in self.ranks]
+        except TimeoutError:
+            seconds = self._timeout_seconds
+            raise LearnerError(f"the learner did not write its checkpoint within {seconds:g} s") from None
+
+    async def _shard_of(self, rank: RankProcess) -> ShardWritten:
+        said, gone = asyncio.ensure_future(rank.shards.get()), asyncio.ensure_future(rank.closed.wait())
+        try:
+            await asyncio.wait([said, gone], return_when=asyncio.FIRST_COMPLETED)
+            if said.done():
+                return said.result()
+            raise LearnerError(f"learner rank {rank.rank} has gone while its checkpoint was being written")
+        finally:
+            said.cancel()
+            gone.cancel()
 
     async def watch(self) -> NoReturn:
         """Wait without end; raises LearnerError when a rank goes away that was not told to."""
@@ -172,6 +202,7 @@ class RankGroup:
         """End every rank that is still there, now."""
         for rank in self.ranks:
             rank.stop_listening()
+            rank.closed.set()
             rank.connection.close()
             if rank.process is not None and rank.process.poll() is None:
                 rank.process.kill()

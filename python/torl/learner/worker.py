@@ -9,8 +9,10 @@ import argparse
 import os
 import random
 import sys
+import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from itertools import chain
@@ -23,20 +25,32 @@ import torch
 
 from torl.errors import LearnerError
 from torl.learner.batch import Row
+from torl.learner.checkpoint.model_export import export_model
 from torl.learner.checkpoint.names import CRITIC_TAG, POLICY_TAG
-from torl.learner.checkpoint.rank_state import export_model, load_rank_state, save_rank_state
+from torl.learner.checkpoint.restore import restore_rank
+from torl.learner.checkpoint.snapshot import take_snapshot
+from torl.learner.checkpoint.writer import CheckpointWriter
 from torl.learner.critic import Critic
 from torl.learner.deepspeed_engine import (
     full_adapters,
     full_weights,
     learning_rate_at,
     load_causal_lm,
-    offload_states,
     start_engine,
     start_reference,
 )
 from torl.learner.lora import adapters_off, add_adapters, export_adapter
-from torl.learner.messages import Annotation, LearnerMemoryPart, RankSetup, Reply, Request
+from torl.learner.messages import (
+    Annotation,
+    ChannelRequest,
+    LearnerMemoryPart,
+    RankSetup,
+    Reply,
+    Request,
+    ShardWritten,
+)
+from torl.learner.offload import StateMover
+from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.policy import Policy
 from torl.learner.sequence_parallel import SequenceParallel
 from torl.learner.torchrun import connect_rank, torchrun_job
@@ -45,16 +59,21 @@ from torl.processes.children import die_with_parent
 from torl.processes.stacks import answer_stack_requests
 from torl.types import Float32Array
 from torl.weights.channel import WeightChannel
-from torl.weights.rendezvous import Rendezvous, TransferSummary
+from torl.weights.rendezvous import End, Rendezvous, TransferSummary, choose_transport
 
 
 class Rank:
     """The commands of a rank; each is called on all ranks together. Methods' names are the controller's commands."""
 
-    def __init__(self, start: RankSetup, rank: int, world_size: int) -> None:
-        """Join the process group and build the engines. Raises `DataError` if a model cannot be read."""
+    def __init__(self, start: RankSetup, rank: int, world_size: int, report: Callable[[ShardWritten], None]) -> None:
+        """Join the process group and build the engines; `report` tells the controller what was written.
+
+        Raises:
+            DataError: a model cannot be read.
+        """
         setup = self.setup = start.learner
         self.rank = rank
+        self.world_size = world_size
         self.updates = {POLICY_TAG: 0, CRITIC_TAG: 0}  # optimizer steps taken: the place in the learning-rate schedule
         self._channel: WeightChannel | None = None
         torch.set_num_threads(start.threads)
@@ -75,12 +94,17 @@ class Rank:
             )
             critic = Critic(load_causal_lm(model, self._critic_learner), parallel=parallel)
             self._engines[CRITIC_TAG] = start_engine(critic, self._critic_learner)
+        self._shards = {tag: OptimizerShards(engine, rank, world_size) for tag, engine in self._engines.items()}
+        self._state_movers = [StateMover(engine, self._shards[tag]) for tag, engine in self._engines.items()]
+        self._away: set[LearnerMemoryPart] = set()
+        self._writer = CheckpointWriter(rank, report)
         self._reference: Any = None
         if setup.algorithm.needs_reference and setup.model.lora is None:
             self._reference = start_reference(setup.model, setup.learner, self.engine.device, parallel)
 
     def update_policy(self, rows: tuple[Row, ...], sampled_tokens: int) -> dict[str, float]:
         """Gradients of this rank's rows and one optimizer step of all ranks. Metrics are equal on all ranks."""
+        self._needs("optimizer", "parameters")
         setup = self.setup
         total = setup.total_steps * setup.algorithm.updates
         metrics = update_policy(
@@ -97,6 +121,7 @@ class Rank:
 
     def update_critic(self, rows: tuple[Row, ...], sampled_tokens: int) -> dict[str, float]:
         """The same for the critic."""
+        self._needs("optimizer", "parameters")
         setup = self.setup
         total = setup.total_steps * setup.critic.updates
         metrics = update_critic(
@@ -112,6 +137,7 @@ class Rank:
 
     def annotate(self, rows: tuple[Row, ...], wanted: tuple[Annotation, ...]) -> dict[Annotation, list[Float32Array]]:
         """What the policy, the reference policy and the critic say of the sampled tokens of this rank's rows."""
+        self._needs("parameters")
         device, temperature = self.engine.device, self.setup.temperature
         annotations: dict[Annotation, list[Float32Array]] = {}
         for name in wanted:
@@ -127,37 +153,52 @@ class Rank:
                     )
         return annotations
 
-    def open_channel(self, host: str, world_size: int, backend: str) -> Rendezvous | None:
-        """Rank 0 listens for engine workers on a free port of `host` and says where; the others do nothing."""
+    def open_channel(self, where: ChannelRequest) -> Rendezvous | None:
+        """Rank 0 listens for engine workers on a free port and says where; a channel that is open stays as it is."""
         if self.rank != 0:
             return None
-        self._close_channel()
-        self._channel = WeightChannel.listen(
-            host, world_size, backend, timeout_seconds=self.setup.learner.timeout_seconds
+        transport = choose_transport(
+            self.setup.learner.weight_transfer,
+            senders=self.world_size,
+            receivers=where.receivers,
+            cuda=self.engine.device.type == "cuda",
+            colocated=where.colocated,
+            one_machine=where.one_machine,
         )
+        wanted = Rendezvous(where.host, 0, where.receivers, self.world_size, transport)
+        if where.fresh or not (self._channel and self._channel.serves(wanted)):
+            self._close_channel()
+            self._channel = WeightChannel(wanted, End("sender", 0), timeout_seconds=self.setup.learner.timeout_seconds)
+        assert self._channel is not None
         return self._channel.rendezvous
 
     def send_weights(self, rendezvous: Rendezvous, checksum: bool) -> TransferSummary | None:
-        """Rank 0 sends the weights to whoever waits at `rendezvous`; the others help to gather them."""
-        if self.rank != 0:
+        """Send the weights to this rank's receivers at `rendezvous`; a rank without any helps to gather them."""
+        self._needs("parameters")
+        if not rendezvous.receivers_of(self.rank):
             for _ in full_weights(self.engine):
                 pass
             return None
         if self._channel is None or self._channel.rendezvous != rendezvous:
             self._close_channel()
-            self._channel = WeightChannel(rendezvous, 0, timeout_seconds=self.setup.learner.timeout_seconds)
+            end = End("sender", self.rank)
+            self._channel = WeightChannel(rendezvous, end, timeout_seconds=self.setup.learner.timeout_seconds)
         return self._channel.send(full_weights(self.engine), checksum=checksum)
 
     def save_checkpoint(self, directory: Path) -> None:
-        """Write this rank's part of a checkpoint into an existing directory."""
-        save_rank_state(self._engines, directory, rank=self.rank, counters=self.updates)
+        """Copy this rank's part of a checkpoint, and begin to write it into an existing directory."""
+        self._needs("optimizer", "parameters")
+        self._writer.wait()
+        self._writer.write(take_snapshot(self._shards, rank=self.rank, counters=self.updates), directory)
 
     def load_checkpoint(self, directory: Path) -> None:
         """Put everything back as it was when `directory` was written."""
-        self.updates = dict(load_rank_state(self._engines, directory, rank=self.rank))
+        self._needs("optimizer", "parameters")
+        self.updates = dict(restore_rank(self._shards, directory, rank=self.rank))
 
     def export(self, directory: Path) -> None:
         """Rank 0 writes the model in Hugging Face's format, adapters merged and alone; the others help to gather."""
+        self._needs("parameters")
         if self.rank != 0:
             for _ in chain(full_weights(self.engine), full_adapters(self.engine)):
                 pass
@@ -170,21 +211,33 @@ class Rank:
             export_adapter(adapters, model.lora, model.path, directory / "adapter")
 
     def offload(self, part: LearnerMemoryPart) -> None:
-        """Move a part of what is on the GPU to CPU memory, so that an engine on the same GPU has room."""
-        if self.engine.device.type == "cpu":
+        """Move a part of the learner to CPU memory, so that an engine on the same GPU has room."""
+        if part in self._away:
             return
-        for engine in self._engines.values():
-            offload_states(engine, part)
+        for mover in self._movers():
+            mover.offload_optimizer() if part == "optimizer" else mover.offload_parameters()
         if part == "parameters":
             self._move_reference(torch.device("cpu"))
-        torch.cuda.empty_cache()  # what torch keeps for itself, nobody else can have
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # what torch keeps for itself, nobody else can have
+        self._away.add(part)
 
     def onload(self) -> None:
-        """Move them back; needed before any other command."""
-        if self.engine.device.type != "cpu":
-            for engine in self._engines.values():
-                engine.reload_states()
+        """Move everything back."""
+        if self._away:
+            for mover in self._movers():
+                mover.onload()
             self._move_reference(self.engine.device)
+            self._away.clear()
+
+    def _movers(self) -> list[StateMover]:
+        if self.engine.zero_optimization_stage() < 2:
+            raise LearnerError("a learner can leave the GPU at learner.zero_stage = 2 or 3 only")
+        return self._state_movers
+
+    def _needs(self, *parts: LearnerMemoryPart) -> None:
+        if missing := self._away.intersection(parts):
+            raise LearnerError(f"the learner's {' and '.join(sorted(missing))} must be brought back first: call onload")
 
     def _move_reference(self, device: torch.device) -> None:
         if isinstance(self._reference, Policy):  # in shards it stays in CPU memory
@@ -194,6 +247,7 @@ class Rank:
         """Leave the process group. Nothing else may be called afterwards."""
         import deepspeed
 
+        self._writer.wait()
         self._close_channel()
         for engine in self._engines.values():
             engine.destroy()
@@ -213,26 +267,32 @@ def serve(connection: Connection, rank: int, world_size: int) -> int:
     The first message is the `RankSetup`. An error ends the rank: the other ranks may be waiting for it in the
     middle of a collective, and only the controller can end them.
     """
+    lock = threading.Lock()  # the thread that writes checkpoints speaks as well
+
+    def say(message: Reply | ShardWritten) -> None:
+        with lock:
+            connection.send(message)
+
     try:
-        worker = Rank(connection.recv(), rank, world_size)
-        connection.send(Reply())
+        worker = Rank(connection.recv(), rank, world_size, say)
+        say(Reply())
         while True:
             request: Request = connection.recv()
             if request.command == "shutdown":
                 worker.close()
-                connection.send(Reply())
+                say(Reply())
                 return 0
             start = time.perf_counter()
             value: Any = getattr(worker, request.command)(**request.arguments)
             print(f"{request.command}: {time.perf_counter() - start:.3f} s", flush=True)
-            connection.send(Reply(value))
+            say(Reply(value))
     except (EOFError, ConnectionError):
         print("the controller has ended", file=sys.stderr, flush=True)
         return 1
     except BaseException as error:
         text = traceback.format_exc()
         print(text, file=sys.stderr, flush=True)
-        connection.send(Reply(error=type(error).__name__, message=str(error), traceback=text))
+        say(Reply(error=type(error).__name__, message=str(error), traceback=text))
         return 1
 
 

@@ -10,7 +10,6 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from torl.learner.checkpoint.directory import checkpoint_path, prune_checkpoints
 from torl.records import metric_names as names
 from torl.records.dynamics import staleness, training_dynamics
 from torl.records.rows import group_records
@@ -41,6 +40,7 @@ class Run:
         steps = self.parts.config.run.steps
         async with aclosing(self.experience.steps(self.parts.first_step)) as played_steps:
             for step in range(self.parts.first_step, steps):
+                self.parts.checkpoints.check()
                 await self._evaluate_if_due(step)
                 metrics: dict[str, float] = {}
                 with _timed(metrics, names.TIME_STEP):
@@ -67,6 +67,8 @@ class Run:
             await self._save_checkpoint(steps)
             with self.parts.console.wait("exporting the model"):
                 await self.residency.learner_for("export").export(self.parts.directory / "model")
+        with self.parts.console.wait("writing the last checkpoint"):
+            await self.parts.checkpoints.settle()
 
     async def _learn(self, step: int, played: PlayedStep, metrics: dict[str, float]) -> list[TrainingSample]:
         """One step of the learner on the step's batch; returns what it was made of."""
@@ -113,6 +115,7 @@ class Run:
                 await asyncio.to_thread(parts.writer.write_trajectories, step, records, evaluation_set=name)
                 parts.console.evaluation(step, name, shown.metrics)
         parts.writer.write_metrics(step, metrics)
+        parts.checkpoints.evaluated(step, metrics)
 
     async def _save_checkpoint(self, step: int) -> None:
         """Write a checkpoint of the state after `step` updates, as soon as the learner holds all of it."""
@@ -126,10 +129,8 @@ class Run:
             return
         parts, step = self.parts, state["step"]
         metrics: dict[str, float] = {}
-        with _timed(metrics, names.TIME_CHECKPOINT), parts.console.wait("writing a checkpoint"):
-            learner = self.residency.learner_for("save_checkpoint")
-            await learner.save_checkpoint(checkpoint_path(parts.directory, step), state)
-            prune_checkpoints(parts.directory, parts.config.checkpoint.keep)
+        with _timed(metrics, names.TIME_CHECKPOINT), parts.console.wait("copying a checkpoint"):
+            await parts.checkpoints.begin(step, state)
         parts.writer.write_metrics(step, metrics)
         write_report(parts.directory, parts.config.run.note)
 

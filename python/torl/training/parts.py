@@ -24,6 +24,7 @@ from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.opening import ModelDirectory, Rollouts, open_rollouts
 from torl.text.prompts import EncodedPrompts
+from torl.training.checkpoints import Checkpoints
 
 
 @dataclass(slots=True)
@@ -40,6 +41,8 @@ class Parts:
     writer: RunWriter
     checkpoint: Path | None  # that the run resumes from
     first_step: int
+    colocated: bool  # whether learner and engine have the same devices
+    checkpoints: Checkpoints
     _idle_seconds: float = field(default=0.0, init=False)
 
     @property
@@ -107,6 +110,9 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
                 rollouts_start = starts.create_task(stack.enter_async_context(opening))
                 learner_start = starts.create_task(learning)
             rollouts, learner = rollouts_start.result(), learner_start.result()
+        checkpoints = Checkpoints(config.checkpoint, directory, learner)
+        if checkpoint is not None:
+            checkpoints.remember(first_step)
         yield Parts(
             config=settled.config,
             directory=directory,
@@ -118,6 +124,8 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
             writer=writer,
             checkpoint=checkpoint,
             first_step=first_step,
+            colocated=placement.colocated,
+            checkpoints=checkpoints,
         )
 
 
@@ -157,7 +165,7 @@ async def _open_learner(
         learner = await Learner.start(LearnerSetup.from_config(config), log_directory=logs, devices=devices)
         await stack.enter_async_context(learner)
         if checkpoint is not None:
-            await learner.load_checkpoint(checkpoint)
+            await learner.load_checkpoint(checkpoint, verified=True)
         if config.learner.offload_while_sampling:
             await learner.offload("optimizer")
             await learner.offload("parameters")

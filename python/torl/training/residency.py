@@ -59,13 +59,22 @@ class Residency:
     """The state of both sides, and every move between states. At first the engine is awake."""
 
     def __init__(
-        self, engine: Engine, learner: Learner, *, sleeps: bool, moves: bool, checksum: bool, policy_version: int
+        self,
+        engine: Engine,
+        learner: Learner,
+        *,
+        colocated: bool,
+        sleeps: bool,
+        moves: bool,
+        checksum: bool,
+        policy_version: int,
     ) -> None:
         """As they are when both have been started.
 
         Args:
             engine: awake.
             learner: offloaded if `moves`, resident otherwise.
+            colocated: whether both have the same devices.
             sleeps: whether the engine sleeps while the learner works.
             moves: whether the learner is offloaded while the engine is awake.
             checksum: whether both sides compare checksums of the weights that go over.
@@ -73,6 +82,7 @@ class Residency:
         """
         self._engine = engine
         self._learner = learner
+        self._colocated = colocated
         self._sleeps = sleeps
         self._moves = moves
         self._checksum = checksum
@@ -146,7 +156,8 @@ class Residency:
 
     async def _transfer(self, policy_version: int) -> None:
         learner = self.learner_for("send_weights")
-        rendezvous = await learner.open_channel(1 + await self._engine.expect_weights())
+        receivers, changed = await self._engine.expect_weights(), self._engine.receivers_changed
+        rendezvous = await learner.open_channel(receivers, colocated=self._colocated, fresh=changed)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(learner.send_weights(rendezvous, checksum=self._checksum))
             tasks.create_task(self._engine.receive_weights(rendezvous, policy_version))

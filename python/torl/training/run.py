@@ -30,6 +30,7 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
         residency = Residency(
             parts.player.engine,
             parts.learner,
+            colocated=parts.colocated,
             sleeps=bool(getattr(parts.config.engine.options, "sleep_while_learning", False)),
             moves=bool(parts.config.learner.offload_while_sampling),
             checksum=parts.config.learner.verify_weights,

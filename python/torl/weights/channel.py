@@ -1,20 +1,19 @@
-"""Weights from the learner's rank 0 to the engine's workers, in buckets, over a process group of their own.
+"""Weights from one learner rank to the engine workers that are paired with it, in buckets.
 
-A leaf that needs only torch: the learner sends, the engine's workers receive, and neither knows the other.
-The group stands beside `torch.distributed`'s default group and never touches it, because both ends already
-live in default groups of different worlds. Headers and acknowledgements travel over gloo in every case, so
-that a dead peer is noticed at once and a silent one after the time-out; the tensors travel over gloo (CPU)
-or NCCL (CUDA).
+A leaf that needs only torch: ranks send, the engine's workers receive, and neither knows the other. Every rank has a
+channel of its own, so that no weights pass through one rank alone. Headers and acknowledgments travel over gloo in
+every case, so that a dead peer is noticed at once and a silent one after the time-out; the bytes travel as the
+rendezvous says (`transports/`).
 
-The order on the wire, for each bucket: length of the header (one int64), the header (JSON: names, dtypes,
-shapes, offsets, checksum), the payload (bytes). An empty bucket ends the transfer, and then both sides
-agree that it went well.
+The order on the wire, for each bucket: a header (JSON: entries, bytes, checksum, where the bytes are), then the bytes.
+A header without entries ends the transfer, and then both sides agree that it went well.
 """
 
-import json
-import math
+import secrets
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,86 +22,98 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 
 from torl.errors import WeightTransferError
 from torl.processes.children import first_line
-from torl.weights.rendezvous import Rendezvous, TransferSummary
+from torl.weights.bucket import ALIGNMENT, Entry, checksum_of, pack, unpack
+from torl.weights.control import SENDER, Control
+from torl.weights.rendezvous import End, Rendezvous, TransferSummary, TransportName
+from torl.weights.transports import TRANSPORTS
+from torl.weights.transports.transport import Transport
 
-SENDER = 0  # the rank that sends; every other rank is an engine worker
 DEFAULT_BUCKET_BYTES = 256 << 20
 DEFAULT_TIMEOUT_SECONDS = 600.0
-_ALIGNMENT = 16  # bytes; tensors of any dtype may then be viewed inside a bucket
-_CHECKSUM_WORDS = 1 << 20  # words summed at once: bounds the memory a checksum takes
 
 
 class WeightChannel:
-    """One end of the connection; it lasts for many transfers. Not thread-safe.
+    """One end of a connection; it lasts for many transfers. Not thread-safe.
 
-    Rank 0 owns the store: it makes its channel with `listen`, which binds a free port and tells which, or
-    binds `rendezvous.port`. The connection to the peers is made by the first transfer (or by `connect`),
-    which waits for all of them. Any failure closes the channel, which the other ends notice.
+    Sender 0 owns the store at which all meet: it makes its channel with `listen`, which binds a free port and tells
+    which. The connection to the peers is made by the first transfer (or by `connect`), which waits for all of them. Any
+    failure closes the channel, which the other ends notice.
     """
 
     def __init__(
         self,
         rendezvous: Rendezvous,
-        rank: int,
+        end: End,
         *,
         device: torch.device | None = None,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> None:
-        """Reach the store; buckets lie on `device` (default: CPU for gloo, the current CUDA device for NCCL).
+        """Reach the store. `device`: the GPU of this end, for transports between GPUs (default: the current one).
 
         Raises:
-            WeightTransferError: the port is taken (rank 0), or no sender listens there before the time-out.
+            WeightTransferError: the port is taken (sender 0), or nobody listens there before the time-out.
         """
-        if not 0 <= rank < rendezvous.world_size:
-            raise WeightTransferError(f"rank {rank} is not in a weight transfer of {rendezvous.world_size} ranks")
-        self.rank = rank
-        self.timeout = timedelta(seconds=timeout_seconds)
-        self.device = device or _default_device(rendezvous.backend)
-        self._control: Any = None
-        self._data: Any = None
+        if end.number not in range(rendezvous.senders if end.role == "sender" else rendezvous.receivers):
+            raise WeightTransferError(
+                f"{end} is not in a weight transfer of {rendezvous.senders} senders and "
+                f"{rendezvous.receivers} receivers"
+            )
+        self.end = end
+        self._sender = end.number if end.role == "sender" else rendezvous.sender_of(end.number)
+        receivers = rendezvous.receivers_of(self._sender)
+        self._rank = SENDER if end.role == "sender" else 1 + receivers.index(end.number)
+        self._size = 1 + len(receivers)
+        self._timeout = timedelta(seconds=timeout_seconds)
+        self._device = device
+        self._control: Control | None = None
+        self._transport: Transport | None = None
+        owner = end == End("sender", 0)
         try:
             self._store: TCPStore | None = TCPStore(
-                rendezvous.host,
-                rendezvous.port,
-                rendezvous.world_size,
-                rank == SENDER,
-                self.timeout,
-                wait_for_workers=False,
+                rendezvous.host, rendezvous.port, None, owner, self._timeout, wait_for_workers=False
             )
         except RuntimeError as error:
-            doing = "listen on" if rank == SENDER else "reach"
+            doing = "listen on" if owner else "reach"
             raise WeightTransferError(
-                f"weight transfer rank {rank} could not {doing} {rendezvous.host}:{rendezvous.port}: "
-                f"{first_line(error)}"
+                f"weight transfer: {end} could not {doing} {rendezvous.host}:{rendezvous.port}: {first_line(error)}"
             ) from error
-        self.rendezvous = Rendezvous(rendezvous.host, self._store.port, rendezvous.world_size, rendezvous.backend)
+        self.rendezvous = replace(rendezvous, port=self._store.port)
+        if owner:
+            self.rendezvous = replace(self.rendezvous, name=secrets.token_hex(8))
 
     @classmethod
     def listen(
         cls,
         host: str,
-        world_size: int,
-        backend: str = "gloo",
+        receivers: int,
+        senders: int = 1,
+        transport: TransportName = "gloo",
         *,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> "WeightChannel":
-        """The sender's end on a free port of `host`; give the receivers its `rendezvous`."""
-        return cls(Rendezvous(host, 0, world_size, backend), SENDER, timeout_seconds=timeout_seconds)
+        """Sender 0's end on a free port of `host`; give everyone its `rendezvous`."""
+        meeting = Rendezvous(host, 0, receivers, senders, transport)
+        return cls(meeting, End("sender", 0), timeout_seconds=timeout_seconds)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed, by `close` or by a failure."""
+        return self._store is not None
+
+    def serves(self, wanted: Rendezvous) -> bool:
+        """Whether it is open and is what would be made for `wanted`, which has no port and no name yet."""
+        return self.is_open and replace(self.rendezvous, port=wanted.port, name=wanted.name) == wanted
 
     def connect(self) -> None:
-        """Wait until every rank is here. Called by the first transfer; calling it again does nothing."""
-        if self._control is not None:
-            return
+        """Wait until this sender and all its receivers are here; the first transfer does so by itself."""
         if self._store is None:
             raise WeightTransferError("this weight channel is closed")
-        size, host = self.rendezvous.world_size, self.rendezvous.host
-        try:
-            self._control = _gloo_group(PrefixStore("control", self._store), self.rank, size, host, self.timeout)
-            self._data = self._control
-            if self.rendezvous.backend == "nccl":
-                self._data = _nccl_group(PrefixStore("data", self._store), self.rank, size, self.timeout)
-        except RuntimeError as error:
-            raise self._failure("waiting for the other ranks", error) from error
+        if self._transport is not None:
+            return
+        store, host = PrefixStore(f"sender-{self._sender}", self._store), self.rendezvous.host
+        with self._failing("waiting for the others"):
+            control = self._control = Control(store, self._rank, self._size, host, self._timeout)
+            self._transport = TRANSPORTS[self.rendezvous.transport](control, self._device)
 
     def send(
         self,
@@ -111,206 +122,129 @@ class WeightChannel:
         bucket_bytes: int = DEFAULT_BUCKET_BYTES,
         checksum: bool = False,
     ) -> TransferSummary:
-        """Broadcast the tensors, dtype kept, to every receiver and wait for their acknowledgement.
+        """Send the tensors, dtype kept, to every receiver of this sender and wait for their acknowledgment.
 
-        A tensor may be freed or overwritten as soon as the next one is asked for (ZeRO-3 gathers one at a
-        time): it has been copied into the bucket or sent by then. A tensor larger than `bucket_bytes`
-        travels alone, without a copy if it is contiguous and on the right device.
+        A tensor may be freed or overwritten as soon as the next one is asked for (ZeRO-3 gathers a few at a time): it
+        has been copied into a bucket by then. One bucket is filled while the receivers take another.
 
         Raises:
             WeightTransferError: a receiver has ended, is silent, or found a wrong checksum. The channel is closed.
         """
-        if self.rank != SENDER:
-            raise WeightTransferError(f"rank {self.rank} receives weights; only rank {SENDER} sends them")
-        self.connect()
+        if self.end.role != "sender":
+            raise WeightTransferError(f"{self.end} does not send weights")
+        control, transport = self._connected()
         start = time.perf_counter()
-        tensors = total = 0
-        bucket = _Bucket(bucket_bytes, self.device)
-        digest = checksum_of if checksum else lambda _: None
-        try:
-            for name, tensor in named_tensors:
-                tensor = tensor.detach()
-                tensors += 1
-                total += tensor.nbytes
-                if not bucket.fits(tensor) and bucket.entries:
-                    self._send_bucket(bucket.entries, bucket.payload(), digest(bucket.payload()))
-                    bucket.clear()
-                if bucket.fits(tensor):
-                    bucket.add(name, tensor)
-                else:
-                    alone = tensor.to(self.device).contiguous().reshape(-1).view(torch.uint8)
-                    self._send_bucket([_entry(name, tensor, 0)], alone, digest(alone))
-            if bucket.entries:
-                self._send_bucket(bucket.entries, bucket.payload(), digest(bucket.payload()))
-            self._send_bucket([], torch.empty(0, dtype=torch.uint8), None)
-            wrong = self._agree(wrong=False)
-        except RuntimeError as error:
-            raise self._failure("sending", error) from error
-        except BaseException:
-            self.close()
-            raise
+        counted = _Counted(named_tensors)
+        capacity = max(ALIGNMENT, bucket_bytes // ALIGNMENT * ALIGNMENT)
+        under_way: list[Any] = [None, None]
+        number = 1
+
+        def next_buffer() -> torch.Tensor:
+            nonlocal number
+            number = 1 - number
+            if under_way[number] is not None:
+                under_way[number].wait()
+            return transport.buffer(number, capacity)
+
+        wrong = False
+        with self._failing("sending"):
+            for entries, payload in pack(counted, next_buffer):
+                digest = checksum_of(payload) if checksum else None
+                place = transport.offer(number, payload.numel())
+                self._send_header(control, entries, payload.numel(), digest, place)
+                under_way[number] = transport.push(payload)
+            for work in under_way:
+                if work is not None:
+                    work.wait()
+            self._send_header(control, [], 0, None, {})
+            transport.finish()
+            wrong = control.agree(wrong=False)
+            transport.release()
         if wrong:
             self.close()
             raise WeightTransferError("a receiver found a wrong checksum: the engine's weights are not the learner's")
-        return TransferSummary(tensors, total, time.perf_counter() - start)
+        return TransferSummary(counted.tensors, counted.bytes, time.perf_counter() - start)
 
     def receive(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The tensors of one transfer, in the sender's order, on `device`.
+        """The tensors of one transfer, in the sender's order.
 
-        The transfer ends when the iterator does: take everything. A tensor is a view into its bucket and
-        stays valid as long as it is held; hold it no longer than needed.
+        The transfer ends when the iterator does: take everything. A tensor is a view into its bucket and stays valid as
+        long as it is held; hold it no longer than needed.
 
         Raises:
             WeightTransferError: the sender has ended or is silent, or a checksum differs. The channel is closed.
         """
-        if self.rank == SENDER:
-            raise WeightTransferError(f"rank {SENDER} sends weights; it does not receive them")
+        if self.end.role != "receiver":
+            raise WeightTransferError(f"{self.end} does not receive weights")
+        control, transport = self._connected()
+        with self._failing("receiving"):
+            yield from unpack(self._buckets(control, transport))
+            transport.finish()
+            control.agree(wrong=False)
+            transport.release()
+
+    def close(self) -> None:
+        """Leave the group and, at sender 0, close the port. Safe to call twice."""
+        transport, control = self._transport, self._control
+        self._transport = self._control = self._store = None
+        if transport is not None:
+            transport.close()
+        if control is not None:
+            control.close()
+
+    def _connected(self) -> tuple[Control, Transport]:
         self.connect()
+        assert self._control is not None
+        assert self._transport is not None
+        return self._control, self._transport
+
+    def _buckets(self, control: Control, transport: Transport) -> Iterator[tuple[list[Entry], torch.Tensor]]:
+        """Until the end of the transfer. After a wrong checksum nothing is handed on, but the rest is taken, so that
+        the sender is told instead of timing out."""
         wrong: list[str] = []
+        while (header := control.receive_header())["entries"]:
+            payload = transport.take(header["bytes"], header["place"])
+            if header["checksum"] is not None and checksum_of(payload) != header["checksum"]:
+                wrong += [entry["name"] for entry in header["entries"]]
+            if not wrong:
+                yield header["entries"], payload
+        if wrong:
+            transport.finish()
+            control.agree(wrong=True)
+            raise WeightTransferError(f"wrong checksum for {len(wrong)} tensors, the first is {wrong[0]}")
+
+    def _send_header(
+        self, control: Control, entries: list[Entry], size: int, digest: int | None, place: dict[str, Any]
+    ) -> None:
+        control.send_header({"entries": entries, "bytes": size, "checksum": digest, "place": place})
+
+    @contextmanager
+    def _failing(self, doing: str) -> Iterator[None]:
+        """Close the channel if the block does not end well, and say what failed."""
         done = False
         try:
-            while True:
-                header = self._receive_header()
-                if not header["entries"]:
-                    break
-                payload = torch.empty(header["bytes"], dtype=torch.uint8, device=self.device)
-                if payload.numel():
-                    _wait(self._data.broadcast(payload, SENDER))
-                if header["checksum"] is not None and checksum_of(payload) != header["checksum"]:
-                    wrong += [entry["name"] for entry in header["entries"]]
-                if wrong:
-                    continue  # take the rest, so that the sender is told instead of timing out
-                for entry in header["entries"]:
-                    yield entry["name"], _view(payload, entry)
-            self._agree(wrong=bool(wrong))
+            yield
             done = True
         except RuntimeError as error:
-            raise self._failure("receiving", error) from error
+            raise WeightTransferError(
+                f"weight transfer: {self.end} failed while {doing} "
+                f"(time-out {self._timeout.total_seconds():g} s): {first_line(error)}"
+            ) from error
         finally:
             if not done:
                 self.close()
-        if wrong:
-            self.close()
-            raise WeightTransferError(f"wrong checksum for {len(wrong)} tensors, the first is {wrong[0]}")
-
-    def close(self) -> None:
-        """Leave the group and, on rank 0, close the port. Safe to call twice."""
-        groups = [self._data, self._control] if self._data is not self._control else [self._control]
-        self._control = self._data = self._store = None
-        for group in groups:
-            if group is not None:
-                group.abort() if group.name() == "nccl" else group.shutdown()
-
-    def _send_bucket(self, entries: list[dict[str, Any]], payload: torch.Tensor, digest: int | None) -> None:
-        text = json.dumps({"entries": entries, "bytes": payload.numel(), "checksum": digest}).encode()
-        _wait(self._control.broadcast(torch.tensor([len(text)], dtype=torch.int64), SENDER))
-        _wait(self._control.broadcast(torch.frombuffer(bytearray(text), dtype=torch.uint8), SENDER))
-        if payload.numel():
-            _wait(self._data.broadcast(payload, SENDER))
-
-    def _receive_header(self) -> dict[str, Any]:
-        length = torch.zeros(1, dtype=torch.int64)
-        _wait(self._control.broadcast(length, SENDER))
-        text = torch.empty(int(length), dtype=torch.uint8)
-        _wait(self._control.broadcast(text, SENDER))
-        header: dict[str, Any] = json.loads(text.numpy().tobytes())
-        return header
-
-    def _agree(self, wrong: bool) -> bool:
-        """True if any rank says so: the sender learns what the receivers found, and all have finished."""
-        flag = torch.tensor([int(wrong)], dtype=torch.int64)
-        _wait(self._control.allreduce(flag))  # a sum
-        return bool(flag)
-
-    def _failure(self, doing: str, error: RuntimeError) -> WeightTransferError:
-        self.close()
-        return WeightTransferError(
-            f"weight transfer rank {self.rank} of {self.rendezvous.world_size} failed while {doing} "
-            f"(time-out {self.timeout.total_seconds():g} s): {first_line(error)}"
-        )
 
 
-class _Bucket:
-    """A flat buffer that tensors are copied into, with what is needed to view them again."""
+class _Counted:
+    """An iterable of tensors that counts them and their bytes."""
 
-    def __init__(self, capacity: int, device: torch.device) -> None:
-        self.capacity = capacity
-        self.device = device
-        self.buffer: torch.Tensor | None = None
-        self.clear()
+    def __init__(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        self._named_tensors = named_tensors
+        self.tensors = 0
+        self.bytes = 0
 
-    def clear(self) -> None:
-        self.entries: list[dict[str, Any]] = []
-        self.used = 0
-
-    def fits(self, tensor: torch.Tensor) -> bool:
-        return self.used + tensor.nbytes <= self.capacity
-
-    def add(self, name: str, tensor: torch.Tensor) -> None:
-        if self.buffer is None:
-            self.buffer = torch.zeros(self.capacity + _ALIGNMENT, dtype=torch.uint8, device=self.device)
-        entry = _entry(name, tensor, self.used)
-        _view(self.buffer, entry).copy_(tensor)
-        self.entries.append(entry)
-        self.used += math.ceil(tensor.nbytes / _ALIGNMENT) * _ALIGNMENT
-
-    def payload(self) -> torch.Tensor:
-        if self.buffer is None:
-            return torch.empty(0, dtype=torch.uint8, device=self.device)
-        return self.buffer[: self.used]
-
-
-def checksum_of(payload: torch.Tensor) -> int:
-    """A position-weighted sum of the bytes modulo 2^64: any changed, moved or swapped word shows.
-
-    Computed on the tensor's own device; equal on CPU and CUDA, because integer sums do not round.
-    """
-    if payload.numel() % 8:
-        payload = torch.nn.functional.pad(payload, (0, 8 - payload.numel() % 8))
-    words = payload.view(torch.int64)
-    total = torch.zeros((), dtype=torch.int64, device=payload.device)
-    for start in range(0, words.numel(), _CHECKSUM_WORDS):
-        piece = words[start : start + _CHECKSUM_WORDS]
-        weights = torch.arange(start, start + piece.numel(), dtype=torch.int64, device=payload.device) * 2 + 1
-        total += (piece * weights).sum()
-    return int(total)
-
-
-def _entry(name: str, tensor: torch.Tensor, offset: int) -> dict[str, Any]:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return {"name": name, "dtype": dtype, "shape": list(tensor.shape), "offset": offset, "bytes": tensor.nbytes}
-
-
-def _view(payload: torch.Tensor, entry: dict[str, Any]) -> torch.Tensor:
-    piece = payload[entry["offset"] : entry["offset"] + entry["bytes"]]
-    return piece.view(getattr(torch, entry["dtype"])).view(entry["shape"])
-
-
-def _default_device(backend: str) -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
-
-
-def _gloo_group(store: PrefixStore, rank: int, size: int, host: str, timeout: timedelta) -> Any:
-    from torch.distributed import ProcessGroupGloo
-
-    options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-    options._timeout = timeout
-    if host.startswith("127.") or host == "localhost":
-        # The default device resolves the host's name, which fails or picks an outside address on some machines.
-        options._devices = [ProcessGroupGloo.create_device(hostname=host)]
-    else:
-        options._devices = [ProcessGroupGloo.create_default_device()]
-    options._threads = 2
-    return ProcessGroupGloo(store, rank, size, options)
-
-
-def _nccl_group(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Any:
-    from torch.distributed import ProcessGroupNCCL
-
-    options = ProcessGroupNCCL.Options()
-    options._timeout = timeout
-    return ProcessGroupNCCL(store, rank, size, options)
-
-
-def _wait(work: Any) -> None:
-    work.wait()
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in self._named_tensors:
+            self.tensors += 1
+            self.bytes += tensor.nbytes
+            yield name, tensor

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from torl.engine.protocol import EngineMemoryPart
@@ -46,14 +47,12 @@ class EngineWeights:
 
         Where it raises, the engine is `unusable`.
         """
-        # What vLLM is sent must be plain: its messages turn a dataclass into a dictionary.
-        where = (rendezvous.host, rendezvous.port, rendezvous.world_size, rendezvous.backend, first)
         self._settled.clear()
         try:
             if live:
                 mode = "wait" if self._options.live_turns == "drain" else "keep"
                 await llm.pause_generation(mode=mode, clear_cache=False)
-            await llm.collective_rpc("torl_receive_weights", args=where)
+            await llm.collective_rpc("torl_receive_weights", args=(asdict(rendezvous), first))
             keeps_cache = live and self._options.keeps_old_cache
             if not keeps_cache and not await llm.reset_prefix_cache(reset_running_requests=True):
                 raise EngineError("cached prefixes of the old policy are still in use")

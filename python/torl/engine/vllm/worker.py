@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from torl.weights.channel import WeightChannel
-from torl.weights.rendezvous import Rendezvous
+from torl.weights.rendezvous import End, Rendezvous
 
 if TYPE_CHECKING:
     import torch
@@ -29,13 +29,15 @@ class WeightReceiver:
             "compiles": not torch._dynamo.config.disable,
         }
 
-    def torl_receive_weights(self, host: str, port: int, world_size: int, backend: str, first: int) -> None:
+    def torl_receive_weights(self, rendezvous: dict[str, Any], first: int) -> None:
         """Load the tensors a sender offers at a `Rendezvous` into the live model, by their names in the checkpoint.
-
-        This engine's first worker has the number `first` among the receivers.
 
         The layerwise path is the one that works everywhere: it undoes and redoes what the platform does to
         weights after loading (prepacking on a CPU, quantization), in place, so that compiled graphs stay valid.
+
+        Args:
+            rendezvous: its fields.
+            first: the number that this engine's first worker has among the receivers.
 
         Raises:
             WeightTransferError: the transfer broke; the model may hold weights of both versions.
@@ -47,20 +49,26 @@ class WeightReceiver:
             initialize_layerwise_reload,
         )
 
-        rendezvous = Rendezvous(host, port, world_size, backend)
-        channel = WeightChannel(rendezvous, 1 + first + self.rank, device=self.device)
-        try:
-            with set_current_vllm_config(self.vllm_config):
-                model = self.model_runner.get_model()
-                expected = {name for name, _ in model.named_parameters()}
-                initialize_layerwise_reload(model)
-                loaded = model.load_weights(channel.receive())
-                finalize_layerwise_reload(model, self.vllm_config.model_config)
-                _pack_tied_heads(model)
-        finally:
-            channel.close()
+        channel = self._channel_to(Rendezvous(**rendezvous), first + self.rank)
+        with set_current_vllm_config(self.vllm_config):
+            model = self.model_runner.get_model()
+            expected = {name for name, _ in model.named_parameters()}
+            initialize_layerwise_reload(model)
+            loaded = model.load_weights(channel.receive())
+            finalize_layerwise_reload(model, self.vllm_config.model_config)
+            _pack_tied_heads(model)
         if loaded is not None and (missing := expected - loaded):
             raise ValueError(f"{len(missing)} parameters were not sent, the first is {min(missing)}")
+
+    def _channel_to(self, rendezvous: Rendezvous, number: int) -> WeightChannel:
+        """The channel of the last transfer if it can serve again."""
+        channel: WeightChannel | None = getattr(self, "_torl_channel", None)
+        if channel is None or not channel.is_open or channel.rendezvous != rendezvous:
+            if channel is not None:
+                channel.close()
+            channel = WeightChannel(rendezvous, End("receiver", number), device=self.device)
+            self._torl_channel = channel
+        return channel
 
 
 def _pack_tied_heads(model: "torch.nn.Module") -> None:

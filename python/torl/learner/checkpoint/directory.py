@@ -3,7 +3,7 @@
     RUN/checkpoints/step_000020/
         manifest.json      sizes and hashes of everything else; written last
         controller.json    what the controller wants back: step, policy version, data position, ...
-        learner/           DeepSpeed's files, and the random generators of each rank
+        learner/           each rank's share of the optimizer's state, and its random generators
 
 A checkpoint is written under a temporary name in the same directory, flushed to the disk, and renamed. A crash leaves
 a `.partial-*` directory, which counts as nothing and is removed by the next write.
@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +28,7 @@ MANIFEST = "manifest.json"
 CONTROLLER = "controller.json"
 LEARNER = "learner"  # subdirectory of the ranks' files
 
-_FORMAT = 1
+_FORMAT = 2
 _NAME = re.compile(r"step_(\d{6,})")
 _PARTIAL = ".partial-"
 _HASH_THREADS = 4
@@ -41,11 +41,17 @@ def checkpoint_path(run_directory: Path, step: int) -> Path:
 
 
 @contextmanager
-def writing_checkpoint(directory: Path, controller_state: dict[str, Any], facts: dict[str, Any]) -> Iterator[Path]:
+def writing_checkpoint(
+    directory: Path,
+    controller_state: dict[str, Any],
+    facts: dict[str, Any],
+    described: Mapping[str, dict[str, Any]] | None = None,
+) -> Iterator[Path]:
     """A temporary directory that becomes `directory` when the block ends well, and disappears when it does not.
 
     `controller_state` (JSON) is returned by `read_controller_state`. `facts` (JSON) go into the manifest: what has
-    to fit when the checkpoint is loaded. A complete checkpoint that is already there is replaced.
+    to fit when the checkpoint is loaded. `described` has, at the end of the block, what the manifest says of files that
+    whoever wrote them has flushed and hashed. A complete checkpoint that is already there is replaced.
 
     Raises:
         CheckpointError: something could not be written; what was there before is untouched.
@@ -58,10 +64,12 @@ def writing_checkpoint(directory: Path, controller_state: dict[str, Any], facts:
         partial.mkdir()
         yield partial
         _write_json(partial / CONTROLLER, controller_state)
-        files = {name: _describe_and_flush(partial / name) for name in _file_names(partial)}
+        known = described or {}
+        files = {name: known.get(name) or _describe_and_flush(partial / name) for name in _file_names(partial)}
         _write_json(partial / MANIFEST, {"format": _FORMAT, "facts": facts, "files": files})
         _flush(partial / MANIFEST)
-        _flush(partial)
+        for written in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
+            _flush(written)
         if directory.exists():
             shutil.rmtree(directory)
         partial.rename(directory)
@@ -74,8 +82,8 @@ def writing_checkpoint(directory: Path, controller_state: dict[str, Any], facts:
         raise
 
 
-def verify_checkpoint(directory: Path) -> dict[str, Any]:
-    """Compare every file with the manifest and return its facts.
+def verify_checkpoint(directory: Path, *, hashes: bool = True) -> dict[str, Any]:
+    """Compare every file with the manifest, its content too if `hashes`, and return its facts.
 
     Raises:
         CheckpointError: a file is missing, has another size or another content; it names the file.
@@ -91,8 +99,8 @@ def verify_checkpoint(directory: Path) -> dict[str, Any]:
                 f"checkpoint {directory}: {name} has {path.stat().st_size} bytes, not {expected['bytes']}"
             )
     with ThreadPoolExecutor(_HASH_THREADS) as threads:
-        hashes = threads.map(lambda name: _sha256(directory / name), files)
-        for (name, expected), actual in zip(files.items(), hashes, strict=True):
+        found = threads.map(lambda name: _sha256(directory / name), files) if hashes else []
+        for (name, expected), actual in zip(files.items(), found, strict=hashes):
             if actual != expected["sha256"]:
                 raise CheckpointError(f"checkpoint {directory}: the content of {name} has changed since it was written")
     facts: dict[str, Any] = manifest["facts"]
@@ -133,11 +141,11 @@ def latest_checkpoint(run_directory: Path) -> Path | None:
     return None
 
 
-def prune_checkpoints(run_directory: Path, keep: int) -> list[Path]:
-    """Remove all but the newest `keep` checkpoints; returns what was removed."""
+def prune_checkpoints(run_directory: Path, keep: int, best: Collection[int] = ()) -> list[Path]:
+    """Remove all but the newest `keep` checkpoints and those of the steps in `best`; returns what was removed."""
     if keep < 1:
         raise ValueError(f"keep is {keep}: the newest checkpoint is always kept")
-    removed = _checkpoints(run_directory)[:-keep]
+    removed = [path for path in _checkpoints(run_directory)[:-keep] if _step_of(path) not in best]
     for directory in removed:
         # Without its manifest a directory is no checkpoint: a crash in the middle leaves none that looks whole.
         (directory / MANIFEST).unlink(missing_ok=True)
@@ -148,7 +156,11 @@ def prune_checkpoints(run_directory: Path, keep: int) -> list[Path]:
 def _checkpoints(run_directory: Path) -> list[Path]:
     parent = run_directory / "checkpoints"
     checkpoints = [path for path in parent.iterdir() if _NAME.fullmatch(path.name)] if parent.is_dir() else []
-    return sorted(checkpoints, key=lambda path: int(path.name.removeprefix("step_")))
+    return sorted(checkpoints, key=_step_of)
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step_"))
 
 
 def _read_manifest(directory: Path) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""Tensors cut and packed into buckets of bytes, and put together again."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from torl.errors import WeightTransferError
+
+ALIGNMENT = 16  # bytes; tensors of any dtype may then be viewed inside a bucket
+_CHECKSUM_WORDS = 1 << 20  # words summed at once: bounds the memory a checksum takes
+
+Entry = dict[str, Any]
+"""A tensor in a bucket, or a piece of one: "name", "dtype", "shape", "whole" (its bytes), "start" (the piece's place in
+it), "offset" (in the bucket), "bytes" (of the piece). JSON."""
+
+
+def pack(
+    named_tensors: Iterable[tuple[str, torch.Tensor]], next_buffer: Callable[[], torch.Tensor]
+) -> Iterator[tuple[list[Entry], torch.Tensor]]:
+    """Copy tensors into buckets, each in a buffer that `next_buffer` gives; yields (entries, the bytes in use).
+
+    A tensor that does not fit into what is left of a bucket begins the next; one that is larger than a bucket is cut.
+    It may be freed or overwritten as soon as the next is asked for: by then it has been copied.
+    """
+    buffer: torch.Tensor | None = None
+    entries: list[Entry] = []
+    used = 0
+    for name, tensor in named_tensors:
+        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        start = 0
+        while start < flat.numel() or start == 0:
+            left = flat.numel() - start
+            if buffer is not None and left > buffer.numel() - used:
+                yield entries, buffer[:used]
+                buffer = None
+            if buffer is None:
+                buffer, entries, used = next_buffer(), [], 0
+            size = min(left, buffer.numel() - used)
+            buffer[used : used + size].copy_(flat[start : start + size])
+            entries.append(
+                {
+                    "name": name,
+                    "dtype": str(tensor.dtype).removeprefix("torch."),
+                    "shape": list(tensor.shape),
+                    "whole": flat.numel(),
+                    "start": start,
+                    "offset": used,
+                    "bytes": size,
+                }
+            )
+            used = min(used + math.ceil(size / ALIGNMENT) * ALIGNMENT, buffer.numel())
+            start += size
+            if size == 0:
+                break
+    if buffer is not None:
+        yield entries, buffer[:used]
+
+
+def unpack(buckets: Iterable[tuple[list[Entry], torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of packed buckets: views into the bucket they came in, or put together from their pieces.
+
+    Raises:
+        WeightTransferError: pieces are missing.
+    """
+    name, whole, filled = "", None, 0
+    for entries, payload in buckets:
+        for entry in entries:
+            if whole is not None and (entry["name"], entry["start"]) != (name, filled):
+                raise WeightTransferError(f"a piece of {name} at byte {filled} was not sent")
+            piece = payload[entry["offset"] : entry["offset"] + entry["bytes"]]
+            if entry["bytes"] < entry["whole"]:
+                if whole is None:
+                    name, whole, filled = entry["name"], payload.new_empty(entry["whole"]), 0
+                whole[filled : filled + entry["bytes"]].copy_(piece)
+                filled += entry["bytes"]
+                if filled < entry["whole"]:
+                    continue
+                piece, whole = whole, None
+            yield entry["name"], piece.view(getattr(torch, entry["dtype"])).view(entry["shape"])
+    if whole is not None:
+        raise WeightTransferError(f"a piece of {name} at byte {filled} was not sent")
+
+
+def checksum_of(payload: torch.Tensor) -> int:
+    """A position-weighted sum of the bytes modulo 2^64: any changed, moved or swapped word shows.
+
+    Computed on the tensor's own device; equal on CPU and CUDA, because integer sums do not round.
+    """
+    if payload.numel() % 8:
+        payload = torch.nn.functional.pad(payload, (0, 8 - payload.numel() % 8))
+    words = payload.view(torch.int64)
+    total = torch.zeros((), dtype=torch.int64, device=payload.device)
+    for start in range(0, words.numel(), _CHECKSUM_WORDS):
+        piece = words[start : start + _CHECKSUM_WORDS]
+        weights = torch.arange(start, start + piece.numel(), dtype=torch.int64, device=payload.device) * 2 + 1
+        total += (piece * weights).sum()
+    return int(total)

@@ -1,0 +1,66 @@
+"""What the two ends of a channel say to each other beside the weights: headers, acknowledgments, agreement."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+SENDER = 0  # the sender's rank in the group; its receivers come after it
+
+
+class Control:
+    """A gloo group of a sender and its receivers, in which a dead peer is noticed at once and a silent one in time.
+
+    It stands beside `torch.distributed`'s default group and never touches it, because both ends already live in default
+    groups of different worlds. Everything here raises RuntimeError when a peer has gone or is silent.
+    """
+
+    def __init__(self, store: PrefixStore, rank: int, size: int, host: str, timeout: timedelta) -> None:
+        """Wait until all have come to `store`, which is theirs alone; `host` is where it is."""
+        from torch.distributed import ProcessGroupGloo
+
+        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._timeout = timeout
+        if host.startswith("127.") or host == "localhost":
+            # The default device resolves the host's name, which fails or picks an outside address on some machines.
+            options._devices = [ProcessGroupGloo.create_device(hostname=host)]
+        else:
+            options._devices = [ProcessGroupGloo.create_default_device()]
+        options._threads = 2
+        self.rank = rank
+        self.size = size
+        self.timeout = timeout
+        self.group: Any = ProcessGroupGloo(PrefixStore("control", store), rank, size, options)
+        self.store = PrefixStore("data", store)
+        """For a group of the transport's own."""
+
+    def send_header(self, header: dict[str, Any]) -> None:
+        """Tell all receivers what comes next (JSON)."""
+        text = json.dumps(header).encode()
+        self.group.broadcast(torch.tensor([len(text)], dtype=torch.int64), SENDER).wait()
+        self.group.broadcast(torch.frombuffer(bytearray(text), dtype=torch.uint8), SENDER).wait()
+
+    def receive_header(self) -> dict[str, Any]:
+        """What comes next."""
+        length = torch.zeros(1, dtype=torch.int64)
+        self.group.broadcast(length, SENDER).wait()
+        text = torch.empty(int(length), dtype=torch.uint8)
+        self.group.broadcast(text, SENDER).wait()
+        header: dict[str, Any] = json.loads(text.numpy().tobytes())
+        return header
+
+    def acknowledge(self) -> Any:
+        """Something whose `wait` returns when every end has come this far."""
+        return self.group.allreduce(torch.zeros(1, dtype=torch.int64))
+
+    def agree(self, wrong: bool) -> bool:
+        """True if any end says so: the sender learns what the receivers found, and all have finished."""
+        flag = torch.tensor([int(wrong)], dtype=torch.int64)
+        self.group.allreduce(flag).wait()  # a sum
+        return bool(flag)
+
+    def close(self) -> None:
+        """Leave the group, which the others notice."""
+        self.group.shutdown()

@@ -1,0 +1,20 @@
+"""The four ways of the bytes from a learner rank to the engine workers that it is paired with."""
+
+from collections.abc import Callable
+
+import torch
+
+from torl.weights.control import Control
+from torl.weights.rendezvous import TransportName
+from torl.weights.transports.cuda_ipc import CudaIpc
+from torl.weights.transports.gloo import Gloo
+from torl.weights.transports.nccl import Nccl
+from torl.weights.transports.shared_memory import SharedMemory
+from torl.weights.transports.transport import Transport
+
+TRANSPORTS: dict[TransportName, Callable[[Control, torch.device | None], Transport]] = {
+    "gloo": Gloo,
+    "shared_memory": SharedMemory,
+    "cuda_ipc": CudaIpc,
+    "nccl": Nccl,
+}

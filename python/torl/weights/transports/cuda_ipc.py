@@ -1,0 +1,101 @@
+"""Bytes between two processes on one GPU, by CUDA IPC. Has not run yet: it needs a GPU."""
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from torl.errors import WeightTransferError
+from torl.weights.control import Control
+from torl.weights.transports.lent import LentMemory
+
+# What `UntypedStorage._share_cuda_` gives and `_new_shared_cuda` takes, in this order.
+_HANDLE = (
+    *("device", "handle", "storage_bytes", "storage_offset"),
+    *("counter_handle", "counter_offset", "event_handle", "event_sync_required"),
+)
+
+
+class CudaIpc(LentMemory):
+    """Buffers on the GPU that a rank and its worker share; they live as long as one transfer."""
+
+    def __init__(self, control: Control, device: torch.device | None) -> None:
+        """`device` is the GPU of this end; the current one when unset."""
+        super().__init__(control, device)
+        self._device = device or torch.device("cuda", torch.cuda.current_device())
+        self._buffers: dict[int, torch.Tensor] = {}
+        self._places: dict[int, dict[str, Any]] = {}
+
+    def buffer(self, number: int, size: int) -> torch.Tensor:
+        """On the GPU, in memory that can be lent."""
+        if number not in self._buffers:
+            with _no_expandable_segments():
+                self._buffers[number] = torch.empty(size, dtype=torch.uint8, device=self._device)
+        return self._buffers[number]
+
+    def offer(self, number: int, size: int) -> dict[str, Any]:
+        """The handle, taken once for each buffer: torch counts the handles that it has given away."""
+        if number not in self._places:
+            buffer = self._buffers[number]
+            shared = zip(_HANDLE, buffer.untyped_storage()._share_cuda_(), strict=True)  # type: ignore[no-untyped-call]
+            self._places[number] = {name: _to_json(value) for name, value in shared}
+            self._places[number] |= {"gpu": _identity(self._device), "size": buffer.numel()}
+        torch.cuda.synchronize(self._device)  # receivers do not wait for this process's streams
+        return self._places[number]
+
+    def map(self, place: dict[str, Any]) -> torch.Tensor:
+        """Open the handle on this process's GPU, which must be the sender's."""
+        if place["gpu"] != _identity(self._device):
+            raise WeightTransferError(
+                f"a learner rank on GPU {place['gpu']} is paired with an engine worker on GPU "
+                f"{_identity(self._device)}: CUDA IPC needs rank i and worker i on one GPU; set "
+                "learner.weight_transfer = 'shared_memory', or 'nccl' if they share no GPU"
+            )
+        values = [_from_json(name, place[name]) for name in _HANDLE]
+        values[0] = self._device.index  # the same GPU may have another number here
+        storage = torch.UntypedStorage._new_shared_cuda(*values)
+        mapped = torch.empty(0, dtype=torch.uint8, device=self._device)
+        return mapped.set_(storage)[: place["size"]]
+
+    def wait_for_copies(self) -> None:
+        """They are made on a stream of the GPU."""
+        torch.cuda.current_stream(self._device).synchronize()
+
+    def finish(self) -> None:
+        """A receiver unmaps before the sender may give the memory back."""
+        self._mapped.clear()
+        torch.cuda.synchronize(self._device)
+
+    def release(self) -> None:
+        """The sender gives the memory back: the engine on the same GPU wants it."""
+        self._places.clear()
+        self._buffers.clear()
+        torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
+
+
+def _identity(device: torch.device) -> str:
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def _to_json(value: Any) -> Any:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _from_json(name: str, value: Any) -> Any:
+    return base64.b64decode(value) if name in ("handle", "counter_handle", "event_handle") else value
+
+
+@contextmanager
+def _no_expandable_segments() -> Iterator[None]:
+    """Memory of expandable segments, which PYTORCH_CUDA_ALLOC_CONF may ask for, cannot be lent by a handle."""
+    if "expandable_segments:True" not in torch._C._accelerator_getAllocatorSettings():
+        yield
+        return
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
+    try:
+        yield
+    finally:
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")

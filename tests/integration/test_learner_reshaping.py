@@ -1,0 +1,62 @@
+"""Checkpoints go on at another ZeRO stage and on other ranks; a learner leaves its memory and comes back."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from learner_fixtures import (
+    GRADIENT_CLIP,
+    LEARNING_RATE,
+    TEMPERATURE,
+    plain_steps,
+    random_samples,
+    relative_distance,
+    write_tiny_model,
+)
+
+from torl.learner.checkpoint.policy_weights import read_policy_weights
+
+CHAIN = Path(__file__).with_name("rank_chain.py")
+
+
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
+def test_what_one_learner_writes_another_takes_up(precision: str, tmp_path: Path) -> None:
+    model, directory = write_tiny_model(tmp_path / "model"), tmp_path / "checkpoints"
+    directory.mkdir()
+    ended = subprocess.run(
+        [sys.executable, str(CHAIN), str(model), str(directory), precision],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TORCHDYNAMO_DISABLE": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert ended.returncode == 0, ended.stderr
+    links = json.loads(ended.stdout.splitlines()[-1])
+    assert len(links) >= 3
+    for link in links:
+        assert link["as_written"], link  # what was taken up is what was written, to the bit
+        assert link["parameters_follow_masters"], link
+        assert set(link["left"]) == {""}, link  # of what went to the host nothing stayed behind
+    if precision == "float32":
+        steps = [random_samples(9, seed=1), random_samples(5, seed=2), random_samples(6, seed=3)]
+        expected, _, _ = plain_steps(
+            model, steps, temperature=TEMPERATURE, learning_rate=LEARNING_RATE, gradient_clip=GRADIENT_CLIP
+        )
+        found = read_policy_weights(Path(links[-1]["directory"]))
+        assert relative_distance(found, {name: tensor.detach() for name, tensor in expected.items()}) < 1e-6
+
+
+def test_a_checkpoint_that_lacks_a_rank_s_part_is_refused(tmp_path: Path) -> None:
+    from torl.errors import CheckpointError
+    from torl.learner.checkpoint.shard_file import write_shard
+
+    pieces = {"master/a": torch.arange(4.0)}
+    facts = {"facts": {"steps": 0, "counters": {}}, "fragments": {"a": (0, 4, (8,))}}
+    described = write_shard(tmp_path / "policy_rank_00000.safetensors", pieces, {"torl": json.dumps(facts)})
+    assert described["bytes"] == (tmp_path / "policy_rank_00000.safetensors").stat().st_size
+    with pytest.raises(CheckpointError, match="element 4 of a is in no file"):
+        read_policy_weights(tmp_path)
