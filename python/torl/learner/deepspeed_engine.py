@@ -4,6 +4,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torl.errors import DataError
 from torl.learner.attention import attention_implementation
 from torl.learner.checkpoint.names import MODEL_PREFIX
 from torl.learner.kernels import use_kernels
+from torl.learner.loading import hand_out_weights, load_empty, reading
 from torl.learner.lora import PlainWeight, adapter_weights, plain_weights
 from torl.learner.policy import Policy
 from torl.learner.sequence_parallel import SequenceParallel
@@ -58,13 +60,15 @@ def deepspeed_configuration(config: LearnerConfig) -> dict[str, Any]:
 
 
 def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
-    """The Hugging Face model in a directory, in the learner's precision, without dropout.
+    """The Hugging Face model in a directory, in the learner's precision, without dropout; every rank must call it.
 
-    Dropout would make the ratio of new to old probabilities random, so every `*dropout` setting is zeroed.
+    Rank 0 reads it and hands it out; under ZeRO-3 each rank takes its shards. Dropout would make the ratio of new to
+    old probabilities random, so every `*dropout` setting is zeroed.
 
     Raises:
         DataError: the directory is missing or transformers cannot load it.
     """
+    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     if not Path(model.path).is_dir():
@@ -74,14 +78,15 @@ def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
         for name, value in settings.to_dict().items():
             if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, float):
                 setattr(settings, name, 0.0)
-        causal_lm = AutoModelForCausalLM.from_pretrained(
-            model.path,
-            config=settings,
-            dtype=getattr(torch, config.dtype),
-            attn_implementation=attention_implementation(model.attention, settings),
-            local_files_only=True,
+        dtype = getattr(torch, config.dtype)
+        attention = attention_implementation(model.attention, settings)
+        shards = deepspeed_configuration(config) if config.zero_stage == 3 else None
+        causal_lm = load_empty(settings, dtype, attention, shards)
+        load_whole = partial(
+            AutoModelForCausalLM.from_pretrained, model.path, config=settings, dtype=dtype, local_files_only=True
         )
-    except (OSError, ValueError, ImportError) as error:
+        hand_out_weights(causal_lm, partial(reading, Path(model.path), load_whole=load_whole))
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise DataError(f"model.path = {model.path}: transformers cannot load it: {error}") from error
     print(f"{model.path}: {use_kernels(causal_lm, model)}", flush=True)  # into the rank's log
     if config.gradient_checkpointing:
@@ -111,7 +116,10 @@ def start_reference(
     Raises:
         DataError: the model cannot be read.
     """
-    causal_lm = load_causal_lm(model, config.model_copy(update={"gradient_checkpointing": False}))
+    # Its shards wait in CPU memory where the devices are shared with an engine that samples.
+    elsewhere = config.zero_stage == 3 and (config.offload_parameters or config.offload_while_sampling)
+    config = config.model_copy(update={"gradient_checkpointing": False, "offload_parameters": elsewhere})
+    causal_lm = load_causal_lm(model, config)
     policy = Policy(causal_lm, logits_at_once=config.logits_at_once, parallel=parallel)
     policy.requires_grad_(False)
     if config.zero_stage < 3:
@@ -119,9 +127,7 @@ def start_reference(
     import deepspeed
 
     _quieten_deepspeed()
-    # Its shards wait in CPU memory where the devices are shared with an engine that samples.
-    elsewhere = config.offload_parameters or config.offload_while_sampling
-    settings = deepspeed_configuration(config.model_copy(update={"offload_parameters": elsewhere}))
+    settings = deepspeed_configuration(config)
     settings["zero_optimization"].pop("offload_optimizer", None)
     engine, _, _, _ = deepspeed.initialize(model=policy, config=settings, dist_init_required=False)
     return engine

@@ -1,0 +1,78 @@
+"""How much memory ranks take while they load a model under ZeRO-3: `python rank_loading.py MODEL MEETING`.
+
+Forks two ranks and prints JSON: for each the largest growth of its own memory while the model was read and handed out,
+the bytes of parameters that it holds afterwards, and a checksum of the weights as it gathers them.
+"""
+
+import json
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+
+from torl.config import LearnerConfig, ModelConfig
+from torl.learner import loading
+from torl.learner.deepspeed_engine import load_causal_lm
+
+
+def own_memory() -> int:
+    """Bytes of this process's anonymous memory: without what it maps of files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
+
+
+def load(rank: int, answers: Any) -> None:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", GLOO_SOCKET_IFNAME="lo")
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed(
+        "gloo",
+        auto_mpi_discovery=False,
+        verbose=False,
+        init_method=f"file://{sys.argv[2]}",
+        rank=rank,
+        world_size=2,
+    )
+    samples: list[int] = []
+    gathered = deepspeed.zero.GatheredParameters
+
+    class Sampled(gathered):  # type: ignore[misc, valid-type]
+        """Looks at the memory whenever a tensor is whole."""
+
+        def __exit__(self, *error: object) -> None:
+            samples.append(own_memory())
+            super().__exit__(*error)
+
+    deepspeed.zero.GatheredParameters = Sampled
+    before = own_memory()
+    model = load_causal_lm(ModelConfig(path=sys.argv[1]), LearnerConfig(zero_stage=3, dtype="float32"))
+    deepspeed.zero.GatheredParameters = gathered
+    held = sum(parameter.ds_tensor.nbytes for parameter in model.parameters())
+    total = 0.0
+    for parameter in model.parameters():
+        with gathered([parameter]):
+            total += float(parameter.detach().double().square().sum())
+    answers.put([rank, max(samples) - before, held, total, len(samples)])
+    torch.distributed.barrier()
+    os._exit(0)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    assert loading.hand_out_weights
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    processes = [context.Process(target=load, args=(rank, answers)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    found = sorted(answers.get() for _ in processes)
+    for process in processes:
+        process.join()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
