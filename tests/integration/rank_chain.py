@@ -74,8 +74,8 @@ def take_step(rank: Rank, step: int) -> None:
     rank.update_policy(batch.rows[rank.rank], batch.sampled_tokens)
 
 
-def go_and_come_back(rank: Rank) -> str:
-    """Offload everything and bring it back; says what was still in its place meanwhile."""
+def go_and_come_back(rank: Rank, written: Path) -> str:
+    """Offload everything, write a checkpoint, and bring it back; says what was still in its place meanwhile."""
     shards = rank._shards["policy"]
     state = [("master", master) for master in shards.masters]
     if rank.engine.zero_optimization_stage() == 3:
@@ -83,13 +83,14 @@ def go_and_come_back(rank: Rank) -> str:
         state.append(("gradients", rank.engine.optimizer.grad_partitions_flat_buffer))
     places = [(name, StorageWeakRef(tensor.untyped_storage())) for name, tensor in state]
     del state
-    rank.offload(("optimizer",))
+    rank.offload("optimizer")
     left = [name for name, place in places if not place.expired()]
-    rank.offload(("parameters",))
+    rank.offload("parameters")
     with pytest.raises(LearnerError, match="parameters must be brought back first: call onload"):
         rank.export(Path("nowhere"))
     with pytest.raises(LearnerError, match="optimizer and parameters must be brought back"):
         take_step(rank, 0)
+    rank.save_checkpoint(written)
     rank.onload()
     return ", ".join(left)
 
@@ -117,12 +118,19 @@ def main() -> None:
     found = []
     before: Path | None = None
     for step, (zero_stage, world_size) in enumerate(LINKS[sys.argv[3]]):
-        taken, written = directory / f"{step}-taken", directory / f"{step}-written"
-        for made in (taken, written):
+        taken, again = directory / f"{step}-taken", directory / f"{step}-again"
+        written = directory / f"{step}-written" if zero_stage >= 2 else again
+        for made in {taken, written, again}:
             made.mkdir()
 
         def use(
-            rank: Rank, before: Path | None = before, step: int = step, taken: Path = taken, written: Path = written
+            rank: Rank,
+            zero_stage: int = zero_stage,
+            before: Path | None = before,
+            step: int = step,
+            taken: Path = taken,
+            written: Path = written,
+            again: Path = again,
         ) -> tuple[str, float]:
             if before is not None:
                 rank.load_checkpoint(before)
@@ -130,8 +138,8 @@ def main() -> None:
             total = sum(float(tensor.double().abs().sum()) for _, tensor in full_weights(rank.engine))
             if step < len(STEPS):
                 take_step(rank, step)
-            left = go_and_come_back(rank) if rank.engine.zero_optimization_stage() >= 2 else ""
-            rank.save_checkpoint(written)
+            left = go_and_come_back(rank, written) if zero_stage >= 2 else ""
+            rank.save_checkpoint(again)
             return left, total
 
         ranks = builder(model, directory / f"{step}-meeting", zero_stage, world_size, sys.argv[3])
@@ -143,6 +151,7 @@ def main() -> None:
             {
                 "link": [zero_stage, world_size],
                 "as_written": before is None or equal(state, whole(before)),
+                "came_back": equal(whole(written), whole(again)),
                 "parameters_follow_masters": all(abs(total - rounded) < 1e-9 * rounded for _, total in answers),
                 "left": [left for left, _ in answers],
                 "directory": str(written),

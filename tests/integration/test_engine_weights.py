@@ -174,3 +174,25 @@ async def test_a_broken_transfer_stops_the_engine(tiny_model_directory, prompts,
             await greedy_turn(engine, prompts[0].token_ids)
     finally:
         await engine.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["gloo", "shared_memory"])
+async def test_an_engine_holds_what_it_would_have_loaded(tiny_model_directory, tmp_path, transport) -> None:
+    """By vLLM's own checksums of what a worker holds, beside those of an engine that read the files."""
+    changed = perturbed(tiny_model_directory, tmp_path / "changed")
+    held = []
+    for model in (changed, tiny_model_directory):
+        engine = make_engine(model, tmp_path / "engine.log")
+        await engine.start()
+        try:
+            held.append(await engine.weight_checksums())
+            if model == tiny_model_directory:
+                async with sending(changed, tmp_path, "--transport", transport) as (rendezvous, _):
+                    await engine.receive_weights(rendezvous, 1)
+                held.append(await engine.weight_checksums())
+        finally:
+            await engine.close()
+    loaded, before, after = held
+    assert after == loaded
+    assert after != before

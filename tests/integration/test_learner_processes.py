@@ -31,6 +31,7 @@ from transformers import AutoModelForCausalLM
 
 from torl.config import AlgorithmConfig
 from torl.errors import DataError, LearnerError
+from torl.learner.checkpoint.directory import checkpoint_path, latest_checkpoint
 from torl.learner.learner import Learner
 from torl.weights.channel import WeightChannel
 from torl.weights.rendezvous import End
@@ -192,6 +193,34 @@ def test_no_rank_survives_its_controller(
         controller.stdin.close()
         assert controller.wait(60) == (0 if signal_number is None else -signal_number)
     assert wait_until_gone(ranks) == []
+
+
+KILLED_WHILE_WRITING = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from learner_fixtures import random_samples, start_learner
+from torl.learner.checkpoint.directory import checkpoint_path
+
+async def control(model, run):
+    learner = await start_learner(model, run.parent / "logs", zero_stage=2)
+    await learner.save_checkpoint(checkpoint_path(run, 0), {"step": 0})
+    await learner.update(random_samples(3), step=0)
+    await learner.begin_checkpoint(checkpoint_path(run, 1), {"step": 1})
+    os.kill(os.getpid(), signal.SIGKILL)  # before it hears that the rank has written
+
+asyncio.run(control(Path(sys.argv[1]), Path(sys.argv[2])))
+"""
+
+
+def test_a_controller_killed_while_a_checkpoint_is_written(model_directory: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    program = [sys.executable, "-c", KILLED_WHILE_WRITING, str(model_directory), str(run)]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False, cwd=CONTROLLER.parent)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    names = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert len(names) == 2
+    assert names[0].startswith(".partial-step_000001")
+    assert latest_checkpoint(run) == checkpoint_path(run, 0)
 
 
 FULL_DISK = """

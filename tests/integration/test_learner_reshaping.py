@@ -39,6 +39,7 @@ def test_what_one_learner_writes_another_takes_up(precision: str, tmp_path: Path
     assert len(links) >= 3
     for link in links:
         assert link["as_written"], link  # what was taken up is what was written, to the bit
+        assert link["came_back"], link
         assert link["parameters_follow_masters"], link
         assert set(link["left"]) == {""}, link  # of what went to the host nothing stayed behind
     if precision == "float32":

@@ -139,7 +139,9 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
     assert names(tmp_path / "checkpoints") == ["step_1000000", "step_999999"]
     assert latest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step_1000000"
     write(tmp_path, 1_000_001)
-    assert prune_checkpoints(tmp_path, keep=1, best={999_999}) == [tmp_path / "checkpoints" / "step_1000000"]
+    assert prune_checkpoints(tmp_path, keep=1, values={999_999: 0.5, 1_000_000: 0.4, 7: 0.9}) == [
+        tmp_path / "checkpoints" / "step_1000000"
+    ]
     assert names(tmp_path / "checkpoints") == ["step_1000001", "step_999999"]
     with pytest.raises(ValueError, match="keep is 0"):
         prune_checkpoints(tmp_path, keep=0)

@@ -154,12 +154,12 @@ class Learner:
     async def offload(self, part: LearnerMemoryPart) -> None:
         """Move the optimizer's state or the parameters out of GPU memory; what is away already stays there.
 
-        Without its optimizer's state it still sends and exports weights.
+        Without its optimizer's state it still sends and exports weights. A checkpoint needs nothing on the GPU.
         """
         await self._group.call_all("offload", part=part)
 
     async def onload(self) -> None:
-        """Move everything back into GPU memory; needed before an update, annotations and checkpoints."""
+        """Move everything back into GPU memory; needed before an update, annotations, an export, and a resume."""
         await self._group.call_all("onload")
 
     async def watch(self) -> NoReturn:

@@ -186,8 +186,7 @@ class Rank:
         return self._channel.send(full_weights(self.engine), checksum=checksum)
 
     def save_checkpoint(self, directory: Path) -> None:
-        """Copy this rank's part of a checkpoint, and begin to write it into an existing directory."""
-        self._needs("optimizer", "parameters")
+        """Copy this rank's part of a checkpoint, wherever it is, and begin to write it into an existing directory."""
         self._writer.wait()
         self._writer.write(take_snapshot(self._shards, rank=self.rank, counters=self.updates), directory)
 

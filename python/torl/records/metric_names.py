@@ -155,6 +155,7 @@ TIME_LEARN: Final = "time/learn"
 TIME_SYNC: Final = "time/sync"
 TIME_EVALUATION: Final = "time/evaluation"
 TIME_CHECKPOINT: Final = "time/checkpoint"
+"""Seconds that a checkpoint held up the training: it is copied then, and written behind the next steps."""
 
 # --- asynchrony -------------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 """A run's checkpoints: written behind its training, and which of them are kept."""
 
 import asyncio
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,6 @@ class Checkpoints:
         self._learner = learner
         self._writing: asyncio.Task[None] | None = None
         self._values: dict[int, float] = {}  # of the metric that decides which is best, by step
-        self.write_seconds = 0.0
-        """How long the last one took until it was whole."""
 
     def remember(self, first_step: int) -> None:
         """Take what the run has measured before it was interrupted, up to `first_step`."""
@@ -50,9 +47,8 @@ class Checkpoints:
     async def begin(self, step: int, state: dict[str, Any]) -> None:
         """Copy the learner's state and begin to write it; waits for the checkpoint before."""
         await self.settle()
-        start = time.perf_counter()
         writing = await self._learner.begin_checkpoint(checkpoint_path(self._directory, step), state)
-        self._writing = asyncio.create_task(self._complete(writing, start))
+        self._writing = asyncio.create_task(self._complete(writing))
         self._writing.add_done_callback(_take_notice)
 
     def check(self) -> None:
@@ -65,11 +61,9 @@ class Checkpoints:
         if self._writing is not None:
             await self._writing
 
-    async def _complete(self, writing: "asyncio.Task[None]", start: float) -> None:
+    async def _complete(self, writing: "asyncio.Task[None]") -> None:
         await writing
-        self.write_seconds = time.perf_counter() - start
-        best = {max(self._values, key=lambda step: (self._values[step], step))} if self._values else set()
-        await asyncio.to_thread(prune_checkpoints, self._directory, self._config.keep, best)
+        await asyncio.to_thread(prune_checkpoints, self._directory, self._config.keep, dict(self._values))
 
 
 def _take_notice(task: "asyncio.Task[None]") -> None:

@@ -171,6 +171,12 @@ class VllmEngine(Engine):
             except Exception as error:
                 raise EngineError(f"the engine is not usable: {self._weights.unusable}: {first_line(error)}") from error
 
+    async def weight_checksums(self) -> list[dict[str, str]]:
+        """vLLM's checksums of what each worker holds: by the name that a parameter has in vLLM, fused and processed."""
+        with self._called("compute_weight_checksums") as llm:
+            checksums: list[dict[str, str]] = await llm.compute_weight_checksums()
+        return checksums
+
     async def describe_workers(self) -> list[dict[str, Any]]:
         """What each worker is: "pid", "threads" (compute threads), "compiles" (whether torch.compile is on)."""
         with self._called("describe its workers") as llm:

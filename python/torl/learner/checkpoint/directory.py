@@ -13,10 +13,11 @@ import errno
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,11 +142,14 @@ def latest_checkpoint(run_directory: Path) -> Path | None:
     return None
 
 
-def prune_checkpoints(run_directory: Path, keep: int, best: Collection[int] = ()) -> list[Path]:
-    """Remove all but the newest `keep` checkpoints and those of the steps in `best`; returns what was removed."""
+def prune_checkpoints(run_directory: Path, keep: int, values: Mapping[int, float] | None = None) -> list[Path]:
+    """Remove all but the newest `keep` checkpoints and the best by `values` of steps; returns what was removed."""
     if keep < 1:
         raise ValueError(f"keep is {keep}: the newest checkpoint is always kept")
-    removed = [path for path in _checkpoints(run_directory)[:-keep] if _step_of(path) not in best]
+    checkpoints = _checkpoints(run_directory)
+    valued = {path: values[_step_of(path)] for path in checkpoints if values and _step_of(path) in values}
+    best = max(reversed(checkpoints), key=lambda path: valued.get(path, -math.inf)) if valued else None
+    removed = [path for path in checkpoints[:-keep] if path != best]
     for directory in removed:
         # Without its manifest a directory is no checkpoint: a crash in the middle leaves none that looks whole.
         (directory / MANIFEST).unlink(missing_ok=True)
