@@ -277,7 +277,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/residency.py", "checksum=self._checksum", "checksum=False", _RESIDENCY),
     ("training/residency.py", "if self.learner_memory not in _LEARNER_NEEDS[command]:", "if False:", _RESIDENCY),
     ("training/residency.py", "is not EngineMemory.ASLEEP:", "is None:", _RESIDENCY),
-    ("placement/placing.py", "return devices[:learner], devices[-engine:]", "return devices, devices", _PLACEMENT),
+    ("placement/sides.py", "return devices[:learner], devices[-engine:]", "return devices, devices", _PLACEMENT),
     ("placement/machine.py", 'int(driver.split(".")[0]) < oldest', "False", _PLACEMENT),
     ("placement/settling.py", "_or(learner.offload_while_sampling, moves and can_move)", "moves", _PLACEMENT),
     # --- the audit

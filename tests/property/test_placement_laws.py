@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from torl.config import PlacementConfig
 from torl.errors import ConfigError
 from torl.placement.machine import Machine
-from torl.placement.placing import Wanted, place
+from torl.placement.placing import place
+from torl.placement.sides import Wanted
 
 counts = st.none() | st.integers(1, 9)
 wishes = st.builds(

@@ -4,9 +4,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from torl.config import LearnerConfig, ModelRunConfig, RolloutConfig, TrainConfig
+from torl.errors import ConfigError
 from torl.options import Choice
 from torl.placement.machine import Machine
-from torl.placement.placing import Placement, Wanted, place
+from torl.placement.placing import Placement, place
+from torl.placement.sides import Wanted
 from torl.reward.boxed import FEWEST_WORKERS
 
 Config = TypeVar("Config", bound=ModelRunConfig)
@@ -50,6 +52,11 @@ def settle(config: Config, machine: Machine, *, ranks: int | None = None) -> Set
         samples_here=here,
     )
     placement = place(config.placement, wanted, machine)
+    if ranks is not None and machine.gpus and placement.learner_devices != tuple(range(ranks)):
+        raise ConfigError(
+            f"torchrun gives its {ranks} ranks the first GPUs: placement.learner must be left out or be "
+            f"{list(range(ranks))}"
+        )
     turns = placement.colocated and bool(machine.gpus)
     update: dict[str, Any] = {
         "engine": _engine(config.engine, placement, sleeps=turns),
