@@ -156,6 +156,13 @@ def test_offloading_what_never_returns_is_no_move() -> None:
     assert of.stages[2].host["optimizer"] == pytest.approx(32_763_876_352 * 16, rel=1e-6)
 
 
+def test_adapters_train_the_smallest_model_on_a_card_of_24_gb() -> None:
+    there = machine(1, gpu_bytes=24_564 << 20)
+    given = config("torl_1.5b", model__lora={"rank": 32}, engine__memory_share=0.75)
+    assert fits(given, there, shape_of(given))
+    assert not fits(config("torl_1.5b", engine__memory_share=0.3), there, shape_of(given))
+
+
 def test_changes_are_those_of_the_configuration() -> None:
     given = config("orz_ppo_7b")
     chosen = cheapest(given, machine(4), shape_of(given))

@@ -14,7 +14,9 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Rot
 
 from counted_states import SHAPES, STAGES, model_config
 from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
+from torl.config import LoraConfig
 from torl.errors import ConfigError
+from torl.learner.lora import add_adapters
 from torl.placement.learner_bytes import States
 from torl.placement.shape import ModelShape
 
@@ -47,6 +49,14 @@ def test_parameters_are_those_of_the_model_itself(config: dict[str, Any]) -> Non
     counted = meta_parameters(config)
     bias = config["hidden_size"] * config["num_hidden_layers"] * bool(config.get("attention_bias"))  # of its output
     assert ModelShape.from_config(config).parameters == counted - bias
+
+
+@pytest.mark.parametrize("targets", [(), ("q_proj", "down_proj")])
+def test_adapters_are_those_of_peft(targets: tuple[str, ...]) -> None:
+    config = model_config(SHAPES[0])
+    model = add_adapters(AutoModelForCausalLM.from_config(config), LoraConfig(rank=4, targets=targets), seed=0)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    assert ModelShape.from_config(config.to_dict()).adapter_parameters(4, targets) == trained
 
 
 def test_a_model_of_another_kind_is_not_guessed_at() -> None:

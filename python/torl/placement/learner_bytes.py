@@ -25,12 +25,21 @@ class States:
     """
 
     parameters: int
+    """That are trained."""
     stage: int
     itemsize: int
     ranks: int
+    frozen_parameters: int = 0
+    """That are not, beside adapters."""
 
-    def _divided(self, from_stage: int) -> int:
-        return -(-self.parameters // self.ranks) if self.stage >= from_stage else self.parameters
+    def _divided(self, from_stage: int, parameters: int | None = None) -> int:
+        count = self.parameters if parameters is None else parameters
+        return -(-count // self.ranks) if self.stage >= from_stage else count
+
+    @property
+    def frozen(self) -> int:
+        """Weights that have no optimizer, and stay where they are: DeepSpeed moves its optimizer's."""
+        return self._divided(3, self.frozen_parameters) * self.itemsize
 
     @property
     def weights(self) -> int:
@@ -77,14 +86,17 @@ class LearnerBytes:
         sizes = [self.shape.parameters]
         if self.config.algorithm.needs_critic:
             sizes.append(self.shape.trunk_parameters + self.shape.hidden + 1)
-        stage = self.config.learner.zero_stage
-        return tuple(States(size, stage, self.itemsize, self.ranks) for size in sizes)
+        stage, lora = self.config.learner.zero_stage, self.config.model.lora
+        if lora is None:
+            return tuple(States(size, stage, self.itemsize, self.ranks) for size in sizes)
+        adapters = self.shape.adapter_parameters(lora.rank, lora.targets)
+        return tuple(States(adapters, stage, self.itemsize, self.ranks, size) for size in sizes)
 
     @property
     def row_tokens(self) -> int:
-        """Tokens of a row: as configured, or the longest sample."""
+        """Tokens of a row on one rank: as configured, or its part of the longest sample."""
         longest = self.config.longest_prompt + self.config.rollout.max_response_tokens
-        return max(self.config.learner.row_tokens, longest)
+        return max(self.config.learner.row_tokens, -(-longest // self.config.learner.sequence_parallel))
 
     def parameters(self) -> Bytes:
         """What a forward needs on the GPU between two rows."""
@@ -105,7 +117,11 @@ class LearnerBytes:
 
     def always(self) -> Bytes:
         """What is there even while the learner is away."""
-        return {"context": _CONTEXT, "buckets": sum(model.bucket for model in self.models)}
+        return {
+            "context": _CONTEXT,
+            "buckets": sum(model.bucket for model in self.models),
+            "frozen weights": sum(model.frozen for model in self.models),
+        }
 
     def backward(self) -> Bytes:
         """What is there besides in the middle of a row."""
@@ -114,7 +130,8 @@ class LearnerBytes:
         held = shape.hidden * size if learner.gradient_checkpointing else shape.kept_bytes(size)
         one_layer = shape.kept_bytes(size) + 2 * size * (shape.intermediate + shape.hidden)
         logits = min(learner.logits_at_once, self.row_tokens * shape.vocabulary)
-        head = shape.table_parameters * (_FLOAT + size) + self.row_tokens * 2 * shape.hidden * size
+        head_gradient = 0 if self.config.model.lora is not None else shape.table_parameters * (_FLOAT + size)
+        head = head_gradient + self.row_tokens * 2 * shape.hidden * size
         gathered = min(shape.parameters, _LIVE_PARAMETERS + shape.table_parameters) * size if stage == 3 else 0
         gradients = 0 if learner.offload_optimizer or stage == 3 else sum(model.gradients for model in self.models)
         return {
@@ -139,8 +156,8 @@ class LearnerBytes:
     def _reference(self) -> int:
         """The policy that the run began with: whole, or in shards that lie in CPU memory where devices are shared."""
         learner = self.config.learner
-        if not self.config.algorithm.needs_reference:
-            return 0
+        if not self.config.algorithm.needs_reference or self.config.model.lora is not None:
+            return 0  # with its adapters off a model is its own reference
         if learner.zero_stage < 3:
             return self.shape.parameters * self.itemsize
         elsewhere = learner.offload_parameters or learner.offload_while_sampling

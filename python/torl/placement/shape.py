@@ -1,7 +1,7 @@
 """The shape of a model, from its config.json: how many parameters it has, and what a token of it takes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,19 @@ class ModelShape:
         attention = self.hidden * (2 * self.query + 2 * self.key) + self.qkv_bias * (self.query + 2 * self.key)
         norms = 2 * self.hidden + self.head_norms * 2 * self.head_size
         return attention + 3 * self.hidden * self.intermediate + norms
+
+    def adapter_parameters(self, rank: int, targets: Sequence[str] = ()) -> int:
+        """Of adapters of this rank beside the linear layers with these names; beside all but the head if empty."""
+        widths = {
+            "q_proj": self.hidden + self.query,
+            "k_proj": self.hidden + self.key,
+            "v_proj": self.hidden + self.key,
+            "o_proj": self.query + self.hidden,
+            "gate_proj": self.hidden + self.intermediate,
+            "up_proj": self.hidden + self.intermediate,
+            "down_proj": self.intermediate + self.hidden,
+        }
+        return self.layers * rank * sum(width for name, width in widths.items() if not targets or name in targets)
 
     @property
     def table_parameters(self) -> int:
