@@ -79,7 +79,7 @@ def ledger(settled: Settled[TrainConfig], shape: ModelShape, *, nodes: int = 1) 
     first = placement.colocated  # the learner starts alone
     kept = _kept(learner)
     host = {name: size * placement.ranks for name, size in kept.items()}
-    read = {"models being read": shape.parameters * learner.itemsize * placement.ranks}
+    read = _being_read(learner, placement.ranks)
     stages = (
         Stage("load", _sum(away, _loaded(learner)), {} if first else engine.awake(), read),
         Stage("sample", waiting, engine.awake(), host),
@@ -101,16 +101,25 @@ def _sum(*parts: Bytes) -> Bytes:
 
 
 def _loaded(learner: LearnerBytes) -> Bytes:
-    """Adam's state comes with the first step. Under ZeRO-3 the whole model is there once, before its parts are."""
-    whole = learner.shape.parameters * learner.itemsize
+    """Adam's state comes with the first step. Under ZeRO-3 one tensor after another is handed out."""
     states = {name: size for name, size in learner.optimizer().items() if name != "Adam"}
-    return learner.parameters() | states | {"whole model": whole * (learner.config.learner.zero_stage == 3)}
+    return learner.parameters() | states | learner.gathering()
+
+
+def _being_read(learner: LearnerBytes, ranks: int) -> Bytes:
+    """In the host: a rank's whole model before it goes to the GPU; under ZeRO-3 one tensor of rank 0."""
+    if learner.config.learner.zero_stage == 3:
+        return {"tensor being read": learner.shape.table_parameters * learner.itemsize}
+    return {"models being read": learner.shape.parameters * learner.itemsize * ranks}
 
 
 def _kept(learner: LearnerBytes) -> Bytes:
-    """What a rank has in CPU memory: what is always there, and what was moved there once, which stays page-locked."""
+    """What a rank has in CPU memory: what is always there, and what was moved there once, which stays page-locked.
+
+    Gradients are not moved: between steps they are zero.
+    """
     config = learner.config.learner
-    kept = learner.parameters() | learner.optimizer() if config.offload_while_sampling else {}
+    kept = learner.parameters() | learner.optimizer() | {"gradients": 0} if config.offload_while_sampling else {}
     if config.offload_optimizer:
         kept = kept | {"optimizer": sum(model.master + model.adam + model.gradients for model in learner.models)}
     if config.offload_parameters:
