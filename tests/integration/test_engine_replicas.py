@@ -61,6 +61,9 @@ async def test_two_engines_sample_as_one_and_outlive_each_other(
     processes = [process for each in engine.engines for process in each.processes]
     try:
         assert len(processes) == 2
+        cores = [os.sched_getaffinity(process.pid) for process in processes]
+        assert cores[0] | cores[1] == os.sched_getaffinity(0)
+        assert len(os.sched_getaffinity(0)) == 1 or not cores[0] & cores[1]
         # An episode's second turn finds its prefix cached: it goes where the first one was.
         contexts = [[*prompt.token_ids * 4] for prompt in prompts]
         sampled = await play(engine, contexts, SAMPLING, "first")

@@ -1,9 +1,15 @@
 """A part that lives and gives no answer ends a run, which says which part it was and what all processes were doing."""
 
+import os
+import re
+import signal
 from pathlib import Path
 
 import pytest
 from cli import running
+from learner_fixtures import random_samples, start_learner, write_tiny_model
+
+from torl.errors import LearnerHungError
 
 TOOL = """
 import asyncio
@@ -68,3 +74,22 @@ def test_a_tool_that_hangs_is_named_and_every_process_says_what_it_does(
     assert "in call" in (logs / "controller.log").read_text()  # where the tool waits
     for log in ("engine_0.log", "engine_1.log", "learner_rank_0.log", "learner_rank_1.log"):
         assert "Current thread 0x" in (logs / log).read_text()
+
+
+@pytest.mark.slow
+async def test_a_collective_that_hangs_ends_the_learner_with_the_stacks_of_who_waits(tmp_path: Path) -> None:
+    model, logs = write_tiny_model(tmp_path / "model"), tmp_path / "logs"
+    learner = await start_learner(model, logs, ranks=2, zero_stage=2)
+    first, second = (rank.process for rank in learner._group.ranks)
+    assert first is not None
+    assert second is not None
+    learner._group._timeout_seconds = 10.0  # gloo's own is that of the start, 120 s
+    os.kill(second.pid, signal.SIGSTOP)
+    said = r"did not finish 'update_policy' within 10 s .*; the stacks of its ranks: .*rank_0.log"
+    with pytest.raises(LearnerHungError, match=said):
+        await learner.update(random_samples(5, seed=4), step=0)
+    written = (logs / "learner_rank_0.log").read_text()
+    assert re.search("in (all_)?reduce", written)
+    assert "in update_policy" in written
+    assert first.poll() is not None
+    assert second.poll() is not None

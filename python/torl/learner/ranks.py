@@ -118,10 +118,9 @@ class RankGroup:
 
     @property
     def stack_logs(self) -> dict[Path, list[int]]:
-        """The ranks that were started here, by the logs that they write their stacks to."""
-        return {
-            rank.log: [rank.process.pid] for rank in self.ranks if rank.process is not None and rank.log is not None
-        }
+        """The ranks that were started here and live, by the logs that they write their stacks to."""
+        started = [(rank.log, rank.process) for rank in self.ranks if rank.log is not None]
+        return {log: [process.pid] for log, process in started if process is not None and process.poll() is None}
 
     async def call(self, command: str, arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Run `command` on every rank with its own arguments; the ranks' values in order.

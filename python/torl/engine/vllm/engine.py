@@ -72,8 +72,8 @@ class VllmEngine(Engine):
 
     @property
     def stack_logs(self) -> dict[Path, list[int]]:
-        """All processes write to one log."""
-        return {self._log_path: [process.pid for process in self._processes]}
+        """All processes that live write to one log."""
+        return {self._log_path: [process.pid for process in self._processes if process.is_alive]}
 
     async def start(self) -> None:
         """Start the engine's processes and load the model (some 15-30 s on a CPU).
