@@ -112,6 +112,15 @@ def test_strange_answers_are_simply_wrong(grader: Grader, answer: str) -> None:
     assert grader.grade("\\frac{1}{7}", answer) == Verdict(correct=False)
 
 
+async def test_a_hostile_pair_costs_a_process_once() -> None:
+    """Ten equal answers of a group: one process is spent, not ten."""
+    async with grading(2, TIMEOUT_SECONDS) as (grader, processes):
+        before = processes()
+        verdicts = await asyncio.gather(*(grader.grade_async("1", "10^{10^{10}}") for _ in range(10)))
+        assert verdicts == [Verdict(correct=False, failure="timeout")] * 10
+        assert len(before - processes()) == 1
+
+
 async def test_a_killed_process_is_replaced_and_its_pair_asked_again() -> None:
     async with grading(1, TIMEOUT_SECONDS) as (grader, processes):
         (process,) = processes()
@@ -179,10 +188,11 @@ async def test_processes_that_die_again_and_again_stop_the_run() -> None:
 async def test_a_success_in_between_forgets_the_crashes() -> None:
     """A long run may meet many pairs that end their process, as long as others can be judged."""
     async with grading(1, TIMEOUT_SECONDS) as (grader, processes):
-        for _ in range(6):
+        for power in range(1, 7):  # another pair each time: what was judged before asks no process
             (process,) = processes()
             os.kill(process, signal.SIGKILL)
-            assert await grader.grade_async("\\frac{1}{2}", "0.5") == Verdict(correct=True)
+            answer = str(1 / 2**power)
+            assert await grader.grade_async(f"\\frac{{1}}{{{2**power}}}", answer) == Verdict(correct=True)
 
 
 @pytest.mark.parametrize(

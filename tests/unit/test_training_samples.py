@@ -10,7 +10,7 @@ from builders import scored, trajectory
 from torl.algorithms.advantages import Rewards, TokenAdvantages
 from torl.config import AlgorithmConfig
 from torl.training.samples import mean_advantage, token_numbers, training_samples, with_advantages
-from torl.training.selection import silence
+from torl.training.silencing import silence
 from torl.types import Problem, Prompt, Scored, ScoredGroup, TrainingSample
 
 NOTHING = np.zeros(6, np.float32)

@@ -5,6 +5,7 @@ import queue
 import threading
 
 from torl.errors import RewardError
+from torl.reward.memory import VerdictMemory, name_of
 from torl.reward.process import GraderProcess, WorkerCrashError, WorkerTimeoutError
 from torl.reward.verdict import Verdict
 
@@ -20,6 +21,7 @@ class GraderProcesses:
         self._lock = threading.Lock()
         self._alive: set[GraderProcess] = set()
         self._closing = threading.Event()
+        self._memory = VerdictMemory()
         self._crashes_in_a_row = 0
         self._broken: RewardError | None = None
 
@@ -57,9 +59,24 @@ class GraderProcesses:
     def judge(self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float) -> Verdict:
         """Have a pair judged by a process that is idle, and once more if that process dies or falls silent.
 
+        One that was judged before is not judged again, also if it took all its time. That processes died says nothing
+        of a pair and is not remembered.
+
         Raises:
             RewardError: the processes die again and again, or cannot be started, or were closed.
         """
+        pair = name_of(reference, answer)
+        if (known := self._memory.recall(pair)) is not None:
+            return known
+        verdict: Verdict | None = None
+        try:
+            verdict = self._judge(reference, answer, cpu_seconds, wall_seconds)
+        finally:
+            self._memory.settle(pair, verdict)
+        return verdict or Verdict(correct=False, failure="error")
+
+    def _judge(self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float) -> Verdict | None:
+        """None if two processes died of it."""
         for _ in range(2):
             process = self._idle_process()
             try:
@@ -74,7 +91,7 @@ class GraderProcesses:
                 self._idle.put(process)
                 self._crashes_in_a_row = 0
                 return Verdict(reply["correct"], "error" if "error" in reply else None)
-        return Verdict(correct=False, failure="error")
+        return None
 
     def terminate(self) -> None:
         """End all processes at once, from any thread; those that wait for an answer see a crash."""
