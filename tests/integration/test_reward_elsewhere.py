@@ -79,6 +79,7 @@ def test_reward_functions_of_trl_and_verl_also_off_the_main_thread() -> None:
     assert told == [[1.0, 1.0, 0.0], {"score": 1.0, "acc": True}, {"score": 0.0, "acc": False}]
 
 
+@pytest.mark.slow  # each hostile answer uses up its time
 def test_our_own_grader_passes_the_audit() -> None:
     assert audit(score, PROBLEMS[1:]) == []
 

@@ -31,7 +31,7 @@ OWNERS = {
     "deepspeed": {"learner"},
     "math_verify": {"reward"},
     "plotly": {"report"},
-    "aiohttp": {"reward/elsewhere", "sandbox/serve", "tools"},
+    "aiohttp": {"reward/elsewhere", "reward/judging", "sandbox/serve", "tools"},
     **{name: {"sandbox/serve"} for name in ("mcp", "uvicorn", "starlette", "uvloop", "prometheus_client")},
     **{name: {"sandbox/serve"} for name in ("fastapi", "openenv")},
     "verifiers": {"sandbox/environments"},

@@ -7,9 +7,10 @@ from typing import Any
 from torl.reward.base import Reward
 from torl.reward.boxed import BoxedOptions, BoxedReward
 from torl.reward.grader import Grader
+from torl.reward.judging.reward import JudgedReward
 from torl.reward.verdict import Verdict
 
-REWARDS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"boxed": BoxedReward})
+REWARDS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"boxed": BoxedReward, "judged": JudgedReward})
 """By the names that a configuration calls them."""
 
 __all__ = ["REWARDS", "BoxedOptions", "BoxedReward", "Grader", "Reward", "Verdict"]

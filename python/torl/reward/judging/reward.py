@@ -1,0 +1,78 @@
+"""The boxed reward with a judge behind it: what rules find wrong is right if a model says so (ZeroTIR's xVerify)."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from torl.options import PositiveFloat, PositiveInt
+from torl.reward.base import Reward
+from torl.reward.boxed import BoxedOptions, BoxedReward
+from torl.reward.judging.judge import Judge
+from torl.reward.shaping import keeps_format
+from torl.types import Grade, Group, Trajectory
+
+
+class JudgedOptions(BoxedOptions):
+    """Options of the reward "judged": those of "boxed", and who judges."""
+
+    url: str
+    """OpenAI-compatible address of the judge: http://host:8000/v1."""
+    model: str
+    """Name of the judging model there."""
+    key_variable: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key, if it needs one."""
+    judge_timeout_seconds: PositiveFloat = 30.0
+    """Time of one question; one that takes longer is not paid."""
+    judge_concurrency: PositiveInt = 32
+    """Questions that are asked at once."""
+
+
+class JudgedReward(Reward):
+    """The larger of two verdicts: that of the rules, and where they say wrong, that of a model.
+
+    The part "judge" is what a response earns by the model alone. A judge that fails pays nothing and is counted; one
+    that fails many times in a row stops the run.
+    """
+
+    def __init__(self, options: JudgedOptions) -> None:
+        """Take the options of a configuration."""
+        self._options = options
+        self._rules = BoxedReward(options)
+        self._judge = Judge(
+            options.url, options.model, options.key_variable, options.judge_timeout_seconds, options.judge_concurrency
+        )
+
+    async def grade(self, group: Group) -> list[Grade]:
+        """Every trajectory by rules, then those that are wrong by the judge, all at once.
+
+        Raises:
+            RewardError: the graders or the judge are broken.
+        """
+        grades = await self._rules.grade(group)
+        pairs = zip(group.trajectories, grades, strict=True)
+        return list(await asyncio.gather(*(self._judged(trajectory, grade) for trajectory, grade in pairs)))
+
+    async def start(self) -> None:
+        """Start the graders, and ask the judge what anybody knows."""
+        await self._rules.start()
+        await self._judge.start()
+
+    async def close(self) -> None:
+        """End both."""
+        await self._rules.close()
+        await self._judge.close()
+
+    def metrics(self) -> Mapping[str, float]:
+        """Questions that the judge was asked, found right, and failed on."""
+        return {**self._rules.metrics(), **self._judge.counts}
+
+    async def _judged(self, trajectory: Trajectory, grade: Grade) -> Grade:
+        options, problem = self._options, trajectory.prompt.problem
+        parts = {**grade.parts, "judge": 0.0}
+        if grade.correct or not grade.answer:
+            return replace(grade, parts=parts)
+        if not await self._judge.judge(problem.question, problem.answer, grade.answer):
+            return replace(grade, parts=parts)
+        if not options.require_format or keeps_format(trajectory):
+            parts["judge"] = options.correct - options.wrong
+        return replace(grade, reward=grade.reward + parts["judge"], correct=True, parts=parts)
