@@ -17,7 +17,7 @@ from typing import Any
 from torl.config import TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.errors import ConfigError, TorlError
-from torl.paths import resolve_path
+from torl.hub import resolve_model
 from torl.placement.checks import advice, explain, gib, require_division
 from torl.placement.ledger import Ledger, ledger
 from torl.placement.machine import Machine, this_machine
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
     try:
         config = parse_command_line(TrainConfig, _PROGRAM, str(__doc__), rest)
-        shape = _shape(own.model or resolve_path(config.model.path))
+        shape = _shape(own.model or resolve_model(config.model.path))
         return _plan(config, shape, _machine(own), own)
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -74,7 +74,7 @@ async def test_an_answer_is_right_if_rules_or_judge_say_so(server: JudgeServer) 
 
 
 async def test_a_judge_does_not_pay_what_the_format_forbids(server: JudgeServer) -> None:
-    ((grade,), _) = await grades(server, "a dozen", correct=1.0, wrong=0.0, require_format=True)
+    ((grade,), _) = await grades(server, "a dozen", correct=1.0, wrong=0.0, require_format="zerotir")
     assert (grade.correct, grade.reward) == (True, 0.0)
 
 

@@ -8,7 +8,6 @@ from torl.options import PositiveFloat, PositiveInt
 from torl.reward.base import Reward
 from torl.reward.boxed import BoxedOptions, BoxedReward
 from torl.reward.judging.judge import Judge
-from torl.reward.shaping import keeps_format
 from torl.types import Grade, Group, Trajectory
 
 
@@ -67,12 +66,12 @@ class JudgedReward(Reward):
         return {**self._rules.metrics(), **self._judge.counts}
 
     async def _judged(self, trajectory: Trajectory, grade: Grade) -> Grade:
-        options, problem = self._options, trajectory.prompt.problem
+        problem = trajectory.prompt.problem
         parts = {**grade.parts, "judge": 0.0}
         if grade.correct or not grade.answer:
             return replace(grade, parts=parts)
         if not await self._judge.judge(problem.question, problem.answer, grade.answer):
             return replace(grade, parts=parts)
-        if not options.require_format or keeps_format(trajectory):
-            parts["judge"] = options.correct - options.wrong
+        if grade.valid_format:
+            parts["judge"] = self._options.correct - self._options.wrong
         return replace(grade, reward=grade.reward + parts["judge"], correct=True, parts=parts)
