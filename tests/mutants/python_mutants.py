@@ -13,6 +13,12 @@ _SAMPLES = "unit/test_training_samples.py"
 _PLACEMENT = "unit/test_placement.py"
 _RESIDENCY = "unit/test_training_residency.py"
 _EVALUATION = "unit/test_rollout_evaluation.py"
+_STATISTICS = "unit/test_evaluation_statistics.py"
+_RESULTS = "unit/test_evaluation_results.py"
+_PREPARING = "unit/test_data_preparing.py"
+_CURRICULUM = "property/test_data_curriculum.py"
+_PAIRS = "unit/test_reward_pairs.py"
+_JUDGED = "integration/test_reward_judged.py"
 _EPISODE = "unit/test_rollout_one_episode.py"
 _EPISODE_LAWS = "property/test_rollout_episode_laws.py"
 _CALLS = "unit/test_rollout_calls.py"
@@ -96,6 +102,28 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("reward/notation.py", "text = _FLOAT.sub", "_FLOAT.sub", _NOTATION),
     ("training/step_records.py", "if sample is None:", "if False:", _STEP_RECORDS),
     # --- evaluation
+    ("evaluation/statistics.py", "comb(samples - correct, k)", "comb(samples - correct, 1) ** k", _STATISTICS),
+    ("evaluation/statistics.py", "right or answer is not None", "answer is not None", _STATISTICS),
+    ("evaluation/statistics.py", "means / len(sets)", "means", _STATISTICS),
+    ("evaluation/results.py", "values_P - others_P", "others_P - values_P", _RESULTS),
+    (
+        "evaluation/results.py",
+        "[group.accuracy for group in ordered], unplayed",
+        "[group.accuracy for group in ordered], []",
+        _RESULTS,
+    ),
+    ("evaluation/cells.py", "path.exists() and _read(path) != told", "False", _RESULTS),
+    ("rollout/group_file.py", "if count == samples", "if count", _RESULTS),
+    # --- data
+    ("data/shingles.py", "- 1e-9) + 1", "- 1e-9)", _PREPARING),
+    ("data/contamination.py", "count > _PHRASE", "count > 99", _PREPARING),
+    ("data/choosing.py", "left // len(open_cells)", "left", _PREPARING),
+    ("data/curriculum.py", "before + kind if kind * before > 0 else kind", "before + kind", _CURRICULUM),
+    ("data/curriculum.py", " and passed < 2 * len(self)", " and passed < 1", _CURRICULUM),
+    ("reward/refusals.py", "Decimal(percentage[1]) != Decimal(reference)", "False", _PAIRS),
+    ("reward/python_notation.py", 'return _LOGARITHM.sub(r"\\\\ln(", text)', "return text", _PAIRS),
+    ("reward/judging/reward.py", "if grade.valid_format:", "if True:", _JUDGED),
+    ("reward/judging/judge.py", "if len(answer) > LONGEST_ANSWER:", "if False:", _JUDGED),
     ("rollout/evaluation.py", "temperature=temperature, top_p=top_p", "top_p=top_p", _EVALUATION),
     (
         "rollout/opening.py",

@@ -214,7 +214,7 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
             "--algorithm.estimator.discount is an option of reinforce_plus_plus",
         ),
         (["--rollout.tools.python.workrs", "3"], "unknown; did you mean --rollout.tools.python.workers?"),
-        (["--data.template", "qwen"], "no prompt template is called 'qwen'; there are: torl, zerotir, orz, none"),
+        (["--data.template", "xyz"], "no prompt template is called 'xyz'; there are: torl, zerotir, orz, none, chatml"),
     ],
 )
 def test_mistakes_on_the_command_line_are_named(config_file: Path, options: list[str], message: str) -> None:
