@@ -50,7 +50,7 @@ CAUSES: list[Cause] = [
     Cause(
         "width of an index", QUIET,
         "indices that scipy and pandas compute in compiled code are right, and have the pointer's 32 bits",
-        p.width_of_an_index, "from scipy import spatial\nprint(spatial.KDTree([[0, 0], [1, 7]]).query([1, 1]))", packages=("scipy",),
+        p.width_of_an_index, "from scipy import signal\nprint(repr(signal.peak_prominences([0, 1, 0.5], [1])[1]))", packages=("scipy",),
     ),
     Cause(
         "no floating-point flags", QUIET,

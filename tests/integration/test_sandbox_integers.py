@@ -97,6 +97,33 @@ def test_an_index_that_would_wrap_is_refused(pool: SandboxPool, code: str) -> No
     assert outcome.exception_type in ("IndexError", "OverflowError", "ValueError"), outcome
 
 
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("np.unravel_index(2**32, (3, 4))", "ValueError: index 4294967296 is out of bounds for array with size 12"),
+        (
+            "np.unravel_index([0, -2**33], (3, 4))",
+            "ValueError: index -8589934592 is out of bounds for array with size 12",
+        ),
+        ("np.partition([3, 1, 2], 2**32)", "ValueError: kth(=4294967296) out of bounds (3)"),
+        ("np.argpartition([[3, 1, 2]], [0, 2**32], axis=0)", "ValueError: kth(=4294967296) out of bounds (1)"),
+    ],
+)
+def test_a_place_that_would_wrap_is_refused_in_the_words_of_this_machine(
+    pool: SandboxPool, code: str, line: str
+) -> None:
+    assert pool.run(f"import numpy as np\n{code}").exception_line == line
+    assert evaluate_natively([code]) == [line]
+
+
+def test_a_number_that_the_legacy_generator_would_cut_is_refused(pool: SandboxPool) -> None:
+    outcome = pool.run("import numpy as np\nnp.random.geometric(1e-12)")
+    assert outcome.exception_line == (
+        "ValueError: a number beyond 2**31 - 1 was drawn: take numpy.random.default_rng().geometric"
+    )
+    assert pool.run("import numpy as np\nprint(np.random.geometric(1e-4, 50).max() > 1000)").stdout == "True\n"
+
+
 def test_indices_of_64_bits_are_as_good_as_any(pool: SandboxPool) -> None:
     code = """
 import numpy as np

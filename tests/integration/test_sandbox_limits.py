@@ -11,7 +11,7 @@ import pytest
 
 from torl import _core
 from torl.sandbox import OutcomeStatus, SandboxPool, prepare_guest
-from torl.sandbox.options import MAXIMUM_CODE
+from torl.sandbox.options import MAXIMUM_CODE, MINIMUM_MEMORY
 from torl.tools import PythonOptions
 
 REPOSITORY = Path(__file__).parents[2]
@@ -63,6 +63,31 @@ def test_a_run_may_have_less_than_the_pool_allows_and_no_more() -> None:
         for run in (lambda: pool.run(large, memory_bytes=small), lambda: pool.session(memory_bytes=small).run(large)):
             assert run().status is OutcomeStatus.MEMORY
         assert pool.run("x = bytearray(500 << 20)", memory_bytes=1 << 30).status is OutcomeStatus.MEMORY
+
+
+def test_the_least_memory_is_enough_for_the_interpreter_and_less_is_refused() -> None:
+    with SandboxPool(1, memory_bytes=MINIMUM_MEMORY) as pool:
+        outcome = pool.run("import sympy\nprint(sympy.factorint(12))")
+        assert (outcome.ok, outcome.peak_memory_bytes <= MINIMUM_MEMORY) == (True, True)
+        assert pool.run("x = bytearray(64 << 20)").status is OutcomeStatus.MEMORY
+    with pytest.raises(ValueError, match="between 192 MiB"):
+        SandboxPool(1, memory_bytes=MINIMUM_MEMORY - 1)
+
+
+def test_a_session_that_has_grown_beyond_the_memory_of_its_next_part_is_told_so() -> None:
+    with SandboxPool(1, memory_bytes=400 << 20) as large, SandboxPool(1, memory_bytes=256 << 20) as small:
+        session = large.session()
+        session.run("x = bytearray(b'x') * (150 << 20)")
+        moved = small.session()
+        moved._state = session._state  # no session changes its pool, but a state may come from anywhere
+        outcome = moved.run("print(len(x))")
+        assert outcome.status is OutcomeStatus.MEMORY
+        assert re.fullmatch(
+            r"MemoryError: the session has \d+ bytes of memory, and this run may have 268435456",
+            outcome.exception_line or "",
+        )
+        assert small.run("print(1)").ok
+        assert session.run("print(len(x))").stdout == "157286400\n"
 
 
 @pytest.mark.parametrize(("options", "name"), [({"cpu_seconds": 0}, "cpu_seconds"), ({"memory_bytes": -1}, "memory_b")])

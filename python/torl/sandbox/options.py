@@ -11,6 +11,8 @@ MAXIMUM_SEED = 2**64
 MAXIMUM_CALLER = 2**64
 MAXIMUM_STDIN = 256 << 20
 MAXIMUM_CODE = 16 << 20
+MINIMUM_MEMORY = 192 << 20  # the interpreter alone has 176 MiB
+MAXIMUM_MEMORY = 1 << 32
 
 
 class PartOptions(TypedDict, total=False):
@@ -34,7 +36,7 @@ class RunOptions(PartOptions, total=False):
     seed: int
     """Of everything random in the run: `random`, `numpy.random`, `os.urandom`. Default 0."""
     memory_bytes: int
-    """Memory of this run, the interpreter's own 176 MiB included, where that is less than the pool's."""
+    """Memory of this run, the interpreter's own 176 MiB included, if less than the pool's; at least 192 MiB."""
     caller: Hashable
     """Who asks. Callers take turns: one with many runs that wait does not hold up another's. Default: the calling
     thread, which for coroutines is that of their loop."""
@@ -90,9 +92,21 @@ def own_limits(limits: _core.SandboxLimits, options: RunOptions, cpu_seconds: fl
     own_bytes = options.get("memory_bytes", limits.memory_bytes)
     if not own_seconds > 0:
         raise ValueError(f"cpu_seconds must be a positive number of seconds, not {own_seconds}")
-    if own_bytes < 0:
-        raise ValueError(f"memory_bytes must not be negative, not {own_bytes}")
+    check_memory(own_bytes)
     return limits.lowered(cpu_seconds=min(own_seconds, cpu_seconds), memory_bytes=min(own_bytes, limits.memory_bytes))
+
+
+def check_memory(memory_bytes: int) -> None:
+    """Whether a run can have so much memory, and no more.
+
+    Raises:
+        ValueError: it is less than the interpreter takes, or more than it can address.
+    """
+    if not MINIMUM_MEMORY <= memory_bytes <= MAXIMUM_MEMORY:
+        raise ValueError(
+            f"memory_bytes must be between {MINIMUM_MEMORY >> 20} MiB, of which the interpreter takes 176, and "
+            f"{MAXIMUM_MEMORY >> 30} GiB, not {memory_bytes} bytes"
+        )
 
 
 def source_bytes(code: str) -> bytes:

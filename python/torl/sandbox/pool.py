@@ -18,7 +18,7 @@ import torl._core as _core
 from torl.errors import SandboxError
 from torl.sandbox.execution import Execution
 from torl.sandbox.guest import prepare_guest, worker_command
-from torl.sandbox.options import PartOptions, RunOptions, core_arguments, own_limits, source_bytes
+from torl.sandbox.options import PartOptions, RunOptions, check_memory, core_arguments, own_limits, source_bytes
 from torl.sandbox.session import Session
 from torl.types import OutcomeStatus
 
@@ -100,8 +100,7 @@ class SandboxPool:
         for name, value in (("cpu_seconds", cpu_seconds), ("wall_seconds", wall_seconds)):
             if not 0 < value < 1e9:
                 raise ValueError(f"{name} must be a positive number of seconds, not {value}")
-        if not 0 <= memory_bytes <= 1 << 32:
-            raise ValueError(f"memory_bytes must be between 0 and 4 GiB, not {memory_bytes}")
+        check_memory(memory_bytes)
         for name, size in (("output_bytes", output_bytes), ("files_bytes", files_bytes)):
             if not 0 <= size <= 256 << 20:
                 raise ValueError(f"{name} must be between 0 and 256 MiB, not {size}")

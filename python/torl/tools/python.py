@@ -31,7 +31,7 @@ class PythonOptions(Section):
     """CPU time one run may use before it ends as a time-out."""
     wall_seconds: PositiveFloat = 60.0
     """Wall-clock deadline behind the CPU limit; its worker is killed and replaced."""
-    memory_mib: Annotated[PositiveInt, Field(le=4096)] = 512
+    memory_mib: Annotated[int, Field(ge=192, le=4096)] = 512
     """Memory of one run, in MiB, the interpreter's own 176 MiB included."""
     output_kib: Annotated[PositiveInt, Field(le=256 << 10)] = 1024
     """Bytes of stdout and stderr together that one run may write, in KiB."""

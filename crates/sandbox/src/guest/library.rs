@@ -1,7 +1,7 @@
 //! What the guest's library is given beside its own: threads and event loops that one thread can have, and the like.
 
 /// Modules by name, in the order in which they are made. Each is only defined by then; `warmup.py` puts them to work.
-pub const MODULES: [(&str, &str); 12] = [
+pub const MODULES: [(&str, &str); 14] = [
     ("_torl_waiting", include_str!("library/waiting.py")),
     ("_torl_locks", include_str!("library/locks.py")),
     ("_torl_threads", include_str!("library/threads.py")),
@@ -11,7 +11,9 @@ pub const MODULES: [(&str, &str); 12] = [
     ("_torl_channels", include_str!("library/channels.py")),
     ("_torl_processes", include_str!("library/processes.py")),
     ("_torl_event_loop", include_str!("library/event_loop.py")),
+    ("_torl_imports", include_str!("library/imports.py")),
     ("_torl_plots", include_str!("library/plots.py")),
+    ("_torl_indices", include_str!("library/indices.py")),
     ("_torl_ranges", include_str!("library/ranges.py")),
     ("_torl_library", include_str!("library/library.py")),
 ];

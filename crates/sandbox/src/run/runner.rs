@@ -221,7 +221,11 @@ impl Runner {
             && let Err(exception) = resume(&mut guest, session, request)?
         {
             self.keep(guest, tracked);
-            let mut outcome = Outcome::without_guest(Status::Error, started.elapsed());
+            let status = match exception.type_name.as_str() {
+                "MemoryError" => Status::Memory,
+                _ => Status::Error,
+            };
+            let mut outcome = Outcome::without_guest(status, started.elapsed());
             outcome.stderr = exception.traceback.clone().into_bytes();
             outcome.exception = Some(exception);
             return Ok((outcome, 0));
@@ -341,8 +345,8 @@ impl Runner {
     }
 }
 
-/// Takes a guest that is equal to the image to where a session was. The inner error is the session's own doing: there is
-/// no place any more for the files of the request.
+/// Takes a guest that is equal to the image to where a session was. The inner error is the session's own doing: it has more
+/// memory than the request allows, or there is no place any more for the files of the request.
 fn resume(
     guest: &mut Guest,
     session: &SessionState,
@@ -351,35 +355,50 @@ fn resume(
     if !session.is_begun() {
         return Ok(Ok(()));
     }
-    guest.grow_to(session.memory_bytes)?;
+    let (needed, allowed) = (session.memory_bytes, request.limits.memory_bytes);
+    let image = guest.memory.data_size(&guest.store) as u64;
+    if needed > image && needed > allowed {
+        return Ok(Err(exception(
+            "MemoryError",
+            format!("the session has {needed} bytes of memory, and this run may have {allowed}"),
+        )));
+    }
+    guest.grow_to(needed)?;
     let (memory, host) = guest.memory.data_and_store_mut(&mut guest.store);
     session.apply(memory)?;
     host.load(&session.host, request)?;
     Ok(host.put_files(request).map_err(|path| {
-        let line =
-            format!("OSError: the file {path:?} cannot be put into the directory of the session");
-        Exception {
-            type_name: "OSError".into(),
-            traceback: format!("{line}\n"),
-            line,
-        }
+        exception(
+            "OSError",
+            format!("the file {path:?} cannot be put into the directory of the session"),
+        )
     }))
+}
+
+/// An exception that no statement has raised.
+fn exception(type_name: &str, message: String) -> Exception {
+    let line = format!("{type_name}: {message}");
+    Exception {
+        type_name: type_name.into(),
+        traceback: format!("{line}\n"),
+        line,
+    }
 }
 
 /// Makes the outcome of a run that leaves more than can be kept: its session is as it was before.
 fn undo(outcome: &mut Outcome, limit: usize) {
-    let line = format!(
-        "MemoryError: the session would keep more than {limit} bytes, so it is as it was before this part; delete what is \
-         not needed any more"
+    let raised = exception(
+        "MemoryError",
+        format!(
+            "the session would keep more than {limit} bytes, so it is as it was before this part; delete what is not \
+             needed any more"
+        ),
     );
-    let traceback = format!("{line}\n");
     outcome.status = Status::Memory;
-    outcome.stderr.extend_from_slice(traceback.as_bytes());
-    outcome.exception = Some(Exception {
-        type_name: "MemoryError".into(),
-        line,
-        traceback,
-    });
+    outcome
+        .stderr
+        .extend_from_slice(raised.traceback.as_bytes());
+    outcome.exception = Some(raised);
 }
 
 impl Verification {

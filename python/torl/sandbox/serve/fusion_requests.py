@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
+from torl.sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY
+
 # A file that a client names in this way is not to be written; several clients rely on it.
 _IGNORED = "IGNORE_THIS_FILE"
 
@@ -38,7 +40,8 @@ class _Request(BaseModel):
     """What both kinds of runs take."""
 
     memory_limit_MB: int = -1
-    """Memory of the run in MiB, the interpreter's own 176 MiB included; at most the server's, which -1 means too."""
+    """Memory of the run in MiB, the interpreter's own 176 MiB included; at most the server's, which -1 means too. Less
+    than 192 are taken for 192."""
     files: Files = {}
     """By path relative to where the run starts; base64 on the wire."""
     fetch_files: list[str] = []
@@ -49,7 +52,9 @@ class _Request(BaseModel):
     @property
     def memory_bytes(self) -> int | None:
         """The limit that was asked for, if any was."""
-        return self.memory_limit_MB << 20 if self.memory_limit_MB > 0 else None
+        return (
+            min(max(self.memory_limit_MB << 20, MINIMUM_MEMORY), MAXIMUM_MEMORY) if self.memory_limit_MB > 0 else None
+        )
 
 
 class RunCodeRequest(_Request):

@@ -3,6 +3,8 @@
 import _torl_driver
 import _torl_event_loop
 import _torl_executors
+import _torl_imports
+import _torl_indices
 import _torl_locks
 import _torl_plots
 import _torl_processes
@@ -17,6 +19,8 @@ def install():
     _torl_executors.install()
     _torl_processes.install()
     _torl_event_loop.install()
+    _torl_imports.install()
     _torl_plots.install()
+    _torl_indices.install()
     _torl_ranges.install()
     _torl_driver.at_end.append(_torl_waiting.finish)

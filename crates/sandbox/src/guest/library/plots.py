@@ -3,12 +3,13 @@
 When it is imported, its fonts and styles are put among the run's files; the rest is when it is asked for.
 """
 
-import importlib.machinery
 import io
 import os
 import sys
 import zipfile
 import zipimport
+
+import _torl_imports
 
 HOME = "/var/lib/matplotlib"
 DATA = HOME + "/mpl-data"
@@ -79,38 +80,11 @@ def _execute_backend_bases(module, execute):
     module.FigureManagerBase.show = lambda self: None
 
 
-class Finder:
-    """Imports the modules that need something else here, and leaves all others to the next."""
-
-    MODULES = {
-        "matplotlib": _execute_package,
-        "matplotlib.cbook": _execute_cbook,
-        "matplotlib.backend_bases": _execute_backend_bases,
-    }
-
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        execute = cls.MODULES.get(name)
-        if execute is None:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is not None:
-            spec.loader = Loader(spec.loader, execute)
-        return spec
-
-
-class Loader:
-    """Another loader, and what is done around the execution of its module."""
-
-    def __init__(self, loader, execute):
-        self._loader, self._execute = loader, execute
-
-    def exec_module(self, module):
-        self._execute(module, lambda: self._loader.exec_module(module))
-
-    def __getattr__(self, name):
-        return getattr(self._loader, name)
-
-
 def install():
-    sys.meta_path.insert(0, Finder)
+    _torl_imports.Finder.modules.update(
+        {
+            "matplotlib": _execute_package,
+            "matplotlib.cbook": _execute_cbook,
+            "matplotlib.backend_bases": _execute_backend_bases,
+        }
+    )
