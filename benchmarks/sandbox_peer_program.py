@@ -1,4 +1,4 @@
-"""A peer that is measured in a process of its own: `python sandbox_peer_program.py native|fork|pyeryx DIRECTORY`.
+"""A peer that is measured in a process of its own: `python sandbox_peer_program.py native|fork|pyeryx|monty DIRECTORY`.
 
 Runs in the peers' interpreter, so it imports nothing of torl. One order a line on standard input, `{"code", "repeat"}`,
 one answer a line on standard output: `{"seconds": [...], "text"}`, the times of the runs and what the last one wrote.
@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,24 @@ def pyeryx(directory: Path) -> tuple[Run, str]:
     return run, f"pyeryx {eryx.__version__}, a factory with sympy imported and used; it has no numpy and no scipy"
 
 
+def monty(_: Path) -> tuple[Run, str]:
+    """A session of a worker for each call: its own interpreter of a part of Python, in Rust, without packages."""
+    import pydantic_monty  # type: ignore[import-not-found]
+
+    pool = pydantic_monty.Monty().__enter__()  # until this process ends
+
+    def run(code: str) -> str:
+        printed = pydantic_monty.CollectString()
+        try:
+            with pool.checkout() as session:
+                session.feed_run(code, print_callback=printed)
+        except pydantic_monty.MontyError as error:
+            return f"{printed.output}{error}"
+        return str(printed.output)
+
+    return run, f"pydantic-monty {version('pydantic-monty')}, its own interpreter of a part of Python; no packages"
+
+
 # Its interpreter has no ctypes, of which sympy wants the size of a C long.
 PURE = ("print", "sympy", "exception")
 ERYX_WARM_UP = """\
@@ -151,7 +170,7 @@ def main() -> None:
         answers.flush()
 
     try:
-        run, about = {"native": native, "fork": fork, "pyeryx": pyeryx}[sys.argv[1]](Path(sys.argv[2]))
+        run, about = {"native": native, "fork": fork, "pyeryx": pyeryx, "monty": monty}[sys.argv[1]](Path(sys.argv[2]))
     except Exception as error:
         return answer(error=f"{type(error).__name__}: {error}")
     answer(about=about)

@@ -21,6 +21,7 @@ from torl.sandbox import SandboxPool
 ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 PEERS = ("sympy==1.14.0", "numpy", "scipy")  # the newest that PYTHON has wheels for
 ERYX = "pyeryx==0.11.0"
+MONTY = "pydantic-monty==1.4.0"
 PROGRAM = Path(__file__).with_name("sandbox_peer_program.py")
 
 
@@ -284,10 +285,18 @@ def engines(
             raise UnavailableError("its source was not given (--sandboxfusion)")
         return SandboxFusion(sandbox_fusion, directory, runtime, lanes)
 
+    def monty() -> Engine:
+        own = directory / "monty"
+        if not (own / "installed").exists():
+            make_environment(own, python, (MONTY,))
+            (own / "installed").touch()
+        return Program("monty", "pydantic-monty", str(own / "bin" / "python"), directory, lanes)
+
     makers: dict[str, Callable[[], Engine]] = {
         "python -c": lambda: FreshProcess(runtime, lanes),
         "fork": lambda: Program("fork", "fork", runtime, directory, lanes),
         "pyeryx": lambda: Program("pyeryx", "pyeryx", runtime, directory, lanes),
+        "pydantic-monty": monty,
         "SandboxFusion": fusion,
     }
     running: list[Engine] = []

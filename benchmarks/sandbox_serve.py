@@ -7,6 +7,10 @@ program differs, so that each is executed. Two more rows for torl: **paced**, 64
 as they could (what a busy rollout does: it asks when it has something to ask), and **repeated**, one program for all,
 which is executed once.
 
+Where clients never pause, p95 is a matter of throughput: with 64 of them a request waits for 63 others. So the CPU time
+that a request costs is told as well: of the door, of the worker that runs it, and of the client. On the cores of this
+machine p95 cannot be below 64 times their sum, divided by the cores.
+
 Every round measures all servers, so that load hits all alike. CHECKOUT is SandboxFusion's source; its server runs in an
 environment of its own below DIR, with one process, as its Makefile starts it. Clients and servers share the cores.
 Prints a table in Markdown and, on the last line, everything as JSON.
@@ -52,31 +56,37 @@ def main() -> None:
     options = parser.parse_args()
     found: dict[str, dict[str, list[Measured]]] = {}
     missing: dict[str, str] = {}
-    with torl_server() as torl, fusion_server(options, missing) as fusion:
+    costs: dict[str, list[float]] = {}
+    with torl_server() as (torl, door), fusion_server(options, missing) as fusion:
         ports = {TORL: torl} if fusion is None else {TORL: torl, FUSION: fusion}
         for _ in range(options.rounds):
             for name, port in ports.items():
                 rows = found.setdefault(name, {})
                 for clients in CLIENTS:
-                    rows.setdefault(str(clients), []).append(measure(port, clients, options.seconds))
+                    before = cpu_seconds(door)
+                    rows.setdefault(str(clients), []).append(measured := measure(port, clients, options.seconds))
+                    if (name, clients) == (TORL, CLIENTS[-1]):
+                        for part, spent in cpu_seconds(door).items():
+                            costs.setdefault(part, []).append((spent - before[part]) / len(measured.seconds))
             most = statistics.median(each.per_second for each in found[TORL]["64"])
             paced = measure(torl, 64, options.seconds, per_second=most / 2)
             found[TORL].setdefault(PACED, []).append(paced)
             found[TORL].setdefault(REPEATED, []).append(measure(torl, 64, options.seconds, repeated=True))
-    show({name: {row: summary(each) for row, each in rows.items()} for name, rows in found.items()}, missing)
+    servers = {name: {row: summary(each) for row, each in rows.items()} for name, rows in found.items()}
+    show(servers, missing, {part: round(statistics.median(each) * 1e6) for part, each in costs.items()})
 
 
 # --- servers ----------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def torl_server() -> Iterator[int]:
-    """torl's, on a port that is free."""
+def torl_server() -> Iterator[tuple[int, int]]:
+    """torl's, on a port that is free: that, and its process id."""
     command = [sys.executable, "-m", "torl.sandbox", "serve", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     assert process.stdout is not None
     try:
-        yield int(process.stdout.readline().rsplit(":", 1)[1])
+        yield int(process.stdout.readline().rsplit(":", 1)[1]), process.pid
     finally:
         process.terminate()
         process.wait(60)
@@ -101,6 +111,19 @@ def fusion_server(options: argparse.Namespace, missing: dict[str, str]) -> Itera
     finally:
         if server is not None:
             server.close()
+
+
+def cpu_seconds(door: int) -> dict[str, float]:
+    """CPU time so far of the door's process, of its workers, and of this one, in which the clients are."""
+    tasks = Path(f"/proc/{door}/task").glob("*/children")
+    workers = [int(pid) for task in tasks for pid in task.read_text().split()]
+    return {"door": spent(door), "workers": sum(map(spent, workers)), "clients": time.process_time()}
+
+
+def spent(pid: int) -> float:
+    """User and system time of a process, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # --- clients ----------------------------------------------------------------------------------------------------------
@@ -178,7 +201,7 @@ def summary(measured: list[Measured]) -> dict[str, float]:
     }
 
 
-def show(servers: dict[str, dict[str, dict[str, float]]], missing: dict[str, str]) -> None:
+def show(servers: dict[str, dict[str, dict[str, float]]], missing: dict[str, str], costs: dict[str, int]) -> None:
     """A table, and all as JSON."""
     table("server", ["clients", "requests/s", "p50, ms", "p95, ms"])
     for name, rows in servers.items():
@@ -186,6 +209,9 @@ def show(servers: dict[str, dict[str, dict[str, float]]], missing: dict[str, str
             row(name, [clients, *each.values()])
     for name, reason in missing.items():
         print(f"\n{name} was not measured: {reason}")
+    least = 64 * sum(costs.values()) / 1e3 / len(os.sched_getaffinity(0))
+    parts = ", ".join(f"{part} {microseconds} µs" for part, microseconds in costs.items())
+    print(f"\nCPU time of a request at 64 clients: {parts}; so 64 that never pause wait {least:.1f} ms here at least\n")
     goals: list[dict[str, Any]] = []
     for key, rows in (("64 clients", "64"), ("64 clients, paced", PACED)):
         measured = servers[TORL][rows]["p95_ms"]
@@ -207,6 +233,7 @@ def show(servers: dict[str, dict[str, dict[str, float]]], missing: dict[str, str
             {
                 "machine": machine(len(os.sched_getaffinity(0))),
                 "servers": servers,
+                "cpu_us": costs,
                 "not_measured": missing,
                 "goals": goals,
             }

@@ -1,0 +1,69 @@
+"""The attacks on the sandbox, through the OpenEnv door: each ends as in a pool of one's own; the next run is right."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from openenv.core.generic_client import GenericEnvClient
+from serving import Door, door
+from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
+
+from sandboxes import KEPT
+from torl.sandbox import Execution, OutcomeStatus, SandboxPool
+from torl.sandbox.serve.fusion_answers import command_result
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = ("--workers", "1", "--memory-mib", "512", "--files-mib", "64")
+TIMED_OUT = 124
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SandboxPool]:
+    with open_pool(PATIENCE * CPU_SECONDS, **KEPT) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def memory_end(pool: SandboxPool) -> int:
+    return pool.run("pass").peak_memory_bytes
+
+
+@pytest.fixture(scope="module")
+def doors() -> Iterator[dict[bool, Door]]:
+    """By whether attacks on it shall run out of time."""
+    with (
+        door(*SETTINGS, "--run-seconds", str(CPU_SECONDS), command="openenv") as hasty,
+        door(*SETTINGS, "--run-seconds", str(PATIENCE * CPU_SECONDS), command="openenv") as patient,
+    ):
+        yield {True: hasty, False: patient}
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+async def test_an_attack_ends_alike_behind_openenv(
+    doors: dict[bool, Door], pool: SandboxPool, memory_end: int, attack: Attack
+) -> None:
+    code = attack.code.replace("END", str(memory_end))
+    seconds = CPU_SECONDS if "timeout" in attack.ends else PATIENCE * CPU_SECONDS
+    own = pool.session().run(code, value=True, cpu_seconds=seconds)
+    server = doors["timeout" in attack.ends]
+    async with GenericEnvClient(base_url=server.url) as client:
+        result = await client.step({"code": code})
+        await client.reset()
+        after = await client.step({"code": AFTER})
+    assert told(result.observation) == told_by_pool(own)
+    assert after.observation["stdout"] == pool.session().run(AFTER).stdout
+
+
+def told(observation: dict[str, Any]) -> tuple[Any, ...]:
+    """All of it; after a time-out, what was written is as much as there was time for."""
+    code = observation["exit_code"]
+    return (code,) if code == TIMED_OUT else (code, observation["stdout"], observation["stderr"])
+
+
+def told_by_pool(own: Execution) -> tuple[Any, ...]:
+    if own.status is OutcomeStatus.TIMEOUT:
+        return (TIMED_OUT,)
+    result = command_result(own)
+    value = "" if own.value is None else f"{own.value}\n"
+    return result["return_code"], result["stdout"] + value, result["stderr"]
