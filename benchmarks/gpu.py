@@ -64,7 +64,7 @@ def update(directory: Path, samples: list[Sample], rows: int, rounds: int, on_cp
         ModelConfig(path=str(directory)), learner, AlgorithmConfig(), CriticConfig(), 1.0, total_steps=1000, seed=0
     )
     with tempfile.TemporaryDirectory() as meeting:
-        rank = Rank(RankSetup(setup, os.cpu_count() or 1, f"file://{meeting}/store"), 0, 1)
+        rank = Rank(RankSetup(setup, os.cpu_count() or 1, f"file://{meeting}/store"), 0, 1, lambda written: None)
         seconds = []
         for _ in range(rounds + 1):
             start = time.perf_counter()

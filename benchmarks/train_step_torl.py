@@ -39,7 +39,7 @@ def main() -> None:
     model = ModelConfig(path=str(arguments.directory / "model"))
     setup = LearnerSetup(model, learner, algorithm, CriticConfig(), temperature=1.0, total_steps=1000, seed=0)
     with tempfile.TemporaryDirectory() as meeting:
-        rank = Rank(RankSetup(setup, arguments.threads, f"file://{meeting}/store"), 0, 1)
+        rank = Rank(RankSetup(setup, arguments.threads, f"file://{meeting}/store"), 0, 1, lambda written: None)
 
         def step() -> dict[str, float]:
             batch = pack_batch(samples, row_tokens=arguments.row_tokens, ranks=1)
