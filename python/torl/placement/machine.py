@@ -1,6 +1,5 @@
 """What devices a machine has, read in less than a second and without loading a library that would take hold of them."""
 
-import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -134,9 +133,11 @@ def _listed_gpus() -> str:
 
 
 def _installed_cuda() -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and seldom asked
+
     try:
-        return importlib.metadata.version(_CUDA_RUNTIME)
-    except importlib.metadata.PackageNotFoundError:
+        return version(_CUDA_RUNTIME)
+    except PackageNotFoundError:
         return None
 
 

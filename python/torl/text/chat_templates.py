@@ -6,7 +6,7 @@ ends with the model's own end-of-sequence tokens.
 
 from torl.types import Problem
 
-# Qwen2.5-Math's README and evaluation code (a45202b): the system messages of its two modes.
+# Qwen2.5-Math's README: the system messages of its two modes.
 _STEP_BY_STEP = "Please reason step by step, and put your final answer within \\boxed{}."
 _WITH_PROGRAMS = (
     "Please integrate natural language reasoning with programs to solve the problem above, "
