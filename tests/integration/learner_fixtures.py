@@ -39,7 +39,7 @@ async def start_learner(
         **settings,
     }
     setup = LearnerSetup(
-        model=ModelConfig(path=str(model_directory), lora=lora),
+        model=ModelConfig(path=str(model_directory), lora=lora or LoraConfig()),
         learner=LearnerConfig(**options),
         algorithm=algorithm or AlgorithmConfig(),
         critic=critic or CriticConfig(),

@@ -24,7 +24,8 @@ from transformers import AutoModelForCausalLM
 
 from torl.config import AlgorithmConfig, LoraConfig
 from torl.errors import DataError
-from torl.learner.checkpoint.directory import checkpoint_path
+from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
+from torl.learner.checkpoint.policy_weights import merge_adapters, read_policy_weights
 
 STEPS = [random_samples(9, seed=1), random_samples(6, seed=3)]
 LORA = LoraConfig(rank=4, alpha=12, targets=("q_proj", "down_proj"))
@@ -66,6 +67,7 @@ async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
             metrics.append(await learner.update(prepared, step=step))
             if step == 0:
                 await learner.save_checkpoint(checkpoint_path(tmp_path, 1), {})
+                await learner.export(tmp_path / "first")
         await learner.export(tmp_path / "straight")
         references = [sample.ref_logprobs for sample in await learner.prepare(STEPS[0])]
         await learner.load_checkpoint(checkpoint_path(tmp_path, 1))
@@ -88,6 +90,11 @@ async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
         assert found is not None
         np.testing.assert_allclose(found[1:], plain, atol=2e-5)
 
+    # A checkpoint, as the audit reads it.
+    saved = read_policy_weights(checkpoint_path(tmp_path, 1) / LEARNER)
+    merged = merge_adapters(saved, {name: weight.detach() for name, weight in base.named_parameters()}, LORA)
+    assert relative_distance(merged, read_weights(tmp_path / "first")) < 1e-6
+
     # The adapter alone, as peft reads it.
     loaded = PeftModel.from_pretrained(base, tmp_path / "straight" / "adapter").merge_and_unload()
     assert relative_distance(dict(loaded.named_parameters()), straight) < 1e-6
@@ -95,4 +102,4 @@ async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
 
 async def test_a_layer_that_the_model_does_not_have_is_named(model_directory: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"model\.lora\.targets = \['gate'\]"):
-        await start_learner(model_directory, tmp_path / "logs", lora=LoraConfig(targets=("gate",)))
+        await start_learner(model_directory, tmp_path / "logs", lora=LoraConfig(rank=4, targets=("gate",)))

@@ -134,3 +134,27 @@ def test_rollouts_ahead_of_the_learner(tmp_path: Path, capsys: pytest.CaptureFix
     assert checks["advantages"]["compared"] == 6 * 16
     # The gap stays at rounding for every version whose weights are left, also where a response spans several.
     assert checks["logprobs"]["compared"] >= 16
+
+
+ADAPTERS = {
+    "model.lora.rank": "8",
+    "model.lora.alpha": "16",
+    "learner.learning_rate": "3e-3",
+    "learner.zero_stage": "3",
+    "algorithm.kl.coefficient": "0.01",
+    "checkpoint.every_steps": "1",
+    "checkpoint.keep": "3",
+}
+
+
+@pytest.mark.slow
+def test_adapters_leave_trainer_and_engine_as_close_as_all_weights_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = run(tmp_path / "run", ADAPTERS)
+    assert sum(row["learner/updates"] for row in rows) >= 2
+    assert max(row["learner/logprob_gap_mean"] for row in rows if "learner/logprob_gap_mean" in row) < 2e-6
+    assert main([str(tmp_path / "run")]) == 0
+    checks = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert checks["logprobs"]["compared"] > 0
+    assert (tmp_path / "run" / "model" / "adapter" / "adapter_model.safetensors").is_file()

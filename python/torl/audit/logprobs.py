@@ -10,7 +10,7 @@ from torl.config import TrainConfig
 from torl.engine import EngineOptions
 from torl.errors import TorlError
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
-from torl.learner.checkpoint.policy_weights import read_policy_weights
+from torl.learner.checkpoint.policy_weights import merge_adapters, read_policy_weights
 from torl.records.rows import TrajectoryRecord
 
 # How far an engine may be from plain transformers in float32: mean and worst of |difference| over tokens, by the
@@ -53,10 +53,14 @@ def check_logprobs(
 
     mean_limit, limit = _LIMITS[_engine_options(config).dtype]
     policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True).eval()
+    adapted = config.model.adapters is not None
+    base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if adapted else {}
     gaps: list[float] = []
     for version, records in sorted(by_version.items()):
         if version > 0:
-            _load_weights(policy, read_policy_weights(checkpoint_path(run, version) / LEARNER))
+            weights = read_policy_weights(checkpoint_path(run, version) / LEARNER)
+            lora = config.model.adapters
+            _load_weights(policy, weights if lora is None else merge_adapters(weights, base, lora))
         of_version: list[float] = []
         for record, difference in _gaps(policy, records, version, config.rollout.temperature):
             worst = max(difference, default=0.0)

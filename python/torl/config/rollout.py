@@ -18,8 +18,8 @@ from torl.options import (
 class LoraConfig(Section):
     """Adapters that are trained in the place of the model's own weights (LoRA), which stay as they are."""
 
-    rank: PositiveInt = 32
-    """Rank of what an adapter adds to a weight."""
+    rank: NonNegativeInt = 0
+    """Rank of what an adapter adds to a weight, such as 32; 0 trains all weights."""
     alpha: PositiveFloat = 64.0
     """What an adapter adds is multiplied by `alpha` over `rank`."""
     targets: tuple[str, ...] = ()
@@ -35,8 +35,13 @@ class ModelConfig(Section):
     """Attention implementation of the learner: `sdpa` takes torch's fused kernels; flash-attn is not part of torl."""
     kernels: Literal["auto", "torch", "liger"] = "auto"
     """The learner's norms, rotary positions and gated layers: `auto` takes Liger's kernels on CUDA where installed."""
-    lora: LoraConfig | None = None
-    """Train adapters; all weights when unset."""
+    lora: LoraConfig = Field(default_factory=LoraConfig)
+    """Adapters in the place of all weights."""
+
+    @property
+    def adapters(self) -> LoraConfig | None:
+        """The adapters that are trained; None where all weights are."""
+        return self.lora if self.lora.rank > 0 else None
 
 
 class PromptConfig(Section):

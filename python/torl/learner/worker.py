@@ -83,7 +83,7 @@ class Rank:
         _join_process_group(start, rank, world_size)
         sharing = setup.learner.sequence_parallel
         parallel = SequenceParallel(sharing) if sharing > 1 else None
-        causal_lm = add_adapters(load_causal_lm(setup.model, setup.learner), setup.model.lora, setup.seed)
+        causal_lm = add_adapters(load_causal_lm(setup.model, setup.learner), setup.model.adapters, setup.seed)
         policy = Policy(causal_lm, logits_at_once=setup.learner.logits_at_once, parallel=parallel)
         self.engine = start_engine(policy, setup.learner)
         self._engines = {POLICY_TAG: self.engine}
@@ -99,7 +99,7 @@ class Rank:
         self._away: set[LearnerMemoryPart] = set()
         self._writer = CheckpointWriter(rank, report)
         self._reference: Any = None
-        if setup.algorithm.needs_reference and setup.model.lora is None:
+        if setup.algorithm.needs_reference and setup.model.adapters is None:
             self._reference = start_reference(setup.model, setup.learner, self.engine.device, parallel)
 
     def update_policy(self, rows: tuple[Row, ...], sampled_tokens: int) -> dict[str, float]:
@@ -206,8 +206,8 @@ class Rank:
         weights = {name: tensor.to("cpu", copy=True) for name, tensor in full_weights(self.engine)}
         export_model(weights, Path(model.path), directory)
         adapters = [(name, tensor.to("cpu", copy=True)) for name, tensor in full_adapters(self.engine)]
-        if model.lora is not None:
-            export_adapter(adapters, model.lora, model.path, directory / "adapter")
+        if model.adapters is not None:
+            export_adapter(adapters, model.adapters, model.path, directory / "adapter")
 
     def offload(self, part: LearnerMemoryPart) -> None:
         """Move a part of the learner to CPU memory, so that an engine on the same GPU has room."""

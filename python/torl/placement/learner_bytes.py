@@ -86,7 +86,7 @@ class LearnerBytes:
         sizes = [self.shape.parameters]
         if self.config.algorithm.needs_critic:
             sizes.append(self.shape.trunk_parameters + self.shape.hidden + 1)
-        stage, lora = self.config.learner.zero_stage, self.config.model.lora
+        stage, lora = self.config.learner.zero_stage, self.config.model.adapters
         if lora is None:
             return tuple(States(size, stage, self.itemsize, self.ranks) for size in sizes)
         adapters = self.shape.adapter_parameters(lora.rank, lora.targets)
@@ -130,7 +130,7 @@ class LearnerBytes:
         held = shape.hidden * size if learner.gradient_checkpointing else shape.kept_bytes(size)
         one_layer = shape.kept_bytes(size) + 2 * size * (shape.intermediate + shape.hidden)
         logits = min(learner.logits_at_once, self.row_tokens * shape.vocabulary)
-        head_gradient = 0 if self.config.model.lora is not None else shape.table_parameters * (_FLOAT + size)
+        head_gradient = 0 if self.config.model.adapters is not None else shape.table_parameters * (_FLOAT + size)
         head = head_gradient + self.row_tokens * 2 * shape.hidden * size
         gathered = min(shape.parameters, _LIVE_PARAMETERS + shape.table_parameters) * size if stage == 3 else 0
         gradients = 0 if learner.offload_optimizer or stage == 3 else sum(model.gradients for model in self.models)
@@ -156,7 +156,7 @@ class LearnerBytes:
     def _reference(self) -> int:
         """The policy that the run began with: whole, or in shards that lie in CPU memory where devices are shared."""
         learner = self.config.learner
-        if not self.config.algorithm.needs_reference or self.config.model.lora is not None:
+        if not self.config.algorithm.needs_reference or self.config.model.adapters is not None:
             return 0  # with its adapters off a model is its own reference
         if learner.zero_stage < 3:
             return self.shape.parameters * self.itemsize
