@@ -6,14 +6,14 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 import tiny_model
+from engines import make_engine
 
-from torl.engine import EngineSetup, VllmEngine, VllmReplicas
-from torl.engine.vllm.options import VllmOptions
+from torl.engine import VllmEngine
 from torl.sandbox import Execution
 from torl.types import OutcomeStatus, Problem, Prompt
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from torl._core import Vocabulary
     from torl.text.tokenizer import TextEncoder
-
-MAX_MODEL_TOKENS = 640
 
 
 @pytest.fixture(scope="session")
@@ -85,32 +83,6 @@ def temporary_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setattr(tempfile, "tempdir", directory)
         yield Path(directory)
         assert sorted(Path(directory).iterdir()) == []
-
-
-def make_engine(model: Path, log_path: Path, **settings: Any) -> VllmEngine:
-    """An engine with the tests' settings, not yet started."""
-    return VllmEngine(*_described(model, log_path, settings))
-
-
-def make_replicas(model: Path, log_path: Path, **settings: Any) -> VllmReplicas:
-    """Engines side by side with the tests' settings, not yet started."""
-    return VllmReplicas(*_described(model, log_path, settings))
-
-
-def _described(model: Path, log_path: Path, settings: dict[str, Any]) -> tuple[EngineSetup, VllmOptions]:
-    from torl.text.tokenizer import load_tokenizer, stop_token_ids
-    from torl.text.vocabulary import build_vocabulary
-
-    tokenizer = load_tokenizer(model)
-    setup = EngineSetup(
-        model=model,
-        vocabulary=build_vocabulary(tokenizer),
-        max_model_tokens=MAX_MODEL_TOKENS,
-        stop_token_ids=tuple(stop_token_ids(model, tokenizer)),
-        log_path=log_path,
-    )
-    options = {"dtype": "float32", "max_sequences": 256, "cpu_threads": 1, **settings}
-    return setup, VllmOptions.model_validate(options)
 
 
 class SubprocessInterpreter:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import make_engine
+from engines import make_engine
 from transformers import Qwen2ForCausalLM
 
 from torl._core import TurnEnd

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from conftest import make_replicas
+from engines import make_replicas
 from test_engine_vllm import has_ended
 from test_engine_weights import perturbed, sending, transformers_logprobs
 

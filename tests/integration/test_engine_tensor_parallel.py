@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import make_engine
+from engines import make_engine
 from test_engine_vllm import check_that_a_kill_ends_every_request
 from test_engine_weights import greedy_turn, perturbed, sending, transformers_logprobs
 

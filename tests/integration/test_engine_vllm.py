@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_engine
+from engines import make_engine
 
 from torl._core import Scanner, TurnEnd, Vocabulary
 from torl.engine import EngineSetup, VllmEngine
@@ -274,7 +274,7 @@ def controller(model: Path, temporary: Path, directory: Path) -> Iterator["subpr
         "import asyncio, sys\n"
         "from pathlib import Path\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from conftest import make_engine\n"
+        "from engines import make_engine\n"
         "from torl.processes.supervision import run_until_done\n"
         "async def main():\n"
         "    engine = make_engine(Path(sys.argv[1]), Path(sys.argv[2]))\n"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import pytest_asyncio
-from conftest import make_engine
+from engines import make_engine
 
 from torl._core import TurnEnd
 from torl.errors import EngineError

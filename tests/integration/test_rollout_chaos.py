@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_engine
+from engines import make_engine
 from test_engine_weights import perturbed, sending, transformers_logprobs
 from test_rollout_episode import EngineRecord, check_against_engine, recorded
 

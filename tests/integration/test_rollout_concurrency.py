@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_engine
+from engines import make_engine
 
 from builders import play_trajectories, player
 from torl.errors import SandboxError

@@ -212,7 +212,10 @@ def test_an_address_that_somebody_has_is_an_error(small: Door) -> None:
         (("--port", "70000"), "error: cannot listen on 127.0.0.1:70000: "),
         (("--host", "nowhere.invalid"), "error: cannot listen on nowhere.invalid:8080: "),
         (("--workers", "0"), "error: workers must be at least 1"),
-        (("--memory-mib", "5000"), "error: memory_bytes must be between 0 and 4 GiB"),
+        (
+            ("--memory-mib", "5000"),
+            "error: memory_bytes must be between 192 MiB, of which",
+        ),
         (("--queue", "-1"), "error: argument --queue: must be a number that is not negative"),
     ],
 )

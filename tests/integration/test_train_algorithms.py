@@ -78,7 +78,10 @@ def test_ppo_with_a_critic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main([str(tmp_path / "run")]) == 0
     checks = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert checks["advantages"]["compared"] == 3 * 16
-    assert (tmp_path / "run" / "checkpoints" / "step_000003" / "learner" / "critic").is_dir()
+    learner = tmp_path / "run" / "checkpoints" / "step_000003" / "learner"
+    assert {file.name for file in learner.glob("critic_*")} == {
+        f"critic_rank_{rank:05d}.safetensors" for rank in (0, 1)
+    }
 
 
 def test_reinforce_with_a_reference_policy_and_dynamic_sampling(

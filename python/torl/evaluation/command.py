@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,12 @@ from torl.evaluation.results import read_results
 from torl.evaluation.suites import SUITES, find_sets
 from torl.evaluation.tables import all_tables, markdown
 from torl.evaluation.writing import write_all
+from torl.processes.supervision import run_until_done
 from torl.records.files import replacing
 from torl.report.console import Console
 
 PROGRAM = "python -m torl.evaluate"
+_DESCRIPTION = "Measure models on sets of problems, and put them into tables like those of the papers."
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,17 @@ class Asked:
     overrides: Mapping[str, Any]
 
 
-def read_arguments(description: str, argv: Sequence[str]) -> Asked:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    try:
+        asked = read_arguments(sys.argv[1:] if arguments is None else arguments)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return run_until_done(evaluate_models(asked))
+
+
+def read_arguments(argv: Sequence[str]) -> Asked:
     """Read a command line.
 
     Raises:
@@ -40,7 +53,7 @@ def read_arguments(description: str, argv: Sequence[str]) -> Asked:
     """
     parser = argparse.ArgumentParser(
         usage=f"{PROGRAM} MODEL... --suite SET... [--section.field VALUE ...]",
-        description=description,
+        description=_DESCRIPTION,
         allow_abbrev=False,
     )
     parser.add_argument("models", metavar="MODEL", nargs="*", help="model, or directory of a run; LABEL=MODEL names it")

@@ -242,11 +242,8 @@ def _execute_for_value(source, main, name):
     if tree.body and _isinstance(tree.body[-1], _Expression):
         last = _compile(_Interactive([tree.body.pop()]), name, "single", dont_inherit=True)
     _exec(_compile(tree, name, "exec", dont_inherit=True), main.__dict__)
-    return None if last is None else _value_of(last, main)
-
-
-def _value_of(last, main):
-    """Runs a statement that was compiled to be shown, and returns the text of its value; None if that is None."""
+    if last is None:
+        return None
     shown = _Shown()
     displayhook, sys.displayhook = sys.displayhook, shown
     try:
@@ -287,7 +284,15 @@ def _execute_in_steps(source, main, name, value_wanted):
         if number == 0 or not alone:
             _exec(_compile(_Module([statement], []), name, "exec", future, dont_inherit=True), main.__dict__)
         _write(PROGRESS_DESCRIPTOR, ends[number].to_bytes(4, "little"))
-    return None if last is None else _value_of(last, main)
+    if last is None:
+        return None
+    shown = _Shown()  # again, and not shared: another function would be another frame in the program's recursion
+    displayhook, sys.displayhook = sys.displayhook, shown
+    try:
+        _exec(last, main.__dict__)
+    finally:
+        sys.displayhook = displayhook
+    return shown.text
 
 
 def _ends(source, statements):

@@ -1,0 +1,35 @@
+"""Engines with the settings of the tests."""
+
+from pathlib import Path
+from typing import Any
+
+from torl.engine import EngineSetup, VllmEngine, VllmReplicas
+from torl.engine.vllm.options import VllmOptions
+
+MAX_MODEL_TOKENS = 640
+
+
+def make_engine(model: Path, log_path: Path, **settings: Any) -> VllmEngine:
+    """An engine with the tests' settings, not yet started."""
+    return VllmEngine(*_described(model, log_path, settings))
+
+
+def make_replicas(model: Path, log_path: Path, **settings: Any) -> VllmReplicas:
+    """Engines side by side with the tests' settings, not yet started."""
+    return VllmReplicas(*_described(model, log_path, settings))
+
+
+def _described(model: Path, log_path: Path, settings: dict[str, Any]) -> tuple[EngineSetup, VllmOptions]:
+    from torl.text.tokenizer import load_tokenizer, stop_token_ids
+    from torl.text.vocabulary import build_vocabulary
+
+    tokenizer = load_tokenizer(model)
+    setup = EngineSetup(
+        model=model,
+        vocabulary=build_vocabulary(tokenizer),
+        max_model_tokens=MAX_MODEL_TOKENS,
+        stop_token_ids=tuple(stop_token_ids(model, tokenizer)),
+        log_path=log_path,
+    )
+    options = {"dtype": "float32", "max_sequences": 256, "cpu_threads": 1, **settings}
+    return setup, VllmOptions.model_validate(options)
