@@ -49,7 +49,11 @@ async def test_a_turn_says_why_it_ended(engine, prompts, tokenizer) -> None:
     assert tokenizer.eos_token_id not in sampled.token_ids[:-1]
 
 
-@pytest.mark.parametrize("end", [TurnEnd.marker(b"```output"), TurnEnd.block()], ids=repr)
+@pytest.mark.parametrize(
+    "end",
+    [TurnEnd.marker(b"```output"), TurnEnd.block(), TurnEnd.never().with_stops(["print(", "nowhere"])],
+    ids=repr,
+)
 async def test_a_turn_ends_at_the_token_that_ends_it(engine, prompts, vocabulary, end) -> None:
     """In the engine, where an end-of-sequence token ends it: not one token more is sampled."""
     ended = 0

@@ -48,12 +48,15 @@ async def disturb(
 
 
 @pytest.mark.parametrize(
-    "samples",
-    [pytest.param(12, id="192 episodes"), pytest.param(200, id="3200 episodes", marks=pytest.mark.slow)],
+    ("name", "samples"),
+    [
+        pytest.param("zerotir", 12, id="zerotir, 192 episodes"),
+        pytest.param("zerotir", 200, id="zerotir, 3200 episodes", marks=pytest.mark.slow),
+        pytest.param("torl", 200, id="torl, 3200 episodes", marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("name", ["torl", "zerotir"])
 async def test_all_lines_up_whatever_happens(
-    tiny_model_directory, vocabulary, encoder, prompts, tmp_path, samples: int, name: str
+    tiny_model_directory, vocabulary, encoder, prompts, tmp_path, name: str, samples: int
 ) -> None:
     models = [tiny_model_directory, perturbed(tiny_model_directory, tmp_path / "changed")]
     form: Format = ToRLFormat() if name == "torl" else ZeroTIRFormat(ZeroTIROptions(errors="last_line"))

@@ -124,7 +124,12 @@ def test_sigterm_stops_a_run_and_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("victim", "message"),
-    [("torl.learner.worker", "learner rank 0"), ("serve_sandbox", "sandbox"), ("engine", "engine")],
+    [
+        ("torl.learner.worker", "learner rank 0"),
+        ("engine", "engine"),
+        # The pool starts a worker fifteen times, with growing pauses, before it gives up: close to a minute.
+        pytest.param("serve_sandbox", "sandbox", marks=pytest.mark.slow),
+    ],
 )
 def test_a_dead_part_ends_the_run_with_its_name(tmp_path: Path, victim: str, message: str) -> None:
     directory = tmp_path / "run"

@@ -17,8 +17,13 @@ async def begin_checkpoint(
     copied = asyncio.Event()
     writing = asyncio.create_task(_write(group, setup, directory, controller_state, copied))
     waiting = asyncio.create_task(copied.wait())
-    await asyncio.wait([writing, waiting], return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
+    try:
+        await asyncio.wait([writing, waiting], return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        writing.cancel()  # nobody is left to hear what becomes of it
+        raise
+    finally:
+        waiting.cancel()
     return writing
 
 

@@ -1,0 +1,47 @@
+"""A checkpoint that is written behind the training, by ranks."""
+
+import asyncio
+import gc
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from torl.config import TrainConfig
+from torl.config.command_line import find_config, load_config
+from torl.errors import LearnerError
+from torl.learner.checkpoint.ranks import begin_checkpoint
+from torl.learner.messages import LearnerSetup
+from torl.learner.ranks import RankGroup
+
+
+class EndedRanks:
+    """Ranks that are told to copy, and are ended before they have."""
+
+    def __init__(self) -> None:
+        self.told, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def call_all(self, _method: str, **_arguments: Any) -> None:
+        self.told.set()
+        await self.ended.wait()
+        raise LearnerError("the ranks were ended")
+
+
+async def test_a_checkpoint_that_nobody_waits_for_ends_without_a_word(tmp_path: Path) -> None:
+    """As when a run is stopped by a signal while its ranks copy their state."""
+    said: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+    ranks = EndedRanks()
+    setup = LearnerSetup.from_config(load_config(TrainConfig, find_config("demo"), {}))
+    begun = asyncio.create_task(begin_checkpoint(cast(RankGroup, ranks), setup, tmp_path / "step_000001", {}))
+    await ranks.told.wait()
+    begun.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await begun
+    ranks.ended.set()
+    async with asyncio.timeout(30):
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
+    gc.collect()
+    assert said == []
+    assert list(tmp_path.iterdir()) == []
