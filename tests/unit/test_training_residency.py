@@ -86,10 +86,10 @@ async def test_devices_are_handed_over_in_order(sleeps: bool, moves: bool, order
         with_parts = {"offload", "wake"}
         assert [" ".join(asked) if asked[0] in with_parts else asked[0] for asked in both.asked] == order
         assert residency.engine_memory is EngineMemory.AWAKE
-        assert residency.learner_is_resident == (not moves)
+        assert residency.learner_memory is (LearnerMemory.OFFLOADED if moves else LearnerMemory.RESIDENT)
 
 
-@pytest.mark.parametrize("command", ["prepare", "update", "save_checkpoint", "export", "send_weights"])
+@pytest.mark.parametrize("command", ["prepare", "update", "export", "send_weights"])
 async def test_a_learner_that_is_away_is_asked_for_nothing(command: str) -> None:
     both, residency = both_sides(sleeps=True, moves=True)
     with pytest.raises(IllegalMoveError, match=f"{command} needs a learner that is .*resident, and it is offloaded"):

@@ -7,8 +7,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from torl.records import metric_names as names
 from torl.records.dynamics import staleness, training_dynamics
@@ -32,8 +31,6 @@ class Run:
     parts: Parts
     experience: Experience
     residency: Residency
-    _unwritten: dict[str, Any] | None = field(default=None, init=False)
-    """What the controller has to say of a checkpoint that is still to be written."""
 
     async def train(self) -> None:
         """Every step from the first to the last, then the last evaluation, checkpoint and export."""
@@ -49,7 +46,6 @@ class Run:
                         played = await anext(played_steps)
                     async with self.residency.turn:
                         await self.residency.give_to_learner()
-                        await self._write_checkpoint()  # of the last step, where the learner was away by then
                         # --- learn: advantages within groups, then the optimizer steps ------------------------------
                         with _timed(metrics, names.TIME_LEARN):
                             samples = await self._learn(step, played, metrics)
@@ -62,9 +58,9 @@ class Run:
                 if _due(step + 1, self.parts.config.checkpoint.every_steps) and step + 1 < steps:
                     await self._save_checkpoint(step + 1)
         await self._evaluate_if_due(steps)
+        await self._save_checkpoint(steps)
         async with self.residency.turn:
             await self.residency.give_to_learner()
-            await self._save_checkpoint(steps)
             with self.parts.console.wait("exporting the model"):
                 await self.residency.learner_for("export").export(self.parts.directory / "model")
         with self.parts.console.wait("writing the last checkpoint"):
@@ -118,19 +114,11 @@ class Run:
         parts.checkpoints.evaluated(step, metrics)
 
     async def _save_checkpoint(self, step: int) -> None:
-        """Write a checkpoint of the state after `step` updates, as soon as the learner holds all of it."""
-        self._unwritten = {"step": step, "sampler": self.experience.position(step)}
-        if self.residency.learner_is_resident:
-            await self._write_checkpoint()
-
-    async def _write_checkpoint(self) -> None:
-        state, self._unwritten = self._unwritten, None
-        if state is None:
-            return
-        parts, step = self.parts, state["step"]
+        """Copy the state after `step` updates, wherever the learner holds it; it is written behind what comes next."""
+        parts = self.parts
         metrics: dict[str, float] = {}
         with _timed(metrics, names.TIME_CHECKPOINT), parts.console.wait("copying a checkpoint"):
-            await parts.checkpoints.begin(step, state)
+            await parts.checkpoints.begin(step, {"step": step, "sampler": self.experience.position(step)})
         parts.writer.write_metrics(step, metrics)
         write_report(parts.directory, parts.config.run.note)
 

@@ -5,7 +5,7 @@ both hold theirs and nothing else. From sampling to training and back:
 
     engine awake,   learner offloaded    episodes are sampled
     engine asleep,  learner offloaded    the weights of the engine are dropped: new ones come before the next token
-    engine asleep,  learner resident     update, checkpoint, export
+    engine asleep,  learner resident     update, export
     engine asleep,  learner parameters   the optimizer's state has gone first
     engine weights, learner parameters   the new weights go over
     engine weights, learner offloaded
@@ -49,7 +49,6 @@ class IllegalMoveError(RuntimeError):
 _LEARNER_NEEDS = {
     "prepare": {LearnerMemory.RESIDENT},
     "update": {LearnerMemory.RESIDENT},
-    "save_checkpoint": {LearnerMemory.RESIDENT},
     "export": {LearnerMemory.RESIDENT},
     "send_weights": {LearnerMemory.RESIDENT, LearnerMemory.PARAMETERS},
 }
@@ -92,13 +91,8 @@ class Residency:
         self.engine_memory = EngineMemory.AWAKE
         self.learner_memory = LearnerMemory.OFFLOADED if moves else LearnerMemory.RESIDENT
 
-    @property
-    def learner_is_resident(self) -> bool:
-        """Whether the learner can work now: not while it makes room for an engine that samples."""
-        return self.learner_memory is LearnerMemory.RESIDENT
-
     def learner_for(self, command: str) -> Learner:
-        """The learner, for one of its commands.
+        """The learner, for one of its commands. A checkpoint is copied from wherever its state is, and needs no asking.
 
         Raises:
             IllegalMoveError: the command needs more of the learner on its devices than is there.
