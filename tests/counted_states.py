@@ -1,7 +1,8 @@
 """Count what DeepSpeed holds of models on the CPU: python counted_states.py RANK RANKS STORE DTYPE...
 
-For each model and stage: bytes of all tensors after a start, in the middle of a step, and after one; a JSON object on
-a line of its own. The bucket that stage 3 always has is left out: it is as large for every model.
+For each model and stage: bytes of all tensors after a start, in the middle of a step, and after one, and of the copy
+that a checkpoint takes; a JSON object on a line of its own. The bucket that stage 3 always has is left out: it is as
+large for every model.
 """
 
 import gc
@@ -15,7 +16,9 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from torl.config import LearnerConfig
+from torl.learner.checkpoint.snapshot import take_snapshot
 from torl.learner.deepspeed_engine import start_engine
+from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.policy import Policy
 
 # (hidden, intermediate, layers, heads, heads of keys, vocabulary, tied)
@@ -82,6 +85,9 @@ def count(shape: tuple[int, int, int, int, int, int, bool], stage: int, dtype: s
         counted[f"{moment} backward"] = held()
         engine.step()
         counted[f"{moment} step"] = held()
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    copied = take_snapshot({"policy": OptimizerShards(engine, rank, ranks)}, rank=rank, counters={})
+    counted["copy"] = sum(each.nbytes for tensors, _ in copied.shards.values() for each in tensors.values())
     engine.destroy()
     return counted
 

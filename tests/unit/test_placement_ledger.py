@@ -19,6 +19,7 @@ from torl.placement.shape import ModelShape
 
 GPU_BYTES = 85_520_809_984  # 81,559 MiB: what the driver says of an H100 with "80 GB"
 HOST_BYTES = 2 << 40
+BESIDE = ("sample", "checkpoint", "export")
 PRESETS = sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem != "demo")
 
 
@@ -78,10 +79,13 @@ def test_a_preset_fits_in_every_stage_or_is_told_what_would(preset: str, count: 
     assert fits(config(preset, **dict(zip(names, words[1::2], strict=True))), there, shape)
 
 
-@pytest.mark.parametrize(("preset", "fewest"), [("torl_1.5b", 1), ("torl_7b", 4), ("orz_ppo_7b", 8)])
-def test_a_preset_runs_unchanged_from_so_many_gpus_on(preset: str, fewest: int) -> None:
-    for count in (1, 2, 4, 8):
-        assert fits(config(preset), machine(count), shape_of(config(preset))) == (count >= fewest), count
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_runs_unchanged_from_as_many_gpus_on_as_it_says(preset: str) -> None:
+    text = (FOLDER / f"{preset}.toml").read_text(encoding="utf-8")
+    said = re.search(r"as many GPUs as there are: (\d+) of 80 GB or more", text)
+    assert said is not None
+    for count in (1, 2, 4, 8, 16):
+        assert fits(config(preset), machine(count), shape_of(config(preset))) == (count >= int(said[1])), count
 
 
 def test_seven_billion_on_eight_gpus_take_what_the_arithmetic_says() -> None:
@@ -91,10 +95,27 @@ def test_seven_billion_on_eight_gpus_take_what_the_arithmetic_says() -> None:
     assert of.learner.shape.parameters == parameters
     (states,) = of.learner.models
     assert sum((states.weights, states.master, states.adam, states.gradients)) == parameters * 18 // 8
-    assert of.engine.shape.cache_bytes == 57_344
+    assert of.engine.token_bytes == 57_344
     assert pytest.approx(sum(of.engine.awake().values())) == 0.85 * GPU_BYTES
     assert total(of, "sample") == pytest.approx(0.85 * GPU_BYTES + 2.5e9, rel=1e-6)
-    assert total(of, "update") > total(of, "checkpoint") > total(of, "step")
+    assert total(of, "update") > total(of, "export") > total(of, "step")
+
+
+def test_a_token_of_the_cache_lies_on_every_worker_that_has_a_head_of_it() -> None:
+    """Two heads of keys and values: a worker of two has one, and so has each worker of four."""
+    sizes = [(1, "bfloat16"), (2, "bfloat16"), (4, "bfloat16"), (1, "float32")]
+    books = [book("torl_1.5b", 8, engine__tensor_parallel=size, engine__dtype=dtype) for size, dtype in sizes]
+    assert [of.engine.token_bytes for of in books] == [28_672, 14_336, 14_336, 57_344]
+    for of in books:
+        assert of.engine.cache_tokens == of.engine.cache // of.engine.token_bytes
+
+
+def test_a_checkpoint_is_copied_in_the_host_while_the_engine_samples() -> None:
+    of = book("torl_7b", 8)
+    sample, checkpoint, export = (next(each for each in of.stages if each.name == name) for name in BESIDE)
+    assert total(of, "checkpoint") == total(of, "sample")
+    assert sum(checkpoint.host.values()) - sum(sample.host.values()) == pytest.approx(7_615_616_512 * 12, rel=1e-6)
+    assert export.host["model"] == 7_615_616_512 * 2
 
 
 def test_what_would_not_fit_at_once_takes_turns() -> None:
@@ -130,7 +151,7 @@ def test_sharding_over_nodes_counts_all_ranks() -> None:
 def test_a_host_without_room_for_what_is_moved_there_is_refused() -> None:
     given = config("torl_7b")
     there = machine(8, host_bytes=90 << 30)
-    with pytest.raises(ConfigError, match=r"sample: host would need 99\.3 GiB and has 90\.0 GiB \(Adam"):
+    with pytest.raises(ConfigError, match=r"checkpoint: host would need 184\.4 GiB and has 90\.0 GiB \(copy"):
         require_room(given, settle(given, there), shape_of(given))
 
 

@@ -101,13 +101,17 @@ def test_what_deepspeed_holds_is_what_is_predicted(ranks: int, dtypes: list[str]
             "first step": lasting + states.adam + kept,
             "second backward": lasting + states.adam + states.gradients,
             "second step": lasting + states.adam + kept,
+            "copy": shape.parameters * 12 / ranks,
         }
         for moment, size in predicted.items():
             assert row[moment] == pytest.approx(size, rel=0.05), (moment, row)
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
-@pytest.mark.parametrize(("hidden", "intermediate", "heads", "keys"), [(256, 1024, 8, 2), (128, 512, 4, 4)])
+@pytest.mark.parametrize(
+    ("hidden", "intermediate", "heads", "keys"),
+    [(256, 1024, 8, 2), (128, 512, 4, 4), (384, 2240, 12, 2), (320, 1728, 5, 1), (64, 128, 2, 2)],
+)
 def test_a_layer_keeps_what_is_predicted_for_its_backward_pass(
     hidden: int, intermediate: int, heads: int, keys: int, itemsize: int
 ) -> None:
@@ -118,14 +122,15 @@ def test_a_layer_keeps_what_is_predicted_for_its_backward_pass(
     layer = Qwen2DecoderLayer(config, 0).to(dtype)
     positions = torch.arange(tokens)[None]
     hidden_states = torch.randn(1, tokens, hidden, dtype=dtype, requires_grad=True)
-    own = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
+    embeddings = Qwen2RotaryEmbedding(config)(hidden_states, positions)
+    # All layers share those of the positions.
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*layer.parameters(), *embeddings)}
     kept: dict[int, torch.Tensor] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         kept[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
-    embeddings = Qwen2RotaryEmbedding(config)(hidden_states, positions)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         layer(hidden_states, position_embeddings=embeddings, attention_mask=None, position_ids=positions)
     counted = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in own)

@@ -20,8 +20,8 @@ def test_a_run_that_fits_is_planned_in_bytes_and_seconds(model: str, capsys: pyt
     assert main(["torl_7b", "--model", model, *options]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("7.62 B parameters; colocated: learner on GPUs 0-7, engines on 0 + 1 + 2")
-    stages = ["load", "sample", "update", "step", "checkpoint", "wake", "sync"]
-    assert [line.split()[0] for line in lines[2:9]] == stages
+    stages = ["load", "sample", "update", "step", "wake", "sync", "checkpoint", "export"]
+    assert [line.split()[0] for line in lines[2:10]] == stages
     plan = json.loads(last)
     assert plan["fits"]
     assert list(plan["stages"]) == stages

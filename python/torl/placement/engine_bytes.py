@@ -22,10 +22,19 @@ class EngineBytes:
     """Bytes of the GPU."""
 
     @property
+    def _itemsize(self) -> int:
+        return 2 if self.options.dtype == "bfloat16" else 4
+
+    @property
     def weights(self) -> int:
         """Of one worker of a tensor-parallel group."""
-        itemsize = 2 if self.options.dtype == "bfloat16" else 4
-        return -(-self.shape.parameters // int(self.options.tensor_parallel)) * itemsize
+        return -(-self.shape.parameters // int(self.options.tensor_parallel)) * self._itemsize
+
+    @property
+    def token_bytes(self) -> int:
+        """Keys and values of a token on one worker, which has at least one head of them, even if others have it too."""
+        heads = max(1, self.shape.kv_heads // int(self.options.tensor_parallel))
+        return self.shape.layers * 2 * heads * self.shape.head_size * self._itemsize
 
     @property
     def share(self) -> int:
@@ -40,7 +49,7 @@ class EngineBytes:
     @property
     def cache_tokens(self) -> int:
         """Tokens that the cache of one engine holds."""
-        return max(0, self.cache) * int(self.options.tensor_parallel) // self.shape.cache_bytes
+        return max(0, self.cache) // self.token_bytes
 
     def awake(self) -> Bytes:
         """While it samples."""

@@ -98,6 +98,16 @@ class LearnerBytes:
         longest = self.config.longest_prompt + self.config.rollout.max_response_tokens
         return max(self.config.learner.row_tokens, -(-longest // self.config.learner.sequence_parallel))
 
+    @property
+    def written(self) -> int:
+        """What one rank copies in CPU memory for a checkpoint: its share of masters and moments."""
+        return sum(-(-model.parameters // self.ranks) for model in self.models) * (_FLOAT + _ADAM)
+
+    @property
+    def exported(self) -> int:
+        """The model that rank 0 collects in CPU memory, to write it."""
+        return self.shape.parameters * self.itemsize
+
     def parameters(self) -> Bytes:
         """What a forward needs on the GPU between two rows."""
         learner = self.config.learner

@@ -52,8 +52,9 @@ class Ledger:
         if host > self.placement.machine.host_bytes:
             found.append((fullest, "host", host, self.placement.machine.host_bytes))
         if self.engine.cache_tokens < self.least_cache_tokens:
-            needed = self.engine.share + (self.least_cache_tokens * self.engine.shape.cache_bytes) - self.engine.cache
-            found.append((self.stages[-1], "cache for one sample", needed, self.engine.share))
+            needed = self.engine.share + self.least_cache_tokens * self.engine.token_bytes - self.engine.cache
+            sampling = next(stage for stage in self.stages if stage.name == "sample")
+            found.append((sampling, "cache for one sample", needed, self.engine.share))
         return found
 
     @property
@@ -85,9 +86,11 @@ def ledger(settled: Settled[TrainConfig], shape: ModelShape, *, nodes: int = 1) 
         Stage("sample", waiting, engine.awake(), host),
         Stage("update", _sum(resident, learner.backward()), idle, host),
         Stage("step", _sum(resident, learner.step()), idle, host),
-        Stage("checkpoint", _sum(resident, learner.gathering()), idle, host),
         Stage("wake", between if moves else resident, arriving, host),
         Stage("sync", _sum(between if moves else resident, learner.gathering()), arriving, host),
+        # What follows goes on beside the next rollouts, and comes after the last of them.
+        Stage("checkpoint", waiting, engine.awake(), _sum(host, {"copy": learner.written * placement.ranks})),
+        Stage("export", _sum(resident, learner.gathering()), idle, _sum(host, {"model": learner.exported})),
     )
     return Ledger(placement, stages, learner, engine)
 

@@ -80,12 +80,12 @@ def _rollout(book: Ledger, card: Card, prompt: int, response: int) -> float:
     mine = -(-_episodes(config) // book.placement.replicas)
     context = prompt + response
     at_once = max(1, min(mine, engine.options.max_sequences, engine.cache_tokens // context))
-    read = shape.parameters * 2 + at_once * context * shape.cache_bytes
+    read = engine.weights + at_once * context * engine.token_bytes
     computed = 2 * shape.parameters * at_once
-    token = _TOKEN_SECONDS + max(read / (size * card.memory * _READING), computed / (size * card.flops * _PREFILL))
+    token = _TOKEN_SECONDS + max(read / (card.memory * _READING), computed / (size * card.flops * _PREFILL))
     prompts = 2 * shape.parameters * mine * prompt / (size * card.flops * _PREFILL)
     # The last, long responses are alone: their steps read the weights and little else.
-    alone = _TOKEN_SECONDS + 2 * shape.parameters / (size * card.memory * _READING)
+    alone = _TOKEN_SECONDS + engine.weights / (card.memory * _READING)
     full = mine * response / at_once
     rest = max(0.0, config.rollout.max_response_tokens - full)
     return float(prompts + full * token + rest * alone)

@@ -116,11 +116,6 @@ class ModelShape:
         """Of the whole model; tied tables count once."""
         return self.trunk_parameters + (not self.tied) * self.table_parameters
 
-    @property
-    def cache_bytes(self) -> int:
-        """Keys and values of one token in bfloat16."""
-        return self.layers * 2 * self.key * 2
-
     def kept_bytes(self, itemsize: int) -> int:
         """What the backward pass of one layer keeps of its forward pass for a token (counted in transformers' Qwen2).
 
