@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from listening import listening
 from torl.errors import WeightTransferError
 from torl.weights.bucket import checksum_of, pack, unpack
 from torl.weights.channel import WeightChannel
@@ -283,6 +284,24 @@ def test_senders_and_receivers_may_differ_in_number(
     assert len({summary.result().bytes for summary in sending}) == 1
     for channel in channels:
         channel.close()
+
+
+def test_each_end_is_found_at_its_own_address(threads: ThreadPoolExecutor) -> None:
+    """As on two machines: the sender at one address, and a receiver at the one from which it reaches the sender."""
+    sender = WeightChannel.listen("127.0.0.2", 1, timeout_seconds=TIMEOUT_SECONDS)
+    seen: list[set[str]] = []
+
+    def receive(channel: WeightChannel) -> NamedTensors:
+        received = receive_all(channel)
+        seen.append({address for address, _ in listening(os.getpid()) - before})
+        return received
+
+    before = listening(os.getpid())
+    receiver = start_receiver(threads, sender.rendezvous, receive)
+    sender.send(tensors())
+    assert len(receiver.result()) == len(tensors())
+    sender.close()
+    assert seen == [{"127.0.0.1", "127.0.0.2"}]
 
 
 def test_pieces_that_do_not_follow_each_other_are_noticed() -> None:

@@ -82,7 +82,7 @@ class Learner:
         return await take_steps(self._group, self._setup, samples, step)
 
     async def open_channel(
-        self, receivers: int, *, host: str = "127.0.0.1", colocated: bool = True, fresh: bool = False
+        self, receivers: int, *, host: str | None = None, colocated: bool = True, fresh: bool = False
     ) -> Rendezvous:
         """Rank 0 listens for engine workers on a free port; returns where, to tell them and `send_weights`.
 
@@ -90,15 +90,17 @@ class Learner:
 
         Args:
             receivers: engine workers; number w takes its weights from rank w modulo the number of ranks.
-            host: where rank 0 listens, as the workers can reach it.
+            host: where rank 0 listens, as the workers and the other ranks can reach it; when unset, where torchrun's
+                processes meet if they are on several machines.
             colocated: whether learner and engine share their GPUs; with `learner.weight_transfer` it decides the way.
             fresh: connect anew, because the workers are not those of the last transfer.
 
         Raises:
             WeightTransferError: `learner.weight_transfer` cannot be here. Ends the learner.
         """
-        where = ChannelRequest(receivers, host, colocated, self._group.on_one_machine, fresh)
-        answers = await self._group.call_all("open_channel", where=where)
+        group = self._group
+        where = ChannelRequest(receivers, host or group.host, colocated, group.on_one_machine, fresh)
+        answers = await group.call_all("open_channel", where=where)
         return cast(Rendezvous, answers[0])
 
     async def send_weights(self, rendezvous: Rendezvous, *, checksum: bool = False) -> TransferSummary:

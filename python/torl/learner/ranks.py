@@ -111,6 +111,7 @@ class RankGroup:
     def __init__(self, timeout_seconds: float) -> None:
         self.ranks: list[RankProcess] = []  # in order; filled by whoever starts them
         self.on_one_machine = True
+        self.host = "127.0.0.1"  # where rank 0 is found by the others and by engines
         self._timeout_seconds = timeout_seconds
         self._failure: LearnerError | None = None
         self._shutting_down = False

@@ -31,7 +31,8 @@ async def start_ranks(setup: LearnerSetup, log_directory: Path, devices: Sequenc
         raise DataError(f"learner.sequence_parallel = {learner.sequence_parallel} does not divide {world_size} ranks")
     threads = learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // neighbors)
     group = RankGroup(learner.timeout_seconds)
-    group.on_one_machine = neighbors == world_size
+    if job is not None and neighbors < world_size:
+        group.on_one_machine, group.host = False, job.master_host
     with tempfile.TemporaryDirectory(prefix="torl-learner-") as meeting:
         # A file needs no free port; torchrun has a place where its processes meet.
         master = f"file://{meeting}/store" if job is None else "env://"

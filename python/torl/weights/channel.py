@@ -23,13 +23,15 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from torl.errors import WeightTransferError
 from torl.processes.children import first_line
 from torl.weights.bucket import ALIGNMENT, Entry, checksum_of, pack, unpack
-from torl.weights.control import SENDER, Control
+from torl.weights.control import SENDER, Control, address_towards
 from torl.weights.rendezvous import End, Rendezvous, TransferSummary, TransportName
 from torl.weights.transports import TRANSPORTS
 from torl.weights.transports.transport import Transport
 
 DEFAULT_BUCKET_BYTES = 256 << 20
 DEFAULT_TIMEOUT_SECONDS = 600.0
+OWNER = End("sender", 0)
+"""Of the store at which all meet."""
 
 
 class WeightChannel:
@@ -67,7 +69,7 @@ class WeightChannel:
         self._device = device
         self._control: Control | None = None
         self._transport: Transport | None = None
-        owner = end == End("sender", 0)
+        owner = end == OWNER
         try:
             self._store: TCPStore | None = TCPStore(
                 rendezvous.host, rendezvous.port, None, owner, self._timeout, wait_for_workers=False
@@ -93,7 +95,7 @@ class WeightChannel:
     ) -> "WeightChannel":
         """Sender 0's end on a free port of `host`; give everyone its `rendezvous`."""
         meeting = Rendezvous(host, 0, receivers, senders, transport)
-        return cls(meeting, End("sender", 0), timeout_seconds=timeout_seconds)
+        return cls(meeting, OWNER, timeout_seconds=timeout_seconds)
 
     @property
     def is_open(self) -> bool:
@@ -110,9 +112,10 @@ class WeightChannel:
             raise WeightTransferError("this weight channel is closed")
         if self._transport is not None:
             return
-        store, host = PrefixStore(f"sender-{self._sender}", self._store), self.rendezvous.host
+        store, meeting = PrefixStore(f"sender-{self._sender}", self._store), self.rendezvous
         with self._failing("waiting for the others"):
-            control = self._control = Control(store, self._rank, self._size, host, self._timeout)
+            address = meeting.host if self.end == OWNER else address_towards(meeting.host, meeting.port)
+            control = self._control = Control(store, self._rank, self._size, address, self._timeout)
             self._transport = TRANSPORTS[self.rendezvous.transport](control, self._device)
 
     def send(

@@ -1,6 +1,7 @@
 """What the two ends of a channel say to each other beside the weights: headers, acknowledgments, agreement."""
 
 import json
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -17,17 +18,14 @@ class Control:
     groups of different worlds. Everything here raises RuntimeError when a peer has gone or is silent.
     """
 
-    def __init__(self, store: PrefixStore, rank: int, size: int, host: str, timeout: timedelta) -> None:
-        """Wait until all have come to `store`, which is theirs alone; `host` is where it is."""
+    def __init__(self, store: PrefixStore, rank: int, size: int, address: str, timeout: timedelta) -> None:
+        """Wait until all have come to `store`, which is theirs alone; the others reach this end at `address`."""
         from torch.distributed import ProcessGroupGloo
 
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._timeout = timeout
-        if host.startswith("127.") or host == "localhost":
-            # The default device resolves the host's name, which fails or picks an outside address on some machines.
-            options._devices = [ProcessGroupGloo.create_device(hostname=host)]
-        else:
-            options._devices = [ProcessGroupGloo.create_default_device()]
+        # The default device resolves the host's name, which fails or picks an outside address on some machines.
+        options._devices = [ProcessGroupGloo.create_device(hostname=address)]
         options._threads = 2
         self.rank = rank
         self.size = size
@@ -64,3 +62,16 @@ class Control:
     def close(self) -> None:
         """Leave the group, which the others notice."""
         self.group.shutdown()
+
+
+def address_towards(host: str, port: int) -> str:
+    """This machine's address in the network in which it reaches `host`. Sends nothing.
+
+    Raises:
+        OSError: `host` is unknown, or there is no way to it.
+    """
+    family, kind, _, _, there = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(there)
+        address: str = probe.getsockname()[0]
+        return address
