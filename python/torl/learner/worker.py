@@ -6,7 +6,6 @@ Standard output and error go wherever the controller directed them: a log file o
 """
 
 import argparse
-import os
 import random
 import sys
 import threading
@@ -52,14 +51,15 @@ from torl.learner.messages import (
 from torl.learner.offload import StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.policy import Policy
+from torl.learner.process_group import exit_rank, join_process_group, leave_process_group
+from torl.learner.publishing import WeightPublisher
 from torl.learner.sequence_parallel import SequenceParallel
 from torl.learner.torchrun import connect_rank, torchrun_job
 from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, without_gradient
 from torl.processes.children import die_with_parent
 from torl.processes.stacks import answer_stack_requests
 from torl.types import Float32Array
-from torl.weights.channel import WeightChannel
-from torl.weights.rendezvous import End, Rendezvous, TransferSummary, choose_transport
+from torl.weights.rendezvous import Rendezvous, TransferSummary
 
 
 class Rank:
@@ -75,12 +75,11 @@ class Rank:
         self.rank = rank
         self.world_size = world_size
         self.updates = {POLICY_TAG: 0, CRITIC_TAG: 0}  # optimizer steps taken: the place in the learning-rate schedule
-        self._channel: WeightChannel | None = None
         torch.set_num_threads(start.threads)
         random.seed(setup.seed + rank)
         np.random.seed(setup.seed + rank)
         torch.manual_seed(setup.seed + rank)
-        _join_process_group(start, rank, world_size)
+        join_process_group(start, rank, world_size)
         sharing = setup.learner.sequence_parallel
         parallel = SequenceParallel(sharing) if sharing > 1 else None
         causal_lm = add_adapters(load_causal_lm(setup.model, setup.learner), setup.model.adapters, setup.seed)
@@ -98,6 +97,13 @@ class Rank:
         self._state_movers = [StateMover(engine, self._shards[tag]) for tag, engine in self._engines.items()]
         self._away: set[LearnerMemoryPart] = set()
         self._writer = CheckpointWriter(rank, report)
+        self._publisher = WeightPublisher(
+            partial(full_weights, self.engine),
+            setup.learner,
+            rank=rank,
+            world_size=world_size,
+            cuda=self.engine.device.type == "cuda",
+        )
         self._reference: Any = None
         if setup.algorithm.needs_reference and setup.model.adapters is None:
             self._reference = start_reference(setup.model, setup.learner, self.engine.device, parallel)
@@ -154,36 +160,13 @@ class Rank:
         return annotations
 
     def open_channel(self, where: ChannelRequest) -> Rendezvous | None:
-        """Rank 0 listens for engine workers on a free port and says where; a channel that is open stays as it is."""
-        if self.rank != 0:
-            return None
-        transport = choose_transport(
-            self.setup.learner.weight_transfer,
-            senders=self.world_size,
-            receivers=where.receivers,
-            cuda=self.engine.device.type == "cuda",
-            colocated=where.colocated,
-            one_machine=where.one_machine,
-        )
-        wanted = Rendezvous(where.host, 0, where.receivers, self.world_size, transport)
-        if where.fresh or not (self._channel and self._channel.serves(wanted)):
-            self._close_channel()
-            self._channel = WeightChannel(wanted, End("sender", 0), timeout_seconds=self.setup.learner.timeout_seconds)
-        assert self._channel is not None
-        return self._channel.rendezvous
+        """Rank 0 listens for engine workers and says where."""
+        return self._publisher.open(where)
 
     def send_weights(self, rendezvous: Rendezvous, checksum: bool) -> TransferSummary | None:
-        """Send the weights to this rank's receivers at `rendezvous`; a rank without any helps to gather them."""
+        """Send the weights to the engine workers at `rendezvous`, each rank to its own."""
         self._needs("parameters")
-        if not rendezvous.receivers_of(self.rank):
-            for _ in full_weights(self.engine):
-                pass
-            return None
-        if self._channel is None or self._channel.rendezvous != rendezvous:
-            self._close_channel()
-            end = End("sender", self.rank)
-            self._channel = WeightChannel(rendezvous, end, timeout_seconds=self.setup.learner.timeout_seconds)
-        return self._channel.send(full_weights(self.engine), checksum=checksum)
+        return self._publisher.send(rendezvous, checksum)
 
     def save_checkpoint(self, directory: Path) -> None:
         """Copy this rank's part of a checkpoint, wherever it is, and begin to write it into an existing directory."""
@@ -244,20 +227,11 @@ class Rank:
 
     def close(self) -> None:
         """Leave the process group. Nothing else may be called afterwards."""
-        import deepspeed
-
         self._writer.wait()
-        self._close_channel()
+        self._publisher.close()
         for engine in self._engines.values():
             engine.destroy()
-        # A rank that leaves while another still reads from it would end that one with an error.
-        torch.distributed.barrier()
-        deepspeed.comm.destroy_process_group()  # torch's own leaves DeepSpeed's references to the groups
-
-    def _close_channel(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        leave_process_group()
 
 
 def serve(connection: Connection, rank: int, world_size: int) -> int:
@@ -295,19 +269,6 @@ def serve(connection: Connection, rank: int, world_size: int) -> int:
         return 1
 
 
-def exit_rank(status: int) -> NoReturn:
-    """End this process without finalizing the interpreter.
-
-    DeepSpeed keeps references to the process groups (under ZeRO-3 in cycles that are never collected), and as long
-    as one is held gloo's threads run on, whatever has been destroyed. A thread of theirs that lets go of a tensor while
-    the interpreter is being finalized is unwound through C++ frames that do not allow it, and the process aborts:
-    "terminate called without an active exception". What a rank has to leave behind has been left by now.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
 def main() -> NoReturn:
     """Entry point of a rank that the controller starts, or torchrun."""
     answer_stack_requests()
@@ -325,27 +286,6 @@ def main() -> NoReturn:
         exit_rank(serve(connect_rank(job), job.rank, job.world_size))
     die_with_parent(arguments.parent)  # a compute kernel would not notice a closed socket
     exit_rank(serve(Connection(arguments.connection), arguments.rank, arguments.world_size))
-
-
-def _join_process_group(setup: RankSetup, rank: int, world_size: int) -> None:
-    from datetime import timedelta
-
-    import deepspeed
-
-    # A shared-memory all-reduce that only inference calls; building it takes half a minute and a compiler.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    cuda = torch.cuda.is_available()
-    if cuda:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    deepspeed.init_distributed(
-        "nccl" if cuda else "gloo",
-        auto_mpi_discovery=False,
-        verbose=False,
-        timeout=timedelta(seconds=setup.learner.learner.timeout_seconds),
-        init_method=setup.master,
-        rank=rank,
-        world_size=world_size,
-    )
 
 
 if __name__ == "__main__":
