@@ -149,7 +149,7 @@ async def play(options: argparse.Namespace, directory: Path, profile: cProfile.P
     )
     first, last = make_turns(tokenizer)
     engine = Replicas(
-        lambda _: FreeEngine(first, last, len(ids)), options.engines, restarts=0, policy_version=0, lends_devices=False
+        lambda *_: FreeEngine(first, last, len(ids)), options.engines, restarts=0, policy_version=0, lends_devices=False
     )
     player = EpisodePlayer(
         engine=engine,

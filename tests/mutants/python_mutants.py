@@ -11,6 +11,9 @@ _SELECTION = "unit/test_training_selection.py"
 _SILENCING = "unit/test_training_silencing.py"
 _SAMPLES = "unit/test_training_samples.py"
 _PLACEMENT = "unit/test_placement.py"
+_LEDGER = "unit/test_placement_ledger.py"
+_DEATHS = "unit/test_engine_deaths.py"
+_ARGUMENTS = "unit/test_engine_arguments.py"
 _RESIDENCY = "unit/test_training_residency.py"
 _EVALUATION = "unit/test_rollout_evaluation.py"
 _STATISTICS = "unit/test_evaluation_statistics.py"
@@ -301,7 +304,19 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("weights/channel.py", "under_way[number].wait()", "pass", _CHANNEL),
     ("weights/bucket.py", "math.ceil(size / ALIGNMENT) * ALIGNMENT", "size", _CHANNEL),
     ("weights/rendezvous.py", "range(sender, self.receivers, self.senders)", "range(sender, self.receivers)", _CHANNEL),
+    ("weights/channel.py", "if self.end == OWNER else address_towards", "if True else address_towards", _CHANNEL),
     # --- devices and their memory
+    ("engine/replicas.py", "self._make(seat.number, self._loads_weights)", "self._make(seat.number, True)", _DEATHS),
+    (
+        "engine/replicas.py",
+        "_version, self._loads_weights = policy_version, False",
+        "_version = policy_version",
+        _DEATHS,
+    ),
+    ("engine/replicas.py", "policy_version if loads_weights else NO_POLICY", "policy_version", _DEATHS),
+    ("engine/vllm/arguments.py", "setup.loads_weights or not _is_sent_whole(setup.model)", "False", _ARGUMENTS),
+    ("placement/ledger.py", '_sum(host, {"copy": learner.written * placement.ranks})', "host", _LEDGER),
+    ("placement/engine_bytes.py", "max(1, self.shape.kv_heads // int", "max(0, self.shape.kv_heads // int", _LEDGER),
     ("training/residency.py", "checksum=self._checksum", "checksum=False", _RESIDENCY),
     ("training/residency.py", "if self.learner_memory not in _LEARNER_NEEDS[command]:", "if False:", _RESIDENCY),
     ("training/residency.py", "is not EngineMemory.ASLEEP:", "is None:", _RESIDENCY),

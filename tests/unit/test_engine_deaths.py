@@ -10,6 +10,7 @@ import pytest
 
 from torl._core import TurnEnd
 from torl.engine import Engine
+from torl.engine.protocol import NO_POLICY
 from torl.engine.replicas import Replicas
 from torl.errors import EngineDiedError, EngineError
 from torl.types import SampledTurn, SamplingParameters
@@ -21,9 +22,10 @@ RENDEZVOUS = Rendezvous("127.0.0.1", 1, 3)
 class MortalEngine(Engine):
     """Ends its turns when `finish` is set, and dies, hangs or refuses when it is told to."""
 
-    def __init__(self, number: int, start_error: EngineError | None = None) -> None:
+    def __init__(self, number: int, loads_weights: bool = True, start_error: EngineError | None = None) -> None:
         self.number = number
-        self.version = 0
+        self.loads_weights = loads_weights
+        self.version = 0 if loads_weights else NO_POLICY
         self.start_error = start_error
         self.broken: EngineError | None = None
         self.refusal: EngineError | None = None
@@ -75,13 +77,22 @@ class MortalEngine(Engine):
 class House:
     """Engines behind a router, and every engine that was made."""
 
-    def __init__(self, count: int, *, restarts: int = 2, lends_devices: bool = False) -> None:
+    def __init__(
+        self, count: int, *, restarts: int = 2, lends_devices: bool = False, loads_weights: bool = True
+    ) -> None:
         self.made: list[MortalEngine] = []
         self.prepare: Callable[[MortalEngine], object] = lambda _: None
-        self.engine = Replicas(self._make, count, restarts=restarts, policy_version=0, lends_devices=lends_devices)
+        self.engine = Replicas(
+            self._make,
+            count,
+            restarts=restarts,
+            policy_version=0,
+            lends_devices=lends_devices,
+            loads_weights=loads_weights,
+        )
 
-    def _make(self, number: int) -> MortalEngine:
-        self.made.append(MortalEngine(number))
+    def _make(self, number: int, loads_weights: bool) -> MortalEngine:
+        self.made.append(MortalEngine(number, loads_weights))
         self.prepare(self.made[-1])
         return self.made[-1]
 
@@ -213,6 +224,35 @@ async def test_a_replacement_samples_when_it_has_the_weights_of_the_others() -> 
     await house.until(lambda: house.made[2].asked[1:] == [[6]])
     for turn in turns:
         turn.cancel()
+    await house.engine.close()
+
+
+async def test_the_models_weights_are_read_only_by_engines_that_sample_with_them() -> None:
+    house = House(1)
+    await house.engine.start()
+    house.made[0].fail(EngineDiedError("killed before any weights came"))
+    await house.until(lambda: house.engine.serves and len(house.made) == 2)
+    await house.engine.expect_weights()
+    await house.engine.receive_weights(RENDEZVOUS, 1)
+    house.made[1].fail(EngineDiedError("killed afterwards"))
+    await house.until(lambda: house.engine.lacks_weights)
+    assert [each.loads_weights for each in house.made] == [True, True, False]
+    await house.engine.close()
+
+
+async def test_engines_that_begin_without_weights_wait_for_them() -> None:
+    house = House(2, loads_weights=False)
+    await house.engine.start()
+    assert [each.loads_weights for each in house.made] == [False, False]
+    assert house.engine.policy_version == NO_POLICY
+    assert house.engine.lacks_weights
+    assert not house.engine.serves
+    turn = house.turn(0)
+    await house.engine.expect_weights()
+    await house.engine.receive_weights(RENDEZVOUS, 5)
+    house.made[0].finish.set()
+    assert (await turn).policy_versions == ((5, 0),)
+    assert not house.engine.lacks_weights
     await house.engine.close()
 
 

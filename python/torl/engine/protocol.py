@@ -12,6 +12,8 @@ from torl.options import Precision, Section
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 
+NO_POLICY = -1
+"""Version of the weights of an engine that holds none yet."""
 WATCH_SECONDS = 0.2
 """How often `Engine.watch` looks."""
 
@@ -32,6 +34,8 @@ class EngineSetup:
     """Where the engine's processes write what they would print."""
     policy_version: int = 0
     """Version of the weights in `model`."""
+    loads_weights: bool = True
+    """Whether the engine begins with those; where not, it samples nothing before it is sent others."""
     seed: int = 0
     devices: tuple[tuple[int, ...], ...] = ()
     """What each of the engines side by side computes on: GPUs as this process counts them, or cores, where there are
@@ -97,7 +101,7 @@ class Engine(Protocol):
 
     @property
     def policy_version(self) -> int:
-        """Version of the weights that sample now: at first that of its `EngineSetup`."""
+        """Version of the weights that sample now: at first that of its `EngineSetup`, or `NO_POLICY`."""
         return 0
 
     @property

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from torl._core import TurnEnd
 from torl.engine.idle import IdleClock
-from torl.engine.protocol import Engine, EngineMemoryPart
+from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart
 from torl.engine.routing import Routes
 from torl.errors import EngineDiedError, EngineError
 from torl.processes.children import first_line
@@ -33,28 +33,37 @@ class Replicas(Engine):
     """Engines of one policy. An episode stays with its engine; the turn that an engine dies with is sampled elsewhere.
 
     A turn that is sampled again has the same prefix and seed, and what the episode had before is kept: nothing is lost.
-    An engine that died is started again in the background. It has the weights of the model's directory then: where
-    others have been published since, it samples nothing (`lacks_weights`) until they are sent again, by the next
-    publication at the latest. One that hangs, holds weights of two versions, or has died too often ends the run.
+    An engine that died is started again in the background. Where weights have been published, it reads none, and
+    samples nothing (`lacks_weights`) until they are sent again, by the next publication at the latest. One that hangs,
+    holds weights of two versions, or has died too often ends the run.
     """
 
     def __init__(
-        self, make: Callable[[int], Engine], count: int, *, restarts: int, policy_version: int, lends_devices: bool
+        self,
+        make: Callable[[int, bool], Engine],
+        count: int,
+        *,
+        restarts: int,
+        policy_version: int,
+        lends_devices: bool,
+        loads_weights: bool = True,
     ) -> None:
         """Start nothing yet.
 
         Args:
-            make: makes the engine with this number, not started.
+            make: makes the engine with this number, not started, which loads the model's weights or none.
             count: of the engines.
             restarts: how often each of them may be started again.
-            policy_version: of the weights that an engine has when it was started.
+            policy_version: of the model's weights.
             lends_devices: whether the learner has the engines' devices from `sleep` to `wake`, so that none can start.
+            loads_weights: whether the engines begin with the model's weights; where not, they wait for others.
         """
         self._make = make
         self._restarts = restarts
-        self._version = policy_version
+        self._loads_weights = loads_weights
+        self._version = policy_version if loads_weights else NO_POLICY
         self._lends_devices = lends_devices
-        self._seats = [_Seat(number, make(number)) for number in range(count)]
+        self._seats = [_Seat(number, make(number, loads_weights)) for number in range(count)]
         self._routes = Routes()
         self._idle = IdleClock()
         self._keepers: list[asyncio.Task[None]] = []
@@ -82,7 +91,7 @@ class Replicas(Engine):
     @property
     def lacks_weights(self) -> bool:
         """Whether an engine was started again and waits for the current weights."""
-        return any(seat.up and seat.engine.policy_version != self._version for seat in self._seats)
+        return any(seat.up and not self._is_current(seat) for seat in self._seats)
 
     @property
     def stack_logs(self) -> Mapping[Path, Sequence[int]]:
@@ -160,7 +169,7 @@ class Replicas(Engine):
 
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Take new weights on the engines that `expect_weights` counted; their receivers are numbered in order."""
-        self._version = policy_version
+        self._version, self._loads_weights = policy_version, False
         try:
             async with asyncio.TaskGroup() as transfers:
                 for seat in self._receivers:
@@ -203,7 +212,10 @@ class Replicas(Engine):
         await asyncio.gather(*(seat.engine.close() for seat in self._seats))
 
     def _serving(self) -> list[int]:
-        return [seat.number for seat in self._seats if seat.up and seat.engine.policy_version == self._version]
+        return [seat.number for seat in self._seats if seat.up and self._is_current(seat)]
+
+    def _is_current(self, seat: _Seat) -> bool:
+        return seat.engine.policy_version == self._version != NO_POLICY
 
     async def _seat_of(self, episode: int, group: str) -> _Seat:
         await self._until(lambda: bool(self._serving()))
@@ -252,7 +264,7 @@ class Replicas(Engine):
                 seat.restarts,
                 self._restarts,
             )
-            seat.engine = self._make(seat.number)
+            seat.engine = self._make(seat.number, self._loads_weights)
             try:
                 await seat.engine.start()
                 seat.up = True

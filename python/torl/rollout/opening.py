@@ -96,6 +96,7 @@ async def open_rollouts(
     seed: int = 0,
     shuffle_observations: bool = False,
     machine: Machine | None = None,
+    loads_weights: bool = True,
 ) -> AsyncIterator[Rollouts]:
     """Start tools, engine and reward, each with progress; all are closed at the end, however that comes.
 
@@ -107,6 +108,7 @@ async def open_rollouts(
         seed: of the run.
         shuffle_observations: the control experiment of `torl.tools.ShuffledTool`.
         machine: whose devices the engine has; this one when unset.
+        loads_weights: whether the engine begins with the model's weights; where not, it waits for others.
 
     Raises:
         TorlError: a part did not start; says which and why.
@@ -119,7 +121,7 @@ async def open_rollouts(
             tools = {name: ShuffledTool(tool, seed) for name, tool in tools.items()}
         for name, tool in tools.items():
             await _start_tool(stack, name, tool, console)
-        player = make_player(settled, model, tools, log_directory=log_directory, seed=seed)
+        player = make_player(settled, model, tools, log_directory=log_directory, seed=seed, loads_weights=loads_weights)
         reward: Reward = config.reward.make()
         stack.push_async_callback(player.engine.close)
         stack.push_async_callback(reward.close)
@@ -143,6 +145,7 @@ def make_player(
     *,
     log_directory: Path,
     seed: int,
+    loads_weights: bool = True,
 ) -> EpisodePlayer:
     """A player whose engine is not yet started.
 
@@ -159,6 +162,7 @@ def make_player(
         max_model_tokens=config.longest_prompt + rollout.max_response_tokens,
         stop_token_ids=tuple(stop_token_ids(model.path, model.tokenizer)),
         log_path=log_directory / "engine.log",
+        loads_weights=loads_weights,
         seed=seed,
         devices=settled.placement.given_to_engines,
     )

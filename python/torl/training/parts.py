@@ -99,6 +99,7 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
             seed=config.run.seed,
             shuffle_observations=config.control.shuffle_observations,
             machine=placement.machine,
+            loads_weights=checkpoint is None,  # otherwise the learner's come before anything is sampled
         )
         learning = _open_learner(stack, settled, logs, console, checkpoint)
         if placement.colocated and placement.machine.gpus:

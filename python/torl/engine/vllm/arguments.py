@@ -1,5 +1,6 @@
 """What vLLM is told: its engine arguments, and the environment of its processes."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ _IN_CORE_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 _CPU_BLOCK_SIZE = 32  # the CPU kernels take multiples of 32; a small one keeps short second turns cached
 _CPU_BATCH_TOKENS = 4096
 _GPU_BATCH_TOKENS = 16384  # vLLM's own default knows the GPU only where its command line started it, and is 2048 here
+# Models all of whose state is parameters, which are sent. What others keep besides has to be read.
+_SENT_WHOLE = {"llama", "mistral", "qwen2", "qwen3"}
 # A launcher's variables describe the learner's process group; vLLM would take them for its own.
 _LAUNCHER_VARIABLES = (
     "RANK",
@@ -52,10 +55,20 @@ def engine_arguments(
 
 def _default_arguments(setup: EngineSetup, options: VllmOptions, on_cpu: bool) -> dict[str, Any]:
     """What `options.arguments` may say otherwise."""
+    loading = {} if setup.loads_weights or not _is_sent_whole(setup.model) else {"load_format": "dummy"}
     if not on_cpu:
-        return {"max_num_batched_tokens": max(_GPU_BATCH_TOKENS, options.max_sequences)}
+        return loading | {"max_num_batched_tokens": max(_GPU_BATCH_TOKENS, options.max_sequences)}
     batch_tokens = max(_CPU_BATCH_TOKENS, setup.max_model_tokens, options.max_sequences)
-    return {"block_size": _CPU_BLOCK_SIZE, "max_num_batched_tokens": batch_tokens}
+    return loading | {"block_size": _CPU_BLOCK_SIZE, "max_num_batched_tokens": batch_tokens}
+
+
+def _is_sent_whole(model: Path) -> bool:
+    """Whether an engine that has been sent all parameters holds what one holds that has read the model's files."""
+    try:
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False  # vLLM says what is wrong with it
+    return config.get("model_type") in _SENT_WHOLE and "quantization_config" not in config
 
 
 def _own_arguments(setup: EngineSetup, options: VllmOptions, devices: Sequence[int], on_cpu: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torl._core import TurnEnd
-from torl.engine.protocol import Engine, EngineMemoryPart, EngineSetup
+from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart, EngineSetup
 from torl.engine.vllm.announcements import Listener
 from torl.engine.vllm.deaths import fail_calls_at_death
 from torl.engine.vllm.directory import EngineDirectory
@@ -48,7 +48,7 @@ class VllmEngine(Engine):
         self._watching: list[asyncio.Task[None]] = []
         self._stalled: str | None = None
         self._listener = Listener(on_step=self._stall_watch.step)
-        self._weights = EngineWeights(setup.policy_version, options)
+        self._weights = EngineWeights(setup.policy_version if setup.loads_weights else NO_POLICY, options)
         self._live = 0
         self._calls: list[str] = []  # what it is asked beside requests
         self._llm: Any = None
@@ -128,6 +128,8 @@ class VllmEngine(Engine):
 
         await self._weights.settled()
         llm = self._running()
+        if self.policy_version == NO_POLICY:
+            raise EngineError("the engine has no weights: send it some first")
         if on_block is not None:
             self._listener.expect(request_id, on_block)
         stream = llm.generate(

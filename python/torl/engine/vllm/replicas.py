@@ -1,5 +1,7 @@
 """The engine "vllm": as many of vLLM's engines as are configured, each on its own devices."""
 
+from dataclasses import replace
+
 from torl.engine.protocol import EngineSetup
 from torl.engine.replicas import Replicas
 from torl.engine.vllm.engine import VllmEngine
@@ -12,9 +14,10 @@ class VllmReplicas(Replicas):
     def __init__(self, setup: EngineSetup, options: VllmOptions) -> None:
         """Describe the engines; `start` starts them."""
         super().__init__(
-            lambda number: VllmEngine(setup, options, number=number),
+            lambda number, loads: VllmEngine(replace(setup, loads_weights=loads), options, number=number),
             options.engines,
             restarts=options.restarts,
             policy_version=setup.policy_version,
             lends_devices=bool(options.sleep_while_learning),
+            loads_weights=setup.loads_weights,
         )
