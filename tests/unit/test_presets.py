@@ -107,3 +107,34 @@ def test_a_preset_holds_no_number_without_a_source(path: Path) -> None:
     assert len(written(path)) > 20
     unexplained = {name for name in written(path) if not OURS.fullmatch(name)} - set(published()[path.stem])
     assert not unexplained
+
+
+def kept() -> dict[str, dict[str, tuple[int, int, int]]]:
+    """For each preset the problems of each set that training and evaluation keep, and the longest prompt's tokens.
+
+    As `benchmarks/prompt_lengths.py` measured them; `limits` are the presets' own, without a third number.
+    """
+    lines = (ROOT / "docs" / "from-data-to-table.md").read_text(encoding="utf-8").splitlines()
+    names = next(re.findall(r"`(\w+)`", line) for line in lines if line.startswith("| set | problems |"))
+    rows = [re.findall(r"(\d+) / (\d+) / (\d+|-)", line) for line in lines if line.count(" / ") == 2 * len(names)]
+    sets = [line.split("|")[1].strip() for line in lines if line.count(" / ") == 2 * len(names)]
+    return {
+        name: {
+            label: tuple(int(n.replace("-", "0")) for n in row[place]) for label, row in zip(sets, rows, strict=True)
+        }
+        for place, name in enumerate(names)
+    }
+
+
+@pytest.mark.parametrize("name", kept())
+def test_an_evaluation_plays_every_problem_of_the_papers_sets_that_their_limits_allow(name: str) -> None:
+    """Measured with Qwen's vocabulary: a preset whose limit is changed has to be measured again."""
+    table, config = kept()[name], load_config(TrainConfig, FOLDER / f"{name}.toml")
+    sizes = {"aime24": 30, "aime25": 30, "math500": 500, "olympiadbench": 675, "amc23": 40}
+    limits = config.data.max_prompt_tokens, config.evaluation.longest_prompt(config.data)
+    assert table.pop("limits")[:2] == limits
+    assert table.keys() == sizes.keys()
+    for label, (trained, evaluated, longest) in table.items():
+        assert trained <= evaluated <= sizes[label]
+        assert [trained == sizes[label], evaluated == sizes[label]] == [longest <= limit for limit in limits]
+        assert sizes[label] - evaluated <= (2 if label == "olympiadbench" else 0)
