@@ -498,7 +498,7 @@ def test_help_shows_every_option_quickly() -> None:
 def test_help_tells_choices_apart() -> None:
     _, shown = _help("torl.train")
     words = " ".join(shown.split())
-    assert "One of torl, zerotir, or package.module:Name of your own. (default: torl)" in words
+    assert "One of torl, zerotir, tora, or package.module:Name of your own. (default: torl)" in words
     assert "--rollout.format.max_observation_tokens INT Of zerotir: An observation" in words
     assert "or nothing. (default: last_line of torl, traceback of zerotir)" in words
     assert "Of reinforce_plus_plus, reinforce_plus_plus_baseline, ppo: What a reward" in words

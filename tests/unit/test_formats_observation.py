@@ -5,7 +5,7 @@ import pytest
 from builders import failed, turn
 from scripted_engine import ENCODER
 from torl._core import Scanner, Vocabulary
-from torl.formats import FORMATS, Format, ToRLFormat, ZeroTIRFormat
+from torl.formats import FORMATS, Format, ToRAFormat, ToRLFormat, ZeroTIRFormat
 from torl.formats.base import NO_REQUEST
 from torl.formats.observation import ErrorObservation, cap, observe
 from torl.formats.torl import ToRLOptions
@@ -152,7 +152,7 @@ def test_where_a_turn_ends(form: Format, place: int) -> None:
     assert scan.consumed == place
 
 
-@pytest.mark.parametrize("form", [ToRLFormat(), ZeroTIRFormat()])
+@pytest.mark.parametrize("form", [ToRLFormat(), ZeroTIRFormat(), ToRAFormat()])
 def test_the_last_block_of_the_turn_runs(form: Format) -> None:
     blocks = [Block("a", 0, 1), Block("b", 2, 3)]
     assert form.request(turn(blocks=blocks)) == ToolRequest("python", {"code": "b"})
@@ -198,6 +198,27 @@ def test_zerotir_shows_errors_as_the_option_says() -> None:
     assert shown == [f"```output\n{TRACEBACK}```\n\n\n", "```output\n\n```\n\n\n"]
 
 
+# --- ToRA ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (outcome(stdout="391\n"), "391"),
+        (outcome(stdout="\n 391 \n"), "391"),
+        (outcome(stdout=""), "Done"),
+        (outcome(stdout=" \n"), "Done"),
+        (ERROR, LINE),  # what was printed before is not shown
+        (outcome(OutcomeStatus.TIMEOUT, "1\n2\n"), "Timeout Error"),
+        (outcome(stdout="7" * 401), "7" * 200 + "..." + "7" * 200),
+    ],
+)
+def test_what_tora_puts_in(shown: Outcome, expected: str) -> None:
+    """`batch_apply` of ToRA's `python_executor.py`: the result or else the report, both stripped and cut."""
+    assert ToRAFormat().answer(shown, b"", fits) == f"\n{expected}\n```\n"
+    assert ToRAFormat().answer(shown, b"\n", fits) == f"{expected}\n```\n"
+
+
 def test_formats_come_by_name() -> None:
     choice = ChosenFrom(FORMATS, "format", "torl")
     torl = choice.choose({"max_observation_characters": 9}).make()
@@ -206,4 +227,4 @@ def test_formats_come_by_name() -> None:
     zerotir = choice.choose({"name": "zerotir", "max_observation_tokens": 77}).make()
     assert isinstance(zerotir, ZeroTIRFormat)
     assert zerotir.options == ZeroTIROptions(errors="traceback", max_observation_tokens=77)
-    assert (torl.name, zerotir.name) == ("torl", "zerotir")
+    assert [torl.name, zerotir.name, choice.choose("tora").make().name] == ["torl", "zerotir", "tora"]

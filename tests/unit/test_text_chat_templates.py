@@ -5,6 +5,7 @@ import pytest
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
 from torl.config import PromptConfig
+from torl.formats import ToRAFormat, ToRLFormat
 from torl.text.templates import TEMPLATES
 from torl.types import FinishReason, Problem
 
@@ -18,7 +19,12 @@ EXPECTED = {
     "<|im_start|>user\nWhat {is} it?<|im_end|>\n<|im_start|>assistant\n",
     "qwen25_math_tir": f"<|im_start|>system\n{PROGRAMS}<|im_end|>\n"
     "<|im_start|>user\nWhat {is} it?<|im_end|>\n<|im_start|>assistant\n",
-    "eurus": "<|im_start|>user\nWhat {is} it?\n\nPresent the answer in LaTex format: \\boxed{Your answer}<|im_end|>\n"
+    "eurus": "<|im_start|>system\n\nWhen tackling complex reasoning tasks, you have access to the following actions. "
+    "Use them as needed to progress through your thought process.\n\n"
+    "[ASSESS]\n\n[ADVANCE]\n\n[VERIFY]\n\n[SIMPLIFY]\n\n[SYNTHESIZE]\n\n[PIVOT]\n\n[OUTPUT]\n\n"
+    "You should strictly follow the format below:\n\n[ACTION NAME]\n\n# Your action step 1\n\n"
+    "# Your action step 2\n\n# Your action step 3\n\n...\n\nNext action: [NEXT ACTION NAME]\n\n<|im_end|>\n"
+    "<|im_start|>user\nWhat {is} it?\n\nPresent the answer in LaTex format: \\boxed{Your answer}<|im_end|>\n"
     "<|im_start|>assistant\n",
     "tora": "<|user|>\nWhat {is} it?\n<|assistant|>\n",
 }
@@ -55,7 +61,8 @@ TRANSCRIPTS = {
 async def test_a_transcript_of_such_a_model_is_played_as_it_was_written(name: str) -> None:
     turns = TRANSCRIPTS[name]
     engine = ScriptedEngine(lambda request: ENCODER.encode(turns[int(request.rsplit("/", 1)[1])]))
-    playing = player(engine, ScriptedInterpreter(), limit=2000, max_tool_calls=4)
+    form = ToRAFormat() if name == "tora" else ToRLFormat()
+    playing = player(engine, ScriptedInterpreter(), form=form, limit=2000, max_tool_calls=4)
     prompt = asked(token_ids=ENCODER.encode(TEMPLATES[name](Problem("p", "6 * 7?", "42"))))
     (trajectory,) = await play_trajectories(playing, [prompt], 0, 1)
     assert [turn.text for turn in trajectory.turns] == turns

@@ -85,7 +85,8 @@ class RolloutConfig(Section):
     top_p: Share = 1.0
     """Nucleus sampling mass; the trainer's log-probabilities are exact only at 1."""
     format: FormatChoice = chosen("torl")
-    """Protocol of a tool call: "torl" runs the last block at ```output, "zerotir" each block when its fence closes."""
+    """Protocol of a tool call: "torl" runs the last block at ```output, "tora" too, with ToRA's results; "zerotir" runs
+    each block when its fence closes."""
     tools: Annotated[dict[str, ToolChoice], BeforeValidator(_named_by_key)] = chosen({"python": {}})
     """The tools, by the names that the format calls them."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()

@@ -5,10 +5,13 @@ from types import MappingProxyType
 from typing import Any
 
 from torl.formats.base import Format
+from torl.formats.tora import ToRAFormat
 from torl.formats.torl import ToRLFormat
 from torl.formats.zerotir import ZeroTIRFormat
 
-FORMATS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"torl": ToRLFormat, "zerotir": ZeroTIRFormat})
+FORMATS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
+    {"torl": ToRLFormat, "zerotir": ZeroTIRFormat, "tora": ToRAFormat}
+)
 """By the names that a configuration calls them."""
 
-__all__ = ["FORMATS", "Format", "ToRLFormat", "ZeroTIRFormat"]
+__all__ = ["FORMATS", "Format", "ToRAFormat", "ToRLFormat", "ZeroTIRFormat"]

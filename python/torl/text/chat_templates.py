@@ -12,6 +12,13 @@ _WITH_PROGRAMS = (
     "Please integrate natural language reasoning with programs to solve the problem above, "
     "and put your final answer within \\boxed{}."
 )
+# PRIME's `training/scripts/data_prepare.py`. Its evaluation has the same in a file where newlines stand as "\\n".
+_ACTIONS = (
+    "\nWhen tackling complex reasoning tasks, you have access to the following actions. Use them as needed to progress "
+    "through your thought process.\n\n[ASSESS]\n\n[ADVANCE]\n\n[VERIFY]\n\n[SIMPLIFY]\n\n[SYNTHESIZE]\n\n[PIVOT]\n\n"
+    "[OUTPUT]\n\nYou should strictly follow the format below:\n\n[ACTION NAME]\n\n# Your action step 1\n\n"
+    "# Your action step 2\n\n# Your action step 3\n\n...\n\nNext action: [NEXT ACTION NAME]\n\n"
+)
 
 
 def chatml(problem: Problem, system: str = "", ending: str = "") -> str:
@@ -26,7 +33,7 @@ def chatml(problem: Problem, system: str = "", ending: str = "") -> str:
 
 
 def qwen25_math(problem: Problem) -> str:
-    """Qwen2.5-Math-Instruct, thinking in words."""
+    """Qwen2.5-Math-Instruct, thinking in words; DeepMath-Zero-Math-7B too (DeepMath's `chat_template.py`)."""
     return chatml(problem, _STEP_BY_STEP)
 
 
@@ -36,10 +43,10 @@ def qwen25_math_tir(problem: Problem) -> str:
 
 
 def eurus(problem: Problem) -> str:
-    """Eurus-2 (PRIME's README): the sentence behind the question, no system message."""
-    return chatml(problem, ending="\n\nPresent the answer in LaTex format: \\boxed{Your answer}")
+    """Eurus-2 (PRIME): its actions as the system message, and the sentence of its README behind the question."""
+    return chatml(problem, _ACTIONS, "\n\nPresent the answer in LaTex format: \\boxed{Your answer}")
 
 
 def tora(problem: Problem) -> str:
-    """ToRA, whose calls have the format "torl"."""
+    """ToRA (`construct_prompt` in its `utils.py`), whose calls have the format "tora"."""
     return f"<|user|>\n{problem.question}\n<|assistant|>\n"
