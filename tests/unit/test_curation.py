@@ -64,7 +64,7 @@ def test_what_is_dropped_has_a_reason_and_what_it_is_because_of(prepared: Path) 
     counts = json.loads((prepared / "counts.json").read_text())
     assert counts["read"] == counts["kept"] + sum(counts["dropped"].values()) == len(RAW)
     remembered = {row["answer"]: row["readable"] for row in rows(prepared / "answers.jsonl")}
-    assert remembered["2550"]
+    assert remembered["\\frac{36}{2}"]
     assert remembered["101"]
 
 
@@ -127,6 +127,21 @@ def test_a_count_is_balanced_over_difficulty_and_source() -> None:
     assert chosen == again
     other, _ = select(problems, SelectOptions(count=8, bins=4, seed=1))
     assert chosen != other
+
+
+def test_files_of_one_name_are_sources_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Most sets are called train: none of them may take another's place."""
+    for source, question, answer in (("one", "How many legs has a spider?", "8"), ("two", "And a chair?", "4")):
+        (tmp_path / source).mkdir()
+        row = {"id": "a", "problem": question, "answer": answer}
+        (tmp_path / source / "train.jsonl").write_text(json.dumps(row))
+    out, files = tmp_path / "out", [str(tmp_path / source / "train.jsonl") for source in ("one", "two")]
+    assert main(["prepare", *files, "--output", str(out)]) == 0
+    assert "kept 2 of 2 problems; " in capsys.readouterr().out
+    kept = [(problem.id, problem.metadata["source"]) for problem in load_problems(out / "problems.jsonl")]
+    assert kept == [("one-train/a", "one-train"), ("two-train/a", "two-train")]
+    assert main(["prepare", *files, files[0], "--output", str(out)]) == 1
+    assert "several files are called one-train" in capsys.readouterr().err
 
 
 def test_a_step_that_is_asked_for_wrongly_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

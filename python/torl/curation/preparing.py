@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,13 +104,13 @@ async def prepare(
     return counts
 
 
-async def readable_answers(answers: Iterable[str], memory: Path, console: Console) -> dict[str, bool]:
+async def readable_answers(answers: Collection[str], memory: Path, console: Console) -> dict[str, bool]:
     """Which answers the grader can read: those that it finds equal to themselves in its time.
 
     Raises:
         RewardError: the grader is broken. What was read is remembered.
     """
-    known = _remembered(memory)
+    known = _remembered(memory) | {answer: True for answer in answers if answer.isdecimal()}
     unknown = sorted(set(answers) - known.keys())
     if not unknown:
         return known
@@ -119,7 +119,7 @@ async def readable_answers(answers: Iterable[str], memory: Path, console: Consol
             for start in range(0, len(unknown), _AT_ONCE):
                 piece = unknown[start : start + _AT_ONCE]
                 verdicts = await asyncio.gather(
-                    *(grader.grade_async(answer, answer, shortcuts=answer.isdecimal()) for answer in piece)
+                    *(grader.grade_async(answer, answer, shortcuts=False) for answer in piece)
                 )
                 new = {answer: verdict.correct for answer, verdict in zip(piece, verdicts, strict=True)}
                 append_whole(memory, encode_rows({"answer": answer, "readable": can} for answer, can in new.items()))

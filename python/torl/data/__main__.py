@@ -10,8 +10,9 @@ Each continues where a kill left it, and says what it left out and why; the last
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torl.config import SampleConfig
 from torl.config.command_line import find_config, load_config, parse_with_overrides
@@ -24,6 +25,7 @@ from torl.errors import ConfigError
 from torl.processes.supervision import run_until_done
 from torl.records.files import replacing
 from torl.report.console import Console
+from torl.types import Problem
 
 PROGRAM = "python -m torl.data"
 
@@ -48,13 +50,34 @@ async def _prepare(words: Sequence[str]) -> None:
     arguments = parser.parse_args(words)
     with Console() as console:
         counts = await prepare(
-            {Path(file).stem: load_problems(file) for file in arguments.files},
-            {Path(file).stem: load_problems(file) for file in arguments.against},
+            _read(arguments.files),
+            _read(arguments.against),
             arguments.output,
             PrepareOptions(arguments.ngram_words, arguments.similarity),
             console,
         )
+        console.line(f"{_told(counts)}; {arguments.output} says which, and why")
     print(json.dumps(counts), flush=True)
+
+
+def _read(files: Sequence[str]) -> dict[str, list[Problem]]:
+    """The problems of files by their names; those with one name are told apart by their directories."""
+    names = [Path(file).stem for file in files]
+    names = [
+        f"{Path(file).parent.name}-{name}" if names.count(name) > 1 else name
+        for file, name in zip(files, names, strict=True)
+    ]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(
+            f"several files are called {twice}: rename all but one, for problems are named by their files"
+        )
+    return {name: load_problems(file) for name, file in zip(names, files, strict=True)}
+
+
+def _told(counts: Mapping[str, Any]) -> str:
+    """How many problems were kept, and why the others were not."""
+    dropped = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts["dropped"].items())
+    return f"kept {counts['kept']:,} of {counts['read']:,} problems" + (f" ({dropped})" if dropped else "")
 
 
 async def _difficulty(words: Sequence[str]) -> None:
@@ -110,6 +133,8 @@ async def _select(words: Sequence[str]) -> None:
     chosen, counts = select(load_problems(arguments.problems), options, accuracies)
     with replacing(arguments.output) as file:
         file.write(encode_problems(chosen))
+    with Console() as console:
+        console.line(f"{_told(counts)} in {len(counts['cells'])} cells of pass rate and source")
     print(json.dumps(counts), flush=True)
 
 
