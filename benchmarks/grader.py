@@ -1,9 +1,10 @@
 """How the grader judges and how fast: tables of judged pairs, and references against themselves and against others.
 
-    python benchmarks/grader.py [PROBLEMS...] [--workers 2] [--timeout-seconds 2]
+    python benchmarks/grader.py [PROBLEMS...] [--workers 2] [--timeout-seconds 2] [--peers .venv/peers/bin/python]
 
-The tables are `tests/grading_pairs.py`; beside torl stands math-verify alone, in the same call. Of a file, every
-reference should be equal to itself, by math-verify too (shortcuts are off here), and hardly any to another's.
+The tables are `tests/grading_pairs.py`; beside torl stands math-verify alone, in the same call, and with `--peers` the
+graders of verl and TRL. Of a file, every reference should be equal to itself, by math-verify too (shortcuts are off
+here), and hardly any to another's. Last, how many pairs are judged in a second.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from torl.data import load_problems
 from torl.reward import Grader, Verdict
+from torl.reward.verdict import compare_exactly
 
 
 async def judge(grader: Grader, pairs: list[tuple[str, str]]) -> tuple[list[Verdict], float]:
@@ -32,42 +34,70 @@ from math_verify import parse, verify
 logging.disable(logging.CRITICAL)
 def read(text):
     return parse(chr(92) + "boxed{" + text + "}", parsing_timeout=None)
-print(json.dumps([verify(read(gold), read(answer), timeout_seconds=None) for gold, answer in json.load(sys.stdin)]))
+pairs = json.load(sys.stdin)
+verdicts = [verify(read(gold), read(answer), timeout_seconds=None) for gold, answer in pairs]
+print(json.dumps({"math-verify alone": verdicts}))
 """
 
 
-def math_verify_alone(pairs: list[tuple[str, str]]) -> list[bool]:
-    """Its verdicts, in a process of its own."""
-    shown = subprocess.run(
-        [sys.executable, "-c", _ALONE], input=json.dumps(pairs), capture_output=True, text=True, check=True
-    )
-    verdicts: list[bool] = json.loads(shown.stdout)
+def verdicts_of(command: list[str], pairs: list[tuple[str, str]]) -> dict[str, list[bool]]:
+    """The verdicts of the graders of a program, by their names."""
+    shown = subprocess.run(command, input=json.dumps(pairs), stdout=subprocess.PIPE, text=True, check=True)
+    verdicts: dict[str, list[bool]] = json.loads(shown.stdout)
     return verdicts
 
 
-async def judge_tables(grader: Grader) -> None:
-    """Print the mistakes of torl and of math-verify alone, in both directions."""
+async def judge_tables(grader: Grader, peers: str | None) -> None:
+    """Print the mistakes of each grader in both directions, and how many of them torl makes where it makes none."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from grading_pairs import DIFFERENT, SAME
 
-    for name, pairs, expected in (("right", SAME, True), ("wrong", DIFFERENT, False)):
-        verdicts, rate = await judge(grader, list(pairs))
-        ours = [pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict.correct is not expected]
-        alone = sum(verdict is not expected for verdict in math_verify_alone(list(pairs)))
-        print(f"{len(pairs)} {name} answers: torl misjudges {len(ours)}, math-verify alone {alone} ({rate:.0f}/s)")
-        print("".join(f"  {reference} / {answer}\n" for reference, answer in ours), end="")
+    pairs, right = [*SAME, *DIFFERENT], [True] * len(SAME) + [False] * len(DIFFERENT)
+    verdicts, _ = await judge(grader, pairs)
+    table = {"torl": [verdict.correct for verdict in verdicts]}
+    table |= verdicts_of([sys.executable, "-c", _ALONE], pairs)
+    if peers is not None:
+        table |= verdicts_of([peers, str(Path(__file__).with_name("grader_peers.py"))], pairs)
+    wrong = {name: [judged is not right[n] for n, judged in enumerate(column)] for name, column in table.items()}
+    print(f"| grader | {len(SAME)} right: missed | {len(DIFFERENT)} wrong: passed | right where torl is not |")
+    print("|---|---:|---:|---:|")
+    for name, column in wrong.items():
+        better = sum(ours and not theirs for ours, theirs in zip(wrong["torl"], column, strict=True))
+        print(f"| {name} | {sum(column[: len(SAME)])} | {sum(column[len(SAME) :])} | {better} |")
+    print(
+        "".join(
+            f"  torl: {reference} / {answer}\n"
+            for (reference, answer), w in zip(pairs, wrong["torl"], strict=True)
+            if w
+        )
+    )
+
+
+async def measure_speed(grader: Grader, references: list[str]) -> None:
+    """Print the pairs that are judged in a second, as a reward asks for them; none comes twice."""
+    numbers = [(f"\\frac{{{n}}}{{8}}", str(n / 8 + (n % 2))) for n in range(1, 20_001)]
+    numbers += [(str(n), f"{n}.0") for n in range(1, 20_001)]
+    others = random.Random(1).sample(references, len(references))
+    shuffled = list(zip(references, others, strict=True))
+    for name, pairs in (("numbers in two notations", numbers), ("shuffled references", shuffled)):
+        exact = sum(compare_exactly(*pair) is not None for pair in pairs)
+        start = time.perf_counter()
+        await asyncio.gather(*(grader.grade_async(*pair) for pair in pairs))
+        rate = len(pairs) / (time.perf_counter() - start)
+        print(f"{len(pairs)} pairs, {name}: {rate:.0f}/s; {exact} of them need no mathematics")
 
 
 async def main() -> None:
-    """Print one line for each file, then every exception."""
+    """Print the tables, one line for each file, then every exception and the speed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problems", nargs="*", type=Path)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout-seconds", type=float, default=2.0)
+    parser.add_argument("--peers", metavar="PYTHON", help="of the environment of `make peers`")
     arguments = parser.parse_args()
     exceptions: list[str] = []
     async with Grader(arguments.workers, arguments.timeout_seconds) as grader:
-        await judge_tables(grader)
+        await judge_tables(grader, arguments.peers)
         for path in arguments.problems:
             references = [problem.answer for problem in load_problems(path)]
             others = random.Random(0).sample(references, len(references))
@@ -89,6 +119,10 @@ async def main() -> None:
             exceptions += [f"{path.name}: not itself: {text}" for text, verdict in pairs if not verdict.correct]
             exceptions += [f"{path.name}: judged equal: {reference} and {other}" for reference, other in false]
     print("\n".join(exceptions))
+    async with Grader(arguments.workers, arguments.timeout_seconds) as grader:
+        await measure_speed(
+            grader, sorted({each.answer for path in arguments.problems for each in load_problems(path)})
+        )
 
 
 if __name__ == "__main__":

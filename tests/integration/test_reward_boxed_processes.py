@@ -24,8 +24,8 @@ async def graded(reward: BoxedReward, answer: str, text: str) -> Grade:
 
 
 async def test_answers_are_compared_by_their_mathematics(reward: BoxedReward) -> None:
-    grade = await graded(reward, "\\frac{1}{2}", r"so \boxed{0.5}")
-    assert (grade.reward, grade.correct, grade.answer, grade.failure) == (1.0, True, "0.5", None)
+    grade = await graded(reward, "\\sqrt{4}", r"so \boxed{2}")
+    assert (grade.reward, grade.correct, grade.answer, grade.failure) == (1.0, True, "2", None)
 
 
 async def test_reference_and_answer_are_not_exchanged(reward: BoxedReward) -> None:
@@ -41,18 +41,23 @@ async def test_an_answer_that_could_not_be_compared_says_so(reward: BoxedReward)
 
 
 async def test_a_thousand_pairs_at_once_keep_their_order(reward: BoxedReward) -> None:
+    """Two in ten need a process, whose verdicts come later than those that need none."""
     numbers = range(1, 1001)
-    batch = [
-        trajectory(f"\\boxed{{{n + n % 2}/1001}}", prompt=asked(answer=f"\\frac{{{n}}}{{1001}}"), sample=n)
-        for n in numbers
-    ]
-    grades = await reward.grade(group(*batch))
+    answers = [f"x = {n + n % 2}" if n % 10 < 2 else str(n + n % 2) for n in numbers]
+    grades = await reward.grade(
+        group(
+            *(
+                trajectory(f"\\boxed{{{answer}}}", prompt=asked(answer=str(n)), sample=n)
+                for n, answer in zip(numbers, answers, strict=True)
+            )
+        )
+    )
     assert [grade.correct for grade in grades] == [n % 2 == 0 for n in numbers]
-    assert [grade.answer for grade in grades] == [f"{n + n % 2}/1001" for n in numbers]
+    assert [grade.answer for grade in grades] == answers
 
 
 async def test_a_reward_that_was_not_started_raises_and_may_be_closed() -> None:
     reward = BoxedReward()
     with pytest.raises(RewardError, match="not running"):
-        await graded(reward, "\\frac{1}{2}", r"\boxed{0.5}")
+        await graded(reward, "\\sqrt{4}", r"\boxed{2}")
     await reward.close()

@@ -1,5 +1,7 @@
 """The shortcuts of the grader never contradict math-verify, and what must hold of the comparison itself."""
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +28,48 @@ def test_integers_are_judged_as_math_verify_judges_them(reference: int, answer: 
         assert verdict.correct == (reference == other) == equivalent(str(reference), str(other))
 
 
+_INTEGERS, _DENOMINATORS = st.integers(-(10**9), 10**9) | st.integers(-30, 30), st.integers(1, 60)
+
+
+def notations(number: Fraction) -> list[str]:
+    """How a page or a program may write a number, exactly or rounded."""
+    sign, over, under = "-" * (number < 0), abs(number.numerator), number.denominator
+    exact = [f"{sign}\\frac{{{over}}}{{{under}}}", f"{sign}\\dfrac{{{2 * over}}}{{{2 * under}}}", str(number)]
+    return [
+        *exact,
+        f"{over * (1 - 2 * (number < 0))}/{under}",
+        repr(float(number)),
+        f"{float(number):.3f}",
+        f"{float(number):g}",
+    ]
+
+
+@settings(max_examples=30, deadline=None)
+@given(_INTEGERS, _DENOMINATORS, _INTEGERS, _DENOMINATORS, st.data())
+def test_rational_numbers_are_judged_as_math_verify_judges_them(
+    one: int, under: int, other: int, below: int, data: st.DataObject
+) -> None:
+    """The same number in two notations, exactly or rounded, and another number."""
+    number = Fraction(one, under)
+    reference = data.draw(st.sampled_from(notations(number)))
+    for answer in (data.draw(st.sampled_from(notations(each))) for each in (number, number, Fraction(other, below))):
+        verdict = compare_exactly(reference, answer)
+        assert verdict is None or verdict.correct is equivalent(reference, answer), (reference, answer)
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "correct"),
+    [
+        ("\\frac{1}{2}", "0.5", True), ("\\frac{1}{2}", "1/2", True), ("100000", "1e5", True), ("5", "5.0", True),
+        ("0.00001", "1e-05", True), ("3/4", "0.25", False), ("-\\frac{3}{4}", "3/4", False), ("1/3", "0.333", None),
+        ("0.1", "0.1000001", None), ("1/0", "5", None), ("5", "0" * 50 + "5", None),
+    ],
+)  # fmt: skip
+def test_numbers_need_no_mathematics_unless_they_are_close(reference: str, answer: str, correct: bool | None) -> None:
+    verdict = compare_exactly(reference, answer)
+    assert (None if verdict is None else verdict.correct) is correct
+
+
 @pytest.mark.parametrize("answer", _ANSWERS)
 def test_equal_text_is_equal_to_math_verify(answer: str) -> None:
     verdict = compare_exactly(f" {answer}", f"{answer}\n")
@@ -37,9 +81,7 @@ def test_equal_text_is_equal_to_math_verify(answer: str) -> None:
 @pytest.mark.parametrize(
     ("reference", "answer"),
     [
-        ("\\frac{1}{2}", "0.5"),
-        ("\\frac{1}{2}", "1/2"),
-        ("5", "5.0"),
+        ("\\frac{1}{2}", "\\frac12"),
         ("5", "x = 5"),
         ("a + b + c", "c+b+a"),
         ("\\sin^2 t", "\\sin^{2}(t)"),

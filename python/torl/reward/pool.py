@@ -3,6 +3,7 @@
 import contextlib
 import queue
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from torl.errors import RewardError
 from torl.reward.memory import VerdictMemory, name_of
@@ -13,7 +14,11 @@ _CRASHES_IN_A_ROW = 5
 
 
 class GraderProcesses:
-    """Grader processes, as many as there are threads that ask them. Safe to use from all of these threads."""
+    """Grader processes, as many as there are threads that ask them. Safe to use from all of these threads.
+
+    A process that a pair has ended is replaced by a thread of its own, so that neither that pair nor any other waits
+    for the new one to load its mathematics. From the first such pair on one process more is kept.
+    """
 
     def __init__(self) -> None:
         """Start nothing yet."""
@@ -21,6 +26,8 @@ class GraderProcesses:
         self._lock = threading.Lock()
         self._alive: set[GraderProcess] = set()
         self._closing = threading.Event()
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="grader-starter")  # its processes live as long as it
+        self._has_spare = False
         self._memory = VerdictMemory()
         self._crashes_in_a_row = 0
         self._broken: RewardError | None = None
@@ -29,6 +36,11 @@ class GraderProcesses:
     def closing(self) -> bool:
         """Whether `terminate` was called."""
         return self._closing.is_set()
+
+    @property
+    def idle(self) -> int:
+        """Processes that wait for a pair."""
+        return self._idle.qsize()
 
     def require_working(self) -> None:
         """Raise a RewardError if no pair can be judged any more."""
@@ -102,7 +114,8 @@ class GraderProcesses:
             process.terminate()
 
     def reap(self) -> None:
-        """Clean up after the processes, when no thread uses them any more."""
+        """Clean up after the processes, when no other thread asks them any more."""
+        self._starter.shutdown(wait=True, cancel_futures=True)
         for process in self._alive:
             process.kill()
 
@@ -115,7 +128,12 @@ class GraderProcesses:
     def _replace(self, process: GraderProcess) -> None:
         with self._lock:
             self._alive.discard(process)
-        self.start_one()
+            missing = 1 if self._has_spare else 2
+            self._has_spare = True
+        for _ in range(missing):
+            # Whoever waits for it learns from `require_working` that it did not start; closed, none is needed.
+            with contextlib.suppress(RuntimeError):
+                self._starter.submit(self.start_one)
 
     def _note_crash(self, crash: WorkerCrashError) -> None:
         """A pair may crash its process; processes that crash one after the other are a broken host."""

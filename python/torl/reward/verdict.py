@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from torl.reward.rationals import read_rational, same_rational
+
 LONGEST_ANSWER = 2000
 """Characters. Longer answers (and more than twice as long as the reference) are wrong without being compared."""
 
@@ -20,8 +22,8 @@ class Verdict:
 def compare_exactly(reference: str, answer: str) -> Verdict | None:
     """Decide the pairs that need no mathematics, without a process; None for all others.
 
-    Equal text is correct, two plain integers are correct if equal, an answer of absurd length is wrong. The first
-    two never contradict math-verify (`tests/property/test_reward_equivalence.py`).
+    Equal text is correct, two rational numbers are correct if equal and wrong if clearly not, an answer of absurd
+    length is wrong. The first two never contradict math-verify (`tests/property/test_reward_equivalence.py`).
     """
     reference, answer = reference.strip(), answer.strip()
     if not answer or not reference:
@@ -32,4 +34,6 @@ def compare_exactly(reference: str, answer: str) -> Verdict | None:
         return Verdict(correct=False)
     if _INTEGER.fullmatch(reference) and _INTEGER.fullmatch(answer):
         return Verdict(correct=False)  # canonical integers are equal only as equal text
-    return None
+    one, other = read_rational(reference), read_rational(answer)
+    same = None if one is None or other is None else same_rational(one, other)
+    return None if same is None else Verdict(correct=same)
