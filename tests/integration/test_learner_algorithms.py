@@ -34,6 +34,8 @@ CLIP = (0.1, 0.15)
 BOUNDS = (0.5, 1.5)
 FIXED_LENGTH = 30
 
+pytestmark = pytest.mark.usefixtures("forked_ranks")
+
 
 @pytest.fixture(scope="module")
 def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -31,6 +31,8 @@ STEPS = [random_samples(9, seed=1), random_samples(6, seed=3)]
 LORA = LoraConfig(rank=4, alpha=12, targets=("q_proj", "down_proj"))
 RATE = 30 * LEARNING_RATE  # adapters begin at nothing: with less, rounding would hide a mistake
 
+pytestmark = pytest.mark.usefixtures("forked_ranks")
+
 
 @pytest.fixture(scope="module")
 def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -44,7 +46,7 @@ def with_adapters(model: Any) -> Any:
     return get_peft_model(model, settings)
 
 
-@pytest.mark.parametrize(("zero_stage", "ranks"), [(0, 1), pytest.param(3, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("zero_stage", "ranks"), [(0, 1), (3, 2)])
 async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
     zero_stage: int, ranks: int, model_directory: Path, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def received_weights(channel: WeightChannel) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in channel.receive()}
 
 
+@pytest.mark.usefixtures("forked_ranks")
 async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_path: Path) -> None:
     samples = random_samples(7, seed=5)
     model = AutoModelForCausalLM.from_pretrained(model_directory, dtype=torch.float32).eval()
@@ -129,6 +130,7 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
         torch.testing.assert_close(again(ids).logits, model(ids).logits, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("forked_ranks")
 async def test_a_loss_that_is_not_finite_ends_the_learner(model_directory: Path, tmp_path: Path) -> None:
     samples = random_samples(3, seed=6)
     samples[1] = replace(samples[1], advantages=np.where(samples[1].loss_mask, 3e38, 0).astype(np.float32))
@@ -140,6 +142,7 @@ async def test_a_loss_that_is_not_finite_ends_the_learner(model_directory: Path,
             await learner.update(samples, step=1)
 
 
+@pytest.mark.usefixtures("forked_ranks")
 async def test_a_missing_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no-such-model: no such directory"):
         await start_learner(tmp_path / "no-such-model", tmp_path / "logs")
@@ -157,6 +160,7 @@ async def test_a_killed_rank_is_noticed_at_once(model_directory: Path, tmp_path:
     await learner.close()  # nothing is left to fail
 
 
+@pytest.mark.usefixtures("forked_ranks")
 async def test_a_rank_killed_in_the_middle_of_a_step(model_directory: Path, tmp_path: Path) -> None:
     # Hundreds of rows for each rank, each with its collectives: a step of many seconds.
     learner = await start_learner(model_directory, tmp_path / "logs", ranks=2, zero_stage=3, row_tokens=41)

@@ -24,15 +24,15 @@ from torl.errors import DataError
 # The second batch is one short sample: a rank whose slice of the row has no sampled token at all.
 STEPS = [random_samples(7, seed=1), random_samples(1, seed=2, shortest=5, longest=5), random_samples(6, seed=3)]
 
+pytestmark = pytest.mark.usefixtures("forked_ranks")
+
 
 @pytest.fixture(scope="module")
 def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("long-model"))
 
 
-@pytest.mark.parametrize(
-    ("zero_stage", "ranks", "row_tokens"), [(3, 2, 17), pytest.param(2, 4, 4096, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("zero_stage", "ranks", "row_tokens"), [(3, 2, 17), (2, 4, 4096)])
 async def test_ranks_that_share_rows_learn_what_one_rank_learns(
     zero_stage: int, ranks: int, row_tokens: int, model_directory: Path, tmp_path: Path
 ) -> None:

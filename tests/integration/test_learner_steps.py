@@ -23,11 +23,21 @@ from torl.learner.checkpoint.directory import MANIFEST, checkpoint_path, latest_
 STEPS = [random_samples(9, seed=1), random_samples(1, seed=2), random_samples(6, seed=3)]
 SECONDS = {"seconds": 0.0, "update_seconds": 0.0}  # what may differ between equal steps
 
+pytestmark = pytest.mark.usefixtures("forked_ranks")
+
 
 @pytest.fixture(scope="module")
 def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model with tied embeddings."""
     return write_tiny_model(tmp_path_factory.mktemp("learner-model"))
+
+
+@pytest.fixture(scope="module")
+def plain(model_directory: Path) -> tuple[dict[str, torch.Tensor], list[float], list[float]]:
+    """The same steps in plain torch."""
+    return plain_steps(
+        model_directory, STEPS, temperature=TEMPERATURE, learning_rate=LEARNING_RATE, gradient_clip=GRADIENT_CLIP
+    )
 
 
 # Rows of 41 tokens hold one or two samples; a batch of one sample leaves the second rank without any.
@@ -52,11 +62,10 @@ async def test_steps_equal_plain_torch_and_resume_is_bit_equal(
     logits_at_once: int,
     checkpointing: bool,
     model_directory: Path,
+    plain: tuple[dict[str, torch.Tensor], list[float], list[float]],
     tmp_path: Path,
 ) -> None:
-    expected, losses, norms = plain_steps(
-        model_directory, STEPS, temperature=TEMPERATURE, learning_rate=LEARNING_RATE, gradient_clip=GRADIENT_CLIP
-    )
+    expected, losses, norms = plain
     learner = await start_learner(
         model_directory,
         tmp_path / "logs",
