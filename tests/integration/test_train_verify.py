@@ -56,7 +56,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def verified(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
     """The exit status and the checks by name."""
     status = main([str(run)])
-    return status, json.loads(capsys.readouterr().out.splitlines()[-1])
+    printed = capsys.readouterr()
+    assert "%|" not in printed.err  # no progress bar
+    return status, json.loads(printed.out.splitlines()[-1])
 
 
 def test_a_run_agrees_with_its_records(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,9 @@ def check_logprobs(
     """
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # it would be drawn across the report
     mean_limit, limit = _LIMITS[_engine_options(config).dtype]
     policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True).eval()
     adapted = config.model.adapters is not None
