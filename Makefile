@@ -14,7 +14,7 @@ export UV_EXCLUDE := requirements/excluded.txt
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-table algorithm-table pipeline test test-slow test-gpu mutants test-peers peers test-doors fuzz lint format install extension guest wheel clean
+.PHONY: demo demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-doors fuzz lint format install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -50,10 +50,14 @@ pipeline: install
 test: install
 	$(CARGO_TEST)
 	@# Half of the time tests wait for processes to start: two files at a time, each file in one process.
-	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not gpu and not topology" -n 2 --dist loadfile
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow --timeout 7200
+
+# Whole runs with ranks, ZeRO stages, engines and placements in every arrangement that a machine without a GPU has.
+test-topology: install
+	$(BIN)/python -m pytest tests/topology --timeout 600
 
 # On a machine with an NVIDIA GPU of 80 GB, in an environment with requirements/gpu.txt (GPU_PYTHON): about half an hour,
 # and benchmarks/gpu.py as long again.

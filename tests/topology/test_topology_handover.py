@@ -1,0 +1,139 @@
+"""Shared devices handed over and back by `Residency`: two real engines and a real learner of two ranks."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+import tiny_model
+from engines import make_replicas
+from learner_fixtures import random_samples, start_learner
+from test_engine_weights import transformers_logprobs
+
+from listening import listening
+from torl._core import TurnEnd
+from torl.engine import VllmReplicas
+from torl.learner.learner import Learner
+from torl.text.tokenizer import load_tokenizer
+from torl.training.residency import EngineMemory, IllegalMoveError, LearnerMemory, Residency
+from torl.types import SampledTurn, SamplingParameters
+
+
+@dataclass
+class Sides:
+    """Learner and engines on the same devices, as a run has them when it begins."""
+
+    learner: Learner
+    engine: VllmReplicas
+    residency: Residency
+    prompt: tuple[int, ...]
+    turns: int = 0
+
+    async def turn(self) -> SampledTurn:
+        self.turns += 1
+        return await self.engine.sample(
+            self.prompt,
+            SamplingParameters(max_tokens=40, seed=self.turns),
+            f"turn-{self.turns}",
+            end=TurnEnd.never(),
+            at_line_start=True,
+            episode=self.turns,
+        )
+
+    async def checksums(self) -> list[Any]:
+        """vLLM's own of what each worker holds."""
+        return [await engine.weight_checksums() for engine in self.engine.engines]  # type: ignore[attr-defined]
+
+    async def train(self, version: int, directory: Path) -> Path:
+        """A step, and its weights as transformers loads them; the learner has been given the devices."""
+        await self.residency.learner_for("update").update(random_samples(6, seed=version), step=version)
+        exported = directory / f"version-{version}"
+        await self.residency.learner_for("export").export(exported)
+        return exported
+
+    def assert_sampled_by(self, turn: SampledTurn, version: int, model: Path) -> None:
+        assert turn.policy_versions == ((version, 0),)
+        expected = transformers_logprobs(model, self.prompt, [*turn.token_ids])
+        assert np.abs(expected - turn.logprobs).max() < 1e-5
+
+
+@pytest_asyncio.fixture(scope="module")
+async def sides(tiny_model_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sides]:
+    logs = tmp_path_factory.mktemp("logs")
+    engine = make_replicas(tiny_model_directory, logs / "engine.log", replicas=2, sleep_while_learning=True)
+    await engine.start()
+    try:
+        settings = {"ranks": 2, "zero_stage": 3, "weight_transfer": "gloo", "offload_while_sampling": True}
+        async with await start_learner(tiny_model_directory, logs, **settings) as learner:
+            await learner.offload("optimizer")
+            await learner.offload("parameters")
+            residency = Residency(
+                engine, learner, colocated=True, sleeps=True, moves=True, checksum=True, policy_version=0
+            )
+            prompt = load_tokenizer(tiny_model_directory).encode(tiny_model.prompt_text(12, 34))
+            yield Sides(learner, engine, residency, tuple(prompt))
+    finally:
+        await engine.close()
+
+
+async def test_what_is_asked_of_engines_that_sleep_is_sampled_with_the_weights_that_come(
+    sides: Sides, tmp_path: Path
+) -> None:
+    residency = sides.residency
+    for version in (1, 2):
+        await sides.turn()
+        await residency.give_to_learner()
+        assert (residency.engine_memory, residency.learner_memory) == (EngineMemory.ASLEEP, LearnerMemory.RESIDENT)
+        early = [asyncio.ensure_future(sides.turn()) for _ in range(4)]
+        exported = await sides.train(version, tmp_path)
+        assert not any(turn.done() for turn in early)
+        await residency.publish(version)
+        assert (residency.engine_memory, residency.learner_memory) == (EngineMemory.AWAKE, LearnerMemory.OFFLOADED)
+        with pytest.raises(IllegalMoveError):
+            residency.learner_for("update")
+        for turn in [*await asyncio.gather(*early), await sides.turn()]:
+            sides.assert_sampled_by(turn, version, exported)
+
+
+async def test_weights_go_from_one_address_to_another(sides: Sides, tmp_path: Path) -> None:
+    """As between two machines: rank 0 has an address of its own, and engines have theirs."""
+    group = sides.learner._group
+    group.host = "127.0.0.2"
+    await sides.residency.give_to_learner()
+    exported = await sides.train(3, tmp_path)
+    await sides.residency.publish(3)
+    sides.assert_sampled_by(await sides.turn(), 3, exported)
+    rank = group.ranks[0].process
+    assert rank is not None
+    assert "127.0.0.2" in {address for address, _ in listening(rank.pid)}
+    for engine in sides.engine.engines:
+        addresses = {address for address, _ in listening(engine.processes[0].pid)}
+        assert "127.0.0.1" in addresses
+        assert "127.0.0.2" not in addresses
+
+
+async def test_engines_that_die_on_shared_devices_get_the_weights_when_none_samples(
+    sides: Sides, tmp_path: Path
+) -> None:
+    await sides.residency.give_to_learner()
+    exported = await sides.train(4, tmp_path)
+    await sides.residency.publish(4)
+    held = await sides.checksums()
+    supplying = asyncio.ensure_future(sides.residency.keep_supplied())
+    dead = sides.engine.engines
+    for engine in dead:
+        os.kill(engine.processes[0].pid, signal.SIGKILL)
+    turn = await sides.turn()
+    sides.assert_sampled_by(turn, 4, exported)
+    assert not set(dead) & set(sides.engine.engines)
+    assert await sides.checksums() == held  # those in their place have read nothing
+    async with sides.residency.turn:  # what supplies them has done all of it
+        assert sides.residency.engine_memory is EngineMemory.AWAKE
+        supplying.cancel()
+    await asyncio.gather(supplying, return_exceptions=True)
