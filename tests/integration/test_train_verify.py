@@ -38,6 +38,7 @@ OPTIONS = {
     "selection.mask_mismatched_code": "true",
     "selection.mask_repetition_above": "0.1",
     "selection.mask_undecided": "true",
+    "algorithm.max_reference_perplexity": "1.2",
 }
 
 
@@ -85,7 +86,7 @@ def test_engine_and_learner_sample_and_learn_at_one_temperature(run: Path) -> No
 def test_what_is_silenced_teaches_nothing(run: Path) -> None:
     """The learner's own counts: no token of it is in the loss. In the records its advantage is 0."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    silenced = 0
+    silenced = improbable = 0
     for step, row in enumerate(row for row in rows if "time/step" in row):
         lines = (run / "trajectories" / f"step_{step:06d}.jsonl").read_text().splitlines()
         batch = [record for record in map(json.loads, lines) if record["advantage"] is not None]
@@ -97,7 +98,9 @@ def test_what_is_silenced_teaches_nothing(run: Path) -> None:
         assert (row["learner/samples"], row["learner/sampled_tokens"]) == (len(loud), tokens)
         assert len(loud) >= len(batch) - sum(row[name] for name in row if name.startswith("selection/masked/"))
         silenced += len(cut)
+        improbable += row["selection/masked/improbable"]
     assert silenced > 0
+    assert improbable > 0
 
 
 def _mask(row: dict[str, Any]) -> bool:

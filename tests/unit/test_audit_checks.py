@@ -143,6 +143,19 @@ def test_what_the_turns_of_a_silenced_trajectory_were_paid_is_compared_too() -> 
     assert (check.compared, check.wrong) == (2, 0)
 
 
+@pytest.mark.parametrize(("most", "wrong"), [(7.9, 0), (8.1, 1), (None, 1)])
+def test_what_the_reference_finds_too_improbable_has_no_advantage(most: float | None, wrong: int) -> None:
+    """Sampled tokens of perplexity 8 and 2: the first is recorded as silenced."""
+    records = batch(-1.0, 1.0)
+    for index, perplexity in enumerate((8.0, 2.0)):
+        mask = records[index].trajectory.loss_mask_T
+        numbers = {"ref_logprobs": np.where(mask, -np.log(perplexity), 0).astype(np.float32)}
+        records[index] = replace(records[index], token_numbers=numbers)
+    records[0] = replace(records[0], advantage=0.0)
+    limit = {} if most is None else {"algorithm__max_reference_perplexity": most}
+    assert checked(records, **DR_GRPO, **limit).wrong == wrong
+
+
 def test_a_turn_is_paid_at_its_last_token() -> None:
     """Its reward is in the returns of its own tokens and of those before it."""
     records = batch(0.0, 0.0, turn_rewards=(0.5, 0.25))

@@ -87,6 +87,7 @@ def test_a_text_that_looks_like_a_number_stays_a_text(config_file: Path) -> None
         (["--algorithm.kl.coefficient", "0.1"], False, True, True),
         (["--algorithm.kl.coefficient", "0.1", "--algorithm.kl.target", "reward"], True, True, False),
         (["--algorithm.kl.target", "reward"], False, False, False),
+        (["--algorithm.max_reference_perplexity", "5"], False, True, False),
         (["--algorithm.entropy_bonus", "0.1"], False, False, True),
     ],
 )

@@ -99,6 +99,10 @@ async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward:
         (each.trajectory.group, each.trajectory.sample) for group in evaluation.groups for each in group.members
     ] == [(f"set-sampled/{problem}", sample) for problem in "dcb" for sample in range(2)]
     assert all(member.grade.correct for group in evaluation.groups for member in group.members)
+    # The greedy responses are kept too, to be recorded under a name of their own.
+    assert evaluation.recorded("set") == {"set": evaluation.groups, "set.greedy": evaluation.greedy}
+    kept = [member.trajectory.group for group in evaluation.greedy for member in group.members]
+    assert kept == [f"set-greedy/{problem}" for problem in "dcb"]
     assert (playing.settings.temperature, playing.settings.top_p) == (0.9, 1.0)  # training continues with its own
 
 
@@ -125,6 +129,7 @@ async def test_without_samples_the_groups_are_the_greedy_ones(reward: BoxedRewar
     evaluation, playing = await evaluated(reward, greedy=True, samples=0)
     groups = [member.trajectory.group for group in evaluation.groups for member in group.members]
     assert groups == ["set-greedy/a", "set-greedy/b"]
+    assert evaluation.recorded("set") == {"set": evaluation.groups}
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {0.0}
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from builders import call, failed, scored, trajectory, turn
 from torl._core import repetition
-from torl.config import SelectionConfig
+from torl.config import AlgorithmConfig, SelectionConfig
 from torl.training.samples import training_samples
-from torl.training.silencing import has_void_turn, mismatches_code, repeated_words, silence, silenced
+from torl.training.silencing import has_void_turn, improbable, mismatches_code, repeated_words, silence, silenced
 from torl.types import FinishReason, Trajectory
 
 CODE = "```python\nprint(1)\n```\n"
@@ -167,6 +167,21 @@ def test_each_reason_is_counted() -> None:
         "undecided": {7},
     }
     assert silenced(boxed, SelectionConfig()) == {}
+
+
+def test_samples_that_the_reference_finds_too_improbable() -> None:
+    """Perplexities 2, 8 and 8; the observation between the second's turns does not count, and the third is silent."""
+    samples = training_samples([scored(trajectory("a")), scored(trajectory("b", "c")), scored(trajectory("d"))])
+    logprobs = [np.where(each.loss_mask, -np.log(2), 0).astype(np.float32) for each in samples]
+    logprobs[1] = np.where(samples[1].loss_mask, -np.log(8), 99).astype(np.float32)
+    prepared = [replace(each, ref_logprobs=numbers) for each, numbers in zip(samples, logprobs, strict=True)]
+    prepared += silence([replace(prepared[1])], {"void_turn": {0}})
+    for most, expected in ((7.9, {1}), (8.1, set()), (1.9, {0, 1, 2})):
+        found = improbable(prepared, AlgorithmConfig(max_reference_perplexity=most))
+        assert found == {"improbable": expected}
+    assert improbable(samples, AlgorithmConfig()) == {}
+    with pytest.raises(ValueError, match="prepare them first"):
+        improbable(samples, AlgorithmConfig(max_reference_perplexity=5.0))
 
 
 def test_silenced_samples_have_no_token_in_the_loss_and_the_others_all_of_theirs() -> None:

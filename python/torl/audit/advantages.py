@@ -1,5 +1,6 @@
 """The advantages of a step's batch, worked out again from the records."""
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -30,7 +31,7 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
     algorithm = config.algorithm
     batch = [record for record in records if record.advantage is not None]
     scored = [Scored(record.trajectory, record.grade, record.grade.reward) for record in batch]
-    quiet = frozenset().union(*silenced(scored, config.selection).values())
+    quiet = frozenset().union(*silenced(scored, config.selection).values(), _improbable(batch, algorithm))
     uncounted = frozenset[int]() if config.selection.silence_after_advantages else quiet
     payment = _payment(batch, uncounted, algorithm)
     expected = slow_advantages(algorithm, payment)
@@ -46,6 +47,15 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
         gap = max(abs(one - other) for one, other in pairs)
         right = all(abs(one - other) <= _TOLERANCE * max(1.0, abs(other)) for one, other in pairs)
         check.add(right, f"{place_of(record)}: advantage {record.advantage}, again {pairs[0][1]}", gap)
+
+
+def _improbable(batch: Sequence[TrajectoryRecord], algorithm: AlgorithmConfig) -> set[int]:
+    """Those that the reference policy finds too improbable; of one that was silenced before, the numbers are zeros."""
+    most = algorithm.max_reference_perplexity
+    if most is None:
+        return set()
+    means = [statistics.fmean(_sampled(record, "ref_logprobs") or [0.0]) for record in batch]
+    return {index for index, mean in enumerate(means) if math.exp(-mean) > most}
 
 
 def _payment(batch: Sequence[TrajectoryRecord], quiet: frozenset[int], algorithm: AlgorithmConfig) -> Payment:

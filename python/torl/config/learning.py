@@ -86,6 +86,9 @@ class AlgorithmConfig(Section):
     """Correction of the loss for the gap between trainer and engine: truncated, or masked by token or sequence."""
     kl: KlConfig = Field(default_factory=KlConfig)
     """The divergence from the policy that the run began with."""
+    max_reference_perplexity: Annotated[float, Field(gt=1)] | None = None
+    """No loss on trajectories whose sampled tokens have a larger perplexity under the policy that the run began with
+    (ZeroTIR: 5). Makes a reference policy; off when unset."""
     entropy_bonus: NonNegativeFloat = 0.0
     """Weight of the policy's entropy, which is taken from the loss."""
     epochs: PositiveInt = 1
@@ -110,8 +113,8 @@ class AlgorithmConfig(Section):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a KL term asks for a reference policy."""
-        return self.kl.coefficient > 0
+        """Whether a KL term or a filter asks for a reference policy."""
+        return self.kl.coefficient > 0 or self.max_reference_perplexity is not None
 
     @property
     def penalizes_rewards(self) -> bool:

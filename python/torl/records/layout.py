@@ -3,7 +3,8 @@
 config.toml                                  the configuration of the latest start; `config.1.toml`, ... of earlier ones
 metrics.jsonl                                one row for each step and evaluation: {"step", "time", name: value}
 trajectories/step_000012.jsonl               one row for each trajectory of a training step
-trajectories/evaluation_000000_<set>.jsonl   the same for an evaluation
+trajectories/evaluation_000000_<set>.jsonl   the same for an evaluation; its greedy responses, where others were sampled
+                                             too, in ..._<set>.greedy.jsonl
 """
 
 import re

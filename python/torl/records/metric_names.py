@@ -120,7 +120,7 @@ _MASKED: Final = "selection/masked/"
 
 
 def masked(reason: str) -> str:
-    """Trajectories in the batch that carry no loss for this reason; see `torl.training.silencing.silenced`."""
+    """Trajectories in the batch that carry no loss for this reason; see `torl.training.silencing`."""
     return _MASKED + reason
 
 

@@ -23,11 +23,17 @@ class Evaluation:
 
     `metrics` are the training dynamics of the sampled trajectories, or of the greedy ones where none were sampled,
     and the greedy accuracy by its own name; each accuracy counts a problem whose prompt is too long. `groups` hold the
-    trajectories the dynamics are of, in the order of the problems.
+    trajectories the dynamics are of, in the order of the problems, and `greedy` those of the greedy accuracy where they
+    are others.
     """
 
     metrics: dict[str, float]
     groups: tuple[ScoredGroup, ...]
+    greedy: tuple[ScoredGroup, ...] = ()
+
+    def recorded(self, name: str) -> dict[str, tuple[ScoredGroup, ...]]:
+        """All trajectories, by what their file is called: the name of the set, and with `.greedy` behind it."""
+        return {name: self.groups} | ({f"{name}.greedy": self.greedy} if self.greedy else {})
 
 
 async def evaluate(
@@ -59,14 +65,16 @@ async def evaluate(
 
     greedy: dict[str, float] = {}
     groups: tuple[ScoredGroup, ...] = ()
+    beside: tuple[ScoredGroup, ...] = ()
     if config.greedy:
         groups = await play("greedy", 0.0, 1)
         greedy[names.GREEDY_ACCURACY] = sum(group.accuracy for group in groups) / len(groups)
     if config.samples:
-        groups = await play("sampled", config.temperature, config.samples)
+        beside, groups = groups, await play("sampled", config.temperature, config.samples)
     metrics = training_dynamics(groups) | greedy | {names.TOO_LONG: len(problems.too_long)}
     played = len(problems.prompts) / (len(problems.prompts) + len(problems.too_long))
-    return Evaluation(metrics | {name: metrics[name] * played for name in _OF_ALL_PROBLEMS & metrics.keys()}, groups)
+    of_all = {name: metrics[name] * played for name in _OF_ALL_PROBLEMS & metrics.keys()}
+    return Evaluation(metrics | of_all, groups, beside)
 
 
 async def _play_and_grade(

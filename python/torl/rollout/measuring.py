@@ -41,7 +41,8 @@ async def evaluate_model(config: EvaluateConfig, console: Console, name: str | N
                 )
     console.evaluation(None, name, evaluation.metrics)
     if output is not None:
-        write_trajectories(output, _STEP, group_records(_STEP, evaluation.groups), evaluation_set=name)
+        for label, groups in evaluation.recorded(name).items():
+            write_trajectories(output, _STEP, group_records(_STEP, groups), evaluation_set=label)
     return evaluation
 
 

@@ -18,7 +18,7 @@ from torl.training.experience import Experience
 from torl.training.parts import Parts
 from torl.training.residency import Residency
 from torl.training.samples import training_samples, with_advantages
-from torl.training.silencing import silence, silenced
+from torl.training.silencing import improbable, silence, silenced
 from torl.training.step import PlayedStep
 from torl.training.step_records import step_records
 from torl.types import TrainingSample
@@ -76,6 +76,10 @@ class Run:
         silence_late = config.selection.silence_after_advantages
         samples = silence(await asyncio.to_thread(training_samples, batch), {} if silence_late else silent)
         samples = await self.residency.learner_for("prepare").prepare(samples)
+        unlikely = improbable(samples, config.algorithm)
+        metrics |= {names.masked(reason): len(members) for reason, members in unlikely.items()}
+        silent |= unlikely
+        samples = silence(samples, {} if silence_late else unlikely)
         samples = await asyncio.to_thread(with_advantages, samples, played.batch, config.algorithm)
         samples = silence(samples, silent)
         learner = self.residency.learner_for("update")
@@ -107,8 +111,9 @@ class Run:
                 with parts.console.wait(f"evaluating {name}", config.episodes(len(problems.prompts))) as wait:
                     shown = await evaluate(parts.rollouts, problems, config, name=name, on_episode=wait.advance)
                 metrics |= names.evaluation(name, shown.metrics)
-                records = group_records(step, shown.groups)
-                await asyncio.to_thread(parts.writer.write_trajectories, step, records, evaluation_set=name)
+                for label, groups in shown.recorded(name).items():
+                    records = group_records(step, groups)
+                    await asyncio.to_thread(parts.writer.write_trajectories, step, records, evaluation_set=label)
                 parts.console.evaluation(step, name, shown.metrics)
         parts.writer.write_metrics(step, metrics)
         parts.checkpoints.evaluated(step, metrics)

@@ -78,6 +78,8 @@ def token_numbers(sample: TrainingSample, response_tokens: int, algorithm: Algor
         names.append("values")
     if algorithm.penalizes_rewards:
         names += ["old_logprobs", "ref_logprobs"]
+    elif algorithm.max_reference_perplexity is not None:
+        names.append("ref_logprobs")
     if sample.token_rewards is not None:
         names.append("token_rewards")
     arrays = {name: getattr(sample, name) for name in (*names, "advantages")} if names else {}

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 import torl._core as _core
-from torl.config import SelectionConfig
+from torl.config import AlgorithmConfig, SelectionConfig
 from torl.text.answers import find_answer
 from torl.types import FinishReason, Float32Array, Scored, TrainingSample, Trajectory
 
@@ -56,8 +56,20 @@ def silenced(members: Sequence[Scored], config: SelectionConfig) -> dict[str, se
     }
 
 
+def improbable(samples: Sequence[TrainingSample], config: AlgorithmConfig) -> dict[str, set[int]]:
+    """The trajectories that are too improbable under the reference policy, under that reason, where that is configured.
+
+    ZeroTIR's `large_ppl`: exp of minus the mean of `ref_logprobs` over the sampled tokens. One that has been silenced
+    has none.
+    """
+    most = config.max_reference_perplexity
+    if most is None:
+        return {}
+    return {"improbable": {index for index, sample in enumerate(samples) if _reference_perplexity(sample) > most}}
+
+
 def silence(samples: Sequence[TrainingSample], silent: Mapping[str, set[int]]) -> list[TrainingSample]:
-    """The samples, those that `silenced` names for any reason with no token in the loss."""
+    """The samples, those that are named for any reason with no token in the loss."""
     indices = set().union(*silent.values())
     return [_without_loss(sample) if index in indices else sample for index, sample in enumerate(samples)]
 
@@ -82,6 +94,14 @@ def repeated_words(text: str) -> float:
     words = _WORD.findall(text)
     triples = list(zip(words, words[1:], words[2:], strict=False))
     return 1 - len(set(triples)) / len(triples) if triples else 0.0
+
+
+def _reference_perplexity(sample: TrainingSample) -> float:
+    if sample.ref_logprobs is None:
+        raise ValueError("samples lack the reference policy's logprobs: prepare them first")
+    if not sample.loss_mask.any():
+        return 1.0
+    return float(np.exp(-sample.ref_logprobs[sample.loss_mask].mean(dtype=np.float64)))
 
 
 def _is_wrong_truncated(member: Scored) -> bool:
