@@ -122,7 +122,7 @@ def test_problems_that_do_not_follow_the_run_are_left_out() -> None:
 def test_a_count_is_balanced_over_difficulty_and_source() -> None:
     problems = [problem(f"{source}{rate}{n}", rate, source) for source in "ab" for rate in (0.0, 0.5) for n in range(9)]
     chosen, counts = select(problems, SelectOptions(count=8, bins=4))
-    assert counts["cells"] == {str((bin_name, source)): 2 for bin_name in ("00", "03") for source in "ab"}
+    assert counts["cells"] == {f"{rates} / {source}": 2 for rates in ("never", "0.5 to 0.75") for source in "ab"}
     again, _ = select(problems, SelectOptions(count=8, bins=4))
     assert chosen == again
     other, _ = select(problems, SelectOptions(count=8, bins=4, seed=1))

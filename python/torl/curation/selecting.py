@@ -78,12 +78,12 @@ def select(
     if options.count is not None and options.count < len(kept):
         dropped["beyond_count"] = len(kept) - options.count
         kept = balanced(kept, options.count, lambda problem: _cell(problem, options), _score, options.seed)
-    cells = Counter(str(_cell(problem, options)) for problem in kept)
+    cells = Counter(_cell(problem, options) for problem in kept)
     return kept, {
         "read": len(problems),
         "kept": len(kept),
         "dropped": dict(dropped),
-        "cells": dict(sorted(cells.items())),
+        "cells": {_cell_name(cell, options): count for cell, count in sorted(cells.items())},
     }
 
 
@@ -117,6 +117,18 @@ def _cell(problem: Problem, options: SelectOptions) -> tuple[str, ...]:
     rate = problem.metadata.get(PASS_RATE)
     bin_name = "unmeasured" if rate is None else f"{bin_of(rate, options.bins):02d}"
     return (bin_name, str(problem.metadata.get("source", ""))) if options.by_source else (bin_name,)
+
+
+def _cell_name(cell: tuple[str, ...], options: SelectOptions) -> str:
+    """As a reader is told: "never", "0.25 to 0.5", "always"; and the source."""
+    number = int(cell[0]) if cell[0].isdecimal() else None
+    if number is None:
+        name = cell[0]
+    elif number in (0, options.bins + 1):
+        name = "always" if number else "never"
+    else:
+        name = f"{(number - 1) / options.bins:g} to {number / options.bins:g}"
+    return " / ".join([name, *cell[1:]])
 
 
 def _score(problem: Problem) -> float:
