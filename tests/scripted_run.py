@@ -118,7 +118,7 @@ class ScriptedRun:
         return {int(request.split("/")[0]) for request in self.engine.requests}
 
     def _response(self, request_id: str) -> list[int]:
-        found = re.fullmatch(r"\d+/p(\d+)/(\d+)/0", request_id)
+        found = re.fullmatch(r"[\w-]+/p(\d+)/(\d+)/0", request_id)
         assert found is not None
         number, sample = map(int, found.groups())
         solved = self.solvable(number) and sample % 2

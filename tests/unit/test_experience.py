@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from scripted_run import ScriptedRun
+from torl.config import EvaluationConfig
 from torl.errors import EngineError
+from torl.rollout.evaluation import evaluate
+from torl.rollout.opening import Rollouts
+from torl.text.prompts import EncodedPrompts
 
 
 async def settle() -> None:
@@ -74,3 +78,16 @@ async def test_closing_leaves_nothing_in_flight(tmp_path: Path) -> None:
     await steps.aclose()
     assert asyncio.all_tasks() == before
     assert run.engine.open == 0
+
+
+async def test_an_evaluation_is_played_beside_the_episodes_of_the_next_step(tmp_path: Path) -> None:
+    """When it has ended, so have they, though nobody has waited for them."""
+    run = ScriptedRun(tmp_path)
+    problems = EncodedPrompts(tuple(run.prompts[:2]), ())
+    async with aclosing(run.experience.steps(0)) as steps:
+        await anext(steps)
+        run.publish(1)
+        assert run.steps_begun() == {0}
+        await evaluate(Rollouts(run.player, run.reward), problems, EvaluationConfig(), name="set")
+        ended = [request.split("/")[0] for request in run.engine.ended]
+    assert [ended.count(series) for series in ("0", "1", "set-greedy")] == [8, 8, 2]
