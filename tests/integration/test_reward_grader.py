@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import torl.reward.grader
+import torl.reward.pool
 import torl.reward.process
 from torl.errors import RewardError
 from torl.reward import Grader, Verdict
@@ -190,10 +191,11 @@ async def test_processes_that_die_again_and_again_stop_the_run() -> None:
             thread.join()
 
 
-async def test_a_success_in_between_forgets_the_crashes() -> None:
+async def test_a_success_in_between_forgets_the_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long run may meet many pairs that end their process, as long as others can be judged."""
+    monkeypatch.setattr(torl.reward.pool, "_CRASHES_IN_A_ROW", 2)
     async with grading(1, TIMEOUT_SECONDS) as (grader, processes):
-        for killed in range(6):
+        for killed in range(3):
             os.kill(min(processes()), signal.SIGKILL)
             for power in range(2):  # there are at most two, which take turns: the killed one is asked too
                 number = 3 * killed + power
