@@ -97,6 +97,25 @@ def measured(trajectory: Trajectory, grade: Grade = WRONG) -> dict[str, float]:
 BLOCK = "```python\nprint(2)\n```output"
 
 
+@pytest.mark.parametrize(
+    ("calls", "grade", "share"),
+    [
+        ((ZERO, OK), RIGHT, 1),
+        ((OK, ZERO, TIMEOUT, OK), RIGHT, 1),
+        ((OK, ZERO), RIGHT, 0),
+        ((ZERO, OK), WRONG, 0),
+        ((ZERO, TIMEOUT), RIGHT, 0),
+        ((OK, OK), RIGHT, 0),
+        ((), RIGHT, 0),
+    ],
+)
+def test_an_error_is_recovered_by_a_later_run_in_a_correct_response(
+    calls: tuple[Outcome, ...], grade: Grade, share: int
+) -> None:
+    played = trajectory([BLOCK] * len(calls) + ["\nso \\boxed{2}"], *map(call, calls))
+    assert measured(played, grade)[names.RECOVERED_ERRORS] == share
+
+
 def test_a_step_worked_out_by_hand() -> None:
     groups = [
         group(
@@ -123,6 +142,7 @@ def test_a_step_worked_out_by_hand() -> None:
     metrics = training_dynamics(groups)
     assert metrics == {
         names.REWARD_MEAN: 0.0,
+        names.RECOVERED_ERRORS: 0.0,
         names.CACHED_SHARE: 5 / 9,
         names.ACCURACY: 0.5,
         names.SOLVED: 0.5,  # 0/a, not 0/b

@@ -65,6 +65,8 @@ CALLS_PER_TRAJECTORY: Final = "tool/calls_per_trajectory"
 """Tool calls / trajectories, those without code included."""
 CALLS_WITHOUT_CODE: Final = "tool/calls_without_code"
 """Calls that asked for output where no closed block was there to run / tool calls."""
+RECOVERED_ERRORS: Final = "tool/recovered_errors"
+"""Correct responses in which a run failed and a later one ended well / responses."""
 WAIT_SHARE: Final = "tool/wait_share"
 """Seconds that episodes waited for their tools / seconds they took."""
 

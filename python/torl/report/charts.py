@@ -52,6 +52,13 @@ CHARTS: Final = (
         {"": names.PASS_RATIO},
         share=True,
     ),
+    Chart(
+        "Recovered errors",
+        "Share of responses that are correct, and in which a run failed and a later one did not.",
+        {"training": names.RECOVERED_ERRORS},
+        {"": names.RECOVERED_ERRORS},
+        share=True,
+    ),
     Chart("Reward", "Mean of all that a response is paid.", {"training": names.REWARD_MEAN}, {}),
     Chart(
         "Response length",
