@@ -27,7 +27,8 @@ algorithm-table: install
 	$(BIN)/python benchmarks/algorithm_table.py
 
 # From problems to the table of ZeroTIR's kind, in minutes: on the demo's files, or on others (make pipeline
-# PIPELINE_PROBLEMS=... PIPELINE_SETS="... ..." PIPELINE_MODEL=...). docs/from-data-to-table.md has the commands.
+# PIPELINE=DIRECTORY PIPELINE_PROBLEMS=... PIPELINE_SETS="... ..." PIPELINE_MODEL=...). docs/from-data-to-table.md has the
+# commands. What a killed pipeline has finished is not done again.
 PIPELINE ?= runs/pipeline
 PIPELINE_MODEL ?= torl:demo/base_model
 PIPELINE_PROBLEMS ?= torl:demo/problems/train.jsonl
@@ -35,16 +36,21 @@ PIPELINE_SETS ?= torl:demo/problems/heldout.jsonl torl:demo/problems/three_step.
 PIPELINE_CALLS ?= 0 1 2
 PIPELINE_STEPS ?= 3
 PIPELINE_COUNT ?= 48
+# The demo's problems are a few sentences with other numbers in them.
+PIPELINE_SIMILARITY ?= $(if $(filter torl:%,$(PIPELINE_PROBLEMS)),0.95,0.8)
+PIPELINE_MEASURED = { $(basename $(notdir $(firstword $(PIPELINE_SETS)))) = "$(firstword $(PIPELINE_SETS))" }
 pipeline: install
-	$(BIN)/python -m torl.data prepare $(PIPELINE_PROBLEMS) --against $(PIPELINE_SETS) --similarity 0.95 --output $(PIPELINE)/clean
+	$(BIN)/python -m torl.data prepare $(PIPELINE_PROBLEMS) --against $(PIPELINE_SETS) \
+		--similarity $(PIPELINE_SIMILARITY) --output $(PIPELINE)/clean
 	$(BIN)/python -m torl.data difficulty $(PIPELINE_MODEL) --problems $(PIPELINE)/clean/problems.jsonl --config demo \
 		--samples 4 --sample.max_problems 96 --output $(PIPELINE)/measured.jsonl
 	$(BIN)/python -m torl.data select --problems $(PIPELINE)/measured.jsonl --count $(PIPELINE_COUNT) --bins 4 --any-source \
 		--output $(PIPELINE)/train.jsonl
-	for calls in $(PIPELINE_CALLS); do $(BIN)/python -m torl.train demo --model.path $(PIPELINE_MODEL) \
-		--data.train $(PIPELINE)/train.jsonl --run.directory $(PIPELINE)/N$$calls --run.steps $(PIPELINE_STEPS) \
+	for calls in $(PIPELINE_CALLS); do run=$(PIPELINE)/trained-with-$$calls; $(BIN)/python -m torl.train demo \
+		--model.path $(PIPELINE_MODEL) --data.train $(PIPELINE)/train.jsonl --data.evaluation '$(PIPELINE_MEASURED)' \
+		--run.directory $$run $$(test ! -e $$run/config.toml || echo --run.resume) --run.steps $(PIPELINE_STEPS) \
 		--rollout.max_tool_calls $$calls --evaluation.max_problems 8 || exit 1; done
-	$(BIN)/python -m torl.evaluate $(foreach calls,$(PIPELINE_CALLS),$(PIPELINE)/N$(calls)) --suite $(PIPELINE_SETS) \
+	$(BIN)/python -m torl.evaluate $(foreach calls,$(PIPELINE_CALLS),$(PIPELINE)/trained-with-$(calls)) --suite $(PIPELINE_SETS) \
 		--grid $(shell echo $(PIPELINE_CALLS) | tr ' ' ',') --evaluation.max_problems 32 --output $(PIPELINE)/table
 
 test: install

@@ -67,8 +67,11 @@ def _accuracies(arms: Sequence[Arm], measure: str, paper: str | None) -> Table:
     rows = [_row(arm.label, estimates(arm.measures[measure]), columns) for arm in arms]
     printed = [row for row in PAPERS.get(paper or "", ()) if row.measure == measure]
     rows += [_printed(row, columns) for row in printed]
-    notes = tuple(row.note for row in printed if row.note is not None)
-    return Table(f"Accuracy, {measure}, %", ("model", *columns), tuple(rows), notes)
+    sizes = {name: len(values_P) for arm in arms for name, values_P in arm.measures[measure].items()}
+    problems = ", ".join(f"{size} in {name}" for name, size in sizes.items())
+    notes = [f"Problems: {problems}; in brackets 95 % intervals over problems"]
+    notes += [row.note for row in printed if row.note is not None]
+    return Table(f"Accuracy, {measure}, %", ("model", *columns), tuple(rows), tuple(notes))
 
 
 def _differences(arms: Sequence[Arm], measure: str) -> list[Table]:
