@@ -1,6 +1,7 @@
 """A door as a process of its own, and what tests ask it with."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -46,6 +47,10 @@ class Door:
         found = re.search(rf"(?m)^{re.escape(name)} (\S+)$", text)
         return float(found.group(1)) if found else 0.0
 
+    def resident_mb(self) -> float:
+        """Memory of the door's own process, in MB."""
+        return resident_mb(self.process.pid)
+
     def terminate(self, seconds: float = 60) -> int:
         """SIGTERM; the exit status."""
         self.process.send_signal(signal.SIGTERM)
@@ -71,6 +76,12 @@ def door(*options: str, command: str = "serve", within: Sequence[str] = ()) -> I
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+def resident_mb(process: int) -> float:
+    """Memory of a process that is in RAM, in MB."""
+    with open(f"/proc/{process}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def until(condition: Callable[[], bool], seconds: float = 30) -> None:

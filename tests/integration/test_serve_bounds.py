@@ -131,11 +131,6 @@ def test_a_client_that_goes_away_has_its_notebook_cancelled(small: Door) -> None
     until(lambda: small.metric(CANCELLED) == cancelled + 1 and small.metric(OPEN) == 0, seconds=10)
 
 
-def resident_mb(process: int) -> float:
-    with open(f"/proc/{process}/statm") as file:
-        return int(file.read().split()[1]) * 4096 / 1e6
-
-
 @pytest.mark.slow
 def test_ten_thousand_notebooks_leave_nothing_in_memory() -> None:
     with door("--workers", "2") as server:
@@ -149,10 +144,10 @@ def test_ten_thousand_notebooks_leave_nothing_in_memory() -> None:
 
         with ThreadPoolExecutor(16) as threads:
             list(threads.map(ask, range(2000)))
-            before = resident_mb(server.process.pid)
+            before = server.resident_mb()
             list(threads.map(ask, range(10_000)))
         until(lambda: server.metric(OPEN) == 0)
-        assert resident_mb(server.process.pid) < before + 20
+        assert server.resident_mb() < before + 20
 
 
 # --- its end ----------------------------------------------------------------------------------------------------------

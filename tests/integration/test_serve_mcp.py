@@ -182,11 +182,6 @@ def test_the_stdio_door_ends_with_0(way: str) -> None:
     process.stdout.close()
 
 
-def resident_mb(process: int) -> float:
-    with open(f"/proc/{process}/statm") as file:
-        return int(file.read().split()[1]) * 4096 / 1e6
-
-
 @pytest.mark.slow
 async def test_ten_thousand_forgotten_sessions_cost_bounded_memory() -> None:
     options = ("--http", "--workers", "2", "--sessions", "50", "--sessions-mib", "8")
@@ -194,7 +189,7 @@ async def test_ten_thousand_forgotten_sessions_cost_bounded_memory() -> None:
         async with Client(server.url) as client:
             for _ in range(100):
                 await called(client, "x = list(range(1000))", session="new")
-            before = resident_mb(server.process.pid)
+            before = server.resident_mb()
             for _ in range(10_000):
                 await called(client, "x = list(range(1000))", session="new")
-            assert resident_mb(server.process.pid) < before + 40
+            assert server.resident_mb() < before + 40

@@ -104,6 +104,7 @@ async def test_calls_share_a_state_until_the_next_rollout(pool: SandboxPool) -> 
     environment = environment_factory(pool)()
     assert await environment.python("x = 41") == ""
     assert await environment.python("print(x + 1)") == "42"
+    assert await environment.python("x + 2") == "43"
     assert (await environment.python("1 / 0")).endswith("ZeroDivisionError: division by zero")
     environment.reset(question="another")
     assert "NameError" in await environment.python("x")

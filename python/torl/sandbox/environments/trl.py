@@ -38,7 +38,7 @@ class PythonEnvironment:
             What an interactive interpreter would show.
         """
         try:
-            return shown(await self._session.run_async(code))
+            return shown(await self._session.run_async(code, value=True))
         except SandboxError as error:
             self._broken = error
             raise

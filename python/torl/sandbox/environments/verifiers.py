@@ -65,7 +65,7 @@ class PythonToolset(vf.Toolset[PythonToolsetConfig, PythonState]):
         Variables stay until the next call. numpy, scipy, sympy and pandas are there."""
         name, session = self._begun()
         try:
-            outcome = await session.run_async(code)
+            outcome = await session.run_async(code, value=True)
         except SandboxError:
             # An error of the host is no answer to the model: without a server the rollout fails.
             os.kill(os.getpid(), signal.SIGTERM)

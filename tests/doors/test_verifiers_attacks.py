@@ -1,0 +1,74 @@
+"""The attacks on the sandbox through the toolset for verifiers, and rollouts that are begun and forgotten."""
+
+from collections.abc import Iterator
+
+import pytest
+from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
+from verifiers_server import ToolServer, tool_server
+
+from sandboxes import KEPT
+from torl.sandbox import OutcomeStatus, SandboxPool
+from torl.sandbox.transcript import shown
+
+SETTINGS = {"workers": 1, "memory_mib": 512}
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SandboxPool]:
+    with open_pool(PATIENCE * CPU_SECONDS, files_bytes=32 << 20, **KEPT) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def memory_end(pool: SandboxPool) -> int:
+    return pool.run("pass").peak_memory_bytes
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, ToolServer]]:
+    """By whether attacks on it shall run out of time."""
+    hasty, patient = (tmp_path_factory.mktemp(name) for name in ("hasty", "patient"))
+    with (
+        tool_server(hasty, run_seconds=CPU_SECONDS, **SETTINGS) as soon,
+        tool_server(patient, run_seconds=PATIENCE * CPU_SECONDS, **SETTINGS) as late,
+    ):
+        yield {True: soon, False: late}
+
+
+async def test_a_call_answers_with_the_value_of_its_last_line_and_the_next_finds_its_state(
+    servers: dict[bool, ToolServer],
+) -> None:
+    server = servers[False]
+    assert await server.call("one", "x = 41") == ""
+    assert await server.call("one", "print('printed')\nx + 1") == "printed\n42"
+    assert "NameError" in await server.call("other", "x")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+async def test_an_attack_ends_alike_behind_the_toolset(
+    servers: dict[bool, ToolServer], pool: SandboxPool, memory_end: int, attack: Attack
+) -> None:
+    code = attack.code.replace("END", str(memory_end))
+    stopped = "timeout" in attack.ends
+    own = pool.session().run(code, value=True, cpu_seconds=CPU_SECONDS if stopped else PATIENCE * CPU_SECONDS)
+    told = await servers[stopped].call(attack.name, code)
+    if own.status is OutcomeStatus.TIMEOUT:  # what was written before is as much as there was time for
+        assert told.endswith("[timeout]")
+    else:
+        assert told == shown(own)
+    assert await servers[stopped].call(f"after {attack.name}", AFTER) == pool.run(AFTER).stdout.rstrip("\n")
+
+
+@pytest.mark.slow
+async def test_ten_thousand_rollouts_that_nobody_ends_cost_bounded_memory(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    bounds = {"sessions": 50, "sessions_mib": 8, "workers": 2}
+    before = 0.0
+    with tool_server(tmp_path_factory.mktemp("bounded"), **bounds) as server:
+        for number in range(10_500):
+            if number == 500:
+                before = server.resident_mb()
+            assert await server.call(str(number), "x = list(range(1000))\nlen(x)") == "1000"
+        assert server.resident_mb() < before + 40

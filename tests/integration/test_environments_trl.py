@@ -1,0 +1,69 @@
+"""The environment for TRL, asked as its trainer asks: what the tool answers, attacks, and rollouts that nobody ends."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from serving import resident_mb
+from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
+
+from sandboxes import KEPT
+from torl.sandbox import OutcomeStatus, SandboxPool
+from torl.sandbox.environments.trl import environment_factory
+from torl.sandbox.transcript import shown
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[dict[bool, SandboxPool]]:
+    """By whether what runs in it shall run out of time."""
+    with open_pool(CPU_SECONDS, **KEPT) as hasty, open_pool(PATIENCE * CPU_SECONDS, **KEPT) as patient:
+        yield {True: hasty, False: patient}
+
+
+@pytest.fixture(scope="module")
+def memory_end(pools: dict[bool, SandboxPool]) -> int:
+    return pools[False].run("pass").peak_memory_bytes
+
+
+async def test_a_call_answers_with_what_was_printed_and_the_value_of_the_last_line(
+    pools: dict[bool, SandboxPool],
+) -> None:
+    environment = environment_factory(pools[False])()
+    assert await environment.python("x = 41") == ""
+    assert await environment.python("print('printed')\nx + 1") == "printed\n42"
+    assert await environment.python("1 / 0") == (
+        'Traceback (most recent call last):\n  File "main_3.py", line 1, in <module>\n    1 / 0\n    ~~^~~\n'
+        "ZeroDivisionError: division by zero"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+async def test_an_attack_ends_alike_behind_trls_environment(
+    pools: dict[bool, SandboxPool], memory_end: int, attack: Attack
+) -> None:
+    pool = pools["timeout" in attack.ends]
+    code = attack.code.replace("END", str(memory_end))
+    own = await pool.session().run_async(code, value=True)
+    environment = environment_factory(pool)()
+    told = await environment.python(code)
+    if own.status is OutcomeStatus.TIMEOUT:  # what was written before is as much as there was time for
+        assert told.endswith("[timeout]")
+    else:
+        assert told == shown(own)
+    environment.reset()
+    assert await environment.python(AFTER) == pool.run(AFTER).stdout.rstrip("\n")
+
+
+@pytest.mark.slow
+async def test_ten_thousand_rollouts_that_nobody_ends_leave_nothing_in_memory(pools: dict[bool, SandboxPool]) -> None:
+    make = environment_factory(pools[False])
+    reused = make()
+    before = 0.0
+    for number in range(11_000):
+        if number == 1000:
+            before = resident_mb(os.getpid())
+        environment = reused if number % 2 else make()
+        environment.reset()
+        assert await environment.python("x = list(range(1000))\nlen(x)") == "1000"
+    assert resident_mb(os.getpid()) < before + 20
