@@ -49,8 +49,8 @@ CAUSES: list[Cause] = [
     ),
     Cause(
         "width of an index", QUIET,
-        "indices that scipy and pandas compute in compiled code are right, and have the pointer's 32 bits",
-        p.width_of_an_index, "from scipy import signal\nprint(repr(signal.peak_prominences([0, 1, 0.5], [1])[1]))", packages=("scipy",),
+        "arrays of `np.intp`, and the indices of compiled classes, are right, and have the pointer's 32 bits",
+        p.width_of_an_index, NUMPY + "print(repr(np.zeros(2, np.intp)))", packages=("numpy",),
     ),
     Cause(
         "no floating-point flags", QUIET,

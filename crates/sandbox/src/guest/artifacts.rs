@@ -17,7 +17,7 @@ const ARCHIVE_FILE: &str = "python-stdlib.zip";
 const ARCHIVE_SHA256: &str = "a7b8f7cbd4799ac8c81223cbc47f8cea503adac934a04826778b66e5a5e9b847";
 
 /// Bump when anything about the prepared form changes that the other parts of the key do not show.
-const FORMAT: &str = "5";
+const FORMAT: &str = "6";
 
 /// The function that destroys an object, and what a call of it takes of the stack in linear memory. It destroys nested
 /// objects by recursion for at most 3 MiB (`preparation::RECURSION_STACK`) of these, on up to 600 bytes of native stack each.

@@ -3,17 +3,21 @@
 //! numpy takes the integer of a pointer's width for the default. On every 64-bit system that is the same as an integer of 64
 //! bits, and programs rely on it. The guest's pointers have 32 bits, and a sum of an `arange` was wrong without a word. numpy
 //! itself knows machines where `long` is narrower than the default integer (Windows), so what lies above these places is
-//! made for it. Pointers, shapes and strides stay as they are: three kinds of places are changed.
+//! made for it. Pointers, shapes and strides stay as they are: four kinds of places are changed.
 //!
 //! - Where numpy asks for the default integer it gets the type with 64 bits ([`DEFAULTS`]).
 //! - Where it makes an array of indices for a program (`argsort`, `nonzero`), the result is widened ([`results`]).
-//! - Where it takes indices of 64 bits, each must fit into 32, or it is an `IndexError` ([`indices`], and [`buffers`] for compiled libraries).
+//! - Where it takes indices of 64 bits, each must fit into 32, or it is an `IndexError` ([`indices`], [`conversions`], and [`buffers`]
+//!   for compiled libraries).
+//! - Where the legacy generator cuts what it has drawn to 32 bits, it does not ([`legacy`]).
 //!
 //! Every place is named by its function and the instructions that stand there. A guest in which they stand otherwise, or
 //! not as often, is refused.
 
 mod buffers;
+mod conversions;
 mod indices;
+mod legacy;
 mod objects;
 mod places;
 mod results;
@@ -26,6 +30,9 @@ use self::places::{Op, Place};
 
 /// `NPY_ARRAY_DEFAULT | NPY_ARRAY_ALIGNED`, as `bincount` asks for them.
 const BINCOUNT: i32 = 1281;
+
+/// `NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ENSURECOPY`: negative places are counted from the front in it.
+const OWN_COPY: i32 = 0x21;
 
 const DESCRIPTOR: Op = Op::Call("PyArray_DescrFromType");
 
@@ -49,7 +56,7 @@ const fn descriptor(function: &'static str, times: usize) -> Place {
     }
 }
 
-const DEFAULTS: [Place; 19] = [
+const DEFAULTS: [Place; 20] = [
     // A Python integer without a type, in an array: the second is for those that 32 bits hold.
     descriptor("int_default_descriptor", 1),
     descriptor("discover_descriptor_from_pylong", 1),
@@ -150,6 +157,16 @@ const DEFAULTS: [Place; 19] = [
         before: &[Op::Const(BINCOUNT | FORCE)],
         after: &[Op::Const(BINCOUNT)],
     },
+    Place {
+        function: "partition_prep_kth_array",
+        times: 1,
+        before: &[DESCRIPTOR, Op::Const(0), Op::Call("PyArray_CastToType")],
+        after: &[
+            DESCRIPTOR,
+            Op::Const(OWN_COPY),
+            Op::Call("PyArray_FromArray"),
+        ],
+    },
     // The legacy generator's integers without a type are those of the type "long": it asks for "int64" instead.
     Place {
         function: "__pyx_pw_5numpy_6random_6mtrand_11RandomState_31randint",
@@ -174,11 +191,12 @@ pub fn widen(functions: &mut Functions<'_>) -> Result<()> {
     for class in [&ARRAY, &LONG_SCALAR, &PYTHON_INTEGER] {
         class.prove(functions)?;
     }
-    for place in &DEFAULTS {
+    for place in DEFAULTS.iter().chain(&legacy::PLACES) {
         place.change(functions)?;
     }
     indices::check_indices(functions)?;
     indices::narrow_indices(functions)?;
+    conversions::check_conversions(functions)?;
     results::widen_results(functions)?;
     buffers::accept_wide_indices(functions)
 }

@@ -10,6 +10,7 @@ import types
 
 import numpy
 import numpy._core.arrayprint
+import numpy.ma  # not imported with numpy, and written in Python like the rest
 
 POINTER, DEFAULT = numpy.int32, numpy.int64
 WIDE = {"int_": DEFAULT, "uint": numpy.uint64}

@@ -16,13 +16,20 @@ pub enum Op {
     Call(&'static str),
     Const(i32),
     Equal,
+    Float(f64),
+    FloatLess,
     Get(u32),
+    Less,
     Load(u64),
     LoadByte(u64),
     Long,
+    LongUnsigned,
     Narrow,
     Store(u64),
     StoreLong(u64),
+    Tee(u32),
+    Truncate,
+    TruncateLong,
 }
 
 pub struct Place {
@@ -81,13 +88,22 @@ impl Op {
             (Self::Add, Operator::I32Add)
             | (Self::AtMost, Operator::I32LeU)
             | (Self::Equal, Operator::I32Eq)
+            | (Self::FloatLess, Operator::F64Lt)
+            | (Self::Less, Operator::I32LtS)
             | (Self::Long, Operator::I64ExtendI32S)
-            | (Self::Narrow, Operator::I32WrapI64) => true,
+            | (Self::LongUnsigned, Operator::I64ExtendI32U)
+            | (Self::Narrow, Operator::I32WrapI64)
+            | (Self::Truncate, Operator::I32TruncSatF64S)
+            | (Self::TruncateLong, Operator::I64TruncSatF64S) => true,
             (Self::Call(name), Operator::Call { function_index }) => {
                 functions.named(name)? == *function_index
             }
             (Self::Const(expected), Operator::I32Const { value }) => expected == *value,
-            (Self::Get(expected), Operator::LocalGet { local_index }) => expected == *local_index,
+            (Self::Float(expected), Operator::F64Const { value }) => {
+                expected.to_bits() == value.bits()
+            }
+            (Self::Get(expected), Operator::LocalGet { local_index })
+            | (Self::Tee(expected), Operator::LocalTee { local_index }) => expected == *local_index,
             (Self::Load(offset), Operator::I32Load { memarg })
             | (Self::LoadByte(offset), Operator::I32Load8U { memarg })
             | (Self::Store(offset), Operator::I32Store { memarg })
@@ -104,16 +120,23 @@ impl Op {
             Self::Call(name) => code.call(functions.named(name)?),
             Self::Const(value) => code.i32_const(value),
             Self::Equal => code.i32_eq(),
+            Self::Float(value) => code.f64_const(value.into()),
+            Self::FloatLess => code.f64_lt(),
             Self::Get(local) => code.local_get(local),
+            Self::Less => code.i32_lt_s(),
             Self::Load(offset) => code.i32_load(word(offset)),
             Self::LoadByte(offset) => code.i32_load8_u(MemArg {
                 align: 0,
                 ..word(offset)
             }),
             Self::Long => code.i64_extend_i32_s(),
+            Self::LongUnsigned => code.i64_extend_i32_u(),
             Self::Narrow => code.i32_wrap_i64(),
             Self::Store(offset) => code.i32_store(word(offset)),
             Self::StoreLong(offset) => code.i64_store(long(offset)),
+            Self::Tee(local) => code.local_tee(local),
+            Self::Truncate => code.i32_trunc_sat_f64_s(),
+            Self::TruncateLong => code.i64_trunc_sat_f64_s(),
         };
         Ok(())
     }

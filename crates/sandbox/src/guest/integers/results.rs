@@ -20,7 +20,7 @@ enum When {
 }
 
 /// Functions that a program calls, and what comes out of them as integers of a pointer's width.
-const RESULTS: [(&str, When); 16] = [
+const RESULTS: [(&str, When); 20] = [
     ("array_argmax", When::Always),
     ("array_argmin", When::Always),
     ("array_argpartition", When::Always),
@@ -37,11 +37,21 @@ const RESULTS: [(&str, When); 16] = [
     (RANDOM_MULTINOMIAL, When::Always),
     (RANDOM_CHOICE, When::OfCount),
     (RANDOM_PERMUTATION, When::OfCount),
+    (TREE_QUERY, When::Inside),
+    (TREE_BALL, When::Always),
+    (TREE_PAIRS, When::Always),
+    (TREE_COUNT, When::Always),
 ];
 const RANDOM_BINOMIAL: &str = "__pyx_pw_5numpy_6random_6mtrand_11RandomState_87binomial";
 const RANDOM_MULTINOMIAL: &str = "__pyx_pw_5numpy_6random_6mtrand_11RandomState_103multinomial";
 const RANDOM_CHOICE: &str = "__pyx_pw_5numpy_6random_6mtrand_11RandomState_35choice";
 const RANDOM_PERMUTATION: &str = "__pyx_pw_5numpy_6random_6mtrand_11RandomState_109permutation";
+
+const TREE_QUERY: &str =
+    "__pyx_pw_5scipy_7spatial_8_ckdtree_7cKDTree_7query(_object*, _object* const*, long, _object*)";
+const TREE_BALL: &str = "__pyx_pw_5scipy_7spatial_8_ckdtree_7cKDTree_9query_ball_point(_object*, _object* const*, long, _object*)";
+const TREE_PAIRS: &str = "__pyx_pw_5scipy_7spatial_8_ckdtree_7cKDTree_13query_pairs(_object*, _object* const*, long, _object*)";
+const TREE_COUNT: &str = "__pyx_pw_5scipy_7spatial_8_ckdtree_7cKDTree_17count_neighbors(_object*, _object* const*, long, _object*)";
 
 /// The legacy generator's own narrowing of arrays of 64 bits.
 const NARROWING: &str = "__pyx_f_5numpy_6random_6mtrand_int64_to_long";

@@ -1,25 +1,18 @@
-"""Indices between programs and compiled code, which keeps them in the pointer's 32 bits.
-
-What a program is given is widened, as far as Python code stands between, so that arithmetic on it does not wrap; what
-compiled code would cut to 32 bits without a word is refused.
-"""
+"""Indices that programs give to compiled code, which keeps them in the pointer's 32 bits: what it would cut to these without a
+word is refused."""
 
 import functools
 import math
+import sys
+import types
 
 import numpy
 import pandas
-import scipy.spatial
-
-import _torl_imports
+import scipy.linalg._decomp_schur
+import scipy.special
 
 POINTER, DEFAULT = numpy.dtype("p"), numpy.dtype("q")
 LARGEST = 2**31 - 1
-
-
-def widened(value):
-    """An array, a series or a scalar of indices as default integers; anything else as it is."""
-    return value.astype(DEFAULT) if getattr(value, "dtype", None) == POINTER else value
 
 
 def beyond(values):
@@ -33,7 +26,7 @@ def beyond(values):
     return None
 
 
-def _around(owner, name, around):
+def put_around(owner, name, around):
     """Puts `around(original, *arguments)` in the place of a function."""
     original = getattr(owner, name)
 
@@ -52,6 +45,12 @@ def _unravel_index(original, indices, shape, order="C"):
     return original(indices, shape, order)
 
 
+def _ravel_multi_index(original, multi_index, *arguments, **named):
+    if any(beyond(indices) is not None for indices in multi_index):
+        raise ValueError("invalid entry in coordinates array")
+    return original(multi_index, *arguments, **named)
+
+
 def _partition(original, a, kth, axis=-1, *arguments, **named):
     value = beyond(kth)
     if value is not None:
@@ -60,48 +59,52 @@ def _partition(original, a, kth, axis=-1, *arguments, **named):
     return original(a, kth, axis, *arguments, **named)
 
 
-def _geometric(original, *arguments, **named):
-    drawn = original(*arguments, **named)
-    if numpy.any(numpy.asarray(drawn) >= LARGEST):  # where the generator's C code ends
-        raise ValueError("a number beyond 2**31 - 1 was drawn: take numpy.random.default_rng().geometric")
-    return drawn
+def _take(original, self, indices, *arguments, **named):
+    if not isinstance(indices, slice) and beyond(indices) is not None:
+        raise IndexError("indices are out-of-bounds")
+    return original(self, indices, *arguments, **named)
 
 
-def _first_widened(original, *arguments, **named):
-    first, *others = original(*arguments, **named)
-    return (widened(first), *others)
+def _ensure_platform_int(original, indices):
+    if beyond(indices) is not None:
+        raise IndexError("indices are out-of-bounds")
+    return original(indices)
 
 
-def _last_widened(original, *arguments, **named):
-    *others, last = original(*arguments, **named)
-    return (*others, widened(last))
+def _of_order(original, n, *arguments, **named):
+    value = beyond(n)
+    if value is not None:
+        raise ValueError(f"an order is at most 2**31 - 1 here, not {value}")
+    return original(n, *arguments, **named)
 
 
-def _all_widened(original, *arguments, **named):
-    found = original(*arguments, **named)
-    return tuple(map(widened, found)) if isinstance(found, tuple) else widened(found)
+def _lambertw(original, z, k=0, *arguments, **named):
+    value = beyond(k)
+    if value is not None:
+        raise ValueError(f"the number of a branch is at most 2**31 - 1 here, not {value}")
+    return original(z, k, *arguments, **named)
 
 
-def _execute_peak_finding(module, execute):
-    execute()
-    _around(module, "find_peaks", _first_widened)
-    # What a program found, or made, goes back to compiled code.
-    _around(module, "_arg_peaks_as_expected", lambda original, peaks: original(_narrowed(peaks)))
-
-
-def _narrowed(peaks):
-    peaks = numpy.asarray(peaks)
-    return peaks.astype(POINTER) if peaks.dtype.kind in "iu" and beyond(peaks) is None else peaks
+def _widen_long(module):
+    """For a module that makes arrays of integers by the name "long", and floats of them then."""
+    wide = types.ModuleType("numpy")
+    wide.__dict__.update(numpy.__dict__, dtype=lambda kind: DEFAULT if kind == "long" else numpy.dtype(kind))
+    module.np = wide
 
 
 def install():
     # `numpy.lib` and others have their own name for it.
-    _around(numpy, "unravel_index", _unravel_index)
-    _around(numpy, "partition", _partition)
-    _around(numpy, "argpartition", _partition)
-    _around(numpy.random, "geometric", _geometric)
-    _around(scipy.spatial.KDTree, "query", _last_widened)
-    _around(pandas, "factorize", _first_widened)
-    for owner, name in ((pandas, "cut"), (pandas, "qcut"), (pandas.Series, "argsort")):
-        _around(owner, name, _all_widened)
-    _torl_imports.Finder.modules["scipy.signal._peak_finding"] = _execute_peak_finding
+    put_around(numpy, "unravel_index", _unravel_index)
+    put_around(numpy, "ravel_multi_index", _ravel_multi_index)
+    put_around(numpy, "partition", _partition)
+    put_around(numpy, "argpartition", _partition)
+    for owner in (pandas.core.generic.NDFrame, pandas.core.indexes.datetimelike.DatetimeTimedeltaMixin):
+        put_around(owner, "take", _take)
+    put_around(pandas.core.dtypes.common, "ensure_platform_int", _ensure_platform_int)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("pandas.core.") and hasattr(module, "ensure_platform_int"):
+            module.ensure_platform_int = pandas.core.dtypes.common.ensure_platform_int
+    for name in ("spherical_jn", "spherical_yn", "spherical_in", "spherical_kn"):
+        put_around(scipy.special, name, _of_order)
+    put_around(scipy.special, "lambertw", _lambertw)
+    _widen_long(scipy.linalg._decomp_schur)

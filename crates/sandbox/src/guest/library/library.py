@@ -11,6 +11,7 @@ import _torl_processes
 import _torl_ranges
 import _torl_threads
 import _torl_waiting
+import _torl_widths
 
 
 def install():
@@ -22,5 +23,6 @@ def install():
     _torl_imports.install()
     _torl_plots.install()
     _torl_indices.install()
+    _torl_widths.install()
     _torl_ranges.install()
     _torl_driver.at_end.append(_torl_waiting.finish)

@@ -1,0 +1,76 @@
+//! Scalars and lists of 64 bits, where numpy takes them for indices.
+//!
+//! An array of 64 bits is checked when it is made one of a pointer's width (`indices.rs`). A scalar of numpy's, and a list
+//! of such, is not: numpy cuts each to the type it is asked for. So it is made an array of its own type first.
+
+use wasm_encoder::{BlockType, Function, ValType};
+
+use super::objects::{
+    FORCE, LONG, TYPE_NUMBER, UINT, ULONGLONG, call, is_array, release, type_number, word,
+};
+use crate::error::Result;
+use crate::guest::functions::Functions;
+
+/// Lets `PyArray_FromAny`, asked for an array of `long` and not to cut what does not fit, go by way of an array.
+pub fn check_conversions(functions: &mut Functions<'_>) -> Result<()> {
+    let subtype = functions.named("PyType_IsSubtype")?;
+    let from_array = functions.named("PyArray_FromArray")?;
+    let clear = functions.named("PyErr_Clear")?;
+    let destroyer = functions.named("_Py_Dealloc")?;
+    let number = functions.named("PyArray_FromAny")?;
+    let parameters = functions.signature(number)?.params().len() as u32;
+    let (given, kind, least, most, flags) = (0, 1, 2, 3, 4);
+    let [array, result] = [0, 1].map(|local| parameters + local);
+    functions.wrap(number, |old| {
+        let mut body = Function::new([(2, ValType::I32)]);
+        let mut code = body.instructions();
+        code.block(BlockType::Empty)
+            .local_get(kind)
+            .i32_eqz()
+            .br_if(0)
+            .local_get(kind)
+            .i32_load(word(TYPE_NUMBER))
+            .i32_const(LONG)
+            .i32_ne()
+            .br_if(0)
+            .local_get(flags)
+            .i32_const(FORCE)
+            .i32_and()
+            .br_if(0);
+        is_array(&mut code, subtype);
+        code.br_if(0)
+            .local_get(given)
+            .i32_const(0)
+            .local_get(least)
+            .local_get(most)
+            .i32_const(0)
+            .i32_const(0)
+            .call(old)
+            .local_tee(array)
+            .i32_eqz()
+            .if_(BlockType::Empty)
+            // What is wrong with it is said again.
+            .call(clear)
+            .br(1)
+            .end();
+        type_number(&mut code, array);
+        code.i32_const(UINT).i32_ge_s();
+        type_number(&mut code, array);
+        code.i32_const(ULONGLONG)
+            .i32_le_s()
+            .i32_and()
+            .if_(BlockType::Empty)
+            .local_get(array)
+            .local_get(kind)
+            .local_get(flags)
+            .call(from_array)
+            .local_set(result);
+        release(&mut code, array, destroyer);
+        code.local_get(result).return_().end();
+        release(&mut code, array, destroyer);
+        code.end();
+        call(&mut code, parameters, old);
+        code.end();
+        body
+    })
+}
