@@ -156,7 +156,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "reward/boxed.py",
         "grade_async(trajectory.prompt.problem.answer, answer.text)",
         "grade_async(answer.text, trajectory.prompt.problem.answer)",
-        f"{_BOXED_PROCESSES} -k form",
+        f"{_BOXED_PROCESSES} -k exchanged",
     ),
     ("reward/shaping.py", "- (limit - buffer)", "- limit", _BOXED),
     ("reward/shaping.py", "call.ran and not call.outcome.ok", "not call.outcome.ok", _BOXED),
