@@ -22,6 +22,7 @@ from torl.placement.checks import advice, explain, gib, require_division
 from torl.placement.ledger import Ledger, ledger
 from torl.placement.machine import Machine, this_machine
 from torl.placement.roofline import CARDS, step_seconds
+from torl.placement.rows import with_row_tokens
 from torl.placement.settling import settle
 from torl.placement.shape import ModelShape
 
@@ -64,10 +65,11 @@ def _machine(own: argparse.Namespace) -> Machine:
 
 def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, own: argparse.Namespace) -> int:
     require_division(config, shape)
-    settled = settle(config, machine)
+    settled = with_row_tokens(settle(config, machine), shape)
     book = ledger(settled, shape)
     print(f"{shape.parameters / 1e9:.2f} B parameters; {settled.placement}")
     print(_table(book))
+    print(f"rows of {book.learner.row_tokens:,} tokens")
     print(f"cache: {book.engine.cache_tokens:,} tokens in each engine")
     card = CARDS[own.card or _known_card(machine)]
     prompt = own.prompt or config.data.max_prompt_tokens // 2

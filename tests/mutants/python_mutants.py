@@ -14,6 +14,7 @@ _PLACEMENT = "unit/test_placement.py"
 _LEDGER = "unit/test_placement_ledger.py"
 _DEATHS = "unit/test_engine_deaths.py"
 _ARGUMENTS = "unit/test_engine_arguments.py"
+_PLACEMENT_ROWS = "unit/test_placement_rows.py"
 _RESIDENCY = "unit/test_training_residency.py"
 _EVALUATION = "unit/test_rollout_evaluation.py"
 _STATISTICS = "unit/test_evaluation_statistics.py"
@@ -340,6 +341,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/residency.py", "is not EngineMemory.ASLEEP:", "is None:", _RESIDENCY),
     ("placement/sides.py", "return devices[:learner], devices[-engine:]", "return devices, devices", _PLACEMENT),
     ("placement/machine.py", 'int(driver.split(".")[0]) < oldest', "False", _PLACEMENT),
+    ("placement/rows.py", "(1 - _SPARE) * ", "", _PLACEMENT_ROWS),
+    ("placement/rows.py", "max(least, (tokens - 1)", "min(least, (tokens - 1)", _PLACEMENT_ROWS),
     ("placement/settling.py", "_or(learner.offload_while_sampling, moves and can_move)", "moves", _PLACEMENT),
     # --- the audit
     ("audit/versions.py", "max(0, record.step - max_staleness)", "0", _CHECKS),

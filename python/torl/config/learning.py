@@ -17,6 +17,9 @@ from torl.options import (
 )
 from torl.weights.rendezvous import TransportName
 
+UNCOUNTED_ROW_TOKENS = 4096
+"""`learner.row_tokens = "auto"` on a CPU, and of a model whose bytes torl cannot count."""
+
 
 class SelectionConfig(Section):
     """Which trajectories of a step are learned from; metrics count those that are not."""
@@ -153,8 +156,9 @@ class LearnerConfig(Section):
     """AdamW's weight decay."""
     gradient_clip: PositiveFloat = 1.0
     """Largest global gradient norm."""
-    row_tokens: PositiveInt = 4096
-    """Tokens of one packed row, the unit of forward and backward; raised to the longest sample."""
+    row_tokens: PositiveInt | Literal["auto"] = "auto"
+    """Tokens of one packed row, the unit of forward and backward; raised to the longest sample. "auto": as many as the
+    memory of the GPUs has room for, at most 32,768; 4,096 on a CPU, and where that cannot be counted."""
     logits_at_once: PositiveInt = 1 << 27
     """Logits of a row that the head keeps for its backward pass, in the precision of the model; it computes the others
     twice. Fewer save memory and cost time."""
@@ -172,6 +176,11 @@ class LearnerConfig(Section):
     """Compare checksums of the weights on both sides of every transfer to the engine."""
     timeout_seconds: PositiveFloat = 1800.0
     """Longest wait for any answer of a rank before the run stops."""
+
+    @property
+    def settled_row_tokens(self) -> int:
+        """`row_tokens`, or what "auto" is where nothing counts memory."""
+        return UNCOUNTED_ROW_TOKENS if self.row_tokens == "auto" else self.row_tokens
 
     @model_validator(mode="after")
     def _offload_fits_stage(self) -> Self:

@@ -41,7 +41,7 @@ async def _train_policy(
             continue
         batch = pack_batch(
             chosen,
-            row_tokens=setup.learner.row_tokens,
+            row_tokens=setup.learner.settled_row_tokens,
             ranks=len(group.ranks),
             sharing=setup.learner.sequence_parallel,
             aggregation=algorithm.aggregation.function(),
@@ -62,7 +62,8 @@ async def _train_critic(
         if has_loss(chosen):
             learner = setup.learner
             sharing = learner.sequence_parallel
-            batch = pack_batch(chosen, row_tokens=learner.row_tokens, ranks=len(group.ranks), sharing=sharing)
+            rows = learner.settled_row_tokens
+            batch = pack_batch(chosen, row_tokens=rows, ranks=len(group.ranks), sharing=sharing)
             reports.append(await _take_step(group, "update_critic", batch, setup.learner.sequence_parallel))
     if not reports:
         return {}

@@ -7,7 +7,7 @@ from torl.errors import ConfigError
 from torl.placement.ledger import Ledger, ledger
 from torl.placement.machine import Machine
 from torl.placement.remedies import cheapest, enough_gpus
-from torl.placement.settling import REPLICAS, Settled
+from torl.placement.settling import Settled
 from torl.placement.shape import ModelShape
 
 _GIB = 1 << 30
@@ -39,12 +39,11 @@ def require_room(config: TrainConfig, settled: Settled[TrainConfig], shape: Mode
         shape: of the model.
         nodes: equal machines that the learner is spread over.
     """
-    machine = settled.placement.machine
-    if not machine.gpus or REPLICAS not in type(settled.config.engine.options).model_fields:
-        return  # what an engine of one's own takes, nobody knows
+    if not settled.counted:
+        return
     book = ledger(settled, shape, nodes=nodes)
     if book.excess():
-        raise ConfigError(f"{explain(book)}\n{advice(config, machine, shape, nodes=nodes)}")
+        raise ConfigError(f"{explain(book)}\n{advice(config, settled.placement.machine, shape, nodes=nodes)}")
 
 
 def explain(book: Ledger) -> str:

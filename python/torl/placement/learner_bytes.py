@@ -94,9 +94,15 @@ class LearnerBytes:
 
     @property
     def row_tokens(self) -> int:
-        """Tokens of a row on one rank: as configured, or its part of the longest sample."""
+        """Tokens of a row on one rank: as configured, but at least its part of the longest sample."""
+        configured = self.config.learner.row_tokens
+        return self.longest_sample if configured == "auto" else max(configured, self.longest_sample)
+
+    @property
+    def longest_sample(self) -> int:
+        """Tokens of the longest sample that one rank has."""
         longest = self.config.longest_prompt + self.config.rollout.max_response_tokens
-        return max(self.config.learner.row_tokens, -(-longest // self.config.learner.sequence_parallel))
+        return -(-longest // self.config.learner.sequence_parallel)
 
     @property
     def written(self) -> int:

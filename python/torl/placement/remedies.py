@@ -34,7 +34,7 @@ def changes(config: TrainConfig) -> Iterator[Change]:
     if learner.zero_stage < 2:
         yield Change("learner.zero_stage", 2, "nothing on more than one GPU")
     longest = config.longest_prompt + config.rollout.max_response_tokens
-    if learner.row_tokens > longest:
+    if learner.row_tokens != "auto" and learner.row_tokens > longest:
         yield Change("learner.row_tokens", longest, "shorter rows")
     if learner.logits_at_once > 1 << 25:
         yield Change("learner.logits_at_once", 1 << 25, "smaller products in the head")

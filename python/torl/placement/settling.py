@@ -28,6 +28,11 @@ class Settled(Generic[Config]):
     config: Config
     placement: Placement
 
+    @property
+    def counted(self) -> bool:
+        """Whether its bytes are known: it runs on GPUs, and the engine is not one of the user's own."""
+        return bool(self.placement.machine.gpus) and REPLICAS in type(self.config.engine.options).model_fields
+
 
 def settle(config: Config, machine: Machine, *, ranks: int | None = None) -> Settled[Config]:
     """Fill in what `config` leaves to the devices; what it says stays.

@@ -15,6 +15,7 @@ from torl.learner.messages import LearnerSetup
 from torl.learner.torchrun import torchrun_job
 from torl.placement.checks import require_division, require_room
 from torl.placement.machine import this_machine
+from torl.placement.rows import with_row_tokens
 from torl.placement.settling import Settled, settle
 from torl.placement.shape import ModelShape
 from torl.records import metric_names as names
@@ -87,7 +88,8 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
     settled = settle(config, this_machine(), ranks=None if job is None else job.local_world_size)
     placement = settled.placement
     console.line(f"placement: {placement}")
-    _require_fit(config, settled, model.path, 1 if job is None else job.world_size // job.local_world_size, console)
+    nodes = 1 if job is None else job.world_size // job.local_world_size
+    settled = _fitted(config, settled, model.path, nodes, console)
     async with AsyncExitStack() as stack:
         writer = stack.enter_context(RunWriter(directory, resume_step=first_step if config.run.resume else None))
         logs = directory / "logs"
@@ -144,17 +146,24 @@ def _resume(config: TrainConfig, sampler: PromptSampler, checkpoint: Path | None
     return step
 
 
-def _require_fit(config: TrainConfig, settled: Settled[TrainConfig], model: Path, nodes: int, console: Console) -> None:
-    """Raise ConfigError if the model does not divide among the GPUs, or what is on them does not fit."""
-    if not settled.placement.machine.gpus or not config.placement.check_memory:
-        return
+def _fitted(
+    config: TrainConfig, settled: Settled[TrainConfig], model: Path, nodes: int, console: Console
+) -> Settled[TrainConfig]:
+    """With rows as long as there is room for; raises ConfigError if the model does not divide among the GPUs, or what
+    is on them does not fit."""
+    if not settled.placement.machine.gpus:
+        return settled
     try:
         shape = ModelShape.read(model)
     except ConfigError as error:
         console.warning(f"not checked before the start: {error}")
-        return
-    require_division(config, shape)
-    require_room(config, settled, shape, nodes=nodes)
+        return settled
+    if config.placement.check_memory:
+        require_division(config, shape)
+        require_room(config, settled, shape, nodes=nodes)
+    rows = with_row_tokens(settled, shape, nodes=nodes)
+    console.line(f"rows of {rows.config.learner.settled_row_tokens:,} tokens")
+    return rows
 
 
 async def _open_learner(
