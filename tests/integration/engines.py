@@ -30,6 +30,7 @@ def _described(model: Path, log_path: Path, settings: dict[str, Any]) -> tuple[E
         max_model_tokens=MAX_MODEL_TOKENS,
         stop_token_ids=tuple(stop_token_ids(model, tokenizer)),
         log_path=log_path,
+        head_dtype=settings.pop("head_dtype", None),
     )
     options = {"dtype": "float32", "max_sequences": 256, "cpu_threads": 1, **settings}
     return setup, VllmOptions.model_validate(options)

@@ -22,9 +22,9 @@ from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfi
 from torl.errors import LearnerError
 from torl.learner.batch import pack_batch
 from torl.learner.checkpoint.shard_index import ShardIndex
-from torl.learner.deepspeed_engine import full_weights
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.optimizer_shards import MOMENTS
+from torl.learner.whole_weights import full_weights
 from torl.learner.worker import Rank
 
 STEPS = [random_samples(9, seed=1), random_samples(5, seed=2), random_samples(6, seed=3)]

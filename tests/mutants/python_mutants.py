@@ -202,6 +202,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/head.py", "else logits.float() / temperature", "else logits.float()", _HEAD),
     ("learner/head.py", "logprob_gradient_K / ctx.temperature", "logprob_gradient_K", _HEAD),
     ("learner/head.py", "distribution.add_(entropy_K[:, None])", "distribution", _HEAD),
+    ("learner/head.py", "if logits_dtype == weight.dtype:", "if True:", _HEAD),
     ("learner/head.py", "sum_K.mul_(shrinking_K)", "sum_K", _HEAD),
     ("learner/head.py", "weighted_K.mul_(shrinking_K)", "weighted_K", _HEAD),
     ("learner/head.py", "kept, ctx.kept = ctx.kept[::-1], []", "kept = ctx.kept[::-1]", _HEAD),

@@ -1,4 +1,4 @@
-"""What vLLM is told of a model's weights."""
+"""What vLLM is told of a model's weights and its head."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from torl._core import Vocabulary
 from torl.engine import EngineSetup
 from torl.engine.vllm.arguments import engine_arguments
 from torl.engine.vllm.options import VllmOptions
+from torl.errors import ConfigError
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
@@ -40,3 +41,18 @@ def test_a_load_format_of_ones_own_stays(tmp_path: Path) -> None:
     options = VllmOptions(arguments={"load_format": "safetensors"})
     told = engine_arguments(setup, options, (0,), on_cpu=True, known=["load_format"])
     assert told["load_format"] == "safetensors"
+
+
+def test_a_head_in_float32_is_vllms_own(tmp_path: Path) -> None:
+    overrides: dict[str, Any] = {"hf_overrides": {"rope_theta": 5000.0}}
+    known = list(overrides)
+
+    def told(head_dtype: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+        setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", head_dtype=head_dtype)
+        return engine_arguments(setup, VllmOptions(arguments=arguments), (0,), on_cpu=True, known=known)
+
+    assert told("float32", {})["hf_overrides"] == {"head_dtype": "float32"}
+    assert "hf_overrides" not in told(None, {})
+    assert told(None, overrides)["hf_overrides"] == overrides["hf_overrides"]
+    with pytest.raises(ConfigError, match=r"engine\.arguments\.hf_overrides: torl sets it itself"):
+        told("float32", overrides)

@@ -115,6 +115,26 @@ def test_a_gradient_in_bfloat16_is_a_sum_in_float32() -> None:
     assert float((rounded.double() - exact.grad).norm() / exact.grad.norm()) > 3 * error
 
 
+@pytest.mark.parametrize("logits_at_once", [1, 1 << 20])
+def test_logits_in_float32_are_as_exact_as_the_products(logits_at_once: int) -> None:
+    """Of weights and hidden states in bfloat16, as an engine with such a head has them."""
+    hidden, linear, target, upstream = inputs(torch.bfloat16)
+    exact = [each.detach().double().requires_grad_() for each in (hidden, linear.weight, linear.bias)]
+    expected = plain(*exact, target, 0.6)
+    expected[0].backward(upstream.double())
+
+    def error(logits_dtype: torch.dtype | None) -> float:
+        found = LogprobHead(linear, logits_at_once, logits_dtype)(hidden, target, 0.6)
+        hidden.grad = None
+        found[0].backward(upstream)
+        assert hidden.grad is not None
+        torch.testing.assert_close(hidden.grad.double(), exact[0].grad, atol=0.03, rtol=0.03)
+        return float((found[0].double() - expected[0]).detach().abs().max())
+
+    assert error(torch.float32) < 1e-5
+    assert error(None) > 1e-3
+
+
 def test_without_targets_it_is_the_head_it_was() -> None:
     hidden, linear, _, _ = inputs()
     assert torch.equal(LogprobHead(linear, 1)(hidden), linear(hidden))

@@ -35,6 +35,9 @@ class ModelConfig(Section):
     """Attention implementation of the learner: `sdpa` takes torch's fused kernels; flash-attn is not part of torl."""
     kernels: Literal["auto", "torch", "liger"] = "auto"
     """The learner's norms, rotary positions and gated layers: `auto` takes Liger's kernels on CUDA where installed."""
+    head_dtype: Literal["float32"] | None = None
+    """Precision that logits are rounded to, by the learner and by vLLM; that of the weights when unset. In float32 the
+    two agree more closely; sampling is a little slower, and logits that are kept take twice the memory."""
     lora: LoraConfig = Field(default_factory=LoraConfig)
     """Adapters in the place of all weights."""
 

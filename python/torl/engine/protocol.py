@@ -37,6 +37,8 @@ class EngineSetup:
     loads_weights: bool = True
     """Whether the engine begins with those; where not, it samples nothing before it is sent others."""
     seed: int = 0
+    head_dtype: Precision | None = None
+    """Precision of the logits; that of the weights when unset."""
     devices: tuple[tuple[int, ...], ...] = ()
     """What each of the engines side by side computes on: GPUs as this process counts them, or cores, where there are
     none. Where nothing is said they share out what there is."""

@@ -1,31 +1,26 @@
-"""The DeepSpeed engine around a policy: its configuration, its weights in and out, its learning rate."""
+"""The DeepSpeed engine around a policy: its configuration, its start, its learning rate."""
 
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from torl.config import LearnerConfig, ModelConfig
 from torl.errors import DataError
 from torl.learner.attention import attention_implementation
-from torl.learner.checkpoint.names import MODEL_PREFIX
 from torl.learner.kernels import use_kernels
 from torl.learner.loading import hand_out_weights, load_empty, reading
-from torl.learner.lora import PlainWeight, adapter_weights, plain_weights
 from torl.learner.policy import Policy
 from torl.learner.sequence_parallel import SequenceParallel
 
-GATHERED_BYTES = 64 << 20  # of weights that are whole at a time when shards are sent or exported
 
-
-def deepspeed_configuration(config: LearnerConfig) -> dict[str, Any]:
-    """DeepSpeed's own configuration.
+def deepspeed_configuration(config: LearnerConfig, *, kept_whole: int = 0) -> dict[str, Any]:
+    """DeepSpeed's own configuration. Under ZeRO-3 parameters of up to `kept_whole` elements stay whole between rows.
 
     The learner scales its loss itself and says which backward is the last before a step, so DeepSpeed sees
     micro-batches of one row and one accumulation step. Gradients of many rows are summed in float32 whatever
@@ -38,8 +33,7 @@ def deepspeed_configuration(config: LearnerConfig) -> dict[str, Any]:
         "contiguous_gradients": True,
     }
     if config.zero_stage == 3:
-        # Shards stay on every rank: a copy that is kept whole would be missing from checkpoints of other ranks.
-        zero["stage3_param_persistence_threshold"] = 0
+        zero["stage3_param_persistence_threshold"] = kept_whole
     if config.offload_optimizer and config.zero_stage > 0:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
     if config.offload_parameters:
@@ -94,6 +88,12 @@ def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
     return causal_lm.train()
 
 
+def make_policy(causal_lm: Any, model: ModelConfig, config: LearnerConfig, parallel: SequenceParallel | None) -> Policy:
+    """The policy that a Hugging Face model is, with logits as `model.head_dtype` says."""
+    dtype = None if model.head_dtype is None else getattr(torch, model.head_dtype)
+    return Policy(causal_lm, logits_at_once=config.logits_at_once, logits_dtype=dtype, parallel=parallel)
+
+
 def start_engine(module: nn.Module, config: LearnerConfig) -> Any:
     """A DeepSpeed engine that trains a module with AdamW. The process group must exist."""
     import deepspeed
@@ -102,10 +102,16 @@ def start_engine(module: nn.Module, config: LearnerConfig) -> Any:
     engine, _, _, _ = deepspeed.initialize(
         model=module,
         optimizer=_adamw(module, config),
-        config=deepspeed_configuration(config),
+        config=deepspeed_configuration(config, kept_whole=_longest_vector(module)),
         dist_init_required=False,
     )
     return engine
+
+
+def _longest_vector(module: nn.Module) -> int:
+    """Elements of the longest norm or bias: to gather each of them by itself takes as long as to gather a matrix."""
+    shapes = (getattr(parameter, "ds_shape", parameter.shape) for parameter in module.parameters())
+    return max((shape.numel() for shape in shapes if len(shape) == 1), default=0)
 
 
 def start_reference(
@@ -120,14 +126,14 @@ def start_reference(
     elsewhere = config.zero_stage == 3 and (config.offload_parameters or config.offload_while_sampling)
     config = config.model_copy(update={"gradient_checkpointing": False, "offload_parameters": elsewhere})
     causal_lm = load_causal_lm(model, config)
-    policy = Policy(causal_lm, logits_at_once=config.logits_at_once, parallel=parallel)
+    policy = make_policy(causal_lm, model, config, parallel)
     policy.requires_grad_(False)
     if config.zero_stage < 3:
         return policy.to(device)
     import deepspeed
 
     _quieten_deepspeed()
-    settings = deepspeed_configuration(config)
+    settings = deepspeed_configuration(config, kept_whole=_longest_vector(policy))
     settings["zero_optimization"].pop("offload_optimizer", None)
     engine, _, _, _ = deepspeed.initialize(model=policy, config=settings, dist_init_required=False)
     return engine
@@ -163,46 +169,3 @@ def learning_rate_at(step: int, total_steps: int, config: LearnerConfig) -> floa
     done = min(1.0, (step - config.warmup_steps) / max(1, total_steps - config.warmup_steps))
     share = 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
     return config.learning_rate * share
-
-
-def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """(name as in the model's own files, whole tensor) for each parameter; every rank must take all of them.
-
-    Under ZeRO-3 a few parameters are gathered when their turn comes and released when the next are asked for: no rank
-    ever holds the whole model. A weight that is tied to another comes once, under the first of its names, as in a saved
-    model. Adapters are merged.
-    """
-    from deepspeed import zero
-
-    sharded = engine.zero_optimization_stage() == 3
-    for group in _gathered_together(plain_weights(engine.module)):
-        parameters = [parameter for weight in group for parameter in weight.parameters]
-        with zero.GatheredParameters(parameters, enabled=sharded):
-            for weight in group:
-                yield weight.name.removeprefix(MODEL_PREFIX), weight.value()
-
-
-def full_adapters(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """The same for the adapters alone, by their names in the model; none without `model.lora`."""
-    from deepspeed import zero
-
-    sharded = engine.zero_optimization_stage() == 3
-    for name, parameter in adapter_weights(engine.module):
-        with zero.GatheredParameters([parameter], enabled=sharded):
-            yield name.removeprefix(MODEL_PREFIX), parameter.detach()
-
-
-def _gathered_together(weights: Sequence[PlainWeight]) -> Iterator[list[PlainWeight]]:
-    """Runs of weights of `GATHERED_BYTES` at most, or of one: to gather each by itself costs a round trip."""
-    group: list[PlainWeight] = []
-    size = 0
-    for weight in weights:
-        sizes = (getattr(part, "ds_numel", part.numel()) * part.element_size() for part in weight.parameters)
-        own = sum(sizes)
-        if group and size + own > GATHERED_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(weight)
-        size += own
-    if group:
-        yield group

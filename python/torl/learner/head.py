@@ -30,11 +30,13 @@ class LogprobHead(nn.Module):
 
     bias: Tensor | None
 
-    def __init__(self, head: nn.Linear, logits_at_once: int) -> None:
+    def __init__(self, head: nn.Linear, logits_at_once: int, logits_dtype: torch.dtype | None = None) -> None:
+        """`logits_dtype`: what logits are rounded to; the precision of the weights when unset."""
         super().__init__()
         self.weight = head.weight
         self.register_parameter("bias", head.bias)
         self.logits_at_once = logits_at_once
+        self.logits_dtype = logits_dtype
 
     def forward(
         self,
@@ -50,7 +52,7 @@ class LogprobHead(nn.Module):
         """
         if target_K is None:
             return nn.functional.linear(hidden_KD, self.weight, self.bias)
-        settings = temperature, self.logits_at_once, entropy
+        settings = temperature, self.logits_at_once, entropy, self.logits_dtype or self.weight.dtype
         return _Logprobs.apply(hidden_KD, self.weight, self.bias, target_K, *settings)  # type: ignore[no-untyped-call]
 
 
@@ -70,13 +72,14 @@ class _Logprobs(torch.autograd.Function):
         temperature: float,
         logits_at_once: int,
         entropy: EntropyUse,
+        logits_dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
         highest_K = hidden_KD.new_full((len(hidden_KD),), -torch.inf, dtype=torch.float32)
         sum_K, weighted_K, picked_K = (torch.zeros_like(highest_K) for _ in range(3))
         kept: list[Tensor] = []
         keeps = logits_at_once if any(ctx.needs_input_grad[:3]) else 0
         for part in _parts(hidden_KD, weight_VD, logits_at_once):
-            logits = _logits(hidden_KD, weight_VD, bias_V, part)
+            logits = _logits(hidden_KD, weight_VD, bias_V, part, logits_dtype)
             keeps -= logits.numel()
             if keeps >= 0:
                 kept.append(logits)
@@ -92,7 +95,7 @@ class _Logprobs(torch.autograd.Function):
         entropy_K = normalizer_K - weighted_K / sum_K if entropy != "unused" else torch.full_like(sum_K, torch.nan)
         ctx.save_for_backward(hidden_KD, weight_VD, bias_V, target_K, normalizer_K, entropy_K)
         ctx.temperature, ctx.logits_at_once, ctx.trains_entropy = temperature, logits_at_once, entropy == "trained"
-        ctx.kept = kept
+        ctx.kept, ctx.logits_dtype = kept, logits_dtype
         if not ctx.trains_entropy:
             ctx.mark_non_differentiable(entropy_K)
         return picked_K - normalizer_K, entropy_K
@@ -108,7 +111,7 @@ class _Logprobs(torch.autograd.Function):
         weight_gradient = torch.empty_like(weight_VD) if ctx.needs_input_grad[1] else None
         bias_gradient = torch.empty_like(bias_V) if bias_V is not None and ctx.needs_input_grad[2] else None
         for part in _parts(hidden_KD, weight_VD, ctx.logits_at_once):
-            logits = kept.pop() if kept else _logits(hidden_KD, weight_VD, bias_V, part)
+            logits = kept.pop() if kept else _logits(hidden_KD, weight_VD, bias_V, part, ctx.logits_dtype)
             scaled = logits.float() if ctx.temperature == 1 else logits.float().div_(ctx.temperature)
             distribution = scaled.sub_(normalizer_K[:, None])
             if ctx.trains_entropy:
@@ -126,7 +129,7 @@ class _Logprobs(torch.autograd.Function):
             if bias_gradient is not None:
                 bias_gradient[part] = gradient.sum(0, dtype=torch.float32)
         hidden = None if hidden_gradient is None else hidden_gradient.to(hidden_KD.dtype)
-        return hidden, weight_gradient, bias_gradient, None, None, None, None
+        return hidden, weight_gradient, bias_gradient, None, None, None, None, None
 
 
 def _parts(hidden_KD: Tensor, weight_VD: Tensor, logits_at_once: int) -> Iterator[slice]:
@@ -136,9 +139,15 @@ def _parts(hidden_KD: Tensor, weight_VD: Tensor, logits_at_once: int) -> Iterato
         yield slice(start, min(start + size, len(weight_VD)))
 
 
-def _logits(hidden_KD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, part: slice) -> Tensor:
-    """In the model's precision, to which an inference engine rounds them as well before the temperature."""
-    return nn.functional.linear(hidden_KD, weight_VD[part], None if bias_V is None else bias_V[part])
+def _logits(
+    hidden_KD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, part: slice, logits_dtype: torch.dtype
+) -> Tensor:
+    """In the precision to which an inference engine rounds them as well before the temperature."""
+    weight, bias = weight_VD[part], None if bias_V is None else bias_V[part]
+    if logits_dtype == weight.dtype:
+        return nn.functional.linear(hidden_KD, weight, bias)
+    logits = _float32_product(hidden_KD, weight.t())
+    return logits if bias is None else logits.add_(bias)
 
 
 def _pick(values: Tensor, target_K: Tensor, part: slice, picked_K: Tensor) -> None:
@@ -158,6 +167,13 @@ def _add_picked(values: Tensor, target_K: Tensor, part: slice, added_K: Tensor) 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """total += left @ right, summed in float32 whatever their precision: the parts are many."""
     if left.is_cuda and left.dtype != torch.float32:
-        total += torch.mm(left, right, out_dtype=torch.float32)
+        total += _float32_product(left, right)
     else:
         total.addmm_(left.float(), right.float())
+
+
+def _float32_product(left: Tensor, right: Tensor) -> Tensor:
+    """left @ right, not rounded to the precision of the two."""
+    if left.is_cuda and left.dtype != torch.float32:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return left.float() @ right.float()

@@ -88,6 +88,7 @@ class OptimizerShards:
             return  # they are the masters
         with torch.no_grad():
             if hasattr(optimizer, "fp16_partitioned_groups_flat"):
+                optimizer.empty_partition_cache()  # whole parameters are copies of what the shards were
                 for low, master in zip(optimizer.fp16_partitioned_groups_flat, self.masters, strict=True):
                     low.data.copy_(master.data)
             elif hasattr(optimizer, "update_lp_params"):

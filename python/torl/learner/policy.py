@@ -16,9 +16,17 @@ _HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "l
 class Policy(nn.Module):
     """Wraps a Hugging Face causal language model; its parameters are named `causal_lm.*`."""
 
-    def __init__(self, causal_lm: Any, *, logits_at_once: int, parallel: SequenceParallel | None = None) -> None:
+    def __init__(
+        self,
+        causal_lm: Any,
+        *,
+        logits_at_once: int,
+        logits_dtype: torch.dtype | None = None,
+        parallel: SequenceParallel | None = None,
+    ) -> None:
         """Give the model a head that holds at most `logits_at_once` logits from forward to backward.
 
+        `logits_dtype`: what logits are rounded to; the precision of the weights when unset.
         `parallel`: the ranks that share each row; every one of them must call this with the same rows.
         """
         super().__init__()
@@ -27,7 +35,8 @@ class Policy(nn.Module):
                 raise ValueError(
                     f"models with {setting} in their config are not supported: torl applies the plain head"
                 )
-        causal_lm.set_output_embeddings(LogprobHead(causal_lm.get_output_embeddings(), logits_at_once))
+        head = LogprobHead(causal_lm.get_output_embeddings(), logits_at_once, logits_dtype)
+        causal_lm.set_output_embeddings(head)
         self.causal_lm = causal_lm if parallel is None else parallel.share_attention(causal_lm)
         self.parallel = parallel
 

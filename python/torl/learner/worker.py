@@ -31,10 +31,9 @@ from torl.learner.checkpoint.snapshot import take_snapshot
 from torl.learner.checkpoint.writer import CheckpointWriter
 from torl.learner.critic import Critic
 from torl.learner.deepspeed_engine import (
-    full_adapters,
-    full_weights,
     learning_rate_at,
     load_causal_lm,
+    make_policy,
     start_engine,
     start_reference,
 )
@@ -56,6 +55,7 @@ from torl.learner.publishing import WeightPublisher
 from torl.learner.sequence_parallel import SequenceParallel
 from torl.learner.torchrun import connect_rank, torchrun_job
 from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, without_gradient
+from torl.learner.whole_weights import full_adapters, full_weights
 from torl.processes.children import die_with_parent
 from torl.processes.stacks import answer_stack_requests
 from torl.types import Float32Array
@@ -83,7 +83,7 @@ class Rank:
         sharing = setup.learner.sequence_parallel
         parallel = SequenceParallel(sharing) if sharing > 1 else None
         causal_lm = add_adapters(load_causal_lm(setup.model, setup.learner), setup.model.adapters, setup.seed)
-        policy = Policy(causal_lm, logits_at_once=setup.learner.logits_at_once, parallel=parallel)
+        policy = make_policy(causal_lm, setup.model, setup.learner, parallel)
         self.engine = start_engine(policy, setup.learner)
         self._engines = {POLICY_TAG: self.engine}
         if setup.algorithm.needs_critic:

@@ -164,6 +164,7 @@ def make_player(
         log_path=log_directory / "engine.log",
         loads_weights=loads_weights,
         seed=seed,
+        head_dtype=config.model.head_dtype,
         devices=settled.placement.given_to_engines,
     )
     return EpisodePlayer(

@@ -88,6 +88,8 @@ def _own_arguments(setup: EngineSetup, options: VllmOptions, devices: Sequence[i
         "enforce_eager": options.enforce_eager or on_cpu,
         "worker_extension_cls": _WORKER_EXTENSION,
     }
+    if setup.head_dtype is not None:
+        arguments["hf_overrides"] = {"head_dtype": setup.head_dtype}
     if on_cpu:
         arguments |= {
             "kv_cache_memory_bytes": options.cpu_cache_gib << 30,
