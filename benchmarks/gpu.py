@@ -4,10 +4,11 @@
 
 Random weights of Qwen2.5-1.5B's shape, bfloat16, ZeRO-2 on one GPU. "update": optimizer steps on ragged samples, by a
 rank of the learner in this process. MFU counts the model's own work, 6 FLOP for each parameter and token and the causal
-half of the attention, not what gradient checkpointing computes again; a head works on sampled tokens alone. "steps":
-whole runs of the demo's problems with this model, engine and learner on the same GPU, for C = 0, 1, 2 and 4 calls
-(random weights call no tool: this is what allowing calls costs). The last line is JSON: `mfu`, `tokens_per_s`,
-`peak_bytes`, `step_seconds`.
+half of the attention, not what gradient checkpointing computes again; a head works on sampled tokens alone.
+`peak_vs_plan` is the most that torch had by what `torl.plan` counts for an update. "steps": whole runs of the demo's
+problems with this model, engine and learner on the same GPU, for C = 0, 1, 2 and 4 calls (random weights call no tool:
+this is what allowing calls costs). The last line is JSON: `mfu`, `tokens_per_s`, `peak_bytes`, `peak_vs_plan`,
+`step_seconds`.
 """
 
 import argparse
@@ -26,10 +27,13 @@ import numpy as np
 import torch
 from train_step_problem import ONE_RANK, SETTINGS, Sample, make_samples, write_model
 
-from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig
+from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
+from torl.config.command_line import load_config
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.worker import Rank
+from torl.placement.learner_bytes import LearnerBytes
+from torl.placement.shape import ModelShape
 from torl.types import TrainingSample
 
 DEMO = Path(__file__).parents[1] / "python" / "torl" / "presets" / "demo.toml"
@@ -74,6 +78,17 @@ def update(directory: Path, samples: list[Sample], rows: int, rounds: int, on_cp
         peak = 0 if on_cpu else torch.cuda.max_memory_allocated()
         rank.close()
     return {"seconds": seconds[1:], "peak_bytes": peak}
+
+
+def planned_bytes(directory: Path, rows: int) -> int:
+    """What the ledger has of torch's memory in the fuller of the stages "update" and "step"."""
+    words = {"model.path": str(directory), "learner.row_tokens": str(rows)}
+    words |= {"learner.dtype": "bfloat16", "learner.zero_stage": "2", "learner.gradient_checkpointing": "true"}
+    learner = LearnerBytes(load_config(TrainConfig, DEMO, words), ModelShape.read(directory), 1)
+    resident = learner.always() | learner.parameters() | learner.optimizer()
+    del resident["context"]
+    stages = (learner.backward(), learner.step())
+    return sum(resident.values()) + max(sum(stage.values()) for stage in stages)
 
 
 def step_seconds(directory: Path, calls: int, steps: int, on_cpu: bool) -> float:
@@ -140,6 +155,7 @@ def main() -> None:
             "tokens_per_s": tokens / seconds,
             "update_seconds": seconds,
             "peak_bytes": found["peak_bytes"],
+            "peak_vs_plan": found["peak_bytes"] / planned_bytes(directory, arguments.row_tokens),
         }
         print(result, flush=True)
         gc.collect()

@@ -81,7 +81,12 @@ def main() -> None:
         )
         engine.initialize()
         actor = FSDPActorConfig(
-            strategy="fsdp2", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio=CLIP, entropy_coeff=0.0
+            strategy="fsdp2",
+            rollout_n=1,
+            ppo_micro_batch_size_per_gpu=1,
+            clip_ratio=CLIP,
+            clip_ratio_c=1e9,  # no second bound on ratios, which the others do not have
+            entropy_coeff=0.0,
         )
 
         def batch() -> object:

@@ -11,6 +11,7 @@ import torch
 from engines import make_engine
 from transformers import Qwen2ForCausalLM
 
+from engine_checks import assert_what_is_held_changes_no_token
 from torl._core import TurnEnd
 from torl.types import Prompt, SampledTurn, SamplingParameters
 
@@ -76,6 +77,10 @@ async def test_only_what_is_new_is_computed(engine, prompts, observation, refere
             later += 1
         assert largest_gap(reference, turns) < 1e-5
     assert later > 30
+
+
+async def test_what_is_held_changes_no_token(engine, prompts, observation) -> None:
+    await assert_what_is_held_changes_no_token(engine, [prompt.token_ids for prompt in prompts], observation)
 
 
 async def test_nothing_is_held_for_turns_that_nobody_goes_on_from(engine, prompts, observation) -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from engines import make_replicas
 from test_engine_vllm import has_ended
-from test_engine_weights import perturbed, sending, transformers_logprobs
+from test_engine_weights import transformers_logprobs
 
 from torl._core import TurnEnd
 from torl.errors import EngineError
 from torl.types import SampledTurn, SamplingParameters
+from weight_sending import perturbed, sending
 
 if TYPE_CHECKING:
     from torl.engine import VllmReplicas

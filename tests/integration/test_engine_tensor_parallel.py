@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from engines import make_engine
 from test_engine_vllm import check_that_a_kill_ends_every_request
-from test_engine_weights import greedy_turn, perturbed, sending, transformers_logprobs
+from test_engine_weights import greedy_turn, transformers_logprobs
+
+from weight_sending import perturbed, sending
 
 
 @pytest.mark.usefixtures("temporary_directory")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from engines import make_engine
 
+from engine_checks import moved_through_its_states
 from torl._core import Scanner, TurnEnd, Vocabulary
 from torl.engine import EngineSetup, VllmEngine
 from torl.engine.vllm.directory import EngineDirectory
@@ -22,6 +23,7 @@ from torl.engine.vllm.options import VllmOptions
 from torl.engine.vllm.processes import with_descendants
 from torl.errors import ConfigError, EngineError
 from torl.types import SampledTurn, SamplingParameters
+from weight_sending import sending
 
 LONG = SamplingParameters(max_tokens=500, seed=11)
 
@@ -129,6 +131,14 @@ async def test_an_engine_samples_nothing_while_it_sleeps_and_knows_its_version_a
         assert not asked.done()
         await engine.wake("cache")
         assert (await asked).policy_versions == ((before, 0),)
+
+
+async def test_an_engine_gets_back_what_it_dropped(engine, prompts, tiny_model_directory, tmp_path) -> None:
+    """The body of the test that counts a GPU's memory."""
+    states = await moved_through_its_states(
+        engine, prompts[0].token_ids, lambda: 0, lambda: sending(tiny_model_directory, tmp_path)
+    )
+    assert list(states) == ["awake", "asleep", "weights", "awake again"]
 
 
 async def test_a_prompt_that_is_too_long_is_refused(engine) -> None:

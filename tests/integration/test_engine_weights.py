@@ -1,11 +1,7 @@
 """New weights in a live engine, sent by another process."""
 
 import asyncio
-import json
-import sys
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import pytest_asyncio
+import torch
 from engines import make_engine
 
 from torl._core import TurnEnd
 from torl.errors import EngineError
 from torl.types import SamplingParameters
-from torl.weights.rendezvous import Rendezvous
+from weight_sending import assert_weights_arrive, perturbed, sending
 
 if TYPE_CHECKING:
     from torl.engine import VllmEngine
 
-SENDER = Path(__file__).parent / "weight_sender.py"
 GREEDY = SamplingParameters(max_tokens=48, temperature=0.0)
 
 
@@ -44,37 +40,6 @@ async def engine_of(
         await engine.close()
 
 
-@asynccontextmanager
-async def sending(model: Path, directory: Path, *options: str) -> AsyncIterator[tuple[Rendezvous, Any]]:
-    where = directory / f"rendezvous-{uuid.uuid4().hex}"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(SENDER), str(model), "--rendezvous", str(where), *options
-    )
-    try:
-        while not where.exists():
-            assert process.returncode is None
-            await asyncio.sleep(0.05)
-        yield Rendezvous(**json.loads(where.read_text())), process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-def perturbed(model: Path, directory: Path) -> Path:
-    """The same model with every weight moved a little; returns its directory."""
-    import torch
-    from transformers import Qwen2ForCausalLM
-
-    changed = Qwen2ForCausalLM.from_pretrained(model, dtype=torch.float32)
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for parameter in changed.parameters():
-            parameter.add_(0.02 * torch.randn_like(parameter))
-    changed.save_pretrained(directory)
-    return directory
-
-
 async def greedy_turn(engine: Any, token_ids: tuple[int, ...]) -> tuple[list[int], list[float], int]:
     sampled = await engine.sample(token_ids, GREEDY, "greedy", end=TurnEnd.never(), at_line_start=True)
     ((version, _),) = sampled.policy_versions
@@ -82,7 +47,6 @@ async def greedy_turn(engine: Any, token_ids: tuple[int, ...]) -> tuple[list[int
 
 
 def transformers_logprobs(model: Path, prompt: tuple[int, ...], ids: list[int]) -> np.ndarray:
-    import torch
     from transformers import Qwen2ForCausalLM
 
     with torch.no_grad():
@@ -174,6 +138,12 @@ async def test_a_broken_transfer_stops_the_engine(tiny_model_directory, prompts,
             await greedy_turn(engine, prompts[0].token_ids)
     finally:
         await engine.close()
+
+
+@pytest.mark.parametrize("transport", [pytest.param("gloo", marks=pytest.mark.slow), "shared_memory"])
+async def test_weights_arrive_to_the_bit_from_another_process(tiny_model_directory, tmp_path, transport) -> None:
+    """The body of the tests between GPUs."""
+    await assert_weights_arrive(tiny_model_directory, tmp_path, transport, torch.device("cpu"))
 
 
 @pytest.mark.slow

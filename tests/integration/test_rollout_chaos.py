@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import make_engine
-from test_engine_weights import perturbed, sending, transformers_logprobs
+from test_engine_weights import transformers_logprobs
 from test_rollout_episode import EngineRecord, check_against_engine, recorded
 
 from builders import play_trajectories, player
@@ -20,6 +20,7 @@ from torl.formats.zerotir import ZeroTIROptions
 from torl.rollout.episode import EpisodePlayer
 from torl.sandbox import SandboxPool
 from torl.types import Prompt, Trajectory
+from weight_sending import perturbed, sending
 
 CALLS = 16
 

@@ -12,9 +12,11 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--rendezvous", type=Path)
     parser.add_argument("--leave-out", default="")
+    parser.add_argument("--bucket-bytes", type=int, default=20_000)
     parser.add_argument("--stop-after", type=int, default=None)
     parser.add_argument("--receivers", type=int, default=1)
     parser.add_argument("--transport", default="shared_memory")
+    parser.add_argument("--transfers", type=int, default=1)
     arguments = parser.parse_args()
 
     import os
@@ -37,7 +39,8 @@ def main() -> None:
             if name != arguments.leave_out:
                 yield name, tensor
 
-    channel.send(named_tensors(), bucket_bytes=20_000, checksum=True)
+    for _ in range(arguments.transfers):
+        channel.send(named_tensors(), bucket_bytes=arguments.bucket_bytes, checksum=True)
     channel.close()
 
 

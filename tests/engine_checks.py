@@ -1,0 +1,90 @@
+"""What an engine must do on a GPU as it does on a CPU: bodies of tests that both tiers run."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import pairwise
+from typing import Any
+
+from torl._core import TurnEnd
+from torl.types import SampledTurn, SamplingParameters
+from torl.weights.rendezvous import Rendezvous
+
+END = TurnEnd.marker(b"```output")
+GREEDY = SamplingParameters(max_tokens=90, temperature=0.0)
+
+Conversation = list[tuple[list[int], SampledTurn]]
+"""The context of each turn, and what was sampled."""
+
+
+async def converse(
+    engine: Any, prompts: Sequence[Sequence[int]], observation: Sequence[int], name: str, *, forget: bool
+) -> list[Conversation]:
+    """A greedy conversation for each prompt, all at once: turns until one ends otherwise than with the marker.
+
+    With `forget` nothing that was computed is left for the next turns.
+    """
+    talks: list[Conversation] = [[] for _ in prompts]
+    open_talks = {number: list(prompt) for number, prompt in enumerate(prompts)}
+    for turn in range(5):
+        if forget:
+            assert await engine._llm.reset_prefix_cache()
+        sampled = await asyncio.gather(
+            *(
+                engine.sample(context, GREEDY, f"{name}/{number}/{turn}", end=END, at_line_start=True)
+                for number, context in open_talks.items()
+            )
+        )
+        for number, said in zip(list(open_talks), sampled, strict=True):
+            talks[number].append((open_talks[number], said))
+            if said.finish_reason != "end":
+                del open_talks[number]
+            else:
+                open_talks[number] = [*open_talks[number], *said.token_ids, *observation]
+    return talks
+
+
+async def assert_what_is_held_changes_no_token(
+    engine: Any, prompts: Sequence[Sequence[int]], observation: Sequence[int]
+) -> None:
+    """Greedy turns that go on from blocks that are partly filled, and the same turns with everything computed anew."""
+    held = await converse(engine, prompts, observation, "held", forget=False)
+    anew = await converse(engine, prompts, observation, "anew", forget=True)
+    later = [following for talk in held for _, (_, following) in pairwise(talk)]
+    assert len(later) >= len(prompts) // 2
+    for talk in held:
+        for (before, said), (_, following) in pairwise(talk):
+            assert following.cached_tokens >= len(before) + len(said.token_ids) - 1
+    assert not any(following.cached_tokens for talk in anew for _, following in talk[1:])
+    assert [[said.token_ids for _, said in talk] for talk in held] == [[said.token_ids for _, said in t] for t in anew]
+
+
+async def moved_through_its_states(
+    engine: Any,
+    prompt: Sequence[int],
+    measure: Callable[[], int],
+    sending: Callable[[], AbstractAsyncContextManager[tuple[Rendezvous, Any]]],
+) -> dict[str, int]:
+    """What `measure` says while a running engine is awake, asleep, has its weights back, and samples again.
+
+    `sending` offers the weights that the engine began with: afterwards it holds and says what it did before.
+    """
+
+    async def say() -> tuple[int, ...]:
+        said = await engine.sample(prompt, GREEDY, "say", end=TurnEnd.never(), at_line_start=True)
+        return tuple(said.token_ids)
+
+    before, held = await say(), await engine.weight_checksums()
+    measured = {"awake": measure()}
+    await engine.sleep()
+    measured["asleep"] = measure()
+    await engine.wake("weights")
+    measured["weights"] = measure()
+    async with sending() as (rendezvous, process):
+        await engine.receive_weights(rendezvous, engine.policy_version + 1)
+        assert await process.wait() == 0
+    await engine.wake("cache")
+    measured["awake again"] = measure()
+    assert await engine.weight_checksums() == held
+    assert await say() == before
+    return measured
