@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from builders import asked, scored, scored_group, trajectory
+from torl.curation.command import main
 from torl.curation.difficulty import with_pass_rates
 from torl.curation.selecting import SelectOptions, accuracies_of_run, select
 from torl.data import load_problems
-from torl.data.__main__ import main
 from torl.errors import DataError
 from torl.records.rows import group_records
 from torl.records.writers import write_trajectories
