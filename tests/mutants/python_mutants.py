@@ -128,6 +128,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     # --- data
     ("data/shingles.py", "- 1e-9) + 1", "- 1e-9)", _PREPARING),
     ("data/contamination.py", "count > _PHRASE", "count > 99", _PREPARING),
+    ("data/contamination.py", "self._words[name]) >= _LEAST_SHARED", "self._words[name]) >= 0", _PREPARING),
     ("data/choosing.py", "left // len(open_cells)", "left", _PREPARING),
     ("data/curriculum.py", "before + kind if kind * before > 0 else kind", "before + kind", _CURRICULUM),
     ("data/curriculum.py", " and passed < 2 * len(self)", " and passed < 1", _CURRICULUM),

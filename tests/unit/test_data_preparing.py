@@ -129,6 +129,26 @@ def test_a_short_problem_is_found_by_all_of_its_words() -> None:
     assert sets.hit(Problem("p", "What is 7 times 8?", "56")) is None
 
 
+LAKE = "A lake lies around a square island whose sides are 3 long, its own shore is a circle. The share of water is"
+FORM = " m/n, where m and n are relatively prime. Find m + n."
+
+
+@pytest.mark.parametrize(
+    ("question", "found"),
+    [
+        ("Roll a fair die until it has shown each of its faces; the chance of ten throws is" + FORM, False),
+        (LAKE + FORM, True),
+        ("As a hint, draw it. " + LAKE.upper() + FORM + " Explain.", True),
+    ],
+)
+def test_words_in_a_row_are_a_hit_only_with_most_of_the_others(question: str, found: bool) -> None:
+    """How an answer is to be written stands in many problems; here another of the set has it too, and comes first."""
+    other = "Eight friends sit down around a table, at random; nobody has the seat of before with probability" + FORM
+    evaluated = LAKE + FORM
+    hit = against(other, evaluated, threshold=0.95).hit(Problem("p", question, "1"))
+    assert (None if hit is None else hit.evaluated) == ("e1" if found else None)
+
+
 def test_words_that_many_problems_have_are_a_phrase() -> None:
     phrase = "where m and n are relatively prime positive integers. Find m + n."
     evaluated = [Problem("e", f"The area of the lake is m/n, {phrase}", "7")]

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from torl.data.shingles import SimilarTexts, ngrams_of, words_of
 from torl.types import Problem
 
 _PHRASE = 5  # looked up problems that may have the same words in a row
+_LEAST_SHARED = 0.6  # of the shorter one's words, as Qwen2.5-Math's report asks of a match of 13 words
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,10 @@ class Hit:
 class EvaluationSets:
     """The problems of evaluation sets, looked up by what they share with others.
 
-    A hit shares `ngram_words` words in a row with one of them (all of its words, if it has fewer), or is nearly the
-    same by `SimilarTexts`. Words in a row that many of the looked up problems have are a phrase ("where m and n are
-    relatively prime positive integers"), and no hit.
+    A hit shares `ngram_words` words in a row with one of them (all of its words, if it has fewer), and with these at
+    least 0.6 of the shorter one's words in the same order; or it is nearly the same by `SimilarTexts`. Words in a row
+    alone may be a phrase ("where m and n are relatively prime positive integers"), a formula or the head of a drawing;
+    those that many of the looked up problems have are never a hit.
     """
 
     def __init__(
@@ -34,7 +37,8 @@ class EvaluationSets:
     ) -> None:
         """Read the sets; `texts` are those that will be looked up."""
         self._size = ngram_words
-        self._ngrams: dict[str, tuple[str, str]] = {}
+        self._ngrams: dict[str, list[str]] = {}
+        self._words: dict[str, list[str]] = {}
         self._shortest = ngram_words
         questions = [problem.question for problems in sets.values() for problem in problems]
         self._similar = SimilarTexts(threshold, [*questions, *texts])
@@ -44,10 +48,10 @@ class EvaluationSets:
                 name = f"{set_name}\0{problem.id}"
                 self._names[name] = (set_name, problem.id)
                 self._similar.add(name, problem.question)
-                words = words_of(problem.question)
+                words = self._words[name] = words_of(problem.question)
                 self._shortest = min(self._shortest, max(1, len(words)))
                 for ngram in ngrams_of(words, ngram_words):
-                    self._ngrams.setdefault(ngram, (set_name, problem.id))
+                    self._ngrams.setdefault(ngram, []).append(name)
         counts = Counter(ngram for text in texts for ngram in set(self._shared(words_of(text))))
         for ngram, count in counts.items():
             if count > _PHRASE:
@@ -55,9 +59,13 @@ class EvaluationSets:
 
     def hit(self, problem: Problem) -> Hit | None:
         """What a problem shares with the sets; None if nothing."""
-        shared = next(self._shared(words_of(problem.question)), None)
-        if shared is not None:
-            return Hit(problem.id, *self._ngrams[shared], "ngram", shared)
+        words = words_of(problem.question)
+        looked_at: set[str] = set()
+        for shared in self._shared(words):
+            for name in self._ngrams[shared]:
+                if name not in looked_at and shared_share(words, self._words[name]) >= _LEAST_SHARED:
+                    return Hit(problem.id, *self._names[name], "ngram", shared)
+                looked_at.add(name)
         near = self._similar.nearest(problem.question)
         if near is None:
             return None
@@ -70,3 +78,9 @@ class EvaluationSets:
             for ngram in ngrams_of(words, size):
                 if ngram in self._ngrams:
                     yield ngram
+
+
+def shared_share(one: Sequence[str], other: Sequence[str]) -> float:
+    """How much of the shorter text's words the other has too, in the same order: 0 to 1."""
+    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
+    return sum(block.size for block in blocks) / max(1, min(len(one), len(other)))
