@@ -6,6 +6,7 @@ What the code does wrong is in its `Execution`; what the host does wrong is a `t
 from torl.sandbox.execution import Execution
 from torl.sandbox.guest import cache_directory, prepare_guest
 from torl.sandbox.interpreter import Interpreter, InterpreterSession, StatefulInterpreter
+from torl.sandbox.notebook import Notebook
 from torl.sandbox.pool import Confinement, SandboxPool
 from torl.sandbox.session import Session
 from torl.types import OutcomeStatus
@@ -15,6 +16,7 @@ __all__ = [
     "Execution",
     "Interpreter",
     "InterpreterSession",
+    "Notebook",
     "OutcomeStatus",
     "SandboxPool",
     "Session",

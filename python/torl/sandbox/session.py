@@ -38,6 +38,8 @@ class Session:
         self._busy = threading.Lock()
         self.cpu_seconds = 0.0
         """CPU time of all runs so far, those before a fork included; a run that was cancelled counts nothing."""
+        self.parts = 0
+        """How many parts its state comes from: a part that left none does not count."""
 
     @property
     def state_bytes(self) -> int:
@@ -71,6 +73,7 @@ class Session:
         child._limit = self._limit
         child._state = self._state
         child.cpu_seconds = self.cpu_seconds
+        child.parts = self.parts
         return child
 
     @property
@@ -91,6 +94,7 @@ class Session:
         self.cpu_seconds += outcome.cpu_seconds
         if state is not None:
             self._state = state
+            self.parts += 1
         return outcome
 
 

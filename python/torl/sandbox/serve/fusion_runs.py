@@ -1,5 +1,6 @@
 """SandboxFusion's requests, run in the pool."""
 
+from torl.sandbox.notebook import Notebook
 from torl.sandbox.options import PartOptions, RunOptions
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.serve.fusion_answers import Json, cell_result, code_answer, fetched, notebook_answer
@@ -30,7 +31,8 @@ async def run_jupyter(pool: SandboxPool, request: RunJupyterRequest) -> Json:
         ValueError: files that cannot be, too much input.
     """
     session = pool.session(seed=request.seed, cpu_seconds=request.total_timeout, memory_bytes=request.memory_bytes)
-    options: PartOptions = {"value": True, "files": request.files, "return_files": bool(request.fetch_files)}
+    notebook = Notebook(session)
+    options: PartOptions = {"files": request.files, "return_files": bool(request.fetch_files)}
     if request.cell_timeout > 0:
         options["cpu_seconds"] = request.cell_timeout
     left: dict[str, bytes] = {}
@@ -38,7 +40,7 @@ async def run_jupyter(pool: SandboxPool, request: RunJupyterRequest) -> Json:
     seconds = 0.0
     in_time = True
     for cell in request.cells:
-        outcome = await session.run_async(cell, **options)
+        outcome = await notebook.run_async(cell, **options)
         options["files"] = {}  # they stay from cell to cell
         left.update(outcome.files)
         seconds += outcome.wall_seconds

@@ -1,0 +1,134 @@
+"""The source of a notebook's cell, as IPython's tracebacks show it: in pieces around a line, inside its function.
+
+A piece is a statement, or the head of one that has others in it. Source of the rules: the text that IPython 8 shows.
+"""
+
+import ast
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+_MOST_SOURCE = 16 << 10  # characters: cells come from a program's author, and reading them takes time
+_LONGEST = 6  # lines of another piece
+_FIRST, _LAST = 3, 2  # of a longer one
+_GAP = "   (...)"
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES = (*_FUNCTIONS, ast.ClassDef)
+_HOLDERS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that compiles."""
+
+    source: str
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Its lines, without their ends."""
+        return self.source.splitlines()
+
+    @cached_property
+    def _tree(self) -> ast.Module:
+        if len(self.source) > _MOST_SOURCE:
+            raise ValueError(f"a cell of {len(self.source)} characters is too long to be shown in pieces")
+        with warnings.catch_warnings():  # the guest has given them
+            warnings.simplefilter("ignore")
+            return ast.parse(self.source)
+
+    @cached_property
+    def _scopes(self) -> list[tuple[range, ast.AST]]:
+        """Functions and classes with their lines, from outside to inside."""
+        nodes = (node for node in ast.walk(self._tree) if isinstance(node, (*_SCOPES, ast.Lambda)))
+        return [(range(*_lines_of(node)), node) for node in nodes]
+
+    @cached_property
+    def _pieces(self) -> list[range]:
+        pieces: list[range] = []
+        for start, stop in self._split(self._tree, 1, len(self.lines) + 1):
+            while start < stop and not self.lines[start - 1].strip():
+                start += 1
+            while start < stop and not self.lines[stop - 2].strip():
+                stop -= 1
+            if pieces and start < pieces[-1].stop:  # two statements in one line
+                pieces[-1] = range(pieces[-1].start, max(stop, pieces[-1].stop))
+            elif start < stop:
+                pieces.append(range(start, stop))
+        return pieces
+
+    def _split(self, node: ast.AST, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, _HOLDERS):
+                first, behind = _lines_of(child)
+                if start < first:
+                    yield start, first
+                yield from self._split(child, first, behind)
+                start = behind
+        if start < stop:
+            yield start, stop
+
+    def around(self, line: int, function: str, pieces_around: int) -> list[str]:
+        """The lines around one that runs in the function of this name, with their numbers and an arrow.
+
+        Raises:
+            SyntaxError, ValueError, RecursionError, MemoryError: this Python cannot read the cell.
+        """
+        scope = next((one for one in self._enclosing(line, function) if isinstance(one, _SCOPES)), None)
+        first, behind = (1, len(self.lines) + 1) if scope is None else _lines_of(scope)
+        pieces = [piece for piece in self._pieces if first <= piece.start and piece.stop <= behind]
+        here = next((number for number, piece in enumerate(pieces) if line in piece), None)
+        if here is None:
+            return []
+        shown: list[int | None] = []
+        for number in range(max(0, here - pieces_around), min(len(pieces), here + pieces_around + 1)):
+            piece = list(pieces[number])
+            whole = number == here or len(piece) <= _LONGEST
+            shown += piece if whole else [*piece[:_FIRST], None, *piece[-_LAST:]]
+        texts = [self.lines[number - 1] for number in shown if number is not None]
+        indent = min(len(text) - len(text.lstrip()) for text in texts if text.strip())
+        return [
+            _GAP if number is None else _numbered(number, self.lines[number - 1][indent:], line) for number in shown
+        ]
+
+    def signature(self, line: int, function: str) -> str:
+        """The function around a line with its parameters' names, as `A.f(self, x)`."""
+        enclosing = self._enclosing(line, function)
+        if not enclosing:
+            return f"{function}(.0)" if function.startswith("<") else f"{function}()"
+        function_node = enclosing[0]
+        names: list[str] = []
+        for node in reversed(enclosing):
+            name = getattr(node, "name", "<lambda>")
+            names += [name] if node is function_node or isinstance(node, ast.ClassDef) else [name, "<locals>"]
+        return f"{'.'.join(names)}({', '.join(_parameters(function_node))})"
+
+    def _enclosing(self, line: int, function: str) -> list[ast.AST]:
+        """What the line is in, from the function of this name outwards; nothing if there is none."""
+        found = [node for lines, node in reversed(self._scopes) if line in lines]
+        named = (n for n, node in enumerate(found) if getattr(node, "name", "<lambda>") == function)
+        start = next(named, None)
+        return [] if start is None else found[start:]
+
+
+def _lines_of(node: ast.AST) -> tuple[int, int]:
+    """From its first line, decorators included, to the line behind it."""
+    if isinstance(node, ast.match_case):
+        return node.pattern.lineno, _lines_of(node.body[-1])[1]
+    decorators = [one.lineno for one in getattr(node, "decorator_list", [])]
+    line: int = getattr(node, "lineno")  # noqa: B009
+    end: int = getattr(node, "end_lineno")  # noqa: B009
+    return min([line, *decorators]), end + 1
+
+
+def _parameters(node: ast.AST) -> Iterator[str]:
+    given = getattr(node, "args", None)
+    if isinstance(given, ast.arguments):
+        yield from (one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs))
+        yield from ([f"*{given.vararg.arg}"] if given.vararg else [])
+        yield from ([f"**{given.kwarg.arg}"] if given.kwarg else [])
+
+
+def _numbered(number: int, text: str, current: int) -> str:
+    arrow = "-" * (5 - len(str(number))) + "> " if number == current else " " * (7 - len(str(number)))
+    return f"{arrow}{number} {text}"
