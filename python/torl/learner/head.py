@@ -77,6 +77,7 @@ class _Logprobs(torch.autograd.Function):
         highest_K = hidden_KD.new_full((len(hidden_KD),), -torch.inf, dtype=torch.float32)
         sum_K, weighted_K, picked_K = (torch.zeros_like(highest_K) for _ in range(3))
         kept: list[Tensor] = []
+        raised: Tensor | None = None
         keeps = logits_at_once if any(ctx.needs_input_grad[:3]) else 0
         for part in _parts(hidden_KD, weight_VD, logits_at_once):
             logits = _logits(hidden_KD, weight_VD, bias_V, part, logits_dtype)
@@ -87,10 +88,12 @@ class _Logprobs(torch.autograd.Function):
             _pick(scaled, target_K, part, picked_K)
             before_K, highest_K = highest_K, torch.maximum(highest_K, scaled.amax(-1))
             shrinking_K = (before_K - highest_K).exp_()
-            raised = (scaled - highest_K[:, None]).exp_()
-            if entropy != "unused":
-                weighted_K.mul_(shrinking_K).add_(torch.linalg.vecdot(raised, scaled))
+            if raised is None or raised.shape != scaled.shape:
+                raised = torch.empty_like(scaled)  # once: on a CPU fresh memory costs as much as a pass over it
+            torch.sub(scaled, highest_K[:, None], out=raised).exp_()
             sum_K.mul_(shrinking_K).add_(raised.sum(-1))
+            if entropy != "unused":
+                weighted_K.mul_(shrinking_K).add_(raised.mul_(scaled).sum(-1))
         normalizer_K = highest_K + sum_K.log()
         entropy_K = normalizer_K - weighted_K / sum_K if entropy != "unused" else torch.full_like(sum_K, torch.nan)
         ctx.save_for_backward(hidden_KD, weight_VD, bias_V, target_K, normalizer_K, entropy_K)
