@@ -4,8 +4,10 @@ Compiling the guest takes a minute, so these tests work on a copy of the user's 
 memory image be rebuilt, which takes seconds and goes the same way.
 """
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -87,38 +89,14 @@ def test_a_damaged_check_is_never_believed(cache: Path, damage: Callable[[bytear
         _core.SandboxWorkers(worker_command(), cache, 1, True, 0, 0)
 
 
-def test_a_damaged_image_is_rebuilt(cache: Path) -> None:
-    edit(only(cache, ".image"), flip_a_bit)
-    stages: dict[str, float] = {}
-    fractions: list[float] = []
-    prepare_guest(lambda stage, fraction: (stages.update({stage: fraction}), fractions.append(fraction)), cache=cache)
-    assert "warming up the interpreter" in stages
-    assert "compiling the interpreter" not in stages
-    assert fractions == sorted(fractions)
-    assert (fractions[0], fractions[-1]) == (0.0, 1.0)
-    with SandboxPool(1, cache=cache) as pool:
-        pool.self_test()
-    assert stages_of(cache) == []
-
-
 PREPARE = """
-import sys
+import json, sys
 from pathlib import Path
-from torl.sandbox import SandboxPool, prepare_guest
-stages = []
-prepare_guest(lambda stage, fraction: stages.append(stage), cache=Path(sys.argv[1]))
-print("built" if "warming up the interpreter" in stages else "found")
+from torl.sandbox import prepare_guest
+told = []
+prepare_guest(lambda stage, fraction: told.append((stage, fraction)), cache=Path(sys.argv[1]))
+print(json.dumps(told))
 """
-
-
-def test_two_processes_prepare_once(cache: Path) -> None:
-    only(cache, ".image").unlink()
-    command = [sys.executable, "-c", PREPARE, str(cache)]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = sorted(process.communicate(timeout=120)[0].strip() for process in processes)
-    assert answers == ["built", "found", "found"]
-
-
 KILLED = """
 import os, sys
 from pathlib import Path
@@ -130,26 +108,32 @@ prepare_guest(progress, cache=Path(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("stage", ["warming up the interpreter", "writing the snapshot"])
-def test_a_preparation_killed_midway_is_taken_up_again(cache: Path, stage: str) -> None:
-    only(cache, ".image").unlink()
+def give_up(stage: str, fraction: float) -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_is_given_up_killed_or_damaged_is_rebuilt_once_by_those_who_come_together(cache: Path) -> None:
+    image = only(cache, ".image")
+    image.unlink()
     (cache / "x.image.partial-1").write_bytes(b"half")
-    subprocess.run([sys.executable, "-c", KILLED, str(cache), stage], timeout=120, check=False)
-    prepare_guest(cache=cache)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_guest(give_up, cache=cache)
+    for stage in ("warming up the interpreter", "writing the snapshot"):
+        killed = subprocess.run([sys.executable, "-c", KILLED, str(cache), stage], timeout=120, check=False)
+        assert killed.returncode == -signal.SIGKILL
+    image.write_bytes(b"damaged")
+    command = [sys.executable, "-c", PREPARE, str(cache)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    told = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
+    (built,) = [one for one in told if "warming up the interpreter" in dict(one)]
+    assert "compiling the interpreter" not in dict(built)
+    fractions = [fraction for _, fraction in built]
+    assert fractions == sorted(fractions)
+    assert (fractions[0], fractions[-1]) == (0.0, 1.0)
     assert not list(cache.glob("*.partial-*"))
     with SandboxPool(1, cache=cache) as pool:
-        assert pool.run("print(1)").stdout == "1\n"
-
-
-def test_what_progress_raises_gives_the_preparation_up(cache: Path) -> None:
-    only(cache, ".image").unlink()
-
-    def progress(stage: str, fraction: float) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        prepare_guest(progress, cache=cache)
-    assert "warming up the interpreter" in stages_of(cache)
+        pool.self_test()
+    assert stages_of(cache) == []
 
 
 FULL = """
