@@ -99,6 +99,7 @@ def test_pandas_and_scipy_give_what_was_recorded_on_a_64_bit_machine(pool: Sandb
         "pd.Categorical(a).take(i)", "pd.date_range('2000', periods=3).take(i)", "pd.api.extensions.take(a, i)",
         "pd.RangeIndex(3).take(i)", "pd.array(a).take(i)",
         "scipy.special.spherical_jn(i, 1.0)", "scipy.special.spherical_kn(2**32, 1.0)", "scipy.special.lambertw(1, 2**32)",
+        "scipy.special.eval_legendre(2**32, 0.3)", "scipy.special.eval_hermite(i, 0.3)",
     ],
 )  # fmt: skip
 def test_an_index_that_would_wrap_is_refused(pool: SandboxPool, code: str) -> None:

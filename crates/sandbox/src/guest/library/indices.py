@@ -9,7 +9,6 @@ import types
 import numpy
 import pandas
 import scipy.linalg._decomp_schur
-import scipy.special
 
 POINTER, DEFAULT = numpy.dtype("p"), numpy.dtype("q")
 LARGEST = 2**31 - 1
@@ -18,7 +17,7 @@ LARGEST = 2**31 - 1
 def beyond(values):
     """An integer among them that 32 bits do not hold; None if there is none."""
     given = numpy.asarray(values)
-    if given.dtype.kind not in "iu" or given.dtype.itemsize < 8 or not given.size:
+    if given.dtype.kind not in "iu" or numpy.can_cast(given.dtype, POINTER) or not given.size:
         return None
     for extreme in (int(given.max()), int(given.min())):
         if not -LARGEST - 1 <= extreme <= LARGEST:
@@ -71,20 +70,6 @@ def _ensure_platform_int(original, indices):
     return original(indices)
 
 
-def _of_order(original, n, *arguments, **named):
-    value = beyond(n)
-    if value is not None:
-        raise ValueError(f"an order is at most 2**31 - 1 here, not {value}")
-    return original(n, *arguments, **named)
-
-
-def _lambertw(original, z, k=0, *arguments, **named):
-    value = beyond(k)
-    if value is not None:
-        raise ValueError(f"the number of a branch is at most 2**31 - 1 here, not {value}")
-    return original(z, k, *arguments, **named)
-
-
 def _widen_long(module):
     """For a module that makes arrays of integers by the name "long", and floats of them then."""
     wide = types.ModuleType("numpy")
@@ -104,7 +89,4 @@ def install():
     for name, module in list(sys.modules.items()):
         if name.startswith("pandas.core.") and hasattr(module, "ensure_platform_int"):
             module.ensure_platform_int = pandas.core.dtypes.common.ensure_platform_int
-    for name in ("spherical_jn", "spherical_yn", "spherical_in", "spherical_kn"):
-        put_around(scipy.special, name, _of_order)
-    put_around(scipy.special, "lambertw", _lambertw)
     _widen_long(scipy.linalg._decomp_schur)

@@ -6,6 +6,7 @@ import _torl_executors
 import _torl_imports
 import _torl_indices
 import _torl_locks
+import _torl_orders
 import _torl_plots
 import _torl_processes
 import _torl_ranges
@@ -23,6 +24,7 @@ def install():
     _torl_imports.install()
     _torl_plots.install()
     _torl_indices.install()
+    _torl_orders.install()
     _torl_widths.install()
     _torl_ranges.install()
     _torl_driver.at_end.append(_torl_waiting.finish)

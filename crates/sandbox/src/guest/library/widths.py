@@ -101,6 +101,8 @@ def _widen_property(owner, name, widen, read):
 
 
 def install():
+    # The same tree, written in Python around the compiled one, whose methods cannot be changed.
+    scipy.spatial.cKDTree = KDTree
     for module in (numpy.strings, numpy.char, numpy._core.defchararray):
         for name in ("str_len", "find", "rfind", "index", "rindex", "count"):
             put_around(module, name, _all_widened)
