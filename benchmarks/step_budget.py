@@ -19,7 +19,7 @@ import gc
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,7 +39,7 @@ from torl.text.tokenizer import TextEncoder, load_tokenizer
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import Tool, ToolSession
 from torl.training.samples import training_samples, with_advantages
-from torl.training.selection import silenced
+from torl.training.silencing import silenced
 from torl.training.step import StepPlayer
 from torl.training.step_records import step_records
 from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SampledTurn
@@ -134,7 +134,15 @@ def make_turns(tokenizer: Any) -> tuple[list[SampledTurn], list[SampledTurn]]:
     return first, last
 
 
-async def play(options: argparse.Namespace, directory: Path, profile: cProfile.Profile | None) -> Meter:
+async def play(
+    options: Any,
+    directory: Path,
+    profile: cProfile.Profile | None,
+    *,
+    engine: Callable[[list[SampledTurn], list[SampledTurn], int], Engine] = FreeEngine,
+    tool: Callable[[], Tool] = FreeTool,
+) -> Meter:
+    """A step of `options.prompts` times `options.samples` episodes, with `options.calls` calls each."""
     tokenizer = load_tokenizer(resolve_path(MODEL))
     vocabulary = build_vocabulary(tokenizer)
     ids = tuple(tokenizer.encode("What is the sum of the first hundred squares? " * 10, add_special_tokens=False))
@@ -144,16 +152,21 @@ async def play(options: argparse.Namespace, directory: Path, profile: cProfile.P
             "run": {"directory": directory, "steps": 1},
             "model": {"path": MODEL},
             "data": {"train": "unused.jsonl"},
-            "rollout": {"prompts_per_step": options.prompts, "samples_per_prompt": options.samples},
+            "rollout": {
+                "prompts_per_step": options.prompts,
+                "samples_per_prompt": options.samples,
+                "max_tool_calls": options.calls,
+                "max_response_tokens": 4096,
+            },
         }
     )
     first, last = make_turns(tokenizer)
-    engine = Replicas(
-        lambda *_: FreeEngine(first, last, len(ids)), options.engines, restarts=0, policy_version=0, lends_devices=False
+    engines = Replicas(
+        lambda *_: engine(first, last, len(ids)), options.engines, restarts=0, policy_version=0, lends_devices=False
     )
     player = EpisodePlayer(
-        engine=engine,
-        tools={"python": FreeTool()},
+        engine=engines,
+        tools={"python": tool()},
         vocabulary=vocabulary,
         encoder=TextEncoder(tokenizer, vocabulary),
         format=config.rollout.format.make(),
@@ -164,7 +177,7 @@ async def play(options: argparse.Namespace, directory: Path, profile: cProfile.P
     meter = Meter()
     gc.collect()
     gc.freeze()  # as the start of an engine does
-    await engine.start()
+    await engines.start()
     await reward.start()
     try:
         with Console() as console, RunWriter(directory) as writer:
@@ -175,7 +188,7 @@ async def play(options: argparse.Namespace, directory: Path, profile: cProfile.P
                 played = await stepping.play(0)
             with meter.measured("learn"):
                 batch = [member for group in played.batch for member in group.members]
-                await asyncio.to_thread(silenced, batch, player.format, config.selection)
+                await asyncio.to_thread(silenced, batch, config.selection)
                 samples = await asyncio.to_thread(training_samples, batch)
                 samples = await asyncio.to_thread(with_advantages, samples, played.batch, config.algorithm)
             with meter.measured("record"):
@@ -187,11 +200,11 @@ async def play(options: argparse.Namespace, directory: Path, profile: cProfile.P
             if profile is not None:
                 profile.disable()
     finally:
-        await engine.close()
+        await engines.close()
         await reward.close()
     trajectories = played.trajectories
     assert len(trajectories) == options.prompts * options.samples
-    assert all(len(each.tool_calls) == 1 and len(each.turns) == 2 for each in trajectories)
+    assert all(len(each.tool_calls) == options.calls == len(each.turns) - 1 for each in trajectories)
     return meter
 
 
@@ -202,7 +215,7 @@ def main() -> None:
     parser.add_argument("--engines", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", type=Path, help="write a profile of the last round to this file")
-    options = parser.parse_args()
+    options = parser.parse_args(namespace=argparse.Namespace(calls=1))
     episodes = options.prompts * options.samples
     meters = []
     for number in range(options.rounds):

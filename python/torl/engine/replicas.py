@@ -70,7 +70,7 @@ class Replicas(Engine):
         self._receivers: list[_Seat] = []
         self._connected: list[Engine] = []  # took the last weights, and may be connected still
         self._asleep = False
-        self._failure: EngineError | None = EngineError("the engine is not running: start it first")
+        self._failure: Exception | None = EngineError("the engine is not running: start it first")
         self._change = asyncio.Event()  # another one after each change of the above
 
     @property
@@ -197,10 +197,9 @@ class Replicas(Engine):
     def check(self) -> None:
         """Raise if the engines are given up."""
         if self._failure is not None:
-            raise type(self._failure)(str(self._failure)) from self._failure
-        for keeper in self._keepers:
-            if keeper.done():
-                keeper.result()
+            if isinstance(self._failure, EngineError):
+                raise type(self._failure)(str(self._failure)) from self._failure
+            raise self._failure  # a defect
 
     async def close(self) -> None:
         """End all engines."""
@@ -212,13 +211,19 @@ class Replicas(Engine):
         await asyncio.gather(*(seat.engine.close() for seat in self._seats))
 
     def _serving(self) -> list[int]:
-        return [seat.number for seat in self._seats if seat.up and self._is_current(seat)]
+        return [seat.number for seat in self._seats if self._serves(seat)]
+
+    def _serves(self, seat: _Seat) -> bool:
+        return seat.up and self._is_current(seat)
 
     def _is_current(self, seat: _Seat) -> bool:
         return seat.engine.policy_version == self._version != NO_POLICY
 
     async def _seat_of(self, episode: int, group: str) -> _Seat:
-        await self._until(lambda: bool(self._serving()))
+        begun = self._routes.engine_of(episode)
+        if begun is not None and self._failure is None and self._serves(self._seats[begun]):
+            return self._seats[begun]  # of thousands of engines no other is asked
+        await self._until(lambda: any(map(self._serves, self._seats)))
         return self._seats[self._routes.engine(episode, group, self._serving())]
 
     async def _until(self, condition: Callable[[], bool]) -> None:
@@ -233,7 +238,7 @@ class Replicas(Engine):
         self._change.set()
         self._change = asyncio.Event()
 
-    def _fail(self, error: EngineError) -> None:
+    def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
         self._changed()
 
@@ -246,7 +251,7 @@ class Replicas(Engine):
                 except EngineDiedError as death:
                     seat.up = False
                     await self._replace(seat, death)
-        except EngineError as error:
+        except Exception as error:
             self._fail(error)
 
     async def _replace(self, seat: _Seat, death: EngineError) -> None:

@@ -27,6 +27,10 @@ class Routes:
         """How many episodes have begun on each engine and not ended."""
         return dict(self._loads)
 
+    def engine_of(self, episode: int) -> int | None:
+        """Where an episode has begun."""
+        return self._engines.get(episode)
+
     def engine(self, episode: int, group: str, serving: Collection[int]) -> int:
         """The number of the engine that samples the next turn of an episode: one of `serving`, which is not empty."""
         engine = self._engines.get(episode)
