@@ -1,5 +1,7 @@
 """One engine over two worker processes: the code that several GPUs will run."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from engines import make_engine
@@ -15,6 +17,10 @@ async def test_two_workers_take_weights_and_die_together(tiny_model_directory, p
     await engine.start()
     try:
         assert len(engine.processes) == 3
+        mapped = [Path(f"/proc/{process.pid}/maps").read_text() for process in engine.processes[1:]]
+        shared = [[line for line in maps.splitlines() if "cpushm" in line] for maps in mapped]
+        assert all(shared)
+        assert all(line.endswith("(deleted)") for lines in shared for line in lines)  # it ends with who maps it
         prompt = prompts[0].token_ids * 4
         ids, logprobs, _ = await greedy_turn(engine, prompt)
         assert np.abs(transformers_logprobs(tiny_model_directory, prompt, ids) - logprobs).max() < 1e-5

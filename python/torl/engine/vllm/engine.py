@@ -94,6 +94,8 @@ class VllmEngine(Engine):
             self._llm = await self._launched(launch)
             self._on_cpu = launch.on_cpu
             self._watching.append(asyncio.ensure_future(fail_calls_at_death(self._llm)))
+            with self._called("unlink its shared memory") as llm:
+                await llm.collective_rpc("torl_unlink_shared_memory")
             pids = [worker["pid"] for worker in await self.describe_workers()]
             cores = [process.pid for process in self._llm.engine_core.resources.engine_manager.processes]
             self._processes = tuple(EngineProcess.of(pid) for pid in dict.fromkeys([*cores, *pids]))

@@ -1,6 +1,8 @@
 """What torl adds to vLLM's worker: taking the learner's weights. Runs in the engine's processes only."""
 
+import glob
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torl.weights.channel import WeightChannel
@@ -28,6 +30,17 @@ class WeightReceiver:
             "threads": torch.get_num_threads(),
             "compiles": not torch._dynamo.config.disable,
         }
+
+    def torl_unlink_shared_memory(self) -> None:
+        """Take the names from the memory through which workers on a CPU reach each other; all have opened it by now.
+
+        Without a name it ends with the processes that map it, however those end. vLLM unlinks it in a destructor, to
+        which a process that is ended does not come: some megabytes would stay in /dev/shm for each engine.
+        """
+        identity = os.environ.get("VLLM_DIST_IDENT")  # the beginning of their names, set by vLLM's CPU worker
+        if identity:
+            for path in Path("/dev/shm").glob(f"{glob.escape(identity)}-*-cpushm_*"):
+                path.unlink(missing_ok=True)
 
     def torl_receive_weights(self, rendezvous: dict[str, Any], first: int) -> None:
         """Load the tensors a sender offers at a `Rendezvous` into the live model, by their names in the checkpoint.
