@@ -1,14 +1,12 @@
 """Learner ranks one after another, each group of another size and ZeRO stage, that hand a checkpoint on.
 
-`python rank_chain.py MODEL DIRECTORY PRECISION` forks the ranks from one process that has imported everything, and
-drives them without a controller. Each link of the chain takes the checkpoint of the one before, says whether what it
-holds then is what was written, takes a step, and writes its own. The last line is JSON: what each link found.
+`run_chain` forks the ranks of each link and drives them without a controller: call it in a process of its own. Each
+link takes the checkpoint of the one before, says whether what it holds then is what was written, takes a step, and
+writes its own.
 """
 
-import json
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,14 +108,12 @@ def equal(some: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> boo
     return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
 
 
-def main() -> None:
+def run_chain(model: Path, directory: Path, precision: str) -> list[dict[str, Any]]:
+    """What each link found."""
     torch.set_num_threads(1)
-    model, directory = Path(sys.argv[1]), Path(sys.argv[2])
-    import deepspeed  # noqa: F401  # once, and not in every fork
-
     found = []
     before: Path | None = None
-    for step, (zero_stage, world_size) in enumerate(LINKS[sys.argv[3]]):
+    for step, (zero_stage, world_size) in enumerate(LINKS[precision]):
         taken, again = directory / f"{step}-taken", directory / f"{step}-again"
         written = directory / f"{step}-written" if zero_stage >= 2 else again
         for made in {taken, written, again}:
@@ -142,11 +138,11 @@ def main() -> None:
             rank.save_checkpoint(again)
             return left, total
 
-        ranks = builder(model, directory / f"{step}-meeting", zero_stage, world_size, sys.argv[3])
+        ranks = builder(model, directory / f"{step}-meeting", zero_stage, world_size, precision)
         answers = in_ranks(world_size, ranks, use)
         state = whole(taken)
         masters = [tensor for key, tensor in state.items() if key.startswith("master/")]
-        rounded = sum(float(tensor.to(getattr(torch, sys.argv[3])).double().abs().sum()) for tensor in masters)
+        rounded = sum(float(tensor.to(getattr(torch, precision)).double().abs().sum()) for tensor in masters)
         found.append(
             {
                 "link": [zero_stage, world_size],
@@ -158,8 +154,4 @@ def main() -> None:
             }
         )
         before = written
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+    return found

@@ -9,7 +9,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -30,6 +31,28 @@ def forked() -> Iterator[None]:
     """Learners that are started in the block fork their ranks."""
     with patch.object(starting, "start_rank", _start_rank):
         yield
+
+
+def call_forked(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of a module says, called in a process of its own, which may fork ranks itself."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = _context().Process(target=_answer, args=(theirs, function, arguments))
+    process.start()
+    theirs.close()
+    try:
+        value, error = ours.recv()
+    except EOFError:
+        value, error = None, f"{function.__name__} ended without a word"
+    process.join()
+    assert error is None, error
+    return value
+
+
+def _answer(connection: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    try:
+        connection.send((function(*arguments), None))
+    except Exception:
+        connection.send((None, traceback.format_exc()))
 
 
 class _Forked:

@@ -1,22 +1,17 @@
-"""How much memory ranks take while they load a model under ZeRO-3: `python rank_loading.py MODEL MEETING`.
+"""How much memory ranks take while they load a model under ZeRO-3. Call `measure_loading` in a process of its own."""
 
-Forks two ranks and prints JSON: for each the largest growth of its own memory while the model was read and handed out,
-the bytes of parameters that it holds afterwards, and a checksum of the weights as it gathers them.
-"""
-
-import json
+import ctypes
 import multiprocessing
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
-import deepspeed
 import torch
 
 from torl.config import LearnerConfig, ModelConfig
-from torl.learner import loading
 from torl.learner.deepspeed_engine import load_causal_lm
+
+_M_MMAP_THRESHOLD = -3  # <malloc.h>
 
 
 def own_memory() -> int:
@@ -25,14 +20,16 @@ def own_memory() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
 
 
-def load(rank: int, answers: Any) -> None:
+def load(rank: int, model_directory: str, meeting: str, answers: Any) -> None:
+    import deepspeed
+
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", GLOO_SOCKET_IFNAME="lo")
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(
         "gloo",
         auto_mpi_discovery=False,
         verbose=False,
-        init_method=f"file://{sys.argv[2]}",
+        init_method=f"file://{meeting}",
         rank=rank,
         world_size=2,
     )
@@ -48,7 +45,7 @@ def load(rank: int, answers: Any) -> None:
 
     deepspeed.zero.GatheredParameters = Sampled
     before = own_memory()
-    model = load_causal_lm(ModelConfig(path=sys.argv[1]), LearnerConfig(zero_stage=3, dtype="float32"))
+    model = load_causal_lm(ModelConfig(path=model_directory), LearnerConfig(zero_stage=3, dtype="float32"))
     deepspeed.zero.GatheredParameters = gathered
     held = sum(parameter.ds_tensor.nbytes for parameter in model.parameters())
     total = 0.0
@@ -60,19 +57,17 @@ def load(rank: int, answers: Any) -> None:
     os._exit(0)
 
 
-def main() -> None:
+def measure_loading(model: str, meeting: str) -> list[Any]:
+    """Of each of two ranks: its number, the largest growth of its own memory while the model was read and handed out,
+    the bytes of parameters that it holds afterwards, a checksum of the weights as it gathers them, and their number."""
     torch.set_num_threads(1)
-    assert loading.hand_out_weights
+    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 16)  # small blocks are mapped too: what is freed is gone
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
-    processes = [context.Process(target=load, args=(rank, answers)) for rank in range(2)]
+    processes = [context.Process(target=load, args=(rank, model, meeting, answers)) for rank in range(2)]
     for process in processes:
         process.start()
     found = sorted(answers.get() for _ in processes)
     for process in processes:
         process.join()
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+    return found

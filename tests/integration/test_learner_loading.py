@@ -1,17 +1,13 @@
 """A model is read once and handed out: under ZeRO-3 no rank ever holds all of it."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from rank_forks import call_forked
+from rank_loading import measure_loading
 from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
-
-PROGRAM = Path(__file__).with_name("rank_loading.py")
 
 
 @pytest.mark.parametrize("names", ["its own", pytest.param("others", marks=pytest.mark.slow)])
@@ -34,21 +30,8 @@ def test_no_rank_holds_the_whole_model(names: str, tmp_path: Path) -> None:
         save_file(renamed, tmp_path / "model" / "model.safetensors", {"format": "pt"})
     whole = sum(parameter.nbytes for parameter in model.parameters())
     squares = sum(float(parameter.detach().double().square().sum()) for parameter in model.parameters())
-    ended = subprocess.run(
-        [sys.executable, str(PROGRAM), str(tmp_path / "model"), str(tmp_path / "meeting")],
-        capture_output=True,
-        text=True,
-        check=False,
-        # Small blocks are mapped too, so that what is freed is gone.
-        env={
-            **os.environ,
-            "TORCHDYNAMO_DISABLE": "1",
-            "MALLOC_MMAP_THRESHOLD_": "65536",
-            "PYTHONPATH": os.pathsep.join(sys.path),
-        },
-    )
-    assert ended.returncode == 0, ended.stderr
-    for rank, grown, held, total, tensors in json.loads(ended.stdout.splitlines()[-1]):
+    measured = call_forked(measure_loading, str(tmp_path / "model"), str(tmp_path / "meeting"))
+    for rank, grown, held, total, tensors in measured:
         assert held < 0.51 * whole
         assert tensors == len(list(model.parameters()))
         assert total == pytest.approx(squares, rel=1e-9)

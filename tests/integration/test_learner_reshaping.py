@@ -1,9 +1,6 @@
 """Checkpoints go on at another ZeRO stage and on other ranks; a learner leaves its memory and comes back."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,25 +14,17 @@ from learner_fixtures import (
     relative_distance,
     write_tiny_model,
 )
+from rank_chain import run_chain
+from rank_forks import call_forked
 
 from torl.learner.checkpoint.policy_weights import read_policy_weights
-
-CHAIN = Path(__file__).with_name("rank_chain.py")
 
 
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_what_one_learner_writes_another_takes_up(precision: str, tmp_path: Path) -> None:
     model, directory = write_tiny_model(tmp_path / "model"), tmp_path / "checkpoints"
     directory.mkdir()
-    ended = subprocess.run(
-        [sys.executable, str(CHAIN), str(model), str(directory), precision],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TORCHDYNAMO_DISABLE": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert ended.returncode == 0, ended.stderr
-    links = json.loads(ended.stdout.splitlines()[-1])
+    links = call_forked(run_chain, model, directory, precision)
     assert len(links) >= 3
     for link in links:
         assert link["as_written"], link  # what was taken up is what was written, to the bit
