@@ -1,27 +1,20 @@
 """vLLM on a GPU behind torl's engine: what it holds in each state, and that what it holds changes no token."""
 
-import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import torch
 
 from engine_checks import assert_what_is_held_changes_no_token, moved_through_its_states
-from integration.cli import ROOT
 from integration.engines import make_engine
+from integration.tiny_model import build_tiny_model, prompt_text
 from models import write_shape
-from torl.engine import VllmEngine
 from torl.placement.engine_bytes import EngineBytes
 from torl.placement.shape import ModelShape
-from torl.text.templates import torl
 from torl.text.tokenizer import load_tokenizer
-from torl.types import Problem
 from weight_sending import sending
 
-DEMO_MODEL = ROOT / "python" / "torl" / "demo" / "base_model"
 OPTIONS: dict[str, Any] = {"dtype": "bfloat16", "cpu_threads": None, "memory_share": 0.5, "sleep_while_learning": True}
 
 
@@ -53,20 +46,18 @@ async def test_an_engine_holds_in_each_state_what_the_ledger_says(tmp_path: Path
     assert found["awake again"] == pytest.approx(found["awake"], rel=0.02), found
 
 
-@pytest_asyncio.fixture
-async def demo_engine(tmp_path: Path) -> AsyncIterator[VllmEngine]:
-    """The demo's base model: it has been trained, so that its most likely tokens are no ties."""
-    engine = make_engine(DEMO_MODEL, tmp_path / "engine.log", **OPTIONS)
-    await engine.start()
-    yield engine
-    await engine.close()
-
-
 @pytest.mark.timeout(900)
-async def test_what_is_held_changes_no_token(demo_engine: VllmEngine) -> None:
-    tokenizer = load_tokenizer(DEMO_MODEL)
-    lines = (ROOT / "python" / "torl" / "demo" / "problems" / "train.jsonl").read_text().splitlines()[:32]
-    texts = [torl(Problem(row["id"], row["problem"], row["answer"])) for row in map(json.loads, lines)]
-    prompts = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+async def test_what_is_held_changes_no_token(tmp_path: Path) -> None:
+    """By a model that has been trained to call Python: its most likely tokens are no ties."""
+    model = build_tiny_model(tmp_path / "model")
+    tokenizer = load_tokenizer(model)
+    prompts = [
+        tokenizer.encode(prompt_text(first, 3 * first % 37 + 2), add_special_tokens=False) for first in range(3, 19)
+    ]
     observation = tokenizer.encode("\n12\n```\n", add_special_tokens=False)
-    await assert_what_is_held_changes_no_token(demo_engine, prompts, observation)
+    engine = make_engine(model, tmp_path / "engine.log", **OPTIONS)
+    await engine.start()
+    try:
+        await assert_what_is_held_changes_no_token(engine, prompts, observation)
+    finally:
+        await engine.close()
