@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from torl.config import LearnerConfig
 from torl.learner.checkpoint.snapshot import take_snapshot
 from torl.learner.deepspeed_engine import start_engine
+from torl.learner.model.policy import Policy
 from torl.learner.optimizer_shards import OptimizerShards
-from torl.learner.policy import Policy
 
 # (hidden, intermediate, layers, heads, heads of keys, vocabulary, tied)
 SHAPES = [

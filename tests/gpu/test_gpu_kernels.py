@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from torl.config import ModelConfig
-from torl.learner.attention import PackedSamples, by_pieces, packed_attention
-from torl.learner.head import LogprobHead
-from torl.learner.kernels import use_kernels
+from torl.learner.model.attention import PackedSamples, by_pieces, packed_attention
+from torl.learner.model.head import LogprobHead
+from torl.learner.model.kernels import use_kernels
 
 LENGTHS = (700, 1, 33, 2048, 128)
 VOCABULARY = 151_936

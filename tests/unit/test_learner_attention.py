@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import MistralConfig, Qwen2Config
 
-from torl.learner.attention import (
+from torl.learner.model.attention import (
     PACKED,
     PackedSamples,
     attention_implementation,

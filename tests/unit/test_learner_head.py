@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from torl.learner.head import LogprobHead
+from torl.learner.model.head import LogprobHead
 
 VOCABULARY, WIDTH, TOKENS = 57, 16, 23
 

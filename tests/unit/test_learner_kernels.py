@@ -5,7 +5,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from torl.config import ModelConfig
 from torl.errors import DataError
-from torl.learner.kernels import use_kernels
+from torl.learner.model.kernels import use_kernels
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, Qwen2Config
 
 from torl.config import AlgorithmConfig, LearnerConfig
-from torl.learner.attention import attention_implementation
 from torl.learner.batch import Row, pack_batch
-from torl.learner.critic import Critic
 from torl.learner.deepspeed_engine import learning_rate_at
+from torl.learner.model.attention import attention_implementation
+from torl.learner.model.critic import Critic
+from torl.learner.model.policy import Policy, packed_hidden_states
 from torl.learner.objective import RowTensors, policy_objective
-from torl.learner.policy import Policy, packed_hidden_states
 from torl.learner.update import run_critic, run_policy
 from torl.types import TrainingSample
 

@@ -16,7 +16,7 @@ from counted_states import SHAPES, STAGES, model_config
 from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
 from torl.config import LoraConfig
 from torl.errors import ConfigError
-from torl.learner.lora import add_adapters
+from torl.learner.model.lora import add_adapters
 from torl.placement.learner_bytes import States
 from torl.placement.shape import ModelShape
 

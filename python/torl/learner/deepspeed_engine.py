@@ -12,11 +12,11 @@ from torch import nn
 
 from torl.config import LearnerConfig, ModelConfig
 from torl.errors import DataError
-from torl.learner.attention import attention_implementation
-from torl.learner.kernels import use_kernels
-from torl.learner.loading import hand_out_weights, load_empty, reading
-from torl.learner.policy import Policy
-from torl.learner.sequence_parallel import SequenceParallel
+from torl.learner.model.attention import attention_implementation
+from torl.learner.model.kernels import use_kernels
+from torl.learner.model.loading import hand_out_weights, load_empty, reading
+from torl.learner.model.policy import Policy
+from torl.learner.model.sequence_parallel import SequenceParallel
 
 
 def deepspeed_configuration(config: LearnerConfig, *, kept_whole: int = 0) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torl.config import AlgorithmConfig
 from torl.errors import LearnerError
 from torl.learner.batch import Row
-from torl.learner.head import EntropyUse
+from torl.learner.model.head import EntropyUse
 from torl.learner.objective import Objective, RowTensors, policy_objective, value_objective
 from torl.types import Float32Array
 

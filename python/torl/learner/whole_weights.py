@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from torl.learner.checkpoint.names import MODEL_PREFIX
-from torl.learner.lora import PlainWeight, adapter_weights, plain_weights
+from torl.learner.model.lora import PlainWeight, adapter_weights, plain_weights
 
 GATHERED_BYTES = 64 << 20  # of weights that are whole at a time when shards are sent or exported
 

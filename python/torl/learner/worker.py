@@ -29,7 +29,6 @@ from torl.learner.checkpoint.names import CRITIC_TAG, POLICY_TAG
 from torl.learner.checkpoint.restore import restore_rank
 from torl.learner.checkpoint.snapshot import take_snapshot
 from torl.learner.checkpoint.writer import CheckpointWriter
-from torl.learner.critic import Critic
 from torl.learner.deepspeed_engine import (
     learning_rate_at,
     load_causal_lm,
@@ -37,7 +36,6 @@ from torl.learner.deepspeed_engine import (
     start_engine,
     start_reference,
 )
-from torl.learner.lora import adapters_off, add_adapters, export_adapter
 from torl.learner.messages import (
     Annotation,
     ChannelRequest,
@@ -47,12 +45,14 @@ from torl.learner.messages import (
     Request,
     ShardWritten,
 )
+from torl.learner.model.critic import Critic
+from torl.learner.model.lora import adapters_off, add_adapters, export_adapter
+from torl.learner.model.policy import Policy
+from torl.learner.model.sequence_parallel import SequenceParallel
 from torl.learner.offload import StateMover
 from torl.learner.optimizer_shards import OptimizerShards
-from torl.learner.policy import Policy
 from torl.learner.process_group import exit_rank, join_process_group, leave_process_group
 from torl.learner.publishing import WeightPublisher
-from torl.learner.sequence_parallel import SequenceParallel
 from torl.learner.torchrun import connect_rank, torchrun_job
 from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, without_gradient
 from torl.learner.whole_weights import full_adapters, full_weights

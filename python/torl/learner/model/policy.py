@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torl.learner.attention import PACKED, PackedSamples
-from torl.learner.head import EntropyUse, LogprobHead
-from torl.learner.sequence_parallel import SequenceParallel
+from torl.learner.model.attention import PACKED, PackedSamples
+from torl.learner.model.head import EntropyUse, LogprobHead
+from torl.learner.model.sequence_parallel import SequenceParallel
 
 # Settings of a head that does more than one matrix product; models with them need more than `head(hidden)`.
 _HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torl.learner.policy import packed_hidden_states
-from torl.learner.sequence_parallel import SequenceParallel
+from torl.learner.model.policy import packed_hidden_states
+from torl.learner.model.sequence_parallel import SequenceParallel
 
 
 class Critic(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from torl.errors import DataError
-from torl.learner.attention import PACKED, packed_attention
+from torl.learner.model.attention import PACKED, packed_attention
 
 
 @dataclass(frozen=True, slots=True)
