@@ -190,8 +190,11 @@ async def check_that_a_kill_ends_every_request(engine: Any, victim: int, prompts
         os.kill(processes[victim].pid, signal.SIGKILL)
         async with asyncio.timeout(120):  # a death that is not noticed would leave them waiting for ever
             results = await asyncio.gather(*turns, call, watch, return_exceptions=True)
-        assert all(isinstance(result, EngineError) for result in results)
-        assert "engine.log" in str(results[0])
+        # A turn that the core had sampled to its end may still arrive.
+        failed = [result for result in results if not isinstance(result, SampledTurn)]
+        assert [result for result in failed if not isinstance(result, EngineError)] == []
+        assert len(failed) > 2  # the call, the watch, and turns
+        assert "engine.log" in str(failed[0])
         with pytest.raises(EngineError, match="died"):
             await turn(engine, prompts[0].token_ids, LONG)
     finally:
@@ -215,7 +218,7 @@ async def test_a_core_that_hangs_ends_every_request(tiny_model_directory, prompt
         os.kill(processes[0].pid, signal.SIGSTOP)
         async with asyncio.timeout(120):
             results = await asyncio.gather(*turns, watch, return_exceptions=True)
-        assert all(isinstance(result, EngineError) for result in results)
+        assert [result for result in results if not isinstance(result, EngineError)] == []
         assert "hung and was ended: no token came for 4 s although 16 requests are open" in str(results[-1])
         assert "given up after 4 s" in caplog.text
         with pytest.raises(EngineError, match="hung"):

@@ -47,6 +47,7 @@ _ATTENTION = "unit/test_learner_attention.py"
 _HEAD = "unit/test_learner_head.py"
 _BATCH = "unit/test_learner_batch.py"
 _MINI_BATCHES = "unit/test_learner_mini_batches.py"
+_TURNS = "unit/test_text_turns.py"
 _TOKENIZER = "unit/test_text_tokenizer.py"
 _PROMPTS = "unit/test_text_prompts.py"
 _PROBLEMS = "unit/test_data_problems.py"
@@ -61,7 +62,6 @@ _CONFIG = "unit/test_config.py"
 _CHECKS = "unit/test_audit_checks.py"
 _FORMULAS = "unit/test_audit_formulas.py"
 _AUDIT_TOKENS = "unit/test_audit_tokens.py"
-_COMMAND = "integration/test_evaluate_command.py -k without_the_tool"
 _VERIFY = "integration/test_train_verify.py -k "
 
 MUTANTS: list[tuple[str, str, str, str]] = [
@@ -133,7 +133,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("data/curriculum.py", "before + kind if kind * before > 0 else kind", "before + kind", _CURRICULUM),
     ("data/curriculum.py", " and passed < 2 * len(self)", " and passed < 1", _CURRICULUM),
     ("reward/refusals.py", "Decimal(percentage[1]) != Decimal(reference)", "False", _PAIRS),
-    ("reward/python_notation.py", 'return _LOGARITHM.sub(r"\\\\ln(", text)', "return text", _PAIRS),
+    ("reward/python_notation.py", 'return _LOGARITHM.sub(r"\\\\ln(", text)', "return text", _EQUIVALENCE),
     ("reward/judging/reward.py", "if grade.valid_format:", "if True:", _JUDGED),
     ("reward/judging/judge.py", "if len(answer) > LONGEST_ANSWER:", "if False:", _JUDGED),
     ("rollout/evaluation.py", "temperature=temperature, top_p=top_p", "top_p=top_p", _EVALUATION),
@@ -239,7 +239,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/episode.py", "settings.seed, series, prompt", "settings.seed, prompt", _EPISODE),
     ("rollout/episode.py", "len(self.tool_calls) < settings", "len(self.tool_calls) <= settings", _EPISODE),
     ("rollout/episode.py", "min(stop, kept)", "stop", _EPISODE_LAWS),
-    ("text/turns.py", 'len(data[: block.start].decode("utf-8", errors="replace"))', "block.start", _EPISODE_LAWS),
+    ("text/turns.py", 'len(data[: block.start].decode("utf-8", errors="replace"))', "block.start", _TURNS),
     (
         "rollout/calls.py",
         "            early.task.cancel()\n            early.task.add",
@@ -321,7 +321,6 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     # --- weights
     ("weights/channel.py", "            if not wrong:\n", "            if True:\n", _CHANNEL),
     ("weights/channel.py", "if not done:", "if False:", _CHANNEL),
-    ("weights/channel.py", "under_way[number].wait()", "pass", _CHANNEL),
     ("weights/bucket.py", "math.ceil(size / ALIGNMENT) * ALIGNMENT", "size", _CHANNEL),
     ("weights/bucket.py", "torch.arange(start, start + piece.numel(),", "torch.arange(0, piece.numel(),", _CHANNEL),
     ("weights/rendezvous.py", "range(sender, self.receivers, self.senders)", "range(sender, self.receivers)", _CHANNEL),
@@ -361,7 +360,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("audit/tokens.py", "if one.blocks != again.blocks:", "if False:", _AUDIT_TOKENS),
     ("audit/tokens.py", "if ids[stop:place] != expected or (", "if (", _AUDIT_TOKENS),
     # --- whole runs: nothing smaller notices these
-    ("rollout/measuring.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _COMMAND),
+    ("config/commands.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _CONFIG),
     ("training/loop.py", "samples = silence(samples, silent)\n", "pass\n", f"{_VERIFY}silenced"),
     ("learner/messages.py", "temperature=config.rollout.temperature", "temperature=1.0", f"{_VERIFY}one_temperature"),
 ]
@@ -385,5 +384,11 @@ EQUIVALENT: list[tuple[str, str, str, str]] = [
         "            slots.remove(start_next)\n            for other in running:\n                other.cancel()",
         "            pass",
         "the generator's `finally` does both as soon as the consumer takes the episode that failed",
+    ),
+    (
+        "weights/channel.py",
+        "under_way[number].wait()",
+        "pass",
+        "on a CPU a header is sent only when its receiver has taken the bucket before it",
     ),
 ]

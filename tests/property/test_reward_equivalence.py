@@ -90,11 +90,19 @@ def test_equal_text_is_equal_to_math_verify(answer: str) -> None:
         ("5", "5\\text{ cm}"),
         ("17.5%", "17.5\\%"),
         ("(x+1)^2", "x^2+2x+1"),
+        ("\\frac{\\ln 2}{3}", "log(2)/3"),
+        ("2\\ln(3)", "2*math.log(3)"),
     ],
 )
 def test_equal_in_another_form(reference: str, answer: str) -> None:
     assert compare_exactly(reference, answer) is None
     assert equivalent(reference, answer)
+
+
+def test_the_reference_says_whether_an_equation_or_its_value_is_asked_for() -> None:
+    """As math-verify has it: the value of an equation is right, a value instead of an equation is not."""
+    assert equivalent("25", "x^2+y^2=25")
+    assert not equivalent("x^2+y^2=25", "25")
 
 
 def test_an_interval_and_its_inequality_are_equal_in_both_directions() -> None:

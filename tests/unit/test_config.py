@@ -456,6 +456,7 @@ def test_what_a_command_needs_of_its_own(config_file: Path) -> None:
         [str(config_file), *OWN[EvaluateConfig], "--evaluation.samples", "4", "--evaluate.tool", "false"],
     )
     assert (config.evaluation.samples, config.evaluate.tool) == (4, False)
+    assert (config.measured.samples, config.measured.max_tool_calls) == (4, 0)
     assert chosen(config.evaluate.problems) == {"name": "file", "path": "p.jsonl"}
 
 

@@ -38,6 +38,7 @@ def test_pass_at_k_that_is_not_defined(samples: int, correct: int, k: int) -> No
         (["3", "3", "1/2", "0.5", "\\frac12"], [False, False, True, True, True], 1.0),
         (["1", None, None], [True, False, False], 1.0),  # no answer, no vote
         ([None, None], [False, False], 0.0),
+        ([None, "3"], [True, False], 0.5),  # a reward that finds answers where torl's does not
         (["1", "2", "3"], [True, False, False], 1 / 3),
     ],
 )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -111,6 +112,28 @@ def test_a_tensor_may_be_overwritten_once_the_next_is_asked_for(
 
     receiver = start_receiver(threads, sender.rendezvous)
     sender.send(one_buffer_for_all(), bucket_bytes=bucket_bytes)
+    assert [tensor.unique().tolist() for _, tensor in receiver.result()] == [[value] for value in range(5)]
+
+
+def test_a_bucket_is_not_filled_again_before_a_slow_receiver_has_taken_it(
+    threads: ThreadPoolExecutor, sender: WeightChannel
+) -> None:
+    """There are two, each larger than what a socket holds."""
+    filled_again = Event()
+
+    def larger_than_two_buckets() -> Iterator[tuple[str, torch.Tensor]]:
+        for value in range(5):
+            yield str(value), torch.full((1 << 20,), float(value))
+            if value == 3:
+                filled_again.set()
+
+    def receive(channel: WeightChannel) -> NamedTensors:
+        channel.connect()
+        filled_again.wait(0.5)  # in vain, where the sender waits as it should
+        return receive_all(channel)
+
+    receiver = start_receiver(threads, sender.rendezvous, receive)
+    sender.send(larger_than_two_buckets(), bucket_bytes=4 << 20)
     assert [tensor.unique().tolist() for _, tensor in receiver.result()] == [[value] for value in range(5)]
 
 

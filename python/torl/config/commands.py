@@ -80,3 +80,8 @@ class EvaluateConfig(MeasureConfig):
     """What `torl.evaluate` takes: one model, one set of problems."""
 
     evaluate: EvaluateOptions
+
+    @property
+    def measured(self) -> EvaluationConfig:
+        """How it is played: as `evaluation` says, without a call where the tool is off."""
+        return self.evaluation if self.evaluate.tool else self.evaluation.model_copy(update={"max_tool_calls": 0})

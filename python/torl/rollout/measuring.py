@@ -25,9 +25,7 @@ async def evaluate_model(config: EvaluateConfig, console: Console, name: str | N
     """
     model = ModelDirectory.open(config.model.path)
     config = within_context(config, model.path)
-    measured = config.evaluation
-    if not config.evaluate.tool:
-        measured = measured.model_copy(update={"max_tool_calls": 0})
+    measured = config.measured
     name = name or _name(config)
     problems = model.problem_set(name, config.evaluate.problems, config.data, measured, console)
     with ExitStack() as stack:
