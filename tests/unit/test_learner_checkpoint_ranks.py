@@ -27,13 +27,18 @@ class EndedRanks:
         raise LearnerError("the ranks were ended")
 
 
-async def test_a_checkpoint_that_nobody_waits_for_ends_without_a_word(tmp_path: Path) -> None:
+def test_a_checkpoint_that_nobody_waits_for_ends_without_a_word(tmp_path: Path) -> None:
     """As when a run is stopped by a signal while its ranks copy their state."""
+    setup = LearnerSetup.from_config(load_config(TrainConfig, find_config("demo"), {}))
+    assert asyncio.run(said_of_a_begin_that_is_cancelled(setup, tmp_path / "step_000001")) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+async def said_of_a_begin_that_is_cancelled(setup: LearnerSetup, directory: Path) -> list[dict[str, Any]]:
     said: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
     ranks = EndedRanks()
-    setup = LearnerSetup.from_config(load_config(TrainConfig, find_config("demo"), {}))
-    begun = asyncio.create_task(begin_checkpoint(cast(RankGroup, ranks), setup, tmp_path / "step_000001", {}))
+    begun = asyncio.create_task(begin_checkpoint(cast(RankGroup, ranks), setup, directory, {}))
     await ranks.told.wait()
     begun.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -43,5 +48,4 @@ async def test_a_checkpoint_that_nobody_waits_for_ends_without_a_word(tmp_path: 
         while len(asyncio.all_tasks()) > 1:
             await asyncio.sleep(0)
     gc.collect()
-    assert said == []
-    assert list(tmp_path.iterdir()) == []
+    return said
