@@ -13,6 +13,7 @@ from typing import Any
 STACK_SIGNAL = signal.SIGUSR1
 _ANSWER_SECONDS = 5.0  # a process that is stopped, or deep in the kernel, gives none
 _LOOK_SECONDS = 0.02
+_QUIET_LOOKS = 5  # in a row in which a log has not grown: what began to be written has been
 _ONE_PROCESS = b"Current thread 0x"  # begins the last stack of each process
 
 
@@ -35,9 +36,12 @@ def request_stacks(logs: Mapping[Path, Sequence[int]]) -> list[int]:
             continue
     deadline = time.monotonic() + _ANSWER_SECONDS
     silent = {log: pids for log, pids in asked.items() if pids}
-    while silent and time.monotonic() < deadline:
+    lengths, quiet = dict(sizes), 0
+    while (silent or quiet < _QUIET_LOOKS) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
         silent = {log: pids for log, pids in silent.items() if _answers(log, sizes[log]) < len(pids)}
+        before, lengths = lengths, {log: log.stat().st_size for log, pids in asked.items() if pids}
+        quiet = quiet + 1 if lengths == before else 0
     unasked = [pid for log, pids in logs.items() for pid in pids if pid not in asked[log]]
     return [*unasked, *(pid for pids in silent.values() for pid in pids)]
 
