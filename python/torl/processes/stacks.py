@@ -7,14 +7,15 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 STACK_SIGNAL = signal.SIGUSR1
-_ANSWER_SECONDS = 5.0  # a process that is stopped, or deep in the kernel, gives none
+_ANSWER_SECONDS = 5.0  # for each of one log's; a process that is stopped, or deep in the kernel, gives none
 _LOOK_SECONDS = 0.02
 _QUIET_LOOKS = 5  # in a row in which a log has not grown: what began to be written has been
-_ONE_PROCESS = b"Current thread 0x"  # begins the last stack of each process
+_LAST_STACK = b"Current thread 0x"  # begins the last stack of a process
 
 
 def answer_stack_requests() -> None:
@@ -25,25 +26,10 @@ def answer_stack_requests() -> None:
 def request_stacks(logs: Mapping[Path, Sequence[int]]) -> list[int]:
     """Have processes write their stacks to the logs that their standard error goes to; returns those that did not.
 
-    `logs` has the ids of the processes by their logs. Processes that would not understand the signal are not sent it.
+    `logs` has the ids of the processes by their logs. Those of one log are asked one after the other: what two write at
+    once is mixed. Processes that would not understand the signal are not sent it.
     """
-    sizes = {log: log.stat().st_size if log.exists() else 0 for log in logs}
-    asked = {log: [pid for pid in pids if _understands(pid)] for log, pids in logs.items()}
-    for pid in (pid for pids in asked.values() for pid in pids):
-        try:
-            os.kill(pid, STACK_SIGNAL)
-        except ProcessLookupError:
-            continue
-    deadline = time.monotonic() + _ANSWER_SECONDS
-    silent = {log: pids for log, pids in asked.items() if pids}
-    lengths, quiet = dict(sizes), 0
-    while (silent or quiet < _QUIET_LOOKS) and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
-        silent = {log: pids for log, pids in silent.items() if _answers(log, sizes[log]) < len(pids)}
-        before, lengths = lengths, {log: log.stat().st_size for log, pids in asked.items() if pids}
-        quiet = quiet + 1 if lengths == before else 0
-    unasked = [pid for log, pids in logs.items() for pid in pids if pid not in asked[log]]
-    return [*unasked, *(pid for pids in silent.values() for pid in pids)]
+    return [pid for asked in zip_longest(*logs.values()) for pid in _ask(dict(zip(logs, asked, strict=True)))]
 
 
 def write_own_stacks(path: Path, loop: asyncio.AbstractEventLoop) -> None:
@@ -65,6 +51,31 @@ def _stack_of(task: "asyncio.Task[object]") -> str:
     return "\n".join(lines)
 
 
+def _ask(asked: Mapping[Path, int | None]) -> list[int]:
+    """Ask at most one process of each log; returns those that have not answered in time."""
+    pids = {log: pid for log, pid in asked.items() if pid is not None}
+    sizes = {log: _size(log) for log in pids}  # before it is asked
+    sizes = {log: size for log, size in sizes.items() if _send_request(pids[log])}
+    lengths, quiet = dict(sizes), dict.fromkeys(sizes, 0)
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while any(looks < _QUIET_LOOKS for looks in quiet.values()) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        for log, before in lengths.items():
+            lengths[log] = _size(log)
+            quiet[log] = quiet[log] + 1 if lengths[log] == before and _is_answered(log, sizes[log]) else 0
+    return [pid for log, pid in pids.items() if log not in sizes or not _is_answered(log, sizes[log])]
+
+
+def _send_request(pid: int) -> bool:
+    if not _understands(pid):
+        return False
+    try:
+        os.kill(pid, STACK_SIGNAL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def _understands(pid: int) -> bool:
     """Whether a process has a handler for the signal: without one it would end it."""
     try:
@@ -75,7 +86,11 @@ def _understands(pid: int) -> bool:
     return bool(int(caught, 16) >> (STACK_SIGNAL - 1) & 1)
 
 
-def _answers(log: Path, start: int) -> int:
+def _is_answered(log: Path, start: int) -> bool:
     with log.open("rb") as file:
         file.seek(start)
-        return file.read().count(_ONE_PROCESS)
+        return _LAST_STACK in file.read()
+
+
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
