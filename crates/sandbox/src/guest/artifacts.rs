@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Result, SandboxError};
 use crate::guest::functions::Functions;
+use crate::guest::sources::SOURCES;
 use crate::guest::{frames, integers, library, preparation};
 use crate::run::driver;
 use crate::run::engine;
@@ -15,9 +16,6 @@ const MODULE_FILE: &str = "python-snapshot.wasm";
 const MODULE_SHA256: &str = "879bdb628a1a799dc3a6d1a645fee0f88944bf4cdf5e1628e0e1d2b4b33d28d3";
 const ARCHIVE_FILE: &str = "python-stdlib.zip";
 const ARCHIVE_SHA256: &str = "a7b8f7cbd4799ac8c81223cbc47f8cea503adac934a04826778b66e5a5e9b847";
-
-/// Bump when anything about the prepared form changes that the other parts of the key do not show.
-const FORMAT: &str = "6";
 
 /// The function that destroys an object, and what a call of it takes of the stack in linear memory. It destroys nested
 /// objects by recursion for at most 3 MiB (`preparation::RECURSION_STACK`) of these, on up to 600 bytes of native stack each.
@@ -103,7 +101,7 @@ pub fn image_key() -> String {
 
 fn key(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
-    for part in [FORMAT].iter().chain(parts) {
+    for part in SOURCES.iter().chain(parts) {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }

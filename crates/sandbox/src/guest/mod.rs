@@ -11,6 +11,7 @@ mod integers;
 mod library;
 mod module;
 mod preparation;
+mod sources;
 
 pub use self::artifacts::Prepared;
 pub use self::cache::{Cache, Progress};

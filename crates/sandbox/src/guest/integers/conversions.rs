@@ -6,7 +6,7 @@
 use wasm_encoder::{BlockType, Function, ValType};
 
 use super::objects::{
-    FORCE, LONG, TYPE_NUMBER, UINT, ULONGLONG, call, is_array, release, type_number, word,
+    UINT, ULONGLONG, call, is_array, leave_unless_for_indices, release, type_number,
 };
 use crate::error::Result;
 use crate::guest::functions::Functions;
@@ -24,19 +24,8 @@ pub fn check_conversions(functions: &mut Functions<'_>) -> Result<()> {
     functions.wrap(number, |old| {
         let mut body = Function::new([(2, ValType::I32)]);
         let mut code = body.instructions();
-        code.block(BlockType::Empty)
-            .local_get(kind)
-            .i32_eqz()
-            .br_if(0)
-            .local_get(kind)
-            .i32_load(word(TYPE_NUMBER))
-            .i32_const(LONG)
-            .i32_ne()
-            .br_if(0)
-            .local_get(flags)
-            .i32_const(FORCE)
-            .i32_and()
-            .br_if(0);
+        code.block(BlockType::Empty);
+        leave_unless_for_indices(&mut code, kind, flags);
         is_array(&mut code, subtype);
         code.br_if(0)
             .local_get(given)

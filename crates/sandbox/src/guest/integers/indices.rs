@@ -3,8 +3,8 @@
 use wasm_encoder::{BlockType, Function, InstructionSink, ValType};
 
 use super::objects::{
-    ARRAY_AXES, ARRAY_DATA, ARRAY_SHAPE, FORCE, LONG, LONGLONG, PLAIN, TYPE_NUMBER, UINT,
-    ULONGLONG, call, for_each, long, release, type_number, word,
+    ARRAY_AXES, ARRAY_DATA, ARRAY_SHAPE, FORCE, LONG, LONGLONG, PLAIN, UINT, ULONGLONG, call,
+    for_each, leave_unless_for_indices, long, release, type_number, word,
 };
 use crate::error::Result;
 use crate::guest::functions::{Functions, damaged};
@@ -32,19 +32,8 @@ pub fn check_indices(functions: &mut Functions<'_>) -> Result<()> {
         let (plain, address, left, value) = (3, 4, 5, 6);
         let mut body = Function::new([(3, ValType::I32), (1, ValType::I64)]);
         let mut code = body.instructions();
-        code.block(BlockType::Empty)
-            .local_get(kind)
-            .i32_eqz()
-            .br_if(0)
-            .local_get(kind)
-            .i32_load(word(TYPE_NUMBER))
-            .i32_const(LONG)
-            .i32_ne()
-            .br_if(0)
-            .local_get(flags)
-            .i32_const(FORCE)
-            .i32_and()
-            .br_if(0);
+        code.block(BlockType::Empty);
+        leave_unless_for_indices(&mut code, kind, flags);
         type_number(&mut code, array);
         code.i32_const(UINT).i32_lt_s().br_if(0);
         type_number(&mut code, array);

@@ -89,6 +89,23 @@ pub fn call(code: &mut InstructionSink<'_>, parameters: u32, old: u32) {
     code.call(old);
 }
 
+/// Leaves the block around unless an array of `long` is asked for, as numpy asks for indices, and what does not fit is not
+/// to be cut. `kind` and `flags` are the parameters of numpy's that say so.
+pub fn leave_unless_for_indices(code: &mut InstructionSink<'_>, kind: u32, flags: u32) {
+    code.local_get(kind)
+        .i32_eqz()
+        .br_if(0)
+        .local_get(kind)
+        .i32_load(word(TYPE_NUMBER))
+        .i32_const(LONG)
+        .i32_ne()
+        .br_if(0)
+        .local_get(flags)
+        .i32_const(FORCE)
+        .i32_and()
+        .br_if(0);
+}
+
 /// Whether the first parameter is an array.
 pub fn is_array(code: &mut InstructionSink<'_>, subtype: u32) {
     code.local_get(0)
