@@ -43,9 +43,9 @@ class Cause:
 
 CAUSES: list[Cause] = [
     Cause(
-        "cast of a float that does not fit", WRONG,
-        "of NaN, or of a negative float to an unsigned type: undefined in C and in numpy; the guest saturates, as 64-bit ARM does",
-        p.undefined_cast, NUMPY + "print(np.array([-3.7, np.nan]).astype('u1'))", packages=("numpy",),
+        "cast to 32 unsigned bits", MACHINE,
+        "of a NaN or a float that does not fit: numpy's own answer is one of two, by the element's place in the array",
+        p.cast_to_32_unsigned_bits, NUMPY + "print(np.full(33, np.nan).astype('u4'))", packages=("numpy",),
     ),
     Cause(
         "width of an index", QUIET,

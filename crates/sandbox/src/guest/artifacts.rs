@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Result, SandboxError};
 use crate::guest::functions::Functions;
 use crate::guest::sources::SOURCES;
-use crate::guest::{frames, integers, library, preparation};
+use crate::guest::{casts, frames, integers, library, preparation};
 use crate::run::driver;
 use crate::run::engine;
 use crate::run::instance::ImageLayout;
@@ -30,11 +30,12 @@ pub struct Artifacts {
 
 impl Artifacts {
     /// The module, changed so that the interpreter sees how deep it is when it destroys nested objects, and so that
-    /// numpy's integers have 64 bits.
+    /// numpy's integers have 64 bits, and floats that do not fit into one are converted as on x86-64.
     pub fn module(&self) -> Result<Vec<u8>> {
         let mut functions = Functions::read(&self.module)?;
         frames::give_frame(&mut functions, DESTROYER, DESTROYER_FRAME)?;
         integers::widen(&mut functions)?;
+        casts::convert_as_x86(&mut functions)?;
         functions.finish()
     }
 

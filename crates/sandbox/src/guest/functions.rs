@@ -2,9 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 
-use wasm_encoder::{CodeSection, Function, FunctionSection, Module, RawSection, SectionId};
-use wasmparser::{DataKind, FuncType, KnownCustom, Name, Operator, Parser, Payload, TypeRef};
+use wasm_encoder::reencode::{Reencode, RoundtripReencoder};
+use wasm_encoder::{
+    CodeSection, Function, FunctionSection, Module, RawSection, SectionId, TypeSection,
+};
+use wasmparser::{
+    DataKind, FuncType, KnownCustom, Name, Operator, Parser, Payload, TypeRef, ValType,
+};
 
 use crate::error::{Result, SandboxError};
 
@@ -113,6 +119,20 @@ impl<'a> Functions<'a> {
         found
     }
 
+    /// The numbers of all functions whose names end so.
+    pub fn ending_with<'n>(&'n self, name: &'n str) -> impl Iterator<Item = u32> + 'n {
+        let found = self
+            .names
+            .iter()
+            .filter(move |(found, _)| found.ends_with(name));
+        found.flat_map(|(_, numbers)| numbers.iter().copied())
+    }
+
+    /// The numbers of all functions that are not imported.
+    pub fn own(&self) -> Range<u32> {
+        self.imported..self.imported + self.bodies.len() as u32
+    }
+
     fn place(&self, number: u32) -> Result<usize> {
         number
             .checked_sub(self.imported)
@@ -143,7 +163,20 @@ impl<'a> Functions<'a> {
         let kind = self.types[self.place(model)?];
         self.types.push(kind);
         self.bodies.push(Cow::Owned(body));
-        Ok(self.imported + self.bodies.len() as u32 - 1)
+        Ok(self.own().end - 1)
+    }
+
+    /// Adds a function, and gives its number.
+    pub fn add(&mut self, parameters: &[ValType], results: &[ValType], body: Function) -> u32 {
+        let wanted = FuncType::new(parameters.iter().copied(), results.iter().copied());
+        let known = self.signatures.iter().position(|found| *found == wanted);
+        let kind = known.unwrap_or_else(|| {
+            self.signatures.push(wanted);
+            self.signatures.len() - 1
+        });
+        self.types.push(kind as u32);
+        self.bodies.push(Cow::Owned(body.into_raw_body()));
+        self.own().end - 1
     }
 
     /// Gives who calls the function a new body instead, made from the number that the old one has from now on.
@@ -168,6 +201,19 @@ impl<'a> Functions<'a> {
             let payload = payload.map_err(damaged)?;
             match &payload {
                 Payload::CustomSection(_) | Payload::CodeSectionEntry(_) => {}
+                Payload::TypeSection(reader) => {
+                    let mut section = TypeSection::new();
+                    RoundtripReencoder
+                        .parse_type_section(&mut section, reader.clone())
+                        .map_err(damaged)?;
+                    for added in &self.signatures[section.len() as usize..] {
+                        let added = RoundtripReencoder
+                            .func_type(added.clone())
+                            .map_err(damaged)?;
+                        section.ty().func_type(&added);
+                    }
+                    module.section(&section);
+                }
                 Payload::FunctionSection(_) => {
                     let mut section = FunctionSection::new();
                     for &kind in &self.types {

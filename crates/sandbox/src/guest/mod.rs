@@ -5,6 +5,7 @@
 
 mod artifacts;
 mod cache;
+mod casts;
 mod frames;
 mod functions;
 mod integers;
