@@ -1,6 +1,7 @@
 """From trajectory files to tables: what is counted, what is compared, and what is printed."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,6 +78,15 @@ def test_a_set_that_is_not_played_to_its_end_is_no_result(tmp_path: Path) -> Non
         read_results(tmp_path)
     with pytest.raises(RecordError, match="holds no evaluation"):
         read_results(tmp_path / "empty")
+
+
+def test_sets_stand_as_in_the_papers_and_ten_calls_behind_two(tmp_path: Path) -> None:
+    for name in ("own", "math500", "amc23", "aime24"):
+        (tmp_path / name).mkdir()
+        for calls in (10, 2):
+            Cell(tmp_path, name, calls, "greedy").file.append(group("a", True))
+    places = [(cell.set_name, cell.calls) for cell in cells_in(tmp_path)]
+    assert places == [(name, calls) for name in ("aime24", "math500", "amc23", "own") for calls in (2, 10)]
 
 
 def test_what_the_tool_adds_is_compared_problem_by_problem(tmp_path: Path) -> None:
@@ -183,6 +193,10 @@ def test_everything_that_is_written(tmp_path: Path) -> None:
     page = (tmp_path / "page.html").read_text()
     assert "What the tool adds to greedy" in page
     assert 'id="chart-0"' in page
+    ((traces,),) = [re.findall(r'newPlot\(\s*"calls-0",\s*(\[.*?\]),\s*\{', page, re.DOTALL)]
+    (by_calls,) = json.loads(traces)
+    assert by_calls["x"] == [0, 2]
+    assert by_calls["y"] == pytest.approx([(1 / 4 + 1) / 2, (2 / 4 + 0) / 2])  # means over both sets
     assert "<script src" not in page
     assert "\\begin{table}" in (tmp_path / "table.tex").read_text()
     assert "| model, N = 2 |" in (tmp_path / "table.md").read_text()

@@ -14,7 +14,7 @@ from torl.errors import RecordError
 from torl.records import metric_names as names
 from torl.records.rows import TrajectoryRecord
 from torl.records.writers import RunWriter
-from torl.report.charts import CHARTS, chart_sections, moving_mean
+from torl.report.charts import CHARTS, chart_sections
 from torl.report.examples import choose_examples, response_segments
 from torl.report.page import write_report
 from torl.types import FinishReason, Grade, Trajectory
@@ -194,8 +194,3 @@ def test_an_observation_cut_at_the_response_limit_loses_nothing() -> None:
     whole = make("a", "```python\nx\n```output", "\n1234567\n```\n")
     cut = dataclasses.replace(whole, text="```python\nx\n```output\n12")
     assert "".join(text for _, text in response_segments(cut)) == cut.text
-
-
-def test_moving_mean() -> None:
-    assert moving_mean([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
-    assert moving_mean([], 5) == []

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import ConfigError, RecordError
+from torl.evaluation.suites import place_of_set
 from torl.records.files import explained, replacing
 from torl.rollout.group_file import GroupFile
 from torl.text.prompts import EncodedPrompts
@@ -45,10 +46,10 @@ class Cell:
 
 
 def cells_in(directory: Path) -> Iterator[Cell]:
-    """The cells of a model that have files, by set and number of calls."""
-    for path in sorted(directory.glob("*/calls_*.jsonl")):
-        if found := _CELL.fullmatch(path.name):
-            yield Cell(directory, path.parent.name, int(found[1]), found[2])
+    """The cells of a model that have files: sets as the papers' tables have them, then numbers of calls."""
+    found = [(path.parent.name, _CELL.fullmatch(path.name)) for path in directory.glob("*/calls_*.jsonl")]
+    cells = [Cell(directory, set_name, int(match[1]), match[2]) for set_name, match in found if match]
+    yield from sorted(cells, key=lambda cell: (*place_of_set(cell.set_name), cell.calls, cell.way))
 
 
 def models_in(output: Path) -> list[Path]:

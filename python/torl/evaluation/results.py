@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -53,13 +54,18 @@ def read_results(output: Path) -> list[Arm]:
                 measures.setdefault(measure, {})[cell.set_name] = values_P
     if not arms:
         raise RecordError(f"{output}: holds no evaluation")
-    return [Arm(model, calls, measures) for (model, calls), measures in arms.items()]
+    return [Arm(model, calls, measures) for (model, calls), measures in sorted(arms.items(), key=itemgetter(0))]
 
 
 def estimates(sets: Mapping[str, Values]) -> dict[str, Estimate]:
     """Each set's mean, and the mean over all of them under `AVERAGE` where there is more than one."""
     told = {name: _estimate([values_P]) for name, values_P in sets.items()}
     return told | ({AVERAGE: _estimate(list(sets.values()))} if len(sets) > 1 else {})
+
+
+def overall(found: Mapping[str, Estimate]) -> Estimate:
+    """The mean over the sets, which is that of the only set where there is one."""
+    return found[AVERAGE] if AVERAGE in found else next(iter(found.values()))
 
 
 def difference(arm: Arm, other: Arm, measure: str) -> dict[str, Estimate]:

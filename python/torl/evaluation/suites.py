@@ -18,6 +18,7 @@ SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The sets of ToRL (table 3) and of ZeroTIR."""
 
+_ORDER = list(dict.fromkeys(name for names in SUITES.values() for name in names))
 _ENDINGS = (".jsonl", ".json", ".parquet")
 
 
@@ -50,6 +51,11 @@ def find_sets(wanted: Sequence[str], directory: Path) -> dict[str, ProblemChoice
     return sets
 
 
+def place_of_set(name: str) -> tuple[int, str]:
+    """What sets are sorted by: those of the suites in their order, others behind them by name."""
+    return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
+
+
 def _place(name: str, directory: Path) -> str | None:
     """What the configuration takes for a set: its file, or whatever else gives problems."""
     if _is_function(name) or Path(name).suffix in _ENDINGS:
@@ -76,9 +82,8 @@ def _label(name: str) -> str:
 
 def _missing(names: Sequence[str], directory: Path) -> str:
     files = ", ".join(f"{name}.jsonl" for name in names)
-    known = {name for names in SUITES.values() for name in names}
-    strange = next((name for name in names if name not in known), None)
-    hint = "" if strange is None else nearest(strange, [*SUITES, *sorted(known)])
+    strange = next((name for name in names if name not in _ORDER), None)
+    hint = "" if strange is None else nearest(strange, [*SUITES, *sorted(_ORDER)])
     return (
         f"{directory} lacks {files}{hint}; put the problems there (`id`, `problem`, `answer` on each line), name "
         "another directory with --sets, or name files"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torl.evaluation.papers import PAPERS, PaperRow
-from torl.evaluation.results import AVERAGE, Arm, Estimate, difference, estimates, tool_differences
+from torl.evaluation.results import AVERAGE, Arm, Estimate, difference, estimates, overall, tool_differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def _grid(arms: Sequence[Arm], measure: str) -> list[Table]:
     rows = []
     for model in models:
         cells = [found.get((model, number)) for number in calls]
-        rows.append((model, *(_cell(_overall(cell)) for cell in cells)))
+        rows.append((model, *(_cell(None if cell is None else overall(cell)) for cell in cells)))
     columns = ("model", *(f"N = {number}" for number in calls))
     return [Table(f"Models by tool calls in the evaluation, {measure}, mean over sets, %", columns, tuple(rows))]
 
@@ -125,10 +125,6 @@ def _row(label: str, found: Mapping[str, Estimate], columns: Sequence[str], *, s
 def _printed(row: PaperRow, columns: Sequence[str]) -> tuple[str, ...]:
     values = {**row.values} | ({AVERAGE: row.average} if row.average is not None else {})
     return (f"{row.model} (paper)", *(f"{values[name]:.1f}" if name in values else "-" for name in columns))
-
-
-def _overall(found: Mapping[str, Estimate] | None) -> Estimate | None:
-    return None if found is None else found.get(AVERAGE) or next(iter(found.values()))
 
 
 def _cell(estimate: Estimate | None, *, signed: bool = False) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torl.report.charts import COLORS
+from torl.report.figures import COLORS, chart_html, framed
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,6 @@ class Bar:
 def bar_chart(identifier: str, bars: Sequence[Bar]) -> str:
     """The chart as HTML; series stand side by side in each group."""
     import plotly.graph_objects as graph
-    import plotly.io
 
     figure: Any = graph.Figure()
     for number, series in enumerate(dict.fromkeys(bar.series for bar in bars)):
@@ -36,23 +35,7 @@ def bar_chart(identifier: str, bars: Sequence[Bar]) -> str:
                 "thickness": 1,
             },
         )
-    figure.update_layout(
-        template="none",
-        barmode="group",
-        height=300,
-        margin={"l": 52, "r": 12, "t": 8, "b": 48},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 12, "color": "#808080"},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        showlegend=True,
-        yaxis={"range": [0, 1], "tickformat": ".0%", "gridcolor": "rgba(128,128,128,0.18)"},
-    )
-    html: str = plotly.io.to_html(
-        figure,
-        full_html=False,
-        include_plotlyjs=False,
-        div_id=identifier,
-        config={"displaylogo": False, "displayModeBar": False, "responsive": True},
-    )
-    return html
+    framed(figure, height=300).update_layout(barmode="group", showlegend=True, margin={"b": 48})
+    figure.update_xaxes(showgrid=False)
+    figure.update_yaxes(range=[0, 1.01], tickformat=".0%")
+    return chart_html(figure, identifier)

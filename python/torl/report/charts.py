@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from torl.records import metric_names as names
+from torl.report.figures import COLORS, chart_html, over_steps
+from torl.report.series import Row, moving_mean, values_of
 
-Row = Mapping[str, Any]
-
-# Read well on white and on black.
-COLORS: Final = ("#3b82f6", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#94a3b8")
 _WINDOW: Final = 5
 
 
@@ -108,21 +106,12 @@ CHARTS: Final = (
 
 def chart_sections(rows: Sequence[Row]) -> list[tuple[Chart, str]]:
     """Each chart that has data, with its HTML (which needs plotly.js on the page)."""
-    import plotly.io
-
     sets = sorted({part[0] for row in rows for name in row if (part := names.split_evaluation(name))})
     sections = []
     for index, chart in enumerate((*CHARTS, _reward_parts(rows))):
         figure = _figure(chart, rows, sets)
         if figure is not None:
-            html = plotly.io.to_html(
-                figure,
-                full_html=False,
-                include_plotlyjs=False,
-                div_id=f"chart-{index}",
-                config={"displaylogo": False, "displayModeBar": False, "responsive": True},
-            )
-            sections.append((chart, html))
+            sections.append((chart, chart_html(figure, f"chart-{index}")))
     return sections
 
 
@@ -132,12 +121,6 @@ def _reward_parts(rows: Sequence[Row]) -> Chart:
     training = {name.removeprefix(names.REWARD_PART): name for name in parts}
     note = "Mean of each part of the reward, over the responses that have it; and of what turns are paid."
     return Chart("Parts of the reward", note, {**training, "turns": names.REWARD_TURNS}, {})
-
-
-def values_of(rows: Sequence[Row], name: str) -> tuple[list[int], list[float]]:
-    """Steps and values of a metric, where it was measured."""
-    measured = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
-    return [step for step, _ in measured], [value for _, value in measured]
 
 
 def _figure(chart: Chart, rows: Sequence[Row], sets: Sequence[str]) -> Any:
@@ -156,19 +139,8 @@ def _figure(chart: Chart, rows: Sequence[Row], sets: Sequence[str]) -> Any:
                 figure.add_scatter(x=steps, y=values, name=label, mode="lines+markers", line=line, marker={"size": 7})
     if not figure.data:
         return None
-    figure.update_layout(
-        template="none",
-        height=270,
-        margin={"l": 52, "r": 12, "t": 8, "b": 36},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 12, "color": "#808080"},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        hovermode="x unified",
-        showlegend=len(chart.training) > 1 or len({trace.name for trace in figure.data}) > 1,
-        xaxis={"title": {"text": "step", "standoff": 4}, "zeroline": False, "gridcolor": "rgba(128,128,128,0.18)"},
-        yaxis={"zeroline": False, "gridcolor": "rgba(128,128,128,0.18)", "exponentformat": "power"},
-    )
+    lines = {trace.name for trace in figure.data}
+    over_steps(figure).update_layout(showlegend=len(chart.training) > 1 or len(lines) > 1)
     if chart.share:
         figure.update_yaxes(range=[-0.02, 1.02])
     if chart.logarithmic:
@@ -205,12 +177,3 @@ def _add_training(figure: Any, chart: Chart, label: str, steps: list[int], value
 def _positive(steps: list[int], values: list[float]) -> tuple[list[int], list[float]]:
     kept = [(step, value) for step, value in zip(steps, values, strict=True) if value > 0]
     return [step for step, _ in kept], [value for _, value in kept]
-
-
-def moving_mean(values: Sequence[float], window: int) -> list[float]:
-    """The mean of each value and those before it, `window` in all (fewer at the start)."""
-    means = []
-    for end in range(1, len(values) + 1):
-        piece = values[max(0, end - window) : end]
-        means.append(sum(piece) / len(piece))
-    return means

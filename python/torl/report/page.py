@@ -12,8 +12,9 @@ from torl.records import metric_names as names
 from torl.records.files import replacing
 from torl.records.layout import CONFIG_FILE, REPORT_FILE
 from torl.records.reading import read_metrics
-from torl.report.charts import Row, chart_sections, values_of
+from torl.report.charts import chart_sections
 from torl.report.examples import choose_examples, examples_html
+from torl.report.series import Row, values_of
 from torl.report.style import SCRIPT, STYLE
 
 # Label, metric, format, and whether more is better (None where neither is).
@@ -51,7 +52,7 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
         RecordError: the records are missing or damaged, or the report cannot be written.
     """
     rows = read_metrics(run_directory)
-    config_text = _read_config(run_directory)
+    config_text = read_config(run_directory)
     charts = "\n".join(
         f'<section class="chart"><h3>{escape(chart.title)}</h3><p>{escape(chart.note)}</p>{html}</section>'
         for chart, html in chart_sections(rows)
@@ -88,7 +89,12 @@ def document(title: str, body: str) -> str:
     )
 
 
-def _read_config(run_directory: Path) -> str:
+def read_config(run_directory: Path) -> str:
+    """The resolved configuration of a run, as TOML.
+
+    Raises:
+        RecordError: it cannot be read.
+    """
     path = run_directory / CONFIG_FILE
     try:
         return path.read_text(encoding="utf-8")

@@ -1,4 +1,7 @@
-"""The looks of a report: style, and the script that gives charts the colors of the page."""
+"""The looks of a report: style, the script that gives charts the colors of the page, and tables."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --card: #f7f8fa; --ink: #1c2430; --dim: #667085; --line: #e2e6ec;
@@ -51,3 +54,11 @@ SCRIPT = """
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
 })();
 """
+
+
+def table_html(head: Sequence[str], rows: Iterable[Iterable[str]], note: str = "") -> str:
+    """A table, its texts escaped, with a note below it."""
+    titles = "".join(f"<th>{escape(title)}</th>" for title in head)
+    lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    below = f'<p class="note">{escape(note)}</p>' if note else ""
+    return f'<div class="table"><table><thead><tr>{titles}</tr></thead><tbody>{lines}</tbody></table></div>{below}'

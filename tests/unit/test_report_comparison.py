@@ -1,0 +1,215 @@
+"""Several runs on one page: every number against a slow reading of the files that the runs wrote."""
+
+import json
+import re
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from builders import asked, call, failed, scored, trajectory
+from torl.records import metric_names as names
+from torl.records.dynamics import training_dynamics
+from torl.records.rows import group_records
+from torl.records.writers import RunWriter
+from torl.report.command import main
+from torl.types import ScoredGroup
+
+STEPS, SETS = 21, ("easy", "hard")
+BLOCK = "```python\nx\n```\n"
+
+
+def groups(chance: Random, limit: int) -> list[ScoredGroup]:
+    """Responses with at most `limit` calls, some of which fail, and some with a block behind the answer."""
+    made = []
+    for problem in ("p", "q"):
+        prompt = asked(problem)
+        members = []
+        for sample in range(3):
+            calls = [call("x\n", failed() if chance.random() < 0.4 else None) for _ in range(chance.randint(0, limit))]
+            turns = [f"hm\n{BLOCK}```output" for _ in calls]
+            last = r"so \boxed{1}" + (f"\n{BLOCK}" if chance.random() < 0.3 else "")
+            response = trajectory(
+                *turns, last, prompt=prompt, calls=calls, sample=sample, turn_tokens=chance.randint(1, 9)
+            )
+            right = chance.random() < 0.5
+            members.append(scored(response, right))
+        made.append(ScoredGroup(prompt, tuple(members)))
+    return made
+
+
+def make_run(directory: Path, limit: int) -> Path:
+    chance = Random(limit)
+    with RunWriter(directory, tensorboard=False) as writer:
+        for step in range(STEPS):
+            if step % 10 == 0:
+                for name in SETS[: 2 if step else 1]:  # the second set was not there at first
+                    played = groups(chance, limit)
+                    writer.write_metrics(step, names.evaluation(name, training_dynamics(played)))
+                    writer.write_trajectories(step, group_records(step, played), evaluation_set=name)
+            played = groups(chance, limit)
+            writer.write_metrics(step, training_dynamics(played) | {names.TIME_STEP: step + limit})
+            writer.write_trajectories(step, group_records(step, played))
+    (directory / "config.toml").write_text(f"[rollout]\nmax_tool_calls = {limit}\n", encoding="utf-8")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {f"calls{limit}": make_run(tmp_path_factory.mktemp(f"calls{limit}"), limit) for limit in (1, 2, 4)}
+
+
+@pytest.fixture(scope="module")
+def page(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    output = tmp_path_factory.mktemp("page") / "page.html"
+    given = [f"{label}={directory}" for label, directory in runs.items()]
+    assert main([*given, "--output", str(output)]) == 0
+    return output.read_text(encoding="utf-8")
+
+
+# --- the slow reading: what is in the files, by its text --------------------------------------------------------------
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def measured(rows: list[dict[str, Any]]) -> dict[str, float | None]:
+    """Of the rows of one file: each measure by the title of its figure, and the dotted one behind it."""
+    calls = [(call["status"] == "ok", row["correct"]) for row in rows for call in row["tool_calls"]]
+    blocks, ran, early = 0, len(calls), 0
+    for row in rows:
+        places = [found.start() for found in re.finditer("```python\n", row["sampled_text"])]
+        blocks += len(places)
+        early += sum(place < row["sampled_text"].index(r"\boxed") for place in places)
+    return {
+        "Training accuracy": mean([row["correct"] for row in rows]),
+        "Code ratio": mean(["```python" in row["sampled_text"] for row in rows]),
+        "Pass ratio": mean([ok for ok, _ in calls]),
+        "Pass ratio by outcome": mean([ok for ok, correct in calls if correct]),
+        "Pass ratio by outcome, incorrect": mean([ok for ok, correct in calls if not correct]),
+        "Use of code": ran / blocks if blocks else None,
+        "Use of code, before the answer": early / blocks if blocks else None,
+        "Interactions": mean([len(row["tool_calls"]) for row in rows]),
+        "Code blocks of a response": blocks / len(rows),
+        "Response length": mean([len(row["token_ids"]) for row in rows]),
+        "Response length, sampled": mean([sum(n for on, n in row["loss_mask"] if on) for row in rows]),
+        "Reward": mean([row["reward"] for row in rows]),
+    }
+
+
+def slow_curve(run: Path, measure: str, window: int) -> tuple[list[int], list[float]]:
+    """Steps, and at each the mean of this and the 15 measured before it."""
+    steps, values, means = [], [], []
+    for step in range(STEPS):
+        value = measured(read(run / "trajectories" / f"step_{step:06d}.jsonl"))[measure]
+        if value is not None:
+            steps.append(step)
+            values.append(value)
+            means.append(sum(values[-window:]) / len(values[-window:]))
+    return steps, means
+
+
+def slow_accuracy(run: Path, set_name: str) -> dict[int, float]:
+    files = (run / "trajectories").glob(f"evaluation_*_{set_name}.jsonl")
+    return {int(file.name.split("_")[1]): sum(row["correct"] for row in read(file)) / 6 for file in files}
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def charts(page: str) -> dict[str, list[dict[str, Any]]]:
+    """The traces of each chart by its title."""
+    found = re.findall(
+        r'<section class="chart"><h3>(.*?)</h3>.*?newPlot\(\s*"[\w-]+",\s*(\[.*?\]),\s*\{', page, re.DOTALL
+    )
+    return {title: json.loads(traces) for title, traces in found}
+
+
+def shown(traces: list[dict[str, Any]], label: str) -> tuple[list[int], list[float]]:
+    """The line that is not faint."""
+    (trace,) = [trace for trace in traces if trace["name"] == label and "opacity" not in trace]
+    return trace["x"], trace["y"]
+
+
+def cells(page: str) -> list[list[str]]:
+    return [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", page)]
+
+
+MEASURES = list(
+    measured([{"correct": True, "sampled_text": "", "tool_calls": [], "token_ids": [], "loss_mask": [], "reward": 0}])
+)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_curve_is_the_mean_of_sixteen_steps_of_the_records(page: str, runs: dict[str, Path], measure: str) -> None:
+    title, comma, suffix = measure.partition(",")
+    for label, directory in runs.items():
+        steps, values = shown(charts(page)[title], label + comma + suffix)
+        slow_steps, slow_values = slow_curve(directory, measure, 16)
+        assert steps == slow_steps
+        assert values == pytest.approx(slow_values)
+
+
+def test_a_set_has_a_figure_and_all_have_their_mean(page: str, runs: dict[str, Path]) -> None:
+    for label, directory in runs.items():
+        easy, hard = (slow_accuracy(directory, name) for name in SETS)
+        assert sorted(easy) == [0, 10, 20]
+        assert sorted(hard) == [10, 20]
+        for name, slow in (("easy", easy), ("hard", hard)):
+            assert dict(zip(*shown(charts(page)[f"Accuracy on {name}"], label), strict=True)) == pytest.approx(slow)
+        means = {step: (easy[step] + hard[step]) / 2 for step in hard}
+        assert dict(zip(*shown(charts(page)["Accuracy, mean over sets"], label), strict=True)) == pytest.approx(means)
+
+
+def test_the_table_has_what_the_runs_came_to(page: str, runs: dict[str, Path]) -> None:
+    for label, directory in runs.items():
+        row = next(row for row in cells(page) if row and row[0] == label)
+        ends = [slow_accuracy(directory, name)[20] for name in SETS]
+        training = slow_curve(directory, "Training accuracy", 16)[1][-1]
+        assert row[1:3] == [label.removeprefix("calls"), str(STEPS)]
+        assert row[3:6] == [f"{value:.1%}" for value in (*ends, training)]
+        assert row[6] == f"{slow_curve(directory, 'Code ratio', 16)[1][-1]:.2f}"
+        assert row[-1] == f"{(STEPS - 1) / 2 + int(row[1]):.1f}"  # a step takes its number and N
+
+
+def test_accuracy_by_the_calls_that_runs_trained_with(page: str, runs: dict[str, Path]) -> None:
+    traces = charts(page)["Accuracy by N"]
+    for name in SETS:
+        slow = [slow_accuracy(directory, name)[20] for directory in runs.values()]
+        assert shown(traces, name) == ([1, 2, 4], pytest.approx(slow))
+    slow = [slow_curve(directory, "Training accuracy", 16)[1][-1] for directory in runs.values()]
+    assert shown(traces, "training") == ([1, 2, 4], pytest.approx(slow))
+    assert [trace["name"] for trace in traces if trace["name"].endswith("fitted")] == [
+        f"{name}, fitted" for name in (*SETS, "training")
+    ]
+
+
+def test_runs_with_the_same_calls_have_no_chart_of_them(runs: dict[str, Path], tmp_path: Path) -> None:
+    one = runs["calls1"]
+    assert main([f"first={one}", f"<b>={one}", "--output", str(tmp_path / "page.html"), "--window", "1"]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Accuracy by N" not in charts(page)
+    assert "<td>&lt;b&gt;</td>" in page
+    assert shown(charts(page)["Code ratio"], "<b>") == slow_curve(one, "Code ratio", 1)
+
+
+def test_one_run_has_its_own_page_written_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run", 1)
+    assert main([str(run)]) == 0
+    assert capsys.readouterr().out.strip() == str(run / "report.html")
+    assert (run / "report.html").is_file()
+
+
+def test_what_is_no_run_and_runs_of_one_name_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert "metrics.jsonl: cannot be read" in capsys.readouterr().err
+    assert main(["a/demo", "b/demo"]) == 2
+    assert "write LABEL=b/demo" in capsys.readouterr().err
+    assert main(["a", "b", "--window", "0"]) == 2
+    assert "--window is a number of steps" in capsys.readouterr().err
