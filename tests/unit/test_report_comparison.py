@@ -97,10 +97,18 @@ def measured(rows: list[dict[str, Any]]) -> dict[str, float | None]:
         "Use of code, before the answer": early / blocks if blocks else None,
         "Interactions": mean([len(row["tool_calls"]) for row in rows]),
         "Code blocks of a response": blocks / len(rows),
+        "Recovered errors": mean([recovered(row) for row in rows]),
+        "Lines of a code block": 1.0 if blocks else None,
         "Response length": mean([len(row["token_ids"]) for row in rows]),
         "Response length, sampled": mean([sum(n for on, n in row["loss_mask"] if on) for row in rows]),
         "Reward": mean([row["reward"] for row in rows]),
     }
+
+
+def recovered(row: dict[str, Any]) -> bool:
+    """An error somewhere, and behind it a run without one, in a correct response."""
+    ended = "".join("+" if call["status"] == "ok" else "-" for call in row["tool_calls"])
+    return row["correct"] and "-+" in ended
 
 
 def slow_curve(run: Path, measure: str, window: int) -> tuple[list[int], list[float]]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from torl.records import metric_names as names
+from torl.records.behaviors import code_behaviors
 from torl.text.answers import find_answer
 from torl.types import FinishReason, Scored, ScoredGroup, ToolCall, Trajectory
 
@@ -38,6 +39,7 @@ def training_dynamics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
         **_reward_metrics(members),
         **_block_metrics(members),
         **_run_metrics(members),
+        **code_behaviors(members),
         **_response_metrics([member.trajectory for member in members]),
     }
 

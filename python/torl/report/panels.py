@@ -65,6 +65,23 @@ _TRAINING: Final = (
     Panel("Interactions", "Tool calls of a response (ZeroTIR).", {"": (names.CALLS_PER_TRAJECTORY,)}),
     Panel("Code blocks of a response", "What ZeroTIR calls its code ratio.", {"": (names.CODE_BLOCKS_PER_RESPONSE,)}),
     Panel(
+        "Lines of a code block",
+        "Without empty ones and comments: an executability penalty may make code trivial.",
+        {"": (names.CODE_LINES,)},
+    ),
+    Panel(
+        "Cross-checks",
+        "Responses that run code after a boxed answer, and dotted the share of them whose run agrees.",
+        {"": (names.CROSS_CHECKED,), ", agreed": (names.CROSS_CHECK_AGREED,)},
+        ratio=True,
+    ),
+    Panel(
+        "Recovered errors",
+        "Correct responses in which a run failed and a later one did not / responses.",
+        {"": (names.RECOVERED_ERRORS,)},
+        ratio=True,
+    ),
+    Panel(
         "Response length",
         "Mean tokens of a response, and dotted those that the model sampled.",
         {"": (names.RESPONSE_TOKENS,), ", sampled": (names.SAMPLED_TOKENS,)},

@@ -1,0 +1,68 @@
+"""What responses do with code beyond running it: how much of it they write, and whether they check an answer by it.
+
+By the text alone: what a model wrote is never parsed as Python here, in the process that trains.
+"""
+
+import re
+from collections.abc import Sequence
+from keyword import iskeyword
+
+from torl.records import metric_names as names
+from torl.text.answers import find_answer
+from torl.types import Scored, ToolCall, Trajectory, Turn
+
+_CALLED = re.compile(r"([A-Za-z_][\w.]*)\s*\(")
+_MARKUP = re.compile(r"[\s$]|\\[,;!]")
+
+
+def code_behaviors(members: Sequence[Scored]) -> dict[str, float]:
+    """The metrics, by name; a ratio whose denominator is zero is left out."""
+    blocks = [block.code for member in members for turn in member.trajectory.turns for block in turn.blocks]
+    checks = [(member, check) for member in members if (check := cross_check(member.trajectory)) is not None]
+    disagreed = [member for member, (stated, printed) in checks if not same_value(stated, printed)]
+    metrics = {names.CROSS_CHECKED: len(checks) / len(members)}
+    if blocks:
+        metrics[names.CODE_LINES] = sum(map(code_lines, blocks)) / len(blocks)
+        metrics[names.CODE_NAMES] = sum(len(called_names(code)) for code in blocks) / len(blocks)
+    if checks:
+        metrics[names.CROSS_CHECK_AGREED] = 1 - len(disagreed) / len(checks)
+    if disagreed:
+        metrics[names.CROSS_CHECK_CORRECTED] = sum(member.grade.correct for member in disagreed) / len(disagreed)
+    return metrics
+
+
+def code_lines(code: str) -> int:
+    """Lines that are neither empty nor a comment alone."""
+    return sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in code.splitlines())
+
+
+def called_names(code: str) -> set[str]:
+    """The names that a parenthesis follows: what is called, or defined. `sympy.solve` is one name."""
+    return {found[1] for found in _CALLED.finditer(code) if not iskeyword(found[1])}
+
+
+def cross_check(trajectory: Trajectory) -> tuple[str, str] | None:
+    """The first boxed answer before code that ran and printed something, and the last line that it printed."""
+    before = ""
+    for turn, call in zip(trajectory.turns, trajectory.tool_calls, strict=False):
+        if (printed := _printed(turn, call)) is not None:
+            stated = before + turn.text[: turn.blocks[-1].start]
+            if "\\boxed" in stated and (answer := find_answer(stated)) is not None:
+                return answer.text, printed
+        before += turn.text + "\n"
+    return None
+
+
+def same_value(one: str, other: str) -> bool:
+    """Whether two texts are the same but for spaces and dollar signs, or the same number."""
+    one, other = _MARKUP.sub("", one), _MARKUP.sub("", other)
+    try:
+        return one == other or float(one) == float(other)
+    except ValueError:
+        return False
+
+
+def _printed(turn: Turn, call: ToolCall) -> str | None:
+    """The last line that a run printed which ended well; None where there is none."""
+    lines = call.outcome.text.split("\n") if call.ran and call.outcome.ok and turn.blocks else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), None)

@@ -1,0 +1,79 @@
+"""What responses do with code, told by small responses whose behavior is plain."""
+
+import pytest
+
+from builders import call, failed, printed, scored, trajectory
+from torl.records import metric_names as names
+from torl.records.behaviors import called_names, code_behaviors, code_lines, cross_check, same_value
+from torl.types import Scored
+
+BLOCK = "```python\nx\n```\n"
+CODE = "# by sympy\nfrom sympy import symbols, solve\n\nx = symbols('x')\nif (x):\n    print(solve(x - 1))  # one\n"
+
+
+def checked(before: str, *outputs: str | None, correct: bool = True) -> Scored:
+    """A response that says something, then has runs which print these (None: they fail), then ends."""
+    calls = [call("x\n", failed() if output is None else printed(output)) for output in outputs]
+    turns = [(before if index == 0 else "") + "\n" + BLOCK for index in range(len(calls))]
+    return scored(trajectory(*turns, "end", calls=calls), correct)
+
+
+def test_lines_and_names_of_code() -> None:
+    assert code_lines(CODE) == 4
+    assert called_names(CODE) == {"symbols", "print", "solve"}
+    assert called_names("import numpy as np\nnp.linalg.inv ([[1]])\ndef f(x): return not (x)") == {"np.linalg.inv", "f"}
+    assert code_lines("") == 0
+
+
+def test_code_counts_once_for_each_block() -> None:
+    members = [
+        scored(trajectory("```python\na()\n```\n", "```python\na()\nb()\nc()\n```\n")),
+        scored(trajectory("none")),
+    ]
+    found = code_behaviors(members)
+    assert found[names.CODE_LINES] == 2
+    assert found[names.CODE_NAMES] == 2
+    assert names.CODE_LINES not in code_behaviors(members[1:])
+
+
+@pytest.mark.parametrize(
+    ("before", "outputs", "check"),
+    [
+        (r"so \boxed{12}. Check:", ["12\n"], ("12", "12")),
+        (r"so \boxed{12}. Check:", ["x = 3\n13\n\n"], ("12", "13")),
+        (r"\boxed{1} no, \boxed{2}", ["2"], ("2", "2")),  # the answer that stands
+        (r"so \boxed{12}", [None, "12"], ("12", "12")),  # the first that ran
+        (r"so \boxed{12}", ["", "11", "12"], ("12", "11")),
+        (r"so \boxed{12}", [None], None),
+        (r"so \boxed{12", ["12"], None),
+        ("so x = 12", ["12"], None),
+    ],
+)
+def test_a_cross_check_is_a_run_behind_a_boxed_answer(
+    before: str, outputs: list[str | None], check: tuple[str, str] | None
+) -> None:
+    assert cross_check(checked(before, *outputs).trajectory) == check
+
+
+def test_an_answer_behind_the_code_is_no_cross_check() -> None:
+    assert cross_check(trajectory(BLOCK + r"\boxed{1}", "end", calls=[call("x\n", printed("1"))])) is None
+
+
+def test_shares_of_cross_checks() -> None:
+    box = r"\boxed{12}"
+    members = [checked(box, "12"), checked(box, "13"), checked(box, "13", correct=False), checked("no", "12")]
+    found = code_behaviors(members)
+    assert found[names.CROSS_CHECKED] == 3 / 4
+    assert found[names.CROSS_CHECK_AGREED] == pytest.approx(1 / 3)
+    assert found[names.CROSS_CHECK_CORRECTED] == 1 / 2
+    assert code_behaviors(members[3:])[names.CROSS_CHECKED] == 0
+    assert names.CROSS_CHECK_AGREED not in code_behaviors(members[3:])
+    assert names.CROSS_CHECK_CORRECTED not in code_behaviors(members[:1])
+
+
+def test_the_same_value_in_another_notation() -> None:
+    assert same_value("$12$", " 12 ")
+    assert same_value("12", "12.0")
+    assert same_value(r"(1,\, 2)", "(1, 2)")
+    assert not same_value("12", "x = 12")
+    assert not same_value("1/2", "0.5")  # as texts; the grader is not asked
