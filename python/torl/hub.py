@@ -5,7 +5,11 @@ may be asked is said by the hub's own variables (HF_HOME, HF_HUB_OFFLINE).
 """
 
 import re
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
 
 from torl.errors import DataError
 from torl.paths import PACKAGE_PREFIX, resolve_path
@@ -13,6 +17,8 @@ from torl.paths import PACKAGE_PREFIX, resolve_path
 DATASET_PREFIX = "hf:"
 
 _NAME = re.compile(r"([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?")
+_BLOCK_BYTES = 2**20  # asked for at once; up to twice as many are held
+_PART = re.compile(r"-\d{5}-of-(\d{5})(?=\.\w+$)")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 _DATA_FILES = ["*.parquet", "*.jsonl", "*.json"]
@@ -51,23 +57,132 @@ def resolve_dataset(path: str, split: str) -> list[Path]:
     Raises:
         DataError: there is none, it could not be downloaded, or it has no files of that split that torl reads.
     """
+    folder = _snapshot(_dataset_name(path), "dataset", _DATA_FILES, "the file")
+    return [folder / name for name in _files_of_split(path, split, _names_in(folder))]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file of a data set on the hub, read over the network as it is needed, and not stored."""
+
+    data_set: str  # "owner/name@commit"
+    name: str  # within it
+
+    @property
+    def suffix(self) -> str:
+        """As of a `Path`."""
+        return PurePosixPath(self.name).suffix
+
+    def open(self, mode: str) -> IO[bytes]:
+        """As of a `Path`; only "rb" is known."""
+        from huggingface_hub import HfFileSystem
+
+        opened = HfFileSystem().open(f"datasets/{self.data_set}/{self.name}", mode, block_size=_BLOCK_BYTES)
+        return cast(IO[bytes], opened)
+
+    def read_bytes(self) -> bytes:
+        """As of a `Path`."""
+        with self.open("rb") as file:
+            return file.read()
+
+    def __str__(self) -> str:
+        return f"{DATASET_PREFIX}{self.data_set}/{self.name}"
+
+
+def stream_dataset(path: str, split: str) -> Sequence[Path | RemoteFile]:
+    """The same files, but read over the network where the cache does not hold all of the split.
+
+    Raises:
+        DataError: see `resolve_dataset`.
+    """
+    from httpx2 import TransportError
+    from huggingface_hub import HfApi, constants, snapshot_download
+
+    repository, revision = _split_name(_dataset_name(path))
+    if constants.HF_HUB_OFFLINE:
+        return resolve_dataset(path, split)
+    with hub_errors(path, "dataset", "the file"):
+        try:
+            found = HfApi().dataset_info(repository, revision=revision)
+        except TransportError:
+            return resolve_dataset(path, split)  # no network: the cache, or an error that says what to download
+    names = _files_of_split(path, split, [sibling.rfilename for sibling in found.siblings or ()])
+    try:
+        cached = Path(snapshot_download(repository, repo_type="dataset", revision=found.sha, local_files_only=True))
+    except OSError:  # none of it is there
+        cached = Path()
+    if all((cached / name).is_file() for name in names):
+        return [cached / name for name in names]
+    return [RemoteFile(f"{repository}@{found.sha}", name) for name in names]
+
+
+@contextmanager
+def hub_errors(name: str, kind: str, option: str) -> Iterator[None]:
+    """What the hub and the way to it raise becomes a `DataError` that says what to download and where to put it."""
+    from httpx2 import HTTPError
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        yield
+    except (LocalEntryNotFoundError, HTTPError, OSError, ValueError) as error:
+        repository, revision = _split_name(name.removeprefix(DATASET_PREFIX))
+        flags = ("" if kind == "model" else " --repo-type dataset") + (f" --revision {revision}" if revision else "")
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DataError(
+            f"{name}: is no directory here, and the {kind} of that name cannot be had from the hub: {reason} "
+            f"Where there is a network, run `hf download {repository}{flags} --local-dir {Path(repository).name}`, "
+            f"bring that directory here, and give its path to {option}"
+        ) from error
+
+
+def _dataset_name(path: str) -> str:
     name = path.removeprefix(DATASET_PREFIX)
     if not _NAME.fullmatch(name):
         raise DataError(f"{path}: a data set of the hub is hf:owner/name, or hf:owner/name@revision")
-    folder = _snapshot(name, "dataset", _DATA_FILES, "the file")
+    return name
+
+
+def _split_name(name: str) -> tuple[str, str | None]:
+    """The repository and the revision."""
+    found = _NAME.fullmatch(name)
+    assert found is not None
+    return found[1], found[2]
+
+
+def _names_in(folder: Path) -> list[str]:
+    return [str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()]
+
+
+def _files_of_split(path: str, split: str, names: Iterable[str]) -> list[str]:
+    """Those of the files of a data set that belong to a split.
+
+    Raises:
+        DataError: there are none, they are of several formats, or one of several that belong together is missing.
+    """
     endings = {pattern.removeprefix("*") for pattern in _DATA_FILES}
-    files = sorted(file for file in folder.rglob("*") if file.suffix in endings and not file.name.startswith("."))
-    files = [file for file in files if file.name not in ("dataset_infos.json", "dataset_info.json")]
-    splits = {file: _words(file.relative_to(folder)) for file in files}
+    files = sorted(
+        name
+        for name in names
+        if PurePosixPath(name).suffix in endings
+        and not PurePosixPath(name).name.startswith(".")
+        and PurePosixPath(name).name not in ("dataset_infos.json", "dataset_info.json")
+    )
+    splits = {name: _words(name) for name in files}
     known = {"train", "test", "validation", "dev"}
-    wanted = [file for file in files if split in splits[file]]
+    wanted = [name for name in files if split in splits[name]]
     if not wanted and split == "train" and not any(known & words for words in splits.values()):
         wanted = files
     if not wanted:
-        names = ", ".join(str(file.relative_to(folder)) for file in files) or "none"
-        raise DataError(f"{path}: has no files of the split {split!r} that torl reads (its files: {names})")
-    if len({file.suffix for file in wanted}) > 1:
+        raise DataError(
+            f"{path}: has no files of the split {split!r} that torl reads (its files: {', '.join(files) or 'none'})"
+        )
+    if len({PurePosixPath(name).suffix for name in wanted}) > 1:
         raise DataError(f"{path}: the split {split!r} is there in several formats: name one of its files instead")
+    for name in wanted:
+        if part := _PART.search(name):
+            parts = {f"{name[: part.start()]}-{number:05d}-of-{part[1]}" for number in range(int(part[1]))}
+            if missing := sorted(parts - {other.rpartition(".")[0] for other in wanted}):
+                raise DataError(f"{path}: a part of the split {split!r} is missing: {missing[0]}; download it again")
     return wanted
 
 
@@ -80,25 +195,14 @@ def _owner_is_here(path: str) -> bool:
     return Path(path).parts[0] != path and Path(Path(path).parts[0]).is_dir()
 
 
-def _words(path: Path) -> set[str]:
-    return set(re.split(r"[^a-zA-Z]+", str(path).lower()))
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[^a-zA-Z]+", name.lower()))
 
 
 def _snapshot(name: str, kind: str, patterns: list[str], option: str) -> Path:
     """The directory of a model or data set in the cache, after what is missing has been downloaded."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    found = _NAME.fullmatch(name)
-    assert found is not None
-    repository, revision = found[1], found[2]
-    try:
+    repository, revision = _split_name(name)
+    with hub_errors(name, kind, option):
         return Path(snapshot_download(repository, repo_type=kind, revision=revision, allow_patterns=patterns))
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
-        flags = ("" if kind == "model" else " --repo-type dataset") + (f" --revision {revision}" if revision else "")
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(
-            f"{name}: is no directory here, and the {kind} of that name cannot be had from the hub: {reason} "
-            f"Where there is a network, run `hf download {repository}{flags} --local-dir {Path(repository).name}`, "
-            f"bring that directory here, and give its path to {option}"
-        ) from error

@@ -18,6 +18,9 @@ _PLACEMENT_ROWS = "unit/test_placement_rows.py"
 _RESIDENCY = "unit/test_training_residency.py"
 _EVALUATION = "unit/test_rollout_evaluation.py"
 _STATISTICS = "unit/test_evaluation_statistics.py"
+_STREAM = "property/test_data_stream.py"
+_SERIES = "unit/test_report_series.py"
+_BEHAVIORS = "unit/test_records_behaviors.py"
 _RESULTS = "unit/test_evaluation_results.py"
 _PREPARING = "unit/test_data_preparing.py"
 _CURRICULUM = "property/test_data_curriculum.py"
@@ -126,6 +129,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("evaluation/cells.py", "path.exists() and _read(path) != told", "False", _RESULTS),
     ("rollout/group_file.py", "if count == samples", "if count", _RESULTS),
     # --- data
+    ("data/stream.py", "deferred=frozenset(taken), shared=missing", "deferred=frozenset(), shared=0", _STREAM),
+    ("data/stream.py", "while len(self._held) < self._size", "while True", _STREAM),
+    ("data/stream.py", '(state["drawn"], state.get("problems"))', "(self._drawn, self._digest.hexdigest())", _STREAM),
+    ("hub.py", "if missing := sorted(", "if missing := not sorted(", "unit/test_hub.py"),
+    ("report/series.py", "values[max(0, end - window) : end]", "values[max(0, end - window - 1) : end]", _SERIES),
+    ("report/series.py", "(first[value] + last[value]) / 2", "first[value]", _SERIES),
+    ("records/behaviors.py", "member.grade.correct for member in disagreed", "1 for member in disagreed", _BEHAVIORS),
     ("data/shingles.py", "- 1e-9) + 1", "- 1e-9)", _PREPARING),
     ("data/contamination.py", "count > _PHRASE", "count > 99", _PREPARING),
     ("data/contamination.py", "self._words[name]) >= _LEAST_SHARED", "self._words[name]) >= 0", _PREPARING),
@@ -284,7 +294,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("text/tokenizer.py", "value if isinstance(value, list)", "value[:1] if isinstance(value, list)", _TOKENIZER),
     ("text/tokenizer.py", "Tokenizer(backend.model)", "Tokenizer.from_str(backend.to_str())", _TOKENIZER),
     ("text/templates.py", "head + problem.question + tail", "head + problem.question.strip() + tail", _PROMPTS),
-    ("text/prompts.py", "len(token_ids) > max_prompt_tokens", "len(token_ids) >= max_prompt_tokens", _PROMPTS),
+    (
+        "text/prompts.py",
+        "len(token_ids) > self._max_prompt_tokens",
+        "len(token_ids) >= self._max_prompt_tokens",
+        _PROMPTS,
+    ),
     ("data/problems.py", "> _LARGEST_UNANSWERED_SHARE * rows", ">= _LARGEST_UNANSWERED_SHARE * rows", _PROBLEMS),
     ("data/sampler.py", "self._shared = missing", "self._shared = 0", _SAMPLER),
     ("data/sampler.py", "self._deferred = tuple(deferred)", "self._deferred = ()", _SAMPLER),

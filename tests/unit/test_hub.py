@@ -1,18 +1,17 @@
 """Names of models and data sets, found in a cache as the hub's own library lays it out, without a network."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from torl.data import load_problems
+from hub_server import COMMIT, serving
+from torl.data import load_problems, stream_problems
 from torl.errors import DataError
 from torl.hub import pinned_model, resolve_dataset, resolve_model
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 Repository = Callable[[str, str], Path]
 
@@ -101,3 +100,81 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
     assert (problem.id, problem.question, problem.answer, problem.metadata["level"]) == ("7", "1 + 1?", "2, 3", 5)
     with pytest.raises(DataError, match=r"line 1: the column 'prompt\.txt' is missing; the fields are: gold, level"):
         load_problems(path, columns={"problem": "prompt.txt", "answer": "gold"})
+
+
+def test_a_part_that_the_cache_lacks_is_not_left_out(repository: Repository) -> None:
+    files = repository("dataset", "GAIR/Half")
+    (files / "train-00000-of-00002.jsonl").write_text('{"problem": "1?", "answer": "1"}')
+    with pytest.raises(DataError, match="a part of the split 'train' is missing: train-00001-of-00002"):
+        load_problems("hf:GAIR/Half")
+
+
+# --- over the network, without storing it ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, list[int]]]:
+    """A hub with one data set, "GAIR/Far": the directory of its files, and the sizes of what it sent of them."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    folder = tmp_path / "far"
+    folder.mkdir()
+    with serving(folder, "GAIR/Far") as (address, sent):
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        monkeypatch.setattr(huggingface_hub.hf_api.api, "endpoint", address)
+        huggingface_hub.HfFileSystem.clear_instance_cache()
+        yield folder, sent
+    huggingface_hub.HfFileSystem.clear_instance_cache()
+
+
+def test_a_stream_reads_over_the_network_what_it_needs(hub: tuple[Path, list[int]], tmp_path: Path) -> None:
+    folder, sent = hub
+    for part in range(2):
+        rows = [{"problem": f"{part}, {number}?" + "x" * 1000, "answer": str(number)} for number in range(8000)]
+        (folder / f"train-0000{part}-of-00002.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reading = stream_problems("hf:GAIR/Far")
+    assert [next(reading).answer for _ in range(3)] == ["0", "1", "2"]
+    assert 0 < sum(sent) < 4_000_000  # of 16 million bytes
+    rest = [problem.answer for problem in reading]
+    assert rest == [str(number) for number in range(3, 8000)] + [str(number) for number in range(8000)]
+    assert not list((tmp_path / "cache").rglob("*.jsonl"))
+
+
+def test_a_stream_of_parquet_reads_the_same_rows(hub: tuple[Path, list[int]]) -> None:
+    rows = [{"problem": f"{number}?", "answer": str(number)} for number in range(5)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), hub[0] / "test.parquet")
+    assert [problem.answer for problem in stream_problems("hf:GAIR/Far", split="test")] == list("01234")
+    with pytest.raises(DataError, match="has no files of the split 'train'"):
+        next(stream_problems("hf:GAIR/Far"))
+
+
+def test_a_stream_prefers_a_cache_that_has_all_of_the_split(hub: tuple[Path, list[int]], tmp_path: Path) -> None:
+    folder, sent = hub
+    (folder / "train.jsonl").write_text('{"problem": "far?", "answer": "1"}\n')
+    files = tmp_path / "cache/datasets--GAIR--Far/snapshots" / COMMIT
+    files.mkdir(parents=True)
+    assert [problem.question for problem in stream_problems("hf:GAIR/Far")] == ["far?"]
+    (files / "train.jsonl").write_text('{"problem": "near?", "answer": "1"}\n')
+    sent.clear()
+    assert [problem.question for problem in stream_problems("hf:GAIR/Far")] == ["near?"]
+    assert not sent
+
+
+def test_without_a_network_a_stream_takes_the_cache_or_says_what_to_download(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")  # nobody listens there
+    (repository("dataset", "GAIR/Near") / "train.jsonl").write_text('{"problem": "near?", "answer": "1"}\n')
+    for offline in (True, False):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        assert [problem.question for problem in stream_problems("hf:GAIR/Near")] == ["near?"]
+        with pytest.raises(DataError, match=r"`hf download GAIR/Absent --repo-type dataset --local-dir Absent`"):
+            next(stream_problems("hf:GAIR/Absent"))

@@ -205,12 +205,16 @@ def test_a_directory_that_is_no_model(tmp_path: Path) -> None:
 
 def test_prompts_that_are_too_long_are_said(model: ModelDirectory) -> None:
     config = configuration()
-    said = io.StringIO()
-    problems = [torl.Problem("a", "x", "1"), torl.Problem("b", "x " * 500, "1")]
+    problems = [torl.Problem("a", "x", "1"), torl.Problem("b", "x " * 500, "1"), torl.Problem("c", "y", "1")]
     choice = Choice("given", lambda: problems, Section())
-    prompts = model.prompts("mine", choice, config.data, Console(said))
-    assert [prompt.problem.id for prompt in prompts] == ["a"]
-    assert "mine: 1 problems, 1 too long and dropped" in said.getvalue()
+    prompts = model.prompts(choice, config.data)
+    reading = iter(prompts)
+    assert next(reading).problem.id == "a"
+    assert str(prompts) == "1 problems read so far"
+    assert next(reading).problem.id == "c"
+    assert not list(reading)
+    assert str(prompts) == "2 problems, 1 too long and dropped"
+    assert [prompt.problem.id for prompt in prompts] == ["a", "c"]
 
 
 def test_an_evaluation_has_a_prompt_limit_of_its_own(model: ModelDirectory) -> None:

@@ -7,7 +7,7 @@ from pydantic import Field
 from torl.algorithms.advantages import ESTIMATORS, Estimator
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation
 from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
-from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, PromptSampler
+from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler
 from torl.engine import ENGINES, Engine
 from torl.formats import FORMATS, Format
 from torl.options import (
@@ -20,7 +20,7 @@ from torl.tools import TOOLS, Tool
 
 PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
-SamplerChoice = Annotated[Choice[PromptSampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", given=2)]
+SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", given=2)]
 TemplateChoice = Annotated[Choice[PromptTemplate], ChosenFrom(TEMPLATES, "prompt template", "torl", given=1)]
 FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl")]
 ToolChoice = Annotated[Choice[Tool], ChosenFrom(TOOLS, "tool")]

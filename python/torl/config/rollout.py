@@ -62,7 +62,8 @@ class DataConfig(PromptConfig):
     train: ProblemChoice
     """Problems to train on: a file (.jsonl, .json or .parquet)."""
     sampler: SamplerChoice = chosen("shuffled")
-    """Order in which they are met: "shuffled" epochs, or a "curriculum" that leaves problems out of them."""
+    """Order in which they are met: "shuffled" epochs, a "curriculum" that leaves problems out of them, or a "stream"
+    that holds only a buffer of them."""
     evaluation: dict[str, ProblemChoice] = Field({})
     """Problems to evaluate on, by the name they get in the metrics."""
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from torl.data.curriculum import CurriculumSampler
-from torl.data.problems import load_problems
-from torl.data.sampler import PromptSampler
+from torl.data.problems import load_problems, stream_problems
+from torl.data.sampler import PromptSampler, Sampler
+from torl.data.stream import StreamSampler
 from torl.types import Problem
 
 ProblemSource = Callable[[], Iterable[Problem]]
@@ -24,12 +25,23 @@ ProblemSource = Callable[[], Iterable[Problem]]
 Its parameters are its options. Ids must differ.
 """
 
-PROBLEM_SOURCES: Mapping[str, Callable[..., Iterable[Problem]]] = MappingProxyType({"file": load_problems})
+PROBLEM_SOURCES: Mapping[str, Callable[..., Iterable[Problem]]] = MappingProxyType(
+    {"file": load_problems, "stream": stream_problems}
+)
 """By the names that a configuration calls them."""
 
-SAMPLERS: Mapping[str, Callable[..., PromptSampler]] = MappingProxyType(
-    {"shuffled": PromptSampler, "curriculum": CurriculumSampler}
+SAMPLERS: Mapping[str, Callable[..., Sampler]] = MappingProxyType(
+    {"shuffled": PromptSampler, "curriculum": CurriculumSampler, "stream": StreamSampler}
 )
 """The orders in which a run meets its problems, by the names that a configuration calls them."""
 
-__all__ = ["PROBLEM_SOURCES", "SAMPLERS", "ProblemSource", "PromptSampler", "load_problems"]
+__all__ = [
+    "PROBLEM_SOURCES",
+    "SAMPLERS",
+    "ProblemSource",
+    "PromptSampler",
+    "Sampler",
+    "StreamSampler",
+    "load_problems",
+    "stream_problems",
+]

@@ -1,7 +1,7 @@
 """A sampler that leaves problems out: too easy or too hard ones, less important ones, those that teach nothing."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torl.data.sampler import PromptSampler
@@ -16,7 +16,7 @@ class CurriculumSampler(PromptSampler):
 
     def __init__(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Iterable[Prompt],
         seed: int,
         window: tuple[float, float] | None = None,
         weights: str | None = None,

@@ -14,17 +14,15 @@ to 5, whose boxes were empty): up to one row in a hundred is left out with a war
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
+from torl.data.files import READERS, Row, RowFile, SpelledNumber, describe
 from torl.errors import DataError
-from torl.hub import DATASET_PREFIX, resolve_dataset
+from torl.hub import DATASET_PREFIX, hub_errors, resolve_dataset, stream_dataset
 from torl.paths import resolve_path
 from torl.types import Problem
-
-Row: TypeAlias = tuple[str, Any]
-"""Where the row stands ("train.jsonl, line 3") and what stands there."""
 
 _LARGEST_UNANSWERED_SHARE = 0.01
 
@@ -56,8 +54,7 @@ def load_problems(path: str | Path, columns: dict[str, str] | None = None, split
             line (row, for parquet and .json) and the reason. Also if more than one row in a hundred has an
             empty answer.
     """
-    in_hub = str(path).startswith(DATASET_PREFIX)
-    files = resolve_dataset(str(path), split or "train") if in_hub else [_problem_file(path)]
+    files = _files(path, split, resolve_dataset)
     problems: list[Problem] = []
     places: dict[str, tuple[str, Problem]] = {}
     copies: dict[str, int] = {}
@@ -81,22 +78,59 @@ def load_problems(path: str | Path, columns: dict[str, str] | None = None, split
     return problems
 
 
+def stream_problems(
+    path: str | Path, columns: dict[str, str] | None = None, split: str | None = None
+) -> Iterator[Problem]:
+    """Read problems one after the other, in the order of the file: for sets that do not fit.
+
+    What `load_problems` knows only of all of them is not checked: ids may be used twice. A data set of the hub is read
+    from the cache if all of the split is there, and over the network otherwise, without storing it; give it a revision
+    (`hf:owner/name@commit`), so that it is the same each time that it is read.
+
+    Args:
+        path: see `load_problems`.
+        columns: see there.
+        split: see there.
+
+    Raises:
+        DataError: the file is missing or empty, or, when its turn comes, a row is broken. At the end, if more than one
+            row in a hundred had an empty answer.
+    """
+    answered, unanswered = 0, list[str]()
+    for place, row in _rows(_files(path, split, stream_dataset)):
+        problem = _read_row(place, row, columns)
+        if problem.answer:
+            answered += 1
+            yield problem
+        else:
+            unanswered.append(place)
+    _judge_unanswered(path, unanswered, answered + len(unanswered))
+
+
+def _files(
+    path: str | Path, split: str | None, of_dataset: Callable[[str, str], Sequence[RowFile]]
+) -> Sequence[RowFile]:
+    in_hub = str(path).startswith(DATASET_PREFIX)
+    return of_dataset(str(path), split or "train") if in_hub else [_problem_file(path)]
+
+
 def _problem_file(path: str | Path) -> Path:
     located = resolve_path(path)
-    if located.suffix not in _READERS:
-        raise DataError(f"{path}: problem files end in {', '.join(_READERS)}, not in {located.suffix!r}")
+    if located.suffix not in READERS:
+        raise DataError(f"{path}: problem files end in {', '.join(READERS)}, not in {located.suffix!r}")
     if not located.is_file():
         raise DataError(f"{path}: is not a file")
     return located
 
 
-def _rows(files: Sequence[Path]) -> Iterator[Row]:
+def _rows(files: Sequence[RowFile]) -> Iterator[Row]:
     """The rows of all files; with several, their numbers go on from file to file."""
     number = 0
     for file in files:
-        for place, row in _READERS[file.suffix](file):
-            number += 1
-            yield place if len(files) == 1 else f"{file}, row {number}", row
+        with nullcontext() if isinstance(file, Path) else hub_errors(f"hf:{file.data_set}", "dataset", "the file"):
+            for place, row in READERS[file.suffix](file):
+                number += 1
+                yield place if len(files) == 1 else f"{file}, row {number}", row
 
 
 def _read_row(place: str, row: Any, columns: Mapping[str, str] | None) -> Problem:
@@ -128,78 +162,9 @@ def _judge_unanswered(path: str | Path, unanswered: list[str], rows: int) -> Non
         )
 
 
-def _read_json_lines(path: Path) -> Iterator[Row]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            place = f"{path}, line {number}"
-            text = _decode(place, line.rstrip(b"\r\n"))
-            if number == 1:
-                text = text.removeprefix("\ufeff")
-            if not text.strip():
-                continue
-            yield place, _parse_json(place, text)
-
-
-def _read_json_list(path: Path) -> Iterator[Row]:
-    rows = _parse_json(str(path), _decode(str(path), path.read_bytes()).removeprefix("\ufeff"))
-    if not isinstance(rows, list):
-        raise DataError(f"{path}: must hold a list of problems, not {_describe(rows)}")
-    for number, row in enumerate(rows, start=1):
-        yield f"{path}, row {number}", row
-
-
-def _read_parquet(path: Path) -> Iterator[Row]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches():
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", row
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a readable parquet file: {error}") from error
-
-
-_READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = MappingProxyType(
-    {".jsonl": _read_json_lines, ".json": _read_json_list, ".parquet": _read_parquet}
-)
-
-
-def _decode(place: str, data: bytes) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{place}: not UTF-8: {error.reason} at byte {error.start}") from error
-
-
-def _parse_json(place: str, text: str) -> Any:
-    # Numbers keep their spelling: an answer of 0.10 must not become 0.1, nor 1e400 infinity.
-    try:
-        return json.loads(text, parse_float=_SpelledNumber, parse_int=_SpelledNumber, parse_constant=_refuse_constant)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{place}: not valid JSON: {error}") from error
-    except _ConstantError as error:
-        raise DataError(f"{place}: not valid JSON: {error} is not a number of JSON") from error
-
-
-class _SpelledNumber(str):
-    """A JSON number as it was written."""
-
-
-class _ConstantError(Exception):
-    pass
-
-
-def _refuse_constant(name: str) -> Any:
-    raise _ConstantError(name)
-
-
 def _from_json_row(place: str, row: Any) -> Problem:
     if not isinstance(row, dict):
-        raise DataError(f"{place}: a problem must be an object, not {_describe(row)}")
+        raise DataError(f"{place}: a problem must be an object, not {describe(row)}")
     field = next((name for name in _QUESTION_FIELDS if name in row), None)
     if field is None:
         raise DataError(f"{place}: the field 'problem' (or 'question') is missing{_fields_there(row)}")
@@ -238,7 +203,7 @@ def _question_of_messages(place: str, prompt: Any) -> str:
     if isinstance(prompt, str):
         return _text(place, "prompt", prompt)
     if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):
-        raise DataError(f"{place}: 'prompt' must be text or a list of messages, not {_describe(prompt)}")
+        raise DataError(f"{place}: 'prompt' must be text or a list of messages, not {describe(prompt)}")
     conversation = [message for message in prompt if message.get("role") != "system"]
     if [message.get("role") for message in conversation] != ["user"]:
         roles = ", ".join(str(message.get("role")) for message in prompt)
@@ -252,15 +217,15 @@ def _question_of_messages(place: str, prompt: Any) -> str:
 def _identifier(place: str, value: Any) -> str:
     if value is None:
         return place.rsplit(", ", maxsplit=1)[1].replace(" ", "-")
-    spelled_fraction = isinstance(value, _SpelledNumber) and not value.removeprefix("-").isdigit()
+    spelled_fraction = isinstance(value, SpelledNumber) and not value.removeprefix("-").isdigit()
     if isinstance(value, bool) or spelled_fraction or not isinstance(value, str | int) or not str(value):
-        raise DataError(f"{place}: 'id' must be text or a whole number, not {_describe(value)}")
+        raise DataError(f"{place}: 'id' must be text or a whole number, not {describe(value)}")
     return _encodable(place, "id", str(value))
 
 
 def _text(place: str, field: str, value: Any) -> str:
-    if not isinstance(value, str) or isinstance(value, _SpelledNumber):
-        raise DataError(f"{place}: {field!r} must be text, not {_describe(value)}")
+    if not isinstance(value, str) or isinstance(value, SpelledNumber):
+        raise DataError(f"{place}: {field!r} must be text, not {describe(value)}")
     if not value.strip():
         raise DataError(f"{place}: {field!r} is empty")
     return _encodable(place, field, value)
@@ -282,22 +247,17 @@ def _answer(place: str, field: str, value: Any) -> str:
             raise DataError(f"{place}: {field!r} is an empty list")
         return ", ".join(filter(None, (_answer(place, field, member) for member in value)))
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise DataError(f"{place}: {field!r} must be text, a number or a list of them, not {_describe(value)}")
+        raise DataError(f"{place}: {field!r} must be text, a number or a list of them, not {describe(value)}")
     return _encodable(place, field, str(value).strip())
 
 
 def _plain(value: Any) -> Any:
     """Metadata with ordinary numbers in it again."""
-    if isinstance(value, _SpelledNumber):
+    if isinstance(value, SpelledNumber):
         return json.loads(value)
     if isinstance(value, dict):
         return {name: _plain(member) for name, member in value.items()}
     return [_plain(member) for member in value] if isinstance(value, list) else value
-
-
-def _describe(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", bool: "true or false", type(None): "null", str: "text"}
-    return kinds.get(type(value), "a number")
 
 
 def _fields_there(row: Mapping[str, Any]) -> str:

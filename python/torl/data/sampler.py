@@ -2,11 +2,41 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, Protocol
 
 from torl.errors import CheckpointError, DataError
 from torl.types import Prompt
+
+
+class Sampler(Protocol):
+    """The order in which a run meets its prompts: an endless stream, with a position that can be saved."""
+
+    def __len__(self) -> int:
+        """Prompts that can be taken at once."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Epochs begun so far, less one."""
+        ...
+
+    def take(self, count: int) -> list[Prompt]:
+        """The next `count` prompts, no two alike."""
+        ...
+
+    def observe(self, accuracies: Mapping[str, float]) -> None:
+        """Take note of how much of each problem's group was correct, by the problems' ids."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, as plain JSON."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue exactly where the sampler that wrote `state` stood; raises `CheckpointError` if it cannot."""
+        ...
 
 
 class PromptSampler:
@@ -20,17 +50,17 @@ class PromptSampler:
     kind = "shuffled"
     """Its name in checkpoints."""
 
-    def __init__(self, prompts: Sequence[Prompt], seed: int) -> None:
+    def __init__(self, prompts: Iterable[Prompt], seed: int) -> None:
         """Start at the beginning of epoch 0.
 
         Raises:
-            DataError: there are no prompts, or two problems have the same id.
+            DataError: there are no prompts, or two problems have the same id; whatever reading them raises.
         """
-        if not prompts:
-            raise DataError("there are no problems to sample from")
-        if len({prompt.problem.id for prompt in prompts}) != len(prompts):
-            raise DataError("two problems have the same id")
         self._prompts = tuple(prompts)
+        if not self._prompts:
+            raise DataError("there are no problems to sample from")
+        if len({prompt.problem.id for prompt in self._prompts}) != len(self._prompts):
+            raise DataError("two problems have the same id")
         self._seed = seed
         self._epoch = 0
         self._position = 0
@@ -80,7 +110,7 @@ class PromptSampler:
             "position": self._position,
             "deferred": list(self._deferred),
             "shared": self._shared,
-            "problems": self._fingerprint(),
+            "problems": self._fingerprint,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -93,7 +123,7 @@ class PromptSampler:
             raise CheckpointError(
                 f"the checkpoint was written with data.sampler {state.get('sampler')}, not {self.kind}"
             )
-        if state.get("problems") != self._fingerprint():
+        if state.get("problems") != self._fingerprint:
             raise CheckpointError("the checkpoint was written with other problems than data.train holds now")
         if state.get("seed") != self._seed:
             raise CheckpointError(f"the checkpoint was written with seed {state.get('seed')}, not {self._seed}")
@@ -122,6 +152,7 @@ class PromptSampler:
         later = [prompt for prompt in order if prompt.problem.id in deferred]
         return (*first[: self._shared], *later, *first[self._shared :])
 
+    @cached_property
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for problem in sorted((prompt.problem for prompt in self._prompts), key=lambda problem: problem.id):

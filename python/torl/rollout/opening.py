@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -19,11 +19,10 @@ from torl.report.console import Console
 from torl.reward import Reward
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
-from torl.text.prompts import EncodedPrompts, encode_prompts
+from torl.text.prompts import EncodedPrompts, PromptStream, encode_prompts
 from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import ShuffledTool, Tool
-from torl.types import Problem, Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -45,16 +44,13 @@ class ModelDirectory:
         require_weights(located)
         return cls(located, load_tokenizer(located))
 
-    def prompts(self, name: str, problems: ProblemChoice, config: PromptConfig, console: Console) -> tuple[Prompt, ...]:
-        """The prompts of a problem set, said on the console.
+    def prompts(self, problems: ProblemChoice, config: PromptConfig) -> PromptStream:
+        """The prompts of a problem set; those over `config.max_prompt_tokens` are dropped.
 
-        Raises:
-            DataError: the problems cannot be read, or no prompt fits.
+        Reading them raises `DataError` if the problems cannot be read, or no prompt fits.
         """
-        encoded = self._encoded(problems.function()(), config, config.max_prompt_tokens)
-        dropped = f", {len(encoded.too_long)} too long and dropped" if encoded.too_long else ""
-        console.line(f"{name}: {len(encoded.prompts)} problems{dropped}")
-        return encoded.prompts
+        template = config.template.function()
+        return PromptStream(problems.function(), self.tokenizer, template, config.max_prompt_tokens)
 
     def problem_set(
         self, name: str, problems: ProblemChoice, config: PromptConfig, evaluation: EvaluationConfig, console: Console
@@ -65,13 +61,11 @@ class ModelDirectory:
             DataError: the problems cannot be read, or no prompt fits.
         """
         first = islice(problems.function()(), evaluation.max_problems)
-        encoded = self._encoded(first, config, evaluation.longest_prompt(config))
+        template = config.template.function()
+        encoded = encode_prompts(first, self.tokenizer, template, evaluation.longest_prompt(config))
         unplayed = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
         console.line(f"{name}: {len(encoded.prompts)} problems{unplayed}")
         return encoded
-
-    def _encoded(self, problems: Iterable[Problem], config: PromptConfig, max_prompt_tokens: int) -> EncodedPrompts:
-        return encode_prompts(problems, self.tokenizer, config.template.function(), max_prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)

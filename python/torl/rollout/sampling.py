@@ -1,6 +1,7 @@
 """Problems in, trajectories out: sampling into a file that a killed command resumes."""
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,7 +30,9 @@ async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredG
     sample = config.sample
     model = ModelDirectory.open(config.model.path)
     config = within_context(config, model.path)
-    prompts = model.prompts("problems", sample.problems, config.data, console)[: sample.max_problems]
+    stream = model.prompts(sample.problems, config.data)
+    prompts = tuple(islice(stream, sample.max_problems))
+    console.line(f"problems: {stream}")
     _check_settings(config)
     output = GroupFile(sample.output)
     done = output.keep_whole(sample.samples)

@@ -1,6 +1,6 @@
 """From problems to the tokens the engine is given."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,24 +36,63 @@ def encode_prompts(
         DataError: no prompt fits; a text is none (half of a surrogate pair); the tokenizer ends every text with its
             end-of-sequence token, after which a model has nothing to say.
     """
-    prompts: list[Prompt] = []
     too_long: list[str] = []
-    for problem in problems:
-        token_ids = _encode(tokenizer, problem, template(problem))
-        if token_ids and token_ids[-1] == tokenizer.eos_token_id:
+    prompts = tuple(PromptStream(lambda: problems, tokenizer, template, max_prompt_tokens, too_long.append))
+    return EncodedPrompts(prompts, tuple(too_long))
+
+
+class PromptStream:
+    """The prompts of problems, encoded one after the other each time that they are read, and none kept."""
+
+    def __init__(
+        self,
+        problems: Callable[[], Iterable[Problem]],
+        tokenizer: TextTokenizer,
+        template: PromptTemplate,
+        max_prompt_tokens: int,
+        drop: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            problems: gives the problems from the first on, each time that it is called.
+            tokenizer: see `encode_prompts`.
+            template: see there.
+            max_prompt_tokens: see there.
+            drop: is told the id of each problem that is left out.
+        """
+        self._problems, self._drop = problems, drop
+        self._tokenizer, self._template, self._max_prompt_tokens = tokenizer, template, max_prompt_tokens
+        self._kept = self._dropped = 0
+        self._ended = False
+
+    def __iter__(self) -> Iterator[Prompt]:
+        """The prompts that fit; raises `DataError` as `encode_prompts`."""
+        self._kept = self._dropped = 0
+        self._ended = False
+        for problem in self._problems():
+            token_ids = _encode(self._tokenizer, problem, self._template(problem))
+            if token_ids and token_ids[-1] == self._tokenizer.eos_token_id:
+                raise DataError(
+                    f"problem {problem.id}: the tokenizer ends prompts with its end-of-sequence token; "
+                    "turn that off in tokenizer_config.json (add_eos_token)"
+                )
+            if len(token_ids) > self._max_prompt_tokens:
+                self._dropped += 1
+                self._drop(problem.id)
+            else:
+                self._kept += 1
+                yield Prompt(problem, token_ids)
+        self._ended = True
+        if not self._kept:
             raise DataError(
-                f"problem {problem.id}: the tokenizer ends prompts with its end-of-sequence token; "
-                "turn that off in tokenizer_config.json (add_eos_token)"
+                f"none of the {self._dropped} prompts has at most {self._max_prompt_tokens} tokens (max_prompt_tokens)"
             )
-        if len(token_ids) > max_prompt_tokens:
-            too_long.append(problem.id)
-        else:
-            prompts.append(Prompt(problem, token_ids))
-    if not prompts:
-        raise DataError(
-            f"none of the {len(too_long)} prompts has at most {max_prompt_tokens} tokens (max_prompt_tokens)"
-        )
-    return EncodedPrompts(tuple(prompts), tuple(too_long))
+
+    def __str__(self) -> str:
+        """How many were read since reading began last: "12 problems, 1 too long and dropped"."""
+        dropped = f", {self._dropped} too long and dropped" if self._dropped else ""
+        return f"{self._kept} problems{'' if self._ended else ' read so far'}{dropped}"
 
 
 def _encode(tokenizer: TextTokenizer, problem: Problem, text: str) -> tuple[int, ...]:

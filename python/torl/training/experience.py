@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from torl.config import TrainConfig
-from torl.data.sampler import PromptSampler
+from torl.data.sampler import Sampler
 from torl.report.console import Console
 from torl.reward import Reward
 from torl.rollout.episode import EpisodePlayer
@@ -26,7 +26,7 @@ class Experience:
     def __init__(
         self,
         config: TrainConfig,
-        sampler: PromptSampler,
+        sampler: Sampler,
         player: EpisodePlayer,
         reward: Reward,
         console: Console,

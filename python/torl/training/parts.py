@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torl.config import TrainConfig
-from torl.data import PromptSampler
+from torl.data import Sampler
 from torl.errors import ConfigError
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
@@ -35,7 +35,7 @@ class Parts:
     config: TrainConfig
     directory: Path
     console: Console
-    sampler: PromptSampler
+    sampler: Sampler
     evaluation_sets: Mapping[str, EncodedPrompts]
     rollouts: Rollouts
     learner: Learner
@@ -70,11 +70,13 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
         TorlError: what was wrong with the configuration, the data, a checkpoint or a part.
     """
     model = ModelDirectory.open(config.model.path)
-    prompts = model.prompts("train", config.data.train, config.data, console)
-    sampler: PromptSampler = config.data.sampler.make(prompts, config.run.seed)
+    prompts = model.prompts(config.data.train, config.data)
+    sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
+    console.line(f"train: {prompts}")
     if config.rollout.prompts_per_step > len(sampler):
         raise ConfigError(
-            f"rollout.prompts_per_step is {config.rollout.prompts_per_step}, but data.train has {len(sampler)} problems"
+            f"rollout.prompts_per_step is {config.rollout.prompts_per_step}, but data.train has "
+            f"{len(sampler)} problems that can be taken at once"
         )
     evaluation_sets = {
         name: model.problem_set(name, problems, config.data, config.evaluation, console)
@@ -132,7 +134,7 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
         )
 
 
-def _resume(config: TrainConfig, sampler: PromptSampler, checkpoint: Path | None, console: Console) -> int:
+def _resume(config: TrainConfig, sampler: Sampler, checkpoint: Path | None, console: Console) -> int:
     """Put the sampler where the checkpoint was written; returns the step that comes next."""
     if checkpoint is None:
         console.warning(f"{config.run.directory} has no checkpoint yet: starting at the first step")

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from torl.config import TrainConfig
-from torl.data.sampler import PromptSampler
+from torl.data.sampler import Sampler
 from torl.errors import EngineError
 from torl.records import metric_names as names
 from torl.report.console import Console
@@ -49,7 +49,7 @@ class StepPlayer:
     """What it takes to play a step."""
 
     config: TrainConfig
-    sampler: PromptSampler
+    sampler: Sampler
     player: EpisodePlayer
     reward: Reward
     console: Console
