@@ -1,6 +1,7 @@
 """The steps of `python -m torl.data`, on files."""
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,45 @@ def test_files_of_one_name_are_sources_of_their_own(tmp_path: Path, capsys: pyte
     assert kept == [("one-train/a", "one-train"), ("two-train/a", "two-train")]
     assert main(["prepare", *files, files[0], "--output", str(out)]) == 1
     assert "several files are called one-train" in capsys.readouterr().err
+
+
+def prepare_raw(folder: Path, rows_: list[dict[str, object]]) -> int:
+    """Prepare these rows; returns the most bytes that were held."""
+    folder.mkdir()
+    (folder / "raw.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows_))
+    tracemalloc.start()
+    assert main(["prepare", str(folder / "raw.jsonl"), "--output", str(folder / "out")]) == 0
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_no_problem_is_held_while_others_are_prepared(tmp_path: Path) -> None:
+    questions = [" ".join(str(number * other) for other in range(2, 30)) + "?" for number in range(1000, 1300)]
+    short, long = (
+        prepare_raw(tmp_path / name, [{"problem": q, "answer": "1", "solution": "x" * size} for q in questions])
+        for name, size in (("short", 10), ("long", 20_000))
+    )
+    assert long - short < 1_000_000  # the file is longer by six million
+    assert len(load_problems(tmp_path / "long/out/problems.jsonl")) == 300
+
+
+def test_problems_without_an_answer_are_dropped_however_many_they_are(tmp_path: Path) -> None:
+    questions = ("How many legs has a spider?", "And a chair?", "Show that it stands.")
+    answers = ("8", "", "")
+    prepare_raw(tmp_path / "raw", [{"problem": q, "answer": a} for q, a in zip(questions, answers, strict=True)])
+    assert [row["reason"] for row in rows(tmp_path / "raw/out/dropped.jsonl")] == ["no_answer", "no_answer"]
+
+
+def test_an_id_that_one_source_uses_twice_and_nothing_left_are_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "twice.jsonl").write_text('{"id": 1, "problem": "a?", "answer": "1"}\n' * 2)
+    assert main(["prepare", str(tmp_path / "twice.jsonl"), "--output", str(tmp_path / "out")]) == 1
+    assert "the id '1' is used twice in one source, twice" in capsys.readouterr().err
+    (tmp_path / "none.jsonl").write_text('{"problem": "a?", "answer": ""}\n')
+    assert main(["prepare", str(tmp_path / "none.jsonl"), "--output", str(tmp_path / "out")]) == 1
+    assert "no problem is left: {'no_answer': 1}" in capsys.readouterr().err
 
 
 def test_a_step_that_is_asked_for_wrongly_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

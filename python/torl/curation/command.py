@@ -10,7 +10,8 @@ Each continues where a kill left it, and says what it left out and why; the last
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torl.curation.difficulty import measure_difficulty
 from torl.curation.preparing import PrepareOptions, prepare
 from torl.curation.selecting import SelectOptions, accuracies_of_run, select
 from torl.data import load_problems
+from torl.data.problems import raw_problems
 from torl.data.writing import encode_problems
 from torl.errors import ConfigError
 from torl.processes.supervision import run_until_done
@@ -50,8 +52,8 @@ async def _prepare(words: Sequence[str]) -> None:
     arguments = parser.parse_args(words)
     with Console() as console:
         counts = await prepare(
-            _read(arguments.files),
-            _read(arguments.against),
+            {name: partial(_raw, file) for name, file in _named(arguments.files).items()},
+            {name: load_problems(file) for name, file in _named(arguments.against).items()},
             arguments.output,
             PrepareOptions(arguments.ngram_words, arguments.similarity),
             console,
@@ -60,8 +62,12 @@ async def _prepare(words: Sequence[str]) -> None:
     print(json.dumps(counts), flush=True)
 
 
-def _read(files: Sequence[str]) -> dict[str, list[Problem]]:
-    """The problems of files by their names; those with one name are told apart by their directories."""
+def _raw(file: str) -> Iterator[Problem]:
+    return (problem for _, problem in raw_problems(file))
+
+
+def _named(files: Sequence[str]) -> dict[str, str]:
+    """Files by their names; those with one name are told apart by their directories."""
     names = [Path(file).stem for file in files]
     names = [
         f"{Path(file).parent.name}-{name}" if names.count(name) > 1 else name
@@ -71,7 +77,7 @@ def _read(files: Sequence[str]) -> dict[str, list[Problem]]:
         raise ConfigError(
             f"several files are called {twice}: rename all but one, for problems are named by their files"
         )
-    return {name: load_problems(file) for name, file in zip(names, files, strict=True)}
+    return dict(zip(names, files, strict=True))
 
 
 def _told(counts: Mapping[str, Any]) -> str:

@@ -3,12 +3,13 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torl.data.cleaning import normalized_answer, why_not_verifiable
+from torl.curation.raw import Questions, RawProblems
+from torl.data import ProblemSource
 from torl.data.contamination import EvaluationSets
 from torl.data.shingles import SimilarTexts
 from torl.data.writing import encode_problems, encode_rows
@@ -30,7 +31,7 @@ class PrepareOptions:
 
 
 async def prepare(
-    raw: Mapping[str, Iterable[Problem]],
+    raw: Mapping[str, ProblemSource],
     evaluation_sets: Mapping[str, Sequence[Problem]],
     output: Path,
     options: PrepareOptions,
@@ -41,7 +42,8 @@ async def prepare(
     A killed command continues: which answers a grader can read is remembered in answers.jsonl.
 
     Args:
-        raw: problems by the name of their source, which becomes their `source` where they have none.
+        raw: what gives the problems, by the name of their source, which becomes their `source` where they have none.
+            They are read several times, one after the other, and none is kept in memory.
         evaluation_sets: what may not be trained on, by name.
         output: directory.
         options: see there.
@@ -51,56 +53,54 @@ async def prepare(
         DataError: nothing is left, or ids are used twice.
         RewardError: the grader is broken.
     """
-    problems = _gathered(raw)
-    dropped: list[dict[str, str]] = []
-
-    def drop(problem: Problem, reason: str, why: str = "") -> None:
-        dropped.append({"id": problem.id, "reason": reason} | ({"because_of": why} if why else {}))
-
-    verifiable = []
-    for problem in problems:
-        reason = why_not_verifiable(problem)
-        if reason is None:
-            verifiable.append(replace(problem, answer=normalized_answer(problem.answer)))
-        else:
-            drop(problem, reason)
+    problems = RawProblems(raw)
     with explained(output):
         await asyncio.to_thread(output.mkdir, parents=True, exist_ok=True)
-    readable = await readable_answers({problem.answer for problem in verifiable}, output / "answers.jsonl", console)
-    questions = [problem.question for problem in verifiable]
-    evaluated = EvaluationSets(evaluation_sets, options.ngram_words, options.similarity, questions)
-    kept, hits = SimilarTexts(options.similarity, questions), []
-    chosen: list[Problem] = []
-    with console.wait("comparing questions", len(verifiable)) as wait:
-        for problem in verifiable:
+    with console.wait("reading problems"):
+        read, answers = await asyncio.to_thread(problems.survey)
+    readable = await readable_answers(answers, output / "answers.jsonl", console)
+    questions = Questions(problems)
+    with console.wait("counting pairs of words"):
+        evaluated = EvaluationSets(evaluation_sets, options.ngram_words, options.similarity, questions)
+        kept = SimilarTexts(options.similarity, questions)
+    reasons, sources = Counter[str](), Counter[str]()
+    with (
+        console.wait("comparing questions", read) as wait,
+        replacing(output / "dropped.jsonl") as dropped,
+        replacing(output / "hits.jsonl") as hits,
+        replacing(output / "problems.jsonl") as chosen,
+        replacing(output / "counts.json") as counted,
+    ):
+
+        def drop(problem: Problem, reason: str, why: str = "") -> None:
+            reasons[reason] += 1
+            row = {"id": problem.id, "reason": reason} | ({"because_of": why} if why else {})
+            dropped.write(encode_rows([row]))
+
+        for problem, reason in problems.judged():
             wait.advance()
-            if not readable[problem.answer]:
+            if reason is not None:
+                drop(problem, reason)
+            elif not readable[problem.answer]:
                 drop(problem, "unreadable_answer")
             elif (hit := evaluated.hit(problem)) is not None:
-                hits.append(asdict(hit))
+                hits.write(encode_rows([asdict(hit)]))
                 drop(problem, "in_evaluation_set", f"{hit.set_name}/{hit.evaluated}")
             elif (near := kept.nearest(problem.question)) is not None:
                 drop(problem, "near_duplicate", near[0])
             else:
                 kept.add(problem.id, problem.question)
-                chosen.append(problem)
-    if not chosen:
-        raise DataError("no problem is left: see the reasons in dropped.jsonl")
-    counts = {
-        "read": len(problems),
-        "kept": len(chosen),
-        "dropped": dict(Counter(row["reason"] for row in dropped).most_common()),
-        "sources": dict(Counter(str(problem.metadata["source"]) for problem in chosen).most_common()),
-    }
-    contents = {
-        "dropped.jsonl": encode_rows(dropped),
-        "hits.jsonl": encode_rows(hits),
-        "counts.json": (json.dumps(counts, indent=1) + "\n").encode(),
-        "problems.jsonl": encode_problems(chosen),
-    }
-    for name, data in contents.items():
-        with replacing(output / name) as file:
-            file.write(data)
+                sources[str(problem.metadata["source"])] += 1
+                chosen.write(encode_problems([problem]))
+        if not sources:
+            raise DataError(f"no problem is left: {dict(reasons.most_common())}")
+        counts = {
+            "read": read,
+            "kept": sources.total(),
+            "dropped": dict(reasons.most_common()),
+            "sources": dict(sources.most_common()),
+        }
+        counted.write((json.dumps(counts, indent=1) + "\n").encode())
     return counts
 
 
@@ -136,21 +136,3 @@ def _remembered(memory: Path) -> dict[str, bool]:
     with replacing(memory) as file:
         file.write(b"".join(line + b"\n" for line in whole))
     return {row["answer"]: row["readable"] for row in map(json.loads, whole)}
-
-
-def _gathered(raw: Mapping[str, Iterable[Problem]]) -> list[Problem]:
-    """All problems, each with its source; an id that several sources have gets the source's name in front."""
-    problems = [
-        replace(problem, metadata={"source": name, **problem.metadata}) if "source" not in problem.metadata else problem
-        for name, members in raw.items()
-        for problem in members
-    ]
-    counts = Counter(problem.id for problem in problems)
-    named = [
-        replace(problem, id=f"{problem.metadata['source']}/{problem.id}") if counts[problem.id] > 1 else problem
-        for problem in problems
-    ]
-    twice = [name for name, count in Counter(problem.id for problem in named).items() if count > 1]
-    if twice:
-        raise DataError(f"the id {twice[0]!r} is used twice in one source; {len(twice)} ids are")
-    return named

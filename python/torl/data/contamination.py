@@ -1,9 +1,10 @@
 """Problems that are also in an evaluation set, wholly or nearly."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import chain
 
 from torl.data.shingles import SimilarTexts, ngrams_of, words_of
 from torl.types import Problem
@@ -33,15 +34,15 @@ class EvaluationSets:
     """
 
     def __init__(
-        self, sets: Mapping[str, Sequence[Problem]], ngram_words: int, threshold: float, texts: Sequence[str]
+        self, sets: Mapping[str, Sequence[Problem]], ngram_words: int, threshold: float, texts: Iterable[str]
     ) -> None:
-        """Read the sets; `texts` are those that will be looked up."""
+        """Read the sets; `texts` are those that will be looked up, and are read twice."""
         self._size = ngram_words
         self._ngrams: dict[str, list[str]] = {}
         self._words: dict[str, list[str]] = {}
         self._shortest = ngram_words
         questions = [problem.question for problems in sets.values() for problem in problems]
-        self._similar = SimilarTexts(threshold, [*questions, *texts])
+        self._similar = SimilarTexts(threshold, chain(questions, texts))
         self._names: dict[str, tuple[str, str]] = {}
         for set_name, problems in sets.items():
             for problem in problems:

@@ -97,14 +97,25 @@ def stream_problems(
             row in a hundred had an empty answer.
     """
     answered, unanswered = 0, list[str]()
-    for place, row in _rows(_files(path, split, stream_dataset)):
-        problem = _read_row(place, row, columns)
+    for place, problem in raw_problems(path, columns, split):
         if problem.answer:
             answered += 1
             yield problem
         else:
             unanswered.append(place)
     _judge_unanswered(path, unanswered, answered + len(unanswered))
+
+
+def raw_problems(
+    path: str | Path, columns: dict[str, str] | None = None, split: str | None = None
+) -> Iterator[tuple[str, Problem]]:
+    """The same one after the other, with those that have no answer, which is "" then; each with its place.
+
+    Raises:
+        DataError: the file is missing, or, when its turn comes, a row is broken.
+    """
+    for place, row in _rows(_files(path, split, stream_dataset)):
+        yield place, _read_row(place, row, columns)
 
 
 def _files(
