@@ -9,15 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from torl.errors import DataError
 from torl.paths import PACKAGE_PREFIX, resolve_path
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import DatasetInfo
 
 DATASET_PREFIX = "hf:"
 
 _NAME = re.compile(r"([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?")
 _BLOCK_BYTES = 2**20  # asked for at once; up to twice as many are held
+_IN_PLACE = "in place of the name"
 _PART = re.compile(r"-\d{5}-of-(\d{5})(?=\.\w+$)")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
@@ -32,7 +36,18 @@ def resolve_model(path: str) -> Path:
     """
     if path.startswith(PACKAGE_PREFIX) or Path(path).expanduser().exists() or not _is_name(path):
         return resolve_path(path)
-    return _snapshot(path, "model", _MODEL_FILES, "--model.path")
+    return _snapshot(path, "model", _MODEL_FILES, "to --model.path")
+
+
+def resolve_model_config(path: str) -> Path:
+    """A directory with the `config.json` of a model: of the hub's, its weights are not downloaded.
+
+    Raises:
+        DataError: see `resolve_model`.
+    """
+    if path.startswith(PACKAGE_PREFIX) or Path(path).expanduser().exists() or not _is_name(path):
+        return resolve_path(path)
+    return _snapshot(path, "model", ["*.json"], "to --model.path")
 
 
 def pinned_model(path: str) -> str:
@@ -57,7 +72,7 @@ def resolve_dataset(path: str, split: str) -> list[Path]:
     Raises:
         DataError: there is none, it could not be downloaded, or it has no files of that split that torl reads.
     """
-    folder = _snapshot(_dataset_name(path), "dataset", _DATA_FILES, "the file")
+    folder = _snapshot(_dataset_name(path), "dataset", _DATA_FILES, _IN_PLACE)
     return [folder / name for name in _files_of_split(path, split, _names_in(folder))]
 
 
@@ -95,25 +110,61 @@ def stream_dataset(path: str, split: str) -> Sequence[Path | RemoteFile]:
     Raises:
         DataError: see `resolve_dataset`.
     """
+    found = _remote_dataset(path)
+    if found is None:
+        return resolve_dataset(path, split)  # the cache, or an error that says what to download
+    repository, _ = _split_name(_dataset_name(path))
+    names = _files_of_split(path, split, [sibling.rfilename for sibling in found.siblings or ()])
+    folder = _cached_dataset(repository, found.sha)
+    cached = [] if folder is None else [folder / name for name in names]
+    if folder is not None and all(file.is_file() for file in cached):
+        return cached
+    return [RemoteFile(f"{repository}@{found.sha}", name) for name in names]
+
+
+def pinned_dataset(path: str) -> str:
+    """The name of a data set of the hub with the commit that it is at; anything else as it is.
+
+    Raises:
+        DataError: the hub does not have it, or not for this user.
+    """
+    if not path.startswith(DATASET_PREFIX):
+        return path
+    repository, revision = _split_name(_dataset_name(path))
+    if revision is not None and _COMMIT.fullmatch(revision):
+        return path
+    found = _remote_dataset(path)
+    if found is not None:
+        return f"{DATASET_PREFIX}{repository}@{found.sha}"
+    folder = _cached_dataset(repository, revision)
+    if folder is None or not _COMMIT.fullmatch(folder.name):
+        return path
+    return f"{DATASET_PREFIX}{repository}@{folder.name}"
+
+
+def _remote_dataset(path: str) -> "DatasetInfo | None":
+    """What the hub says of a data set; None without a network."""
     from httpx2 import TransportError
-    from huggingface_hub import HfApi, constants, snapshot_download
+    from huggingface_hub import HfApi, constants
 
     repository, revision = _split_name(_dataset_name(path))
     if constants.HF_HUB_OFFLINE:
-        return resolve_dataset(path, split)
-    with hub_errors(path, "dataset", "the file"):
+        return None
+    with hub_errors(path, "dataset", _IN_PLACE):
         try:
-            found = HfApi().dataset_info(repository, revision=revision)
+            return HfApi().dataset_info(repository, revision=revision)
         except TransportError:
-            return resolve_dataset(path, split)  # no network: the cache, or an error that says what to download
-    names = _files_of_split(path, split, [sibling.rfilename for sibling in found.siblings or ()])
+            return None
+
+
+def _cached_dataset(repository: str, revision: str | None) -> Path | None:
+    """The directory of a data set in the cache, which may hold a part of its files."""
+    from huggingface_hub import snapshot_download
+
     try:
-        cached = Path(snapshot_download(repository, repo_type="dataset", revision=found.sha, local_files_only=True))
-    except OSError:  # none of it is there
-        cached = Path()
-    if all((cached / name).is_file() for name in names):
-        return [cached / name for name in names]
-    return [RemoteFile(f"{repository}@{found.sha}", name) for name in names]
+        return Path(snapshot_download(repository, repo_type="dataset", revision=revision, local_files_only=True))
+    except OSError:
+        return None
 
 
 @contextmanager
@@ -127,12 +178,27 @@ def hub_errors(name: str, kind: str, option: str) -> Iterator[None]:
     except (LocalEntryNotFoundError, HTTPError, OSError, ValueError) as error:
         repository, revision = _split_name(name.removeprefix(DATASET_PREFIX))
         flags = ("" if kind == "model" else " --repo-type dataset") + (f" --revision {revision}" if revision else "")
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise DataError(
-            f"{name}: is no directory here, and the {kind} of that name cannot be had from the hub: {reason} "
+            f"{name}: is no directory here, and the {kind} of that name cannot be had from the hub: {reason}. "
             f"Where there is a network, run `hf download {repository}{flags} --local-dir {Path(repository).name}`, "
-            f"bring that directory here, and give its path to {option}"
+            f"bring that directory here, and give its path {option}"
         ) from error
+
+
+def files_in(folder: Path, split: str) -> list[Path]:
+    """The files of one split of a data set in a directory, as the hub lays them out.
+
+    Raises:
+        DataError: there are none, or not all.
+    """
+    return [folder / name for name in _files_of_split(str(folder), split, _names_in(folder))]
+
+
+def name_hint(path: str) -> str:
+    """What a path that does not exist may have been meant as: a name of the hub without its prefix."""
+    is_name = _is_name(path) and PurePosixPath(path).suffix not in _endings()
+    return f"; the data set of that name on the hub is {DATASET_PREFIX}{path}" if is_name else ""
 
 
 def _dataset_name(path: str) -> str:
@@ -149,6 +215,10 @@ def _split_name(name: str) -> tuple[str, str | None]:
     return found[1], found[2]
 
 
+def _endings() -> set[str]:
+    return {pattern.removeprefix("*") for pattern in _DATA_FILES}
+
+
 def _names_in(folder: Path) -> list[str]:
     return [str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()]
 
@@ -159,11 +229,10 @@ def _files_of_split(path: str, split: str, names: Iterable[str]) -> list[str]:
     Raises:
         DataError: there are none, they are of several formats, or one of several that belong together is missing.
     """
-    endings = {pattern.removeprefix("*") for pattern in _DATA_FILES}
     files = sorted(
         name
         for name in names
-        if PurePosixPath(name).suffix in endings
+        if PurePosixPath(name).suffix in _endings()
         and not PurePosixPath(name).name.startswith(".")
         and PurePosixPath(name).name not in ("dataset_infos.json", "dataset_info.json")
     )

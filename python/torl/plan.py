@@ -17,7 +17,7 @@ from typing import Any
 from torl.config import TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.errors import ConfigError, TorlError
-from torl.hub import resolve_model
+from torl.hub import resolve_model_config
 from torl.placement.checks import advice, explain, gib, require_division
 from torl.placement.ledger import Ledger, ledger
 from torl.placement.machine import Machine, this_machine
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
     try:
         config = parse_command_line(TrainConfig, _PROGRAM, str(__doc__), rest)
-        shape = _shape(own.model or resolve_model(config.model.path))
+        shape = _shape(own.model or resolve_model_config(config.model.path))
         return _plan(config, shape, _machine(own), own)
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)

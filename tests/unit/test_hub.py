@@ -11,7 +11,7 @@ import pytest
 from hub_server import COMMIT, serving
 from torl.data import load_problems, stream_problems
 from torl.errors import DataError
-from torl.hub import pinned_model, resolve_dataset, resolve_model
+from torl.hub import pinned_dataset, pinned_model, resolve_dataset, resolve_model, resolve_model_config
 
 Repository = Callable[[str, str], Path]
 
@@ -60,11 +60,35 @@ def test_without_a_network_the_error_says_what_to_download(repository: Repositor
         resolve_model("Qwen/Absent@v2")
     assert "`hf download Qwen/Absent --revision v2 --local-dir Absent`" in str(error.value)
     assert "--model.path" in str(error.value)
+    assert ". Where there is a network" in str(error.value)
     with pytest.raises(DataError) as error:
         load_problems("hf:GAIR/Absent")
     assert "`hf download GAIR/Absent --repo-type dataset --local-dir Absent`" in str(error.value)
     with pytest.raises(DataError, match="a data set of the hub is hf:owner/name"):
         load_problems("hf:absent")
+    with pytest.raises(DataError, match=r"no such file .*; the data set of that name on the hub is hf:GAIR/Absent"):
+        load_problems("GAIR/Absent")
+    with pytest.raises(DataError, match=r"no such file \(.*\)$"):
+        load_problems("GAIR/absent.jsonl")
+
+
+def test_what_was_downloaded_elsewhere_is_read_as_the_hub_lays_it_out(tmp_path: Path) -> None:
+    """The way out that the error tells."""
+    (tmp_path / "README.md").write_text("a data set")
+    (tmp_path / "data").mkdir()
+    for name, question in (("train", "trained?"), ("test", "tested?")):
+        (tmp_path / f"data/{name}-00000-of-00001.jsonl").write_text(json.dumps({"problem": question, "answer": 1}))
+    assert [problem.question for problem in load_problems(tmp_path)] == ["trained?"]
+    assert [problem.question for problem in stream_problems(tmp_path, split="test")] == ["tested?"]
+    with pytest.raises(DataError, match="has no files of the split 'validation'"):
+        load_problems(tmp_path, split="validation")
+
+
+def test_a_plan_needs_no_weights(repository: Repository) -> None:
+    files = repository("model", "Qwen/Planned")
+    (files / "config.json").write_text("{}")
+    assert resolve_model_config("Qwen/Planned") == files
+    assert resolve_model_config("torl:demo/base_model").name == "base_model"
 
 
 def test_a_split_is_read_from_all_of_its_files(repository: Repository) -> None:
@@ -144,6 +168,24 @@ def test_a_stream_reads_over_the_network_what_it_needs(hub: tuple[Path, list[int
     rest = [problem.answer for problem in reading]
     assert rest == [str(number) for number in range(3, 8000)] + [str(number) for number in range(8000)]
     assert not list((tmp_path / "cache").rglob("*.jsonl"))
+
+
+def test_a_data_set_is_pinned_to_what_the_hub_or_the_cache_has(
+    hub: tuple[Path, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    assert pinned_dataset("hf:GAIR/Far") == pinned_dataset("hf:GAIR/Far@main") == f"hf:GAIR/Far@{COMMIT}"
+    assert pinned_dataset("data/train.jsonl") == "data/train.jsonl"
+    with pytest.raises(DataError, match=r"cannot be had from the hub: .*404"):
+        pinned_dataset("hf:GAIR/Absent")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert pinned_dataset("hf:GAIR/Far") == "hf:GAIR/Far"
+    cached = tmp_path / "cache/datasets--GAIR--Far"
+    (cached / "snapshots" / COMMIT).mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs/main").write_text(COMMIT)
+    assert pinned_dataset("hf:GAIR/Far") == f"hf:GAIR/Far@{COMMIT}"
 
 
 def test_a_stream_of_parquet_reads_the_same_rows(hub: tuple[Path, list[int]]) -> None:

@@ -86,7 +86,7 @@ def test_evaluation_sets_are_those_of_the_paper() -> None:
     """ToRL's table has five."""
     for name in ("torl_1.5b", "torl_7b"):
         sets = load_config(TrainConfig, FOLDER / f"{name}.toml").data.evaluation
-        assert set(sets) == {"aime24", "aime25", "math500", "olympiad", "amc23"}
+        assert set(sets) == {"aime24", "aime25", "math500", "olympiadbench", "amc23"}
 
 
 def test_every_preset_has_a_table() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from torl.data.files import READERS, Row, RowFile, SpelledNumber, describe
 from torl.errors import DataError
-from torl.hub import DATASET_PREFIX, hub_errors, resolve_dataset, stream_dataset
+from torl.hub import DATASET_PREFIX, files_in, hub_errors, name_hint, resolve_dataset, stream_dataset
 from torl.paths import resolve_path
 from torl.types import Problem
 
@@ -45,9 +45,10 @@ def load_problems(path: str | Path, columns: dict[str, str] | None = None, split
     repeating rows, the copies of a row get the ids "x", "x#2", "x#3".
 
     Args:
-        path: Path on disk, `torl:` and a path inside the package, or `hf:` and the name of a data set of the hub.
+        path: Path on disk, `torl:` and a path inside the package, or `hf:` and the name of a data set of the hub. A
+            directory is a data set as the hub lays it out.
         columns: where problem, answer and id stand, if under other names: { problem = "question.text" }.
-        split: of a data set of the hub; "train" when unset.
+        split: of a directory, or of a data set of the hub; "train" when unset.
 
     Raises:
         DataError: the file is missing, empty, not of these formats, or a row is broken; names the file, the
@@ -121,12 +122,17 @@ def raw_problems(
 def _files(
     path: str | Path, split: str | None, of_dataset: Callable[[str, str], Sequence[RowFile]]
 ) -> Sequence[RowFile]:
-    in_hub = str(path).startswith(DATASET_PREFIX)
-    return of_dataset(str(path), split or "train") if in_hub else [_problem_file(path)]
+    if str(path).startswith(DATASET_PREFIX):
+        return of_dataset(str(path), split or "train")
+    try:
+        located = resolve_path(path)
+    except DataError as error:
+        raise DataError(f"{error}{name_hint(str(path))}") from error
+    is_data_set = located.is_dir() and located.suffix not in READERS
+    return files_in(located, split or "train") if is_data_set else [_problem_file(path, located)]
 
 
-def _problem_file(path: str | Path) -> Path:
-    located = resolve_path(path)
+def _problem_file(path: str | Path, located: Path) -> Path:
     if located.suffix not in READERS:
         raise DataError(f"{path}: problem files end in {', '.join(READERS)}, not in {located.suffix!r}")
     if not located.is_file():
@@ -138,7 +144,11 @@ def _rows(files: Sequence[RowFile]) -> Iterator[Row]:
     """The rows of all files; with several, their numbers go on from file to file."""
     number = 0
     for file in files:
-        with nullcontext() if isinstance(file, Path) else hub_errors(f"hf:{file.data_set}", "dataset", "the file"):
+        with (
+            nullcontext()
+            if isinstance(file, Path)
+            else hub_errors(f"hf:{file.data_set}", "dataset", "in place of the name")
+        ):
             for place, row in READERS[file.suffix](file):
                 number += 1
                 yield place if len(files) == 1 else f"{file}, row {number}", row

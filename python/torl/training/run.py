@@ -1,9 +1,10 @@
 """A training run from its configuration to its summary."""
 
+from dataclasses import replace
 from typing import Any
 
-from torl.config import TrainConfig
-from torl.hub import pinned_model
+from torl.config import ProblemChoice, TrainConfig
+from torl.hub import pinned_dataset, pinned_model
 from torl.processes.loop_watch import watched_loop
 from torl.processes.supervision import watched
 from torl.records.run_directory import open_run_directory
@@ -17,13 +18,12 @@ from torl.training.residency import Residency
 
 
 async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
-    """Run `config` to its last step; returns the summary. A model of the hub is recorded with its commit.
+    """Run `config` to its last step; returns the summary. What comes from the hub is recorded with its commit.
 
     Raises:
         TorlError: what was wrong with the configuration, the data or a part; everything written so far is kept.
     """
-    model = config.model.model_copy(update={"path": pinned_model(config.model.path)})
-    config = config.model_copy(update={"model": model})
+    config = _pinned(config)
     directory, stall_seconds = open_run_directory(config), config.rollout.stall_seconds
     async with open_parts(config, directory, console) as parts:
         experience = Experience(config, parts.sampler, parts.player, parts.rollouts.reward, console)
@@ -48,3 +48,19 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
     summary = write_summary(directory)
     console.line(f"report: {summary['report']}")
     return summary
+
+
+def _pinned(config: TrainConfig) -> TrainConfig:
+    """With the commits that the names of the hub stand for now."""
+    model = config.model.model_copy(update={"path": pinned_model(config.model.path)})
+    train = _pinned_problems(config.data.train)
+    evaluation = {name: _pinned_problems(problems) for name, problems in config.data.evaluation.items()}
+    data = config.data.model_copy(update={"train": train, "evaluation": evaluation})
+    return config.model_copy(update={"model": model, "data": data})
+
+
+def _pinned_problems(problems: ProblemChoice) -> ProblemChoice:
+    path = getattr(problems.options, "path", None)
+    if path is None:
+        return problems
+    return replace(problems, options=problems.options.model_copy(update={"path": pinned_dataset(str(path))}))
