@@ -21,6 +21,10 @@ class SandboxError(TorlError):
     """The host side of the sandbox is broken: no guest, a failed self-test, a dead pool."""
 
 
+class ToolUnavailableError(TorlError):
+    """A tool gave no outcome for a call, however often it was asked: the episode is spoilt, and others go on."""
+
+
 class EngineError(TorlError):
     """The inference engine died, refused a request, or did not take new weights."""
 

@@ -59,6 +59,7 @@ class Choice(Generic[Chosen]):
     target: Callable[..., Any]
     options: Section
     given: int = 0  # parameters that torl gives, before the options
+    shared: Section | None = None  # options of the place, whatever is chosen there
 
     def make(self, *given: Any) -> Chosen:
         """Call what was chosen, with what torl gives and its options."""
@@ -70,7 +71,9 @@ class Choice(Generic[Chosen]):
 
     def dump(self) -> dict[str, Any]:
         """The section that chooses this again."""
-        return {"name": self.name, **self.options.model_dump(mode="json", exclude_none=True)}
+        sections = [section for section in (self.options, self.shared) if section is not None]
+        values = [section.model_dump(mode="json", exclude_none=True) for section in sections]
+        return {"name": self.name, **{name: value for each in values for name, value in each.items()}}
 
     def _keywords(self) -> dict[str, Any]:
         if _options_parameter(self.target, self.given) is not None:
@@ -78,11 +81,13 @@ class Choice(Generic[Chosen]):
         return {name: getattr(self.options, name) for name in type(self.options).model_fields}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _choice_again, (self.name, self.target, self.options.model_dump(), self.given)
+        return _choice_again, (self.name, self.target, self.options.model_dump(), self.given, self.shared)
 
 
-def _choice_again(name: str, target: Callable[..., Any], options: dict[str, Any], given: int) -> Choice[Any]:
-    return Choice(name, target, options_of(target, given).model_validate(options), given)
+def _choice_again(
+    name: str, target: Callable[..., Any], options: dict[str, Any], given: int, shared: Section | None
+) -> Choice[Any]:
+    return Choice(name, target, options_of(target, given).model_validate(options), given, shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ class ChosenFrom:
     default: str | None = None
     given: int = 0  # parameters that torl gives
     shorthand: tuple[str, str] | None = None  # (name, option) that a text alone sets
+    shared: Callable[[Any], type[Section] | None] | None = None  # options of the place, for what is chosen there
 
     def __hash__(self) -> int:
         return id(self.registry)
@@ -127,11 +133,31 @@ class ChosenFrom:
         if not isinstance(name, str):
             raise ValueError(f"name the {self.kind}: {self._known()}")
         target = self.find(name)
-        return Choice(name, target, options_of(target, self.given).model_validate(options), self.given)
+        self.options_of(target)  # raises where the names of the place and of the choice clash
+        shared = self._shared_by(target)
+        of_place = {} if shared is None else {key: options.pop(key) for key in shared.model_fields if key in options}
+        own = options_of(target, self.given).model_validate(options)
+        return Choice(name, target, own, self.given, None if shared is None else shared.model_validate(of_place))
+
+    def options_of(self, target: Callable[..., Any]) -> dict[str, Any]:
+        """The options of a class or function where it is chosen here, as pydantic describes them.
+
+        Raises:
+            ValueError: it cannot be chosen here.
+        """
+        own, shared = options_of(target, self.given).model_fields, self._shared_by(target)
+        if shared is None:
+            return dict(own)
+        if taken := sorted(own.keys() & shared.model_fields.keys()):
+            raise ValueError(f"every {self.kind} has the option {taken[0]!r}; call the parameter something else")
+        return {**own, **shared.model_fields}
 
     def all_options(self) -> dict[str, dict[str, Any]]:
         """For each registered name its options, as pydantic describes them."""
-        return {name: dict(options_of(target, self.given).model_fields) for name, target in self.registry.items()}
+        return {name: self.options_of(target) for name, target in self.registry.items()}
+
+    def _shared_by(self, target: Callable[..., Any]) -> type[Section] | None:
+        return None if self.shared is None else self.shared(target)
 
     def find(self, name: str) -> Callable[..., Any]:
         """The class or function of a name.

@@ -31,6 +31,8 @@ _EPISODE_LAWS = "property/test_rollout_episode_laws.py"
 _CALLS = "unit/test_rollout_calls.py"
 _GRADING = "unit/test_rollout_grading.py"
 _SCHEDULER = "unit/test_rollout_scheduler.py"
+_BOUNDED = "unit/test_tools_bounded.py"
+_SPOILT = "unit/test_training_spoilt.py"
 _OBSERVATION = "unit/test_formats_observation.py"
 _TOOL = "unit/test_tools_python.py"
 _SHUFFLED = "unit/test_tools_shuffled.py"
@@ -269,6 +271,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "self.trajectories",
         _SCHEDULER,
     ),
+    ("rollout/scheduler.py", "if spoilt > share * episodes:", "if False:", _SPOILT),
+    ("training/step.py", ">= self.config.smallest_group", ">= 1", _SPOILT),
+    ("rollout/filling.py", "if len(group.trajectories) < samples:", "if False:", _SPOILT),
+    ("tools/bounded.py", "await self._try(session.fork(), arguments)", "await self._try(session, arguments)", _BOUNDED),
+    ("tools/bounded.py", "async with self._slots:", "if True:", _BOUNDED),
+    ("tools/bounded.py", "if not deadline.expired():", "if False:", _BOUNDED),
     ("rollout/scheduler.py", "await asyncio.gather(*left, return_exceptions=True)", "pass", _SCHEDULER),
     ("rollout/slots.py", "self._sampling + self._waiting < _BEGUN_FACTOR", "0 < _BEGUN_FACTOR", _SCHEDULER),
     # --- formats and tools
@@ -309,7 +317,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("options.py", '{"name": name, option: value}', '{"name": name}', _OPTIONS),
     ("options.py", "partial(self.target, **self._keywords())", "self.target", _OPTIONS),
     ("options.py", "elif indent > 4 and meanings:", "elif False:", _OPTIONS),
-    ("options.py", "self.options.model_dump(), self.given)", "{}, self.given)", _OPTIONS),
+    ("options.py", "self.options.model_dump(), self.given, self.shared)", "{}, self.given, self.shared)", _OPTIONS),
     ("config/command_line.py", "table.clear()  # the options of another choice", "pass", _CONFIG),
     ("config/command_line.py", '(not name.endswith(".name"), name.count("."))', 'name.count(".")', _CONFIG),
     ("config/command_line.py", "text if is_text and not isinstance(value, str) else value", "value", _CONFIG),

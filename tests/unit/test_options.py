@@ -56,6 +56,11 @@ def quoted(given: "Undefined", volume: "PositiveInt" = 3) -> int:  # type: ignor
     return volume
 
 
+def loudly(volume: float = 1.0) -> float:
+    """A function with an option that its place may have too."""
+    return volume
+
+
 def named(given: str, name: str) -> None:
     """Has a parameter that no section can have as an option."""
 
@@ -232,6 +237,45 @@ def test_all_options_of_a_registry() -> None:
         "greeting": ["word", "times"],
         "shout": ["loud", "word"],
     }
+
+
+# --- options of the place -----------------------------------------------------------------------------------------
+
+
+class Volume(Section):
+    """What every greeting has that is no shout."""
+
+    volume: float = 0.5
+    """How loud."""
+
+
+SHARED = ChosenFrom(GREETINGS, "greeting", "greeting", shared=lambda target: None if target is Shout else Volume)
+
+
+def test_options_of_the_place_are_kept_apart_and_dumped_with_the_others() -> None:
+    choice = SHARED.choose({"times": 2, "volume": 0.25})
+    assert choice.shared == Volume(volume=0.25)
+    assert choice.make().times == 2
+    assert choice.dump() == {"name": "greeting", "word": "hello", "times": 2, "volume": 0.25}
+    assert SHARED.choose(choice.dump()) == choice == pickle.loads(pickle.dumps(choice))
+    assert SHARED.choose("greeting").shared == Volume()
+    assert {name: list(options) for name, options in SHARED.all_options().items()} == {
+        "greeting": ["word", "times", "volume"],
+        "shout": ["loud", "word"],
+    }
+
+
+def test_where_the_place_has_none_they_are_unknown() -> None:
+    assert SHARED.choose({"name": "shout", "loud": 1}).shared is None
+    with pytest.raises(ValidationError, match="volume"):
+        SHARED.choose({"name": "shout", "loud": 1, "volume": 0.25})
+    with pytest.raises(ValidationError, match="volum"):
+        SHARED.choose({"volum": 0.25})
+
+
+def test_an_option_that_the_place_has_already_is_refused() -> None:
+    with pytest.raises(ValueError, match="every greeting has the option 'volume'; call the parameter something else"):
+        SHARED.choose({"name": f"{__name__}:loudly"})
 
 
 # --- written down and read again ----------------------------------------------------------------------------------

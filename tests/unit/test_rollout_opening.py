@@ -85,7 +85,10 @@ def nothing_happened() -> None:
 
 
 def configuration(**rollout: Any) -> ModelRunConfig:
-    tools = {"one": {"name": f"{__name__}:Part", "number": 1}, "two": {"name": f"{__name__}:Part", "number": 2}}
+    tools = {
+        "one": {"name": f"{__name__}:Part", "number": 1},
+        "two": {"name": f"{__name__}:Part", "number": 2, "retries": 7},
+    }
     return ModelRunConfig.model_validate(
         {
             "model": {"path": BASE_MODEL},
@@ -112,7 +115,9 @@ async def test_parts_are_what_the_configuration_says(model: ModelDirectory, tmp_
         setup = player.engine.setup
         assert (setup.max_model_tokens, setup.seed, setup.log_path) == (160, 11, tmp_path / "engine.log")
         assert setup.stop_token_ids == (model.tokenizer.eos_token_id,)
-        assert [tool.number for tool in player.tools.values()] == [1, 2]  # type: ignore[attr-defined]
+        tools = list(player.tools.values())
+        assert [tool.tool.number for tool in tools] == [1, 2]  # type: ignore[attr-defined]
+        assert [(tool.name, tool.bounds.retries) for tool in tools] == [("one", 3), ("two", 7)]  # type: ignore[attr-defined]
         settings = player.settings
         assert (settings.max_tool_calls, settings.temperature, settings.max_response_tokens) == (3, 0.5, 60)
         assert settings.seed == 11

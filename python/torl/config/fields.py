@@ -7,7 +7,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from torl.options import ChosenFrom, options_of
+from torl.options import ChosenFrom
 
 
 def fields_of(config_class: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -58,7 +58,7 @@ def options_chosen(config_class: type[BaseModel], tree: Mapping[str, Any], path:
         section = section.get(part, {})
     assert choice is not None
     name = choice.expand(section).get("name", choice.default or path[-1])
-    return list(options_of(choice.find(name), choice.given).model_fields)
+    return list(choice.options_of(choice.find(name)))
 
 
 def _metadata(annotation: Any) -> Iterator[Any]:

@@ -110,6 +110,11 @@ class AlgorithmConfig(Section):
         return bool(getattr(self.estimator.target, "needs_critic", False))
 
     @property
+    def smallest_group(self) -> int:
+        """Trajectories of one prompt that the estimator asks for."""
+        return int(getattr(self.estimator.target, "smallest_group", 1))
+
+    @property
     def needs_old_logprobs(self) -> bool:
         """Whether the trainer's own logprobs are wanted before its first update."""
         return self.updates > 1 or self.penalizes_rewards

@@ -107,6 +107,9 @@ class RolloutConfig(Section):
     max_staleness: NonNegativeInt = 0
     """Steps that are played ahead of the learner; 0 trains synchronously. With more, tokens are up to so many updates
     older than the policy that learns from them, which `algorithm.importance_correction` makes up for."""
+    max_spoilt_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Largest share of the episodes played for a step or an evaluation that tools may spoil by giving no outcome. These
+    are left out of their groups and counted; beyond it the run stops."""
     stall_seconds: PositiveFloat = 1800.0
     """Longest time in which a tool or the reward may give no answer, or the controller stand still, before the run is
     given up."""

@@ -146,9 +146,14 @@ class TrainConfig(ModelRunConfig):
         """In training or in an evaluation."""
         return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
 
+    @property
+    def smallest_group(self) -> int:
+        """Trajectories that a group must have to be learned from: one alone is compared with nothing."""
+        return min(self.rollout.samples_per_prompt, max(2, self.algorithm.smallest_group))
+
     @model_validator(mode="after")
     def _groups_carry_a_signal(self) -> Self:
-        smallest = getattr(self.algorithm.estimator.target, "smallest_group", 1)
+        smallest = self.algorithm.smallest_group
         if self.rollout.samples_per_prompt < smallest:
             name = self.algorithm.estimator.name
             raise ValueError(f"estimator {name!r} needs rollout.samples_per_prompt of at least {smallest}")

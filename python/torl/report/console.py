@@ -110,6 +110,8 @@ class Console:
             ("pass", names.PASS_RATIO),
         ]
         cells = ", ".join(f"{title} {_cell(metrics[name], '{:.3f}')}" for title, name in shown if name in metrics)
+        if spoilt := metrics.get(names.SPOILT_EPISODES):
+            cells += f"; {spoilt:.0f} spoilt episodes left out"
         with self._lock:
             when = "" if step is None else f" at step {step}"
             self._rich.print(f"[cyan]{escape(f'evaluation of {set_name}{when}: {cells}')}[/cyan]")

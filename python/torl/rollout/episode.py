@@ -46,6 +46,7 @@ class EpisodeSettings:
     end_at_void_turn: bool = False
     speculative_execution: bool = True
     stop: tuple[str, ...] = ()  # strings that end a response
+    max_spoilt_share: float = 0.1  # of the episodes that are played together
 
     @classmethod
     def from_config(cls, config: RolloutConfig, seed: int) -> "EpisodeSettings":
@@ -59,6 +60,7 @@ class EpisodeSettings:
             end_at_void_turn=config.end_at_void_turn,
             speculative_execution=config.speculative_execution,
             stop=config.stop,
+            max_spoilt_share=config.max_spoilt_share,
         )
 
 
@@ -94,6 +96,7 @@ class EpisodePlayer:
         sampled, token for token: nothing is decoded and encoded again.
 
         Raises:
+            ToolUnavailableError: a tool gave no outcome; the episode is spoilt, and nothing else.
             EngineError, SandboxError: the host is broken. What the model does wrong never raises.
         """
         episode = _Episode(self, prompt, series, sample)

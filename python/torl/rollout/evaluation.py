@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from torl.config import EvaluationConfig
+from torl.errors import ToolUnavailableError
 from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
 from torl.rollout.episode import EpisodePlayer
@@ -46,11 +47,13 @@ async def evaluate(
 ) -> Evaluation:
     """Play every prompt greedily, or `config.samples` times at `config.temperature`, or both; grade and measure.
 
-    The seeds depend on `name` and the problems only, so that two evaluations of one run differ by the policy alone.
+    The seeds depend on `name` and the problems only, so that two evaluations of one run differ by the policy alone. An
+    episode that a tool spoilt is left out and counted.
 
     Raises:
         EngineError, SandboxError, RewardError: the host is broken.
     """
+    spoilt: list[ToolUnavailableError] = []
 
     async def play(label: str, temperature: float, samples: int) -> tuple[ScoredGroup, ...]:
         return await _play_and_grade(
@@ -61,6 +64,7 @@ async def evaluate(
             temperature=temperature,
             samples=samples,
             on_episode=on_episode,
+            on_spoilt=spoilt.append,
         )
 
     greedy: dict[str, float] = {}
@@ -71,7 +75,8 @@ async def evaluate(
         greedy[names.GREEDY_ACCURACY] = sum(group.accuracy for group in groups) / len(groups)
     if config.samples:
         beside, groups = groups, await play("sampled", config.temperature, config.samples)
-    metrics = training_dynamics(groups) | greedy | {names.TOO_LONG: len(problems.too_long)}
+    counts = {names.TOO_LONG: len(problems.too_long), names.SPOILT_EPISODES: len(spoilt)}
+    metrics = training_dynamics(groups) | greedy | counts
     played = len(problems.prompts) / (len(problems.prompts) + len(problems.too_long))
     of_all = {name: metrics[name] * played for name in _OF_ALL_PROBLEMS & metrics.keys()}
     return Evaluation(metrics | of_all, groups, beside)
@@ -86,6 +91,7 @@ async def _play_and_grade(
     temperature: float,
     samples: int,
     on_episode: Callable[[], object] | None,
+    on_spoilt: Callable[[ToolUnavailableError], object],
 ) -> tuple[ScoredGroup, ...]:
     """The groups of these prompts, in their order."""
     playing = play_groups(
@@ -94,6 +100,7 @@ async def _play_and_grade(
         series=series,
         samples_per_prompt=samples,
         on_episode=on_episode,
+        on_spoilt=on_spoilt,
     )
     async with aclosing(playing):
         groups = [group async for group in playing]

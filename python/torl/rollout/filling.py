@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 
+from torl.errors import ToolUnavailableError
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_group
@@ -37,14 +38,28 @@ async def fill(
         player: with settings of its own; that of the parts if none is given.
 
     Raises:
+        ToolUnavailableError: tools spoilt episodes; the groups that lack one are not in the file.
         EngineError, SandboxError, RewardError: the host is broken.
         RecordError: the file cannot be written.
     """
+    spoilt: list[ToolUnavailableError] = []
     with console.wait(name, len(prompts) * samples) as wait:
         groups = play_groups(
-            player or rollouts.player, prompts, series=series, samples_per_prompt=samples, on_episode=wait.advance
+            player or rollouts.player,
+            prompts,
+            series=series,
+            samples_per_prompt=samples,
+            on_episode=wait.advance,
+            on_spoilt=spoilt.append,
         )
         async with aclosing(groups):
             async for group in groups:
+                if len(group.trajectories) < samples:
+                    continue
                 scored = await score_group(rollouts.reward, group, rollouts.player.open_calls)
                 await asyncio.to_thread(output.append, scored)
+    if spoilt:
+        raise ToolUnavailableError(
+            f"{name}: tools spoilt {len(spoilt)} episodes; run the command again to play their problems. "
+            f"The last: {spoilt[-1]}"
+        ) from spoilt[-1]

@@ -22,7 +22,7 @@ from torl.rollout.slots import EpisodeSlots
 from torl.text.prompts import EncodedPrompts, PromptStream, encode_prompts
 from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
-from torl.tools import ShuffledTool, Tool
+from torl.tools import ShuffledTool, Tool, make_tool
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -110,7 +110,7 @@ async def open_rollouts(
     settled = settle(config, machine or this_machine())
     config = settled.config
     async with AsyncExitStack() as stack:
-        tools = {name: choice.make() for name, choice in config.rollout.tools.items()}
+        tools = {name: make_tool(name, choice) for name, choice in config.rollout.tools.items()}
         if shuffle_observations:
             tools = {name: ShuffledTool(tool, seed) for name, tool in tools.items()}
         for name, tool in tools.items():

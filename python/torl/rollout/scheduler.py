@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from torl.errors import ToolUnavailableError
 from torl.rollout.episode import EpisodePlayer
 from torl.types import Group, Prompt, Trajectory
 
@@ -13,7 +14,7 @@ class _Played:
     """The trajectories of a group that have ended."""
 
     prompt: Prompt
-    samples: int
+    left: int  # episodes that have not ended
     trajectories: list[Trajectory] = field(default_factory=list)
 
     def whole(self, max_response_tokens: int) -> Group:
@@ -29,6 +30,7 @@ async def play_groups(
     series: int | str,
     samples_per_prompt: int,
     on_episode: Callable[[], object] | None = None,
+    on_spoilt: Callable[[ToolUnavailableError], object] | None = None,
 ) -> AsyncGenerator[Group, None]:
     """Play `samples_per_prompt` episodes of each prompt; yield each group as soon as its last episode ends.
 
@@ -37,13 +39,18 @@ async def play_groups(
     ones are played beside the next one's first. A group's trajectories are in the order of `sample`. `on_episode` is
     called for each episode as it ends.
 
+    An episode that a tool spoilt is missing from its group, and a group of which nothing is left is not yielded;
+    `on_spoilt` is called with the tool's error. More than the share of them that the player's settings allow is an
+    error of the host.
+
     The first host error (`EngineError`, `SandboxError`) cancels every other episode and is raised. So does closing the
     generator or cancelling its consumer: when that has happened no request and no run is left. Use `aclosing`.
     """
     if samples_per_prompt < 1:
         raise ValueError("samples_per_prompt must be at least 1")
     slots = player.slots
-    trajectories_left = len(prompts) * samples_per_prompt
+    episodes = episodes_left = len(prompts) * samples_per_prompt
+    spoilt = 0
     waiting = _episodes(prompts, samples_per_prompt)
     running: dict[asyncio.Task[Trajectory], _Played] = {}
     ended: asyncio.Queue[tuple[asyncio.Task[Trajectory], _Played]] = asyncio.Queue()
@@ -61,7 +68,7 @@ async def play_groups(
 
     def end(task: asyncio.Task[Trajectory]) -> None:
         ended.put_nowait((task, running.pop(task)))
-        if task.cancelled() or task.exception() is not None:
+        if task.cancelled() or not isinstance(task.exception(), ToolUnavailableError | None):
             slots.remove(start_next)
             for other in running:
                 other.cancel()
@@ -69,14 +76,20 @@ async def play_groups(
 
     try:
         slots.add(start_next)
-        while trajectories_left > 0:
+        while episodes_left > 0:
             task, group = await ended.get()
-            trajectory = task.result()
+            try:
+                group.trajectories.append(task.result())
+            except ToolUnavailableError as error:
+                spoilt += 1
+                _require_few(spoilt, episodes, player.settings.max_spoilt_share, error)
+                if on_spoilt is not None:
+                    on_spoilt(error)
             if on_episode is not None:
                 on_episode()
-            trajectories_left -= 1
-            group.trajectories.append(trajectory)
-            if len(group.trajectories) == group.samples:
+            episodes_left -= 1
+            group.left -= 1
+            if group.left == 0 and group.trajectories:
                 yield group.whole(player.settings.max_response_tokens)
     finally:
         slots.remove(start_next)
@@ -84,6 +97,13 @@ async def play_groups(
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+
+
+def _require_few(spoilt: int, episodes: int, share: float, error: ToolUnavailableError) -> None:
+    if spoilt > share * episodes:
+        raise ToolUnavailableError(
+            f"tools spoilt {spoilt} of {episodes} episodes, and rollout.max_spoilt_share allows {share:g}: {error}"
+        ) from error
 
 
 def _episodes(prompts: Iterable[Prompt], samples: int) -> Iterator[tuple[_Played, int]]:

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torl.tools.base import Tool, ToolSession
+from torl.tools.bounded import BoundedTool, Bounds, bounds_of, make_tool
 from torl.tools.python import PythonOptions, PythonTool
 from torl.tools.sandbox_fusion import SandboxFusionOptions, SandboxFusionTool
 from torl.tools.shuffled import ShuffledTool
@@ -16,6 +17,8 @@ TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
 
 __all__ = [
     "TOOLS",
+    "BoundedTool",
+    "Bounds",
     "PythonOptions",
     "PythonTool",
     "SandboxFusionOptions",
@@ -23,4 +26,6 @@ __all__ = [
     "ShuffledTool",
     "Tool",
     "ToolSession",
+    "bounds_of",
+    "make_tool",
 ]

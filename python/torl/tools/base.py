@@ -13,6 +13,8 @@ class ToolSession(Protocol):
         """Answer a call. What the model did wrong is an outcome.
 
         Raises:
+            ToolUnavailableError: there is no outcome this time. The call is made again, in another fork of the session;
+                in the end its episode is left out of what is learned from.
             TorlError: the host is broken; the run stops.
         """
         ...
@@ -67,6 +69,8 @@ class Tool(Protocol):
     """JSON schema of its arguments."""
     starts_early: bool = False
     """Whether a call may begin before it is asked for, in a fork of the session, and be given up (cancelled)."""
+    bounds_itself: bool = False
+    """Whether the tool has limits of its own in the place of those that `torl.tools.bounded` puts around any other."""
 
     def session(self, seed: int) -> ToolSession:
         """The tool for one episode. Equal seeds, for episodes of one problem, give equal outcomes for equal calls."""

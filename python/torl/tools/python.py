@@ -55,6 +55,7 @@ class PythonTool(Tool):
         "required": ["code"],
     }
     starts_early = True
+    bounds_itself = True
 
     def __init__(self, options: PythonOptions | None = None, *, interpreter: Interpreter | None = None) -> None:
         """Start nothing yet.

@@ -56,6 +56,7 @@ class SandboxFusionTool(Tool):
     description = PythonTool.description
     parameters = PythonTool.parameters
     starts_early = True
+    bounds_itself = True
 
     def __init__(self, options: SandboxFusionOptions) -> None:
         """Connect to nothing yet."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torl.config import TrainConfig
 from torl.data.sampler import Sampler
-from torl.errors import EngineError
+from torl.errors import EngineError, ToolUnavailableError
 from torl.records import metric_names as names
 from torl.report.console import Console
 from torl.reward import Reward
@@ -41,6 +41,7 @@ class PlayedStep:
 @dataclass(frozen=True, slots=True)
 class _Round:
     groups: tuple[ScoredGroup, ...]  # in the order of their prompts
+    spoilt: tuple[ToolUnavailableError, ...]  # one for each episode that is missing
     reward_seconds: float
 
 
@@ -63,27 +64,34 @@ class StepPlayer:
         started = time.perf_counter()
         selection, wanted = self.config.selection, self.config.rollout.prompts_per_step
         groups: list[ScoredGroup] = []
+        spoilt: list[ToolUnavailableError] = []
         count, rounds, reward_seconds = wanted, 0, 0.0
         while True:
             played = await self._play_round(step, self._next_prompts(count, groups))
             groups += played.groups
+            spoilt += played.spoilt
             self.sampler.observe({group.prompt.problem.id: group.accuracy for group in played.groups})
             reward_seconds += played.reward_seconds
             rounds += 1
             told = self._shuffled_if_asked(step, groups)
-            chosen = select_groups(told, selection)
+            comparable = [group for group in told if len(group.members) >= self.config.smallest_group]
+            chosen = select_groups(comparable, selection)
             missing = wanted - len(chosen.kept) if selection.dynamic_sampling else 0
             if missing <= 0 or rounds == selection.max_rounds or len(groups) == len(self.sampler):
                 break
             count = min(prompts_for_next_round(wanted, len(chosen.kept), len(groups)), len(self.sampler))
         if missing > 0:
             self.console.warning(f"step {step + 1}: {len(chosen.kept)} of {wanted} groups kept after {rounds} rounds")
+        if spoilt:
+            self.console.warning(f"step {step + 1}: left out {len(spoilt)} spoilt episodes; the last: {spoilt[-1]}")
         batch = chosen.kept[:wanted]
         step_played = PlayedStep(
             groups=tuple(groups),
             batch=tuple(normalized(batch)) if self.config.algorithm.normalize_rewards else batch,
             counts={
+                names.SPOILT_EPISODES: len(spoilt),
                 names.SELECTION_ROUNDS: rounds,
+                names.SELECTION_SPOILT: len(told) - len(comparable),
                 names.SELECTION_UNIFORM: chosen.uniform,
                 names.SELECTION_OUTSIDE_WINDOW: chosen.outside_window,
                 names.SELECTION_UNDECIDED: chosen.undecided,
@@ -121,15 +129,23 @@ async def _play_and_grade(
     samples_per_prompt: int,
     on_episode: Callable[[], object],
 ) -> _Round:
-    """Groups are graded while others still play."""
+    """Groups are graded while others still play; one of which nothing is left is missing."""
     grading: dict[str, asyncio.Task[ScoredGroup]] = {}
-    playing = play_groups(player, prompts, series=step, samples_per_prompt=samples_per_prompt, on_episode=on_episode)
+    spoilt: list[ToolUnavailableError] = []
+    playing = play_groups(
+        player,
+        prompts,
+        series=step,
+        samples_per_prompt=samples_per_prompt,
+        on_episode=on_episode,
+        on_spoilt=spoilt.append,
+    )
     async with aclosing(playing), asyncio.TaskGroup() as tasks:
         async for group in playing:
             grading[group.prompt.problem.id] = tasks.create_task(score_group(reward, group, player.open_calls))
         last_episode = time.perf_counter()
-    groups = tuple(grading[prompt.problem.id].result() for prompt in prompts)
-    return _Round(groups, time.perf_counter() - last_episode)
+    groups = tuple(grading[prompt.problem.id].result() for prompt in prompts if prompt.problem.id in grading)
+    return _Round(groups, tuple(spoilt), time.perf_counter() - last_episode)
 
 
 def require_allowed_versions(trajectories: Sequence[Trajectory], step: int, max_staleness: int) -> None:
