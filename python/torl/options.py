@@ -104,12 +104,16 @@ class ChosenFrom:
     given: int = 0  # parameters that torl gives
     shorthand: tuple[str, str] | None = None  # (name, option) that a text alone sets
     shared: Callable[[Any], type[Section] | None] | None = None  # options of the place, for what is chosen there
+    by_option: tuple[str, ...] = ()  # names that a section need not give: an option of the same name says so
 
     def __hash__(self) -> int:
         return id(self.registry)
 
     def expand(self, value: Any) -> Any:
-        """A text as the section that it stands for; anything else as it is."""
+        """A text as the section that it stands for, a section with the name that an option says; else as it is."""
+        if isinstance(value, Mapping) and "name" not in value:
+            said = next((name for name in self.by_option if name in value), None)
+            return value if said is None else {"name": said, **value}
         if not isinstance(value, str):
             return value
         if self.shorthand is not None:
@@ -211,9 +215,34 @@ def options_of(target: Callable[..., Any], given: int = 0) -> type[Section]:
     called = getattr(target, "__name__", type(target).__name__)
     try:
         own = _options_parameter(target, given)
-        return own or create_model(f"{called}Options", __base__=_SignatureSection, **_fields(target, given))
+        return own or create_model(f"{called}Options", __base__=_SignatureSection, **_options_fields(target, given))
     except Exception as error:  # of a stranger's annotations: a name that is not there, a type that no value can have
         raise ValueError(f"the parameters of {called} cannot be options: {error}") from error
+
+
+def arguments_of(function: Callable[..., Any]) -> type[Section]:
+    """The model of the arguments that a function takes, with the meanings that its docstring gives them.
+
+    Raises:
+        ValueError: they are not those of a plain function with an annotation for each.
+    """
+    called = getattr(function, "__name__", type(function).__name__)
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise ValueError(f"{called}: the parameter {parameter} cannot be given by its name")
+        if parameter.annotation is parameter.empty:
+            raise ValueError(f"{called}: the parameter {parameter.name!r} has no type hint")
+    try:
+        return create_model(called, __base__=_SignatureSection, **_fields(function, 0))
+    except Exception as error:
+        raise ValueError(f"{called}: no schema can be made of its parameters: {error}") from error
+
+
+def _options_fields(target: Callable[..., Any], given: int) -> dict[str, Any]:
+    fields = _fields(target, given)
+    if "name" in fields:
+        raise ValueError("'name' is the key that chooses; call the parameter something else")
+    return fields
 
 
 def _fields(target: Callable[..., Any], given: int) -> dict[str, Any]:
@@ -221,8 +250,6 @@ def _fields(target: Callable[..., Any], given: int) -> dict[str, Any]:
     meanings = _argument_docs(target)
     fields: dict[str, Any] = {}
     for parameter in _parameters(target)[given:]:
-        if parameter.name == "name":
-            raise ValueError("'name' is the key that chooses; call the parameter something else")
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
         field = Field(default, description=meanings.get(parameter.name))
         fields[parameter.name] = (_annotation(target, parameter), field)

@@ -16,14 +16,15 @@ from torl.options import (
 )
 from torl.reward import REWARDS, Reward
 from torl.text.templates import TEMPLATES, PromptTemplate
-from torl.tools import TOOLS, Tool, bounds_of
+from torl.tools import TOOL_OPTIONS, TOOLS, Tool, bounds_of
 
 PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
 SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", given=2)]
 TemplateChoice = Annotated[Choice[PromptTemplate], ChosenFrom(TEMPLATES, "prompt template", "torl", given=1)]
 FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl")]
-ToolChoice = Annotated[Choice[Tool], ChosenFrom(TOOLS, "tool", shared=bounds_of)]
+TOOL = ChosenFrom(TOOLS, "tool", shared=bounds_of, by_option=TOOL_OPTIONS)
+ToolChoice = Annotated[Choice[Tool], TOOL]
 EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", given=1)]
 RewardChoice = Annotated[Choice[Reward], ChosenFrom(REWARDS, "reward", "boxed")]
 EstimatorChoice = Annotated[Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", given=1)]

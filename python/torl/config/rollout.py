@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from torl.config.choices import FormatChoice, ProblemChoice, SamplerChoice, TemplateChoice, ToolChoice, chosen
+from torl.config.choices import TOOL, FormatChoice, ProblemChoice, SamplerChoice, TemplateChoice, ToolChoice, chosen
 from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -69,10 +69,10 @@ class DataConfig(PromptConfig):
 
 
 def _named_by_key(tools: Any) -> Any:
-    """A tool's section without a name chooses the tool that its key names."""
+    """A tool's section without a name chooses the tool that one of its options says, or that its key names."""
     if not isinstance(tools, dict):
         return tools
-    return {key: {"name": key, **tool} if isinstance(tool, dict) else tool for key, tool in tools.items()}
+    return {key: {"name": key, **TOOL.expand(tool)} if isinstance(tool, dict) else tool for key, tool in tools.items()}
 
 
 class RolloutConfig(Section):

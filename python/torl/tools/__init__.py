@@ -6,19 +6,24 @@ from typing import Any
 
 from torl.tools.base import Tool, ToolSession
 from torl.tools.bounded import BoundedTool, Bounds, bounds_of, make_tool
+from torl.tools.function import FunctionTool
 from torl.tools.python import PythonOptions, PythonTool
 from torl.tools.sandbox_fusion import SandboxFusionOptions, SandboxFusionTool
 from torl.tools.shuffled import ShuffledTool
 
 TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
-    {"python": PythonTool, "sandbox_fusion": SandboxFusionTool}
+    {"python": PythonTool, "sandbox_fusion": SandboxFusionTool, "function": FunctionTool}
 )
 """By the names that a configuration calls them."""
+TOOL_OPTIONS = ("function",)
+"""Of these, the names that an option of the same name stands for: `function = "package.module:look_up"`."""
 
 __all__ = [
     "TOOLS",
+    "TOOL_OPTIONS",
     "BoundedTool",
     "Bounds",
+    "FunctionTool",
     "PythonOptions",
     "PythonTool",
     "SandboxFusionOptions",

@@ -1,0 +1,106 @@
+"""Any Python function with type hints and a docstring as a tool."""
+
+import asyncio
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import PydanticUserError, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import CoreSchema, to_json
+
+from torl.errors import ConfigError, TorlError
+from torl.options import arguments_of, load_object, nearest
+from torl.tools.base import Tool, ToolSession
+from torl.types import Outcome, OutcomeStatus
+
+_SECTION = re.compile(r"^(Args|Arguments|Returns|Yields|Raises|Examples?):$", re.MULTILINE)
+
+
+class FunctionTool(Tool, ToolSession):
+    """Calls a function of this process: a coroutine function in the event loop, any other in a thread.
+
+    Its schema comes from its type hints, its description from its docstring, and what "Args:" says of each parameter.
+    What the function raises is the model's to see; a `TorlError` is the host's.
+    """
+
+    def __init__(self, function: str) -> None:
+        """Import the function.
+
+        Args:
+            function: Where it is found, as package.module:look_up.
+
+        Raises:
+            ConfigError: it is not there, or lacks a docstring or a type hint.
+        """
+        try:
+            self._function = load_object(function)
+            self._arguments = arguments_of(self._function)
+            self.parameters = self._arguments.model_json_schema(schema_generator=_Untitled)
+        except PydanticUserError as error:
+            raise ConfigError(f"the tool {function!r}: no schema can be made of its parameters: {error}") from error
+        except ValueError as error:
+            raise ConfigError(f"the tool {function!r}: {error}") from error
+        self.description = _SECTION.split(inspect.getdoc(self._function) or "")[0].strip()
+        if not self.description:
+            raise ConfigError(f"the tool {function!r}: it has no docstring, which would tell a model what it does")
+
+    def session(self, seed: int) -> Self:
+        """Itself: it keeps nothing of an episode."""
+        return self
+
+    def fork(self) -> Self:
+        """Itself."""
+        return self
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        """Call the function; arguments that it does not take are an error that says which and why."""
+        try:
+            given = self._arguments.model_validate(dict(arguments))
+        except ValidationError as errors:
+            return Outcome(OutcomeStatus.ERROR, f"TypeError: {self._explained(errors)}", "TypeError")
+        values = {name: getattr(given, name) for name in type(given).model_fields}
+        try:
+            if inspect.iscoroutinefunction(self._function):
+                result = await self._function(**values)
+            else:
+                result = await asyncio.to_thread(self._function, **values)
+        except TorlError:
+            raise
+        except Exception as error:
+            name = type(error).__name__
+            return Outcome(OutcomeStatus.ERROR, f"{name}: {error}", name)
+        return Outcome(OutcomeStatus.OK, as_text(result))
+
+    def _explained(self, errors: ValidationError) -> str:
+        names = list(self._arguments.model_fields)
+        return "; ".join(_explained(error, names) for error in errors.errors())
+
+
+class _Untitled(GenerateJsonSchema):
+    """Schemas without titles, which repeat the names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def generate(self, schema: CoreSchema, mode: Any = "validation") -> dict[str, Any]:
+        made = super().generate(schema, mode)
+        made.pop("title", None)
+        return made
+
+
+def as_text(value: Any) -> str:
+    """A result as a model reads it: a text as it is, nothing as nothing, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else to_json(value, fallback=str).decode()
+
+
+def _explained(error: Any, names: list[str]) -> str:
+    place = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        return f"there is no argument {place!r}{nearest(place, names)}"
+    if error["type"] == "missing":
+        return f"the argument {place!r} is missing"
+    return f"the argument {place!r}: {error['msg']}"
