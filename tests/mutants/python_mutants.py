@@ -32,6 +32,7 @@ _CALLS = "unit/test_rollout_calls.py"
 _GRADING = "unit/test_rollout_grading.py"
 _SCHEDULER = "unit/test_rollout_scheduler.py"
 _BOUNDED = "unit/test_tools_bounded.py"
+_SEARCH = "unit/test_tools_search.py"
 _SPOILT = "unit/test_training_spoilt.py"
 _OBSERVATION = "unit/test_formats_observation.py"
 _TOOL = "unit/test_tools_python.py"
@@ -275,6 +276,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", ">= self.config.smallest_group", ">= 1", _SPOILT),
     ("rollout/filling.py", "if len(group.trajectories) < samples:", "if False:", _SPOILT),
     ("tools/bounded.py", "await self._try(session.fork(), arguments)", "await self._try(session, arguments)", _BOUNDED),
+    (
+        "tools/search/index.py",
+        "np.lexsort((candidates, -scores[candidates]))",
+        "np.argsort(scores[candidates])",
+        _SEARCH,
+    ),
+    ("tools/search/index.py", " {_digest(corpus.path)}", "", _SEARCH),
     ("tools/bounded.py", "async with self._slots:", "if True:", _BOUNDED),
     ("tools/bounded.py", "if not deadline.expired():", "if False:", _BOUNDED),
     ("rollout/scheduler.py", "await asyncio.gather(*left, return_exceptions=True)", "pass", _SCHEDULER),

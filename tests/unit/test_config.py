@@ -168,8 +168,8 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "rollout.tools.python.workrs is unknown; did you mean rollout.tools.python.workers?",
         ),
         (
-            "[rollout.tools.search]\npath = 'x'",
-            "rollout.tools.search: no tool is called 'search'; there are: python, sandbox_fusion",
+            "[rollout.tools.sarch]\npath = 'x'",
+            "rollout.tools.sarch: no tool is called 'sarch'; did you mean search?",
         ),
         (
             "[rollout.tools.search]\nname = 'no_such_module:Search'",

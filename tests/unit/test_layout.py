@@ -32,6 +32,7 @@ OWNERS = {
     "math_verify": {"reward"},
     "plotly": {"report"},
     "aiohttp": {"reward/elsewhere", "reward/judging", "sandbox/serve", "tools"},
+    "bm25s": {"tools/search"},
     **{name: {"sandbox/serve"} for name in ("mcp", "uvicorn", "starlette", "uvloop", "prometheus_client")},
     **{name: {"sandbox/serve"} for name in ("fastapi", "openenv")},
     "verifiers": {"sandbox/environments"},

@@ -117,6 +117,15 @@ async def test_an_early_call_in_a_fork_leaves_the_session_alone() -> None:
     assert (await session.call({})).text == "1"
 
 
+async def test_a_session_that_keeps_nothing_is_its_own_fork_within_bounds_too() -> None:
+    tool = bounded()
+    assert isinstance(tool.tool, Counter)
+    session = tool.session(0)
+    assert session.fork() is not session
+    session.session.fork = lambda: session.session  # type: ignore[attr-defined]
+    assert session.fork() is session
+
+
 async def test_giving_a_call_up_frees_its_place() -> None:
     tool = bounded(lambda _: 3600, max_concurrent=1)
     task = asyncio.ensure_future(tool.session(0).call({}))

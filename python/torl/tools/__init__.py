@@ -9,10 +9,17 @@ from torl.tools.bounded import BoundedTool, Bounds, bounds_of, make_tool
 from torl.tools.function import FunctionTool
 from torl.tools.python import PythonOptions, PythonTool
 from torl.tools.sandbox_fusion import SandboxFusionOptions, SandboxFusionTool
+from torl.tools.search import Bm25Tool, RetrievalTool
 from torl.tools.shuffled import ShuffledTool
 
 TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
-    {"python": PythonTool, "sandbox_fusion": SandboxFusionTool, "function": FunctionTool}
+    {
+        "python": PythonTool,
+        "sandbox_fusion": SandboxFusionTool,
+        "function": FunctionTool,
+        "search": Bm25Tool,
+        "retrieval": RetrievalTool,
+    }
 )
 """By the names that a configuration calls them."""
 TOOL_OPTIONS = ("function",)
@@ -21,11 +28,13 @@ TOOL_OPTIONS = ("function",)
 __all__ = [
     "TOOLS",
     "TOOL_OPTIONS",
+    "Bm25Tool",
     "BoundedTool",
     "Bounds",
     "FunctionTool",
     "PythonOptions",
     "PythonTool",
+    "RetrievalTool",
     "SandboxFusionOptions",
     "SandboxFusionTool",
     "ShuffledTool",

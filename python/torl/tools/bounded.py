@@ -140,4 +140,5 @@ class _BoundedSession(ToolSession):
         return outcome
 
     def fork(self) -> Self:
-        return type(self)(self.bounded, self.session.fork())
+        forked = self.session.fork()
+        return self if forked is self.session else type(self)(self.bounded, forked)
