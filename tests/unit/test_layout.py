@@ -33,7 +33,8 @@ OWNERS = {
     "plotly": {"report"},
     "aiohttp": {"reward/elsewhere", "reward/judging", "sandbox/serve", "tools"},
     "bm25s": {"tools/search"},
-    **{name: {"sandbox/serve"} for name in ("mcp", "uvicorn", "starlette", "uvloop", "prometheus_client")},
+    "mcp": {"sandbox/serve", "tools/mcp"},
+    **{name: {"sandbox/serve"} for name in ("uvicorn", "starlette", "uvloop", "prometheus_client")},
     **{name: {"sandbox/serve"} for name in ("fastapi", "openenv")},
     "verifiers": {"sandbox/environments"},
 }

@@ -105,6 +105,32 @@ def model() -> ModelDirectory:
     return ModelDirectory.open(BASE_MODEL)
 
 
+class Several(Part):
+    """One section, several tools."""
+
+    def offered(self, name: str) -> dict[str, torl.Tool]:
+        return {f"{name}.{number}": Part(number) for number in range(self.number)}
+
+
+async def test_a_section_may_bring_several_tools_but_none_that_another_brings(
+    model: ModelDirectory, tmp_path: Path
+) -> None:
+    many, part = {"name": f"{__name__}:Several", "number": 2, "retries": 5}, {"name": f"{__name__}:Part"}
+    console = Console(io.StringIO())
+    config = configuration(tools={"many": many, "one": part})
+    async with open_rollouts(config, model, console, log_directory=tmp_path, shuffle_observations=True) as rollouts:
+        tools = rollouts.player.tools
+        assert list(tools) == ["many.0", "many.1", "one"]
+        assert all(isinstance(tool, ShuffledTool) for tool in tools.values())
+        assert [tool.tool.bounds.retries for tool in tools.values()] == [5, 5, 3]  # type: ignore[attr-defined]
+        assert [event for event in events if "tool" in event] == ["start tool 2", "start tool 0"]
+    assert events[-2:] == ["close tool 0", "close tool 2"]
+    config = configuration(tools={"many": many, "many.1": part})
+    with pytest.raises(ConfigError, match=r"rollout\.tools\.many\.1 brings a second tool that is called 'many\.1'"):
+        async with open_rollouts(config, model, console, log_directory=tmp_path):
+            pass
+
+
 async def test_parts_are_what_the_configuration_says(model: ModelDirectory, tmp_path: Path) -> None:
     config = configuration(max_tool_calls=3, temperature=0.5, max_concurrent_episodes=7)
     console = Console(io.StringIO())

@@ -110,11 +110,14 @@ async def open_rollouts(
     settled = settle(config, machine or this_machine())
     config = settled.config
     async with AsyncExitStack() as stack:
-        tools = {name: make_tool(name, choice) for name, choice in config.rollout.tools.items()}
+        tools: dict[str, Tool] = {}
+        for name, choice in config.rollout.tools.items():
+            offered = await _start_tool(stack, name, make_tool(name, choice), console)
+            if twice := tools.keys() & offered.keys():
+                raise ConfigError(f"rollout.tools.{name} brings a second tool that is called {min(twice)!r}")
+            tools |= offered
         if shuffle_observations:
             tools = {name: ShuffledTool(tool, seed) for name, tool in tools.items()}
-        for name, tool in tools.items():
-            await _start_tool(stack, name, tool, console)
         player = make_player(settled, model, tools, log_directory=log_directory, seed=seed, loads_weights=loads_weights)
         reward: Reward = config.reward.make()
         stack.push_async_callback(player.engine.close)
@@ -126,10 +129,11 @@ async def open_rollouts(
         yield Rollouts(player, reward)
 
 
-async def _start_tool(stack: AsyncExitStack, name: str, tool: Tool, console: Console) -> None:
+async def _start_tool(stack: AsyncExitStack, name: str, tool: Tool, console: Console) -> Mapping[str, Tool]:
     stack.push_async_callback(tool.close)
     with console.wait(f"starting the tool {name!r}", 1.0) as wait:
         await tool.start(lambda _, share: wait.update(completed=share))
+    return tool.offered(name)
 
 
 def make_player(

@@ -7,6 +7,7 @@ from typing import Any
 from torl.tools.base import Tool, ToolSession
 from torl.tools.bounded import BoundedTool, Bounds, bounds_of, make_tool
 from torl.tools.function import FunctionTool
+from torl.tools.mcp import McpServer
 from torl.tools.python import PythonOptions, PythonTool
 from torl.tools.sandbox_fusion import SandboxFusionOptions, SandboxFusionTool
 from torl.tools.search import Bm25Tool, RetrievalTool
@@ -17,12 +18,13 @@ TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
         "python": PythonTool,
         "sandbox_fusion": SandboxFusionTool,
         "function": FunctionTool,
+        "mcp": McpServer,
         "search": Bm25Tool,
         "retrieval": RetrievalTool,
     }
 )
 """By the names that a configuration calls them."""
-TOOL_OPTIONS = ("function",)
+TOOL_OPTIONS = ("function", "mcp")
 """Of these, the names that an option of the same name stands for: `function = "package.module:look_up"`."""
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "BoundedTool",
     "Bounds",
     "FunctionTool",
+    "McpServer",
     "PythonOptions",
     "PythonTool",
     "RetrievalTool",

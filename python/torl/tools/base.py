@@ -76,6 +76,10 @@ class Tool(Protocol):
         """The tool for one episode. Equal seeds, for episodes of one problem, give equal outcomes for equal calls."""
         ...
 
+    def offered(self, name: str) -> "Mapping[str, Tool]":
+        """What a model may call, once the tool has started: itself by the name of its section, or several by theirs."""
+        return {name: self}
+
     async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
         """Start what the tool needs, once, before the first session; raises a `TorlError` if it does not work.
 

@@ -57,18 +57,24 @@ class BoundedTool(Tool):
     leaves nothing behind in it.
     """
 
-    def __init__(self, name: str, tool: Tool, bounds: Bounds) -> None:
-        """Bound `tool`, which messages call `name`."""
+    def __init__(self, name: str, tool: Tool, bounds: Bounds, slots: asyncio.Semaphore | None = None) -> None:
+        """Bound `tool`, which messages call `name`; its calls share `slots`, where they are given, with others'."""
         self.name, self.tool, self.bounds = name, tool, bounds
         self.description = tool.description
         self.parameters = tool.parameters
         self.starts_early = tool.starts_early
         self._counts = _Counts()
-        self._slots = asyncio.Semaphore(bounds.max_concurrent)
+        self._slots = slots or asyncio.Semaphore(bounds.max_concurrent)
 
     def session(self, seed: int) -> ToolSession:
         """The tool's own session, within the bounds."""
         return _BoundedSession(self, self.tool.session(seed))
+
+    def offered(self, name: str) -> Mapping[str, Tool]:
+        """What the tool itself offers, within the same bounds; all together make so many calls at once."""
+        offered = self.tool.offered(name)
+        others = {each: BoundedTool(each, tool, self.bounds, self._slots) for each, tool in offered.items()}
+        return {each: self if tool is self.tool else others[each] for each, tool in offered.items()}
 
     async def call(self, session: ToolSession, arguments: Mapping[str, Any]) -> tuple[Outcome, ToolSession]:
         """The outcome of a call in a fork of `session`, and that fork.

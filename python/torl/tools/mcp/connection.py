@@ -1,0 +1,136 @@
+"""A connection to an MCP server, which is made again after it broke."""
+
+import asyncio
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torl.errors import ConfigError, ToolUnavailableError
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult, Tool
+
+# What a server says of a request of the model's, by JSON-RPC's codes: the arguments are wrong, there is no such tool.
+_OF_THE_MODEL = {-32602, -32601}
+_CLOSED = -32000
+
+
+class RefusedCallError(Exception):
+    """The server refuses a call for what the model asked."""
+
+
+class McpConnection:
+    """One connection for all episodes, to a command's stdin and stdout or to a URL.
+
+    The SDK wants a client closed by the task that opened it: `_keep` is that task. A connection that broke is left to
+    end by itself, and the next call makes another, which starts a command again.
+    """
+
+    def __init__(self, target: str, environment: Mapping[str, str]) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            target: a URL, or the words of a command.
+            environment: of the command, beside the few variables that the SDK hands on.
+        """
+        self._target = target
+        self._environment = dict(environment)
+        self._lock = asyncio.Lock()
+        self._client: Client | None = None
+        self._over: asyncio.Event | None = None
+        self._keepers: set[asyncio.Task[None]] = set()
+        self.connected = 0  # times
+
+    async def tools(self) -> "list[Tool]":
+        """All tools of the server, page after page."""
+        client = await self._connect()
+        tools, cursor = [], None
+        try:
+            while True:
+                page = await client.list_tools(cursor=cursor)
+                tools += page.tools
+                cursor = page.next_cursor
+                if not cursor:
+                    return tools
+        except Exception as error:
+            raise self._broken(client, error) from error
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> "CallToolResult":
+        """What the server gives.
+
+        Raises:
+            RefusedCallError: the server does not know the tool or its arguments.
+            ToolUnavailableError: it gave nothing.
+        """
+        from mcp import MCPError
+
+        client = await self._connect()
+        try:
+            return await client.call_tool(tool, dict(arguments))
+        except MCPError as error:
+            if error.code in _OF_THE_MODEL:
+                raise RefusedCallError(error.message) from error
+            raise self._broken(client, error) from error
+        except Exception as error:
+            raise self._broken(client, error) from error
+
+    async def close(self) -> None:
+        """End the connection, and the command."""
+        self._leave()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+
+    async def _connect(self) -> "Client":
+        async with self._lock:
+            if self._client is None:
+                ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+                self._over = asyncio.Event()
+                keeper = asyncio.create_task(self._keep(self._make(), ready, self._over))
+                self._keepers.add(keeper)
+                keeper.add_done_callback(self._keepers.discard)
+                try:
+                    self._client = await ready
+                except Exception as error:
+                    raise ToolUnavailableError(f"no MCP server at {self._target!r}: {_innermost(error)}") from error
+                except asyncio.CancelledError:
+                    self._leave()
+                    raise
+                self.connected += 1
+            return self._client
+
+    def _make(self) -> "Client":
+        try:
+            from mcp import Client, StdioServerParameters
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"the tool 'mcp' needs {error.name}: pip install 'torl[mcp]'") from error
+        if self._target.startswith(("http://", "https://")):
+            return Client(self._target)
+        command, *words = shlex.split(self._target)
+        return Client(StdioServerParameters(command=command, args=words, env=self._environment))
+
+    async def _keep(self, client: "Client", ready: "asyncio.Future[Client]", over: asyncio.Event) -> None:
+        try:
+            async with client:
+                if not ready.done():
+                    ready.set_result(client)
+                await over.wait()
+        except Exception as error:
+            if not ready.done():
+                ready.set_exception(error)
+
+    def _broken(self, client: "Client", error: Exception) -> ToolUnavailableError:
+        """The error of a call without an outcome; if the connection ended, the next call makes another."""
+        if self._client is client and getattr(error, "code", _CLOSED) == _CLOSED:
+            self._leave()
+        return ToolUnavailableError(f"the MCP server {self._target!r}: {_innermost(error)}")
+
+    def _leave(self) -> None:
+        self._client = None
+        if self._over is not None:
+            self._over.set()
+
+
+def _innermost(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {getattr(error, 'message', None) or error}"

@@ -1,0 +1,108 @@
+"""The tools of an MCP server, each as a tool of torl's."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from torl.errors import ConfigError
+from torl.options import Section, nearest
+from torl.tools.base import Tool, ToolSession
+from torl.tools.mcp.connection import McpConnection, RefusedCallError
+from torl.types import Outcome, OutcomeStatus
+
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult
+    from mcp.types import Tool as Described
+
+
+class McpOptions(Section):
+    """Options of the tool "mcp": the tools of a server of the Model Context Protocol."""
+
+    mcp: str
+    """The server: a URL (streamable HTTP), or a command that speaks on stdin and stdout."""
+    tools: tuple[str, ...] = ()
+    """The server's tools that a model may call; all when empty."""
+    environment: dict[str, str] = {}  # noqa: RUF012
+    """Environment variables of the command, beside HOME, PATH and their like."""
+
+
+class McpServer(Tool):
+    """Connects to a server. What a model may call are its tools, by their own names."""
+
+    description = "The tools of a server."
+    parameters: Mapping[str, Any] = {"type": "object"}
+
+    def __init__(self, options: McpOptions) -> None:
+        """Connect to nothing yet."""
+        self.options = options
+        self._connection = McpConnection(options.mcp, options.environment)
+        self._tools: dict[str, Tool] = {}
+
+    def offered(self, name: str) -> Mapping[str, Tool]:
+        """The server's tools, or those of them that the options name."""
+        return self._tools
+
+    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
+        """Connect, and ask for the tools.
+
+        Raises:
+            ConfigError: the SDK is not installed, or the server lacks a tool that the options name.
+            ToolUnavailableError: there is no server.
+        """
+        described = {tool.name: tool for tool in await self._connection.tools()}
+        for name in self.options.tools or described:
+            if name not in described:
+                known = nearest(name, list(described)) or f"; it has: {', '.join(described)}"
+                raise ConfigError(f"the MCP server {self.options.mcp!r} has no tool {name!r}{known}")
+            self._tools[name] = McpTool(self._connection, described[name])
+
+    async def close(self) -> None:
+        """End the connection, and the command."""
+        await self._connection.close()
+
+
+class McpTool(Tool, ToolSession):
+    """One tool of a server. The server does not know which episode calls it."""
+
+    def __init__(self, connection: McpConnection, described: "Described") -> None:
+        """A tool that a server has described."""
+        self._connection = connection
+        self._name = described.name
+        self.description = described.description or described.title or described.name
+        self.parameters = described.input_schema
+
+    def session(self, seed: int) -> Self:
+        """Itself."""
+        return self
+
+    def fork(self) -> Self:
+        """Itself."""
+        return self
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        """Call it; an error that the server reports is the model's to see."""
+        try:
+            return outcome_of_result(await self._connection.call(self._name, arguments))
+        except RefusedCallError as error:
+            return Outcome(OutcomeStatus.ERROR, str(error), "ToolError")
+
+    def metrics(self) -> Mapping[str, float]:
+        """How often the server was connected to."""
+        return {"connected": self._connection.connected}
+
+
+def outcome_of_result(result: "CallToolResult") -> Outcome:
+    """A result's texts, one below the other; what is no text is named by its kind."""
+    text = "\n".join(map(_text, result.content))
+    if result.is_error:
+        return Outcome(OutcomeStatus.ERROR, text, "ToolError")
+    return Outcome(OutcomeStatus.OK, text)
+
+
+def _text(content: Any) -> str:
+    if content.type == "text":
+        return str(content.text)
+    resource = getattr(content, "resource", None)
+    if (text := getattr(resource, "text", None)) is not None:
+        return str(text)
+    kind = getattr(resource or content, "mime_type", None) or content.type
+    return f"[{kind}]"

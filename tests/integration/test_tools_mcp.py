@@ -1,0 +1,144 @@
+"""MCP servers as tools, by real processes: what they offer and answer, and what becomes of calls when they die."""
+
+import asyncio
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from torl.config import RolloutConfig
+from torl.errors import ConfigError, ToolUnavailableError
+from torl.tools import Tool, make_tool
+from torl.types import OutcomeStatus
+
+SMALL = shlex.join([sys.executable, str(Path(__file__).parents[1] / "mcp_server.py")])
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@asynccontextmanager
+async def offered(mcp: str, **options: Any) -> AsyncIterator[dict[str, Tool]]:
+    """What a section `[rollout.tools.small]` offers to a model."""
+    section = {"mcp": mcp, "environment": ENVIRONMENT, "retry_seconds": 0, **options}
+    tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
+    try:
+        await tool.start()
+        yield dict(tool.offered("small"))
+    finally:
+        await tool.close()
+
+
+async def called(tool: Tool, **arguments: Any) -> tuple[OutcomeStatus, str]:
+    outcome = await tool.session(0).call(arguments)
+    return outcome.status, outcome.text
+
+
+async def test_a_servers_tools_have_its_schemas_and_its_answers() -> None:
+    async with offered(SMALL) as tools:
+        assert list(tools) == ["add", "process", "refuse", "draw", "die_while"]
+        assert tools["add"].description == "Add two numbers."
+        assert Draft202012Validator(tools["add"].parameters).is_valid({"a": 1, "b": 2})
+        assert not Draft202012Validator(tools["add"].parameters).is_valid({"a": 1})
+        assert await called(tools["add"], a=1, b=2) == (OutcomeStatus.OK, "3")
+        assert await called(tools["draw"]) == (OutcomeStatus.OK, "a dot\n[image/png]")
+        for arguments in ({"a": "x"}, {}):
+            status, text = await called(tools["add"], **arguments)
+            assert status is OutcomeStatus.ERROR
+            assert "Field required" in text
+        assert (await called(tools["refuse"], what="bread"))[0] is OutcomeStatus.ERROR
+        many = await asyncio.gather(*(called(tools["add"], a=number, b=1) for number in range(50)))
+        assert [text for _, text in many] == [str(number + 1) for number in range(50)]
+
+
+async def test_only_the_tools_that_are_named_are_offered_and_those_that_are_not_there_are_named() -> None:
+    async with offered(SMALL, tools=["add"], max_result_characters=1) as tools:
+        assert list(tools) == ["add"]
+        assert await called(tools["add"], a=5, b=6) == (OutcomeStatus.OK, "1...")
+    with pytest.raises(ConfigError, match=r"has no tool 'ad'; did you mean add\?"):
+        async with offered(SMALL, tools=["ad"]):
+            pass
+
+
+async def test_a_command_that_died_is_started_again_for_the_next_try(tmp_path: Path) -> None:
+    async with offered(SMALL) as tools:
+        (tmp_path / "once").touch()
+        assert await called(tools["die_while"], path=str(tmp_path / "once")) == (OutcomeStatus.OK, "alive")
+        assert tools["die_while"].metrics()["retried"] == 1
+        assert tools["add"].metrics()["connected"] == 2
+        _, number = await called(tools["process"])
+        os.kill(int(number), signal.SIGKILL)
+        assert await asyncio.gather(*(called(tools["add"], a=1, b=b) for b in range(3))) == [
+            (OutcomeStatus.OK, str(1 + b)) for b in range(3)
+        ]
+        assert tools["add"].metrics()["connected"] == 3
+
+
+async def test_a_command_that_dies_in_every_try_spoils_the_episode(tmp_path: Path) -> None:
+    async with offered(SMALL, retries=0) as tools:
+        (tmp_path / "once").touch()
+        with pytest.raises(ToolUnavailableError, match=r"'die_while' gave no outcome in one try.*Connection closed"):
+            await called(tools["die_while"], path=str(tmp_path / "once"))
+        assert await called(tools["die_while"], path=str(tmp_path / "once")) == (OutcomeStatus.OK, "alive")
+
+
+@pytest.mark.parametrize("mcp", ["no_such_command --at all", "true", "http://127.0.0.1:9/mcp"])
+async def test_a_server_that_is_not_there_is_said_at_the_start(mcp: str) -> None:
+    with pytest.raises(ToolUnavailableError, match=f"no MCP server at '{mcp}'"):
+        async with offered(mcp):
+            pass
+
+
+async def test_a_server_over_http_that_goes_and_comes_back() -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    address = f"http://127.0.0.1:{port}/mcp"
+    process = await listening(port)
+    try:
+        async with offered(address, environment={}, retries=0) as tools:
+            assert await called(tools["add"], a=1, b=2) == (OutcomeStatus.OK, "3")
+            process.kill()
+            process.wait()
+            with pytest.raises(ToolUnavailableError, match="gave no outcome"):
+                await called(tools["add"], a=1, b=2)
+            process = await listening(port)
+            assert await called(tools["add"], a=1, b=3) == (OutcomeStatus.OK, "4")
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def listening(port: int) -> "subprocess.Popen[bytes]":
+    """The small server, once it answers on a port."""
+    process = subprocess.Popen([*shlex.split(SMALL), str(port)], env=os.environ | ENVIRONMENT)
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            assert process.poll() is None
+            await asyncio.sleep(0.02)
+        else:
+            writer.close()
+            return process
+
+
+async def test_torls_own_door_is_a_tool() -> None:
+    """The sandbox behind its MCP door, with the sessions that it offers."""
+    command = shlex.join([sys.executable, "-m", "torl.sandbox", "mcp", "--workers", "1"])
+    async with offered(command) as tools:
+        assert list(tools) == ["run_python"]
+        assert set(tools["run_python"].parameters["properties"]) == {"code", "session", "files"}
+        assert await called(tools["run_python"], code="print(6 * 7)") == (OutcomeStatus.OK, "42")
+        status, text = await called(tools["run_python"], code="1 / 0")
+        assert (status, text.splitlines()[-1]) == (OutcomeStatus.ERROR, "ZeroDivisionError: division by zero")
+        _, text = await called(tools["run_python"], code="x = 41", session="new")
+        session = text.removeprefix("[session ").removesuffix("]")
+        assert (await called(tools["run_python"], code="x + 1", session=session))[1].startswith("42")
