@@ -298,6 +298,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("formats/observation.py", "_LIMIT_LINES.get(outcome.status) or outcome.text", "outcome.text", _OBSERVATION),
     ("formats/observation.py", 'outcome.text.rstrip("\\n")', "outcome.text.strip()", _OBSERVATION),
+    ("formats/search_r1.py", "max(0, too_long - 1)", "too_long", "unit/test_formats_search_r1.py"),
+    ("text/tagged_answers.py", "found[-1].strip()", "found[0].strip()", "unit/test_reward_exact_match.py"),
     ("formats/tora.py", "outcome.ok and not outcome.text.strip()", "False", _OBSERVATION),
     ("formats/tora.py", "outcome.status is OutcomeStatus.TIMEOUT", "False", _OBSERVATION),
     ("tools/python.py", "        if outcome.ok:\n", "        if True:\n", _TOOL),

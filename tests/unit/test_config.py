@@ -215,7 +215,10 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
             "--algorithm.estimator.discount is an option of reinforce_plus_plus",
         ),
         (["--rollout.tools.python.workrs", "3"], "unknown; did you mean --rollout.tools.python.workers?"),
-        (["--data.template", "xyz"], "no prompt template is called 'xyz'; there are: torl, zerotir, orz, none, chatml"),
+        (
+            ["--data.template", "xyz"],
+            "no prompt template is called 'xyz'; there are: torl, zerotir, orz, search_r1",
+        ),
     ],
 )
 def test_mistakes_on_the_command_line_are_named(config_file: Path, options: list[str], message: str) -> None:
@@ -500,7 +503,7 @@ def test_help_shows_every_option_quickly() -> None:
 def test_help_tells_choices_apart() -> None:
     _, shown = _help("torl.train")
     words = " ".join(shown.split())
-    assert "One of torl, zerotir, tora, or package.module:Name of your own. (default: torl)" in words
+    assert "One of torl, zerotir, tora, search_r1, or package.module:Name of your own. (default: torl)" in words
     assert "--rollout.format.max_observation_tokens INT Of zerotir: An observation" in words
     assert "or nothing. (default: last_line of torl, traceback of zerotir)" in words
     assert "Of reinforce_plus_plus, reinforce_plus_plus_baseline, ppo: What a reward" in words

@@ -76,9 +76,8 @@ def test_a_preset_asks_for_no_package_that_is_not_installed_with_torl(path: Path
 def test_a_default_of_torl_stands_in_for_no_published_number(path: Path) -> None:
     """What changes results most quietly where it is left out stands in every table, with the source's value."""
     table = published()[path.stem]
-    with_tool = (
-        {"rollout.tools.python.cpu_seconds", "rollout.format.errors"} if table["rollout.max_tool_calls"] else set()
-    )
+    runs_code = table["rollout.max_tool_calls"] and "python" in load_config(TrainConfig, path).rollout.tools
+    with_tool = {"rollout.tools.python.cpu_seconds", "rollout.format.errors"} if runs_code else set()
     assert not (DEMANDED | with_tool) - table.keys()
 
 

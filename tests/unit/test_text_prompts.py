@@ -61,7 +61,7 @@ def test_questions_are_put_in_as_they_are(question: str) -> None:
 
 
 def test_templates_by_name() -> None:
-    names = ["torl", "zerotir", "orz", "none", "chatml", "qwen25_math", "qwen25_math_tir", "eurus", "tora"]
+    names = ["torl", "zerotir", "orz", "search_r1", "none", "chatml", "qwen25_math", "qwen25_math_tir", "eurus", "tora"]
     assert list(TEMPLATES) == names
 
 

@@ -90,7 +90,7 @@ class RolloutConfig(Section):
     """Nucleus sampling mass; the trainer's log-probabilities are exact only at 1."""
     format: FormatChoice = chosen("torl")
     """Protocol of a tool call: "torl" runs the last block at ```output, "tora" too, with ToRA's results; "zerotir" runs
-    each block when its fence closes."""
+    each block when its fence closes; "search_r1" searches for what stands between <search> tags."""
     tools: Annotated[dict[str, ToolChoice], BeforeValidator(_named_by_key)] = chosen({"python": {}})
     """The tools, by the names that the format calls them."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()

@@ -6,11 +6,23 @@ from typing import Any
 
 from torl.reward.base import Reward
 from torl.reward.boxed import BoxedOptions, BoxedReward
+from torl.reward.exact_match import ExactMatchOptions, ExactMatchReward
 from torl.reward.grader import Grader
 from torl.reward.judging.reward import JudgedReward
 from torl.reward.verdict import Verdict
 
-REWARDS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"boxed": BoxedReward, "judged": JudgedReward})
+REWARDS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
+    {"boxed": BoxedReward, "judged": JudgedReward, "exact_match": ExactMatchReward}
+)
 """By the names that a configuration calls them."""
 
-__all__ = ["REWARDS", "BoxedOptions", "BoxedReward", "Grader", "Reward", "Verdict"]
+__all__ = [
+    "REWARDS",
+    "BoxedOptions",
+    "BoxedReward",
+    "ExactMatchOptions",
+    "ExactMatchReward",
+    "Grader",
+    "Reward",
+    "Verdict",
+]

@@ -45,6 +45,15 @@ ZEROTIR_TEMPLATE = _THINK_AND_ANSWER.replace(
     "{python}", " In your reasoning-process, You can use python-code to solve your problem."
 ).replace("{newline}", "")
 ORZ_TEMPLATE = _THINK_AND_ANSWER.replace("{python}", "").replace("{newline}", "\n")
+# Search-R1, table 1, with the space that its code has (`scripts/data_process/nq_search.py`).
+SEARCH_R1_TEMPLATE = (
+    "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
+    "information. After reasoning, if you find you lack some knowledge, you can call a search engine by <search> query "
+    "</search> and it will return the top searched results between <information> and </information>. You can search as "
+    "many times as your want. If you find no further external knowledge needed, you can directly provide the answer "
+    "inside <answer> and </answer>, without detailed illustrations. For example, <answer> Beijing </answer>. "
+    "Question: {problem}\n"
+)
 
 
 def torl(problem: Problem) -> str:
@@ -62,6 +71,11 @@ def orz(problem: Problem) -> str:
     return _filled(ORZ_TEMPLATE, problem)
 
 
+def search_r1(problem: Problem) -> str:
+    """Search-R1's: thoughts in <think>, queries in <search>, the answer in <answer>."""
+    return _filled(SEARCH_R1_TEMPLATE, problem)
+
+
 def none(problem: Problem) -> str:
     """The question as it stands."""
     return problem.question
@@ -72,6 +86,7 @@ TEMPLATES: Mapping[str, PromptTemplate] = MappingProxyType(
         "torl": torl,
         "zerotir": zerotir,
         "orz": orz,
+        "search_r1": search_r1,
         "none": none,
         "chatml": chatml,
         "qwen25_math": qwen25_math,

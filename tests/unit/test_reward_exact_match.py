@@ -1,0 +1,71 @@
+"""Exact match of what stands in <answer> tags, as Search-R1 pays for it."""
+
+import pytest
+
+from builders import asked, call, group, trajectory
+from torl.reward.exact_match import ExactMatchOptions, ExactMatchReward
+from torl.text.tagged_answers import is_same_answer, normalized_answer, tagged_answer
+
+
+@pytest.mark.parametrize(
+    ("text", "normalized"),
+    [
+        # The cases of `qa_em.py`'s `normalize_answer`, by hand: case, punctuation, articles, space.
+        ("The Beatles", "beatles"),
+        ("  U.S.A. ", "usa"),
+        ("an  apple, a day", "apple day"),
+        ("theatre", "theatre"),
+        ("1,000", "1000"),
+        ("Köln\u2019s", "köln\u2019s"),
+        ("a.the", "athe"),
+        ("the", ""),
+    ],
+)
+def test_what_an_answer_is_reduced_to(text: str, normalized: str) -> None:
+    assert normalized_answer(text) == normalized
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "same"),
+    [
+        ("the Beijing", "Beijing.", True),
+        ("Beijing city", "Beijing", False),
+        ("Paris", "City of Light\nParis", True),
+        ("", "the", True),
+        ("", "Paris", False),
+        ("anything", "", False),
+    ],
+)
+def test_any_line_of_the_reference_may_be_meant(answer: str, reference: str, same: bool) -> None:
+    assert is_same_answer(answer, reference) is same
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<answer> Beijing </answer>", "Beijing"),
+        ("<answer>one</answer> no: <answer>two\nlines</answer> and <answer>open", "two\nlines"),
+        ("</answer>Beijing<answer>", None),
+        ("<answer><answer>x</answer>", "<answer>x"),
+        ("Beijing", None),
+    ],
+)
+def test_the_last_whole_answer_counts(text: str, answer: str | None) -> None:
+    assert tagged_answer(text) == answer
+
+
+async def test_answers_are_paid_and_observations_are_not_read() -> None:
+    prompt = asked("p", answer="Paris")
+    told = "<information><answer>Paris</answer></information>"
+    turns = [
+        trajectory("<search>capital</search>", "<answer>the paris</answer>", prompt=prompt),
+        trajectory("<search>capital</search>", "I do not know.", prompt=prompt, calls=[call(observation=told)]),
+        trajectory("<answer>Rome</answer>", prompt=prompt),
+    ]
+    grades = await ExactMatchReward(ExactMatchOptions(correct=2.0, wrong=-0.5)).grade(group(*turns))
+    assert [(grade.reward, grade.correct, grade.answer) for grade in grades] == [
+        (2.0, True, "the paris"),
+        (-0.5, False, None),
+        (-0.5, False, "Rome"),
+    ]
+    assert [grade.reward for grade in await ExactMatchReward().grade(group(*turns))] == [1.0, 0.0, 0.0]
