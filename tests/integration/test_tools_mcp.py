@@ -58,6 +58,17 @@ async def test_a_servers_tools_have_its_schemas_and_its_answers() -> None:
         assert [text for _, text in many] == [str(number + 1) for number in range(50)]
 
 
+async def test_what_a_server_offers_is_known_before_it_is_started() -> None:
+    """Prompts are made of it."""
+    section = {"mcp": SMALL, "environment": ENVIRONMENT, "tools": ["add"]}
+    tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
+    before = tool.offered("small")["add"]
+    assert "a" in before.parameters["properties"]
+    await tool.start()
+    assert tool.offered("small")["add"].parameters == before.parameters
+    await tool.close()
+
+
 async def test_only_the_tools_that_are_named_are_offered_and_those_that_are_not_there_are_named() -> None:
     async with offered(SMALL, tools=["add"], max_result_characters=1) as tools:
         assert list(tools) == ["add"]

@@ -7,12 +7,18 @@ from typing import Any
 from torl.reward.base import Reward
 from torl.reward.boxed import BoxedOptions, BoxedReward
 from torl.reward.exact_match import ExactMatchOptions, ExactMatchReward
+from torl.reward.expected_calls import ExpectedCallsOptions, ExpectedCallsReward
 from torl.reward.grader import Grader
 from torl.reward.judging.reward import JudgedReward
 from torl.reward.verdict import Verdict
 
 REWARDS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
-    {"boxed": BoxedReward, "judged": JudgedReward, "exact_match": ExactMatchReward}
+    {
+        "boxed": BoxedReward,
+        "judged": JudgedReward,
+        "exact_match": ExactMatchReward,
+        "expected_calls": ExpectedCallsReward,
+    }
 )
 """By the names that a configuration calls them."""
 
@@ -22,6 +28,8 @@ __all__ = [
     "BoxedReward",
     "ExactMatchOptions",
     "ExactMatchReward",
+    "ExpectedCallsOptions",
+    "ExpectedCallsReward",
     "Grader",
     "Reward",
     "Verdict",

@@ -77,7 +77,7 @@ class Tool(Protocol):
         ...
 
     def offered(self, name: str) -> "Mapping[str, Tool]":
-        """What a model may call, once the tool has started: itself by the name of its section, or several by theirs."""
+        """What a model may call, also before the start: itself by the name of its section, or several by theirs."""
         return {name: self}
 
     async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:

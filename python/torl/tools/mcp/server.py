@@ -1,6 +1,8 @@
 """The tools of an MCP server, each as a tool of torl's."""
 
+import asyncio
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 from torl.errors import ConfigError
@@ -38,7 +40,16 @@ class McpServer(Tool):
         self._tools: dict[str, Tool] = {}
 
     def offered(self, name: str) -> Mapping[str, Tool]:
-        """The server's tools, or those of them that the options name."""
+        """The server's tools, or those of them that the options name.
+
+        Before the start the server is asked in a connection for that alone, while the caller waits.
+
+        Raises:
+            ConfigError, ToolUnavailableError: see `start`.
+        """
+        if not self._tools:
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(asyncio.run, self._ask_alone()).result()
         return self._tools
 
     async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
@@ -48,7 +59,17 @@ class McpServer(Tool):
             ConfigError: the SDK is not installed, or the server lacks a tool that the options name.
             ToolUnavailableError: there is no server.
         """
-        described = {tool.name: tool for tool in await self._connection.tools()}
+        self._take(await self._connection.tools())
+
+    async def _ask_alone(self) -> None:
+        connection = McpConnection(self.options.mcp, self.options.environment)
+        try:
+            self._take(await connection.tools())
+        finally:
+            await connection.close()
+
+    def _take(self, tools: "list[Described]") -> None:
+        described = {tool.name: tool for tool in tools}
         for name in self.options.tools or described:
             if name not in described:
                 known = nearest(name, list(described)) or f"; it has: {', '.join(described)}"

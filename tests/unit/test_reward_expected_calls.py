@@ -1,0 +1,87 @@
+"""ToolRL's reward for the calls of a response, against values worked out by hand from its formula."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from builders import asked, call, group, trajectory
+from torl.errors import RewardError
+from torl.reward.expected_calls import ExpectedCallsOptions, ExpectedCallsReward, call_match
+from torl.types import ToolRequest
+
+Calls = list[tuple[str, dict[str, Any]]]
+WEATHER: Calls = [("weather", {"city": "Rome", "days": 3})]
+BOTH: Calls = [*WEATHER, ("time", {})]
+
+
+def requests(calls: Calls) -> list[ToolRequest]:
+    return [ToolRequest(name, arguments) for name, arguments in calls]
+
+
+@pytest.mark.parametrize(
+    ("made", "expected", "points", "most"),
+    [
+        # The most: 1 for the names, and for each expected call 1 and the number of its arguments.
+        (WEATHER, WEATHER, 1 + 1 + 2, 4),
+        (BOTH, BOTH, 1 + 3 + 1, 5),
+        (BOTH[::-1], BOTH, 1 + 3 + 1, 5),
+        ([], WEATHER, 0, 4),
+        ([("time", {})], WEATHER, 0, 4),
+        ([("weather", {"city": "Rome", "days": 4})], WEATHER, 1 + 1 + 1, 4),
+        ([("weather", {"city": "Paris", "day": 3})], WEATHER, 1 + 1 / 3 + 0, 4),
+        ([("weather", {})], WEATHER, 1 + 0 + 0, 4),
+        ([("weather", {"city": "Rome", "days": 3, "unit": "C"})], WEATHER, 1 + 2 / 3 + 2, 4),
+        (WEATHER, BOTH, 1 / 2 + 3, 5),
+        (BOTH, WEATHER, 1 / 2 + 3, 4),
+        # The same tool twice: each call is compared with the best that is left.
+        (
+            [("a", {"x": 1}), ("a", {"x": 2})],
+            [("a", {"x": 2}), ("a", {"x": 1})],
+            1 + 2 + 2,
+            5,
+        ),
+        ([("a", {"x": 1})], [("a", {"x": 1}), ("a", {"x": 1})], 1 / 2 + 2, 5),
+        ([("a", {"x": 1})] * 3, [("a", {"x": 1})], 1 / 3 + 2, 3),
+    ],
+)
+def test_points_by_the_formula(made: Calls, expected: Calls, points: float, most: int) -> None:
+    assert call_match(requests(made), requests(expected)) == pytest.approx(points / most)
+
+
+def answer_of(calls: Calls) -> str:
+    return "\n".join(json.dumps({"name": name, "parameters": arguments}) for name, arguments in calls)
+
+
+async def grades(expected: str, *responses: Calls | None, **options: float) -> list[tuple[float, bool]]:
+    """Of responses with these calls; None stands for one malformed call besides a right one."""
+    prompt = asked("p", answer=expected)
+    played = []
+    for calls in responses:
+        made = [replace(call(), request=request) for request in requests(WEATHER if calls is None else calls)]
+        made += [call(None)] if calls is None else []
+        played.append(trajectory(*["a turn"] * (len(made) + 1), prompt=prompt, calls=made))
+    graded = await ExpectedCallsReward(ExpectedCallsOptions.model_validate(options)).grade(group(*played))
+    return [(grade.reward, grade.correct) for grade in graded]
+
+
+async def test_rewards_between_the_worst_and_the_best() -> None:
+    half: Calls = [("weather", {"city": "Paris", "days": 4})]
+    assert await grades(answer_of(WEATHER), WEATHER, half, [], None) == [
+        (3.0, True),
+        (pytest.approx(6 * 2 / 4 - 3), False),
+        (-3.0, False),
+        (-3.0, False),
+    ]
+    assert await grades(answer_of(WEATHER), WEATHER, [], best=1.0, worst=-1.0) == [(1.0, True), (-1.0, False)]
+
+
+async def test_where_none_is_expected_nothing_is_paid() -> None:
+    assert await grades("", [], WEATHER) == [(0.0, True), (0.0, False)]
+
+
+@pytest.mark.parametrize("answer", ["Rome", '["weather"]', '{"name": "weather"}', '{"name": "w", "parameters": 3}'])
+async def test_an_answer_that_is_no_list_of_calls_is_named(answer: str) -> None:
+    with pytest.raises(RewardError, match=r"problem 'p': the reward 'expected_calls' needs an answer with a call on"):
+        await grades(answer, [])
