@@ -1,15 +1,17 @@
 """What a stranger might add to torl: one of each thing that can be chosen by name. No module of torl knows this one."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Self
 
 import torl
 from torl import (
+    Answer,
     Grade,
     Group,
     LossInputs,
+    MalformedCall,
     Outcome,
     OutcomeStatus,
     PolicyLossValues,
@@ -71,14 +73,18 @@ class Counted(torl.Format):
     def turn_end(self) -> TurnEnd:
         return TurnEnd.marker(b"```output")
 
-    def request(self, turn: Turn) -> ToolRequest | None:
-        return ToolRequest("counter", {"text": turn.blocks[-1].code}) if turn.blocks else None
+    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+        if not turn.blocks:
+            return [MalformedCall("NoText", "there is nothing to count")]
+        return [ToolRequest("counter", {"text": turn.blocks[-1].code})]
 
     def early_request(self, code: str) -> ToolRequest | None:
         return ToolRequest("counter", {"text": code})
 
-    def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
-        return f"\n{self.bracket}{outcome.text}\n```\n"
+    def answer(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    ) -> Answer:
+        return f"\n{self.bracket}{outcomes[0].text}\n```\n"
 
 
 class ShortAndTidy(torl.Reward):

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from torl.text.templates import PromptTemplate
     from torl.tools import Tool, ToolSession
     from torl.types import (
+        Answer,
         Grade,
         Group,
+        MalformedCall,
+        Markup,
         Outcome,
         OutcomeStatus,
         Problem,
@@ -61,8 +64,11 @@ _PLACES = {
     "torl.text.templates": ("PromptTemplate",),
     "torl.tools": ("Tool", "ToolSession"),
     "torl.types": (
+        "Answer",
         "Grade",
         "Group",
+        "MalformedCall",
+        "Markup",
         "Outcome",
         "OutcomeStatus",
         "Problem",
@@ -82,6 +88,7 @@ _PLACES = {
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 __all__ = [
+    "Answer",
     "Engine",
     "EngineOptions",
     "EngineSetup",
@@ -92,6 +99,8 @@ __all__ = [
     "Grader",
     "Group",
     "LossInputs",
+    "MalformedCall",
+    "Markup",
     "Outcome",
     "OutcomeStatus",
     "PolicyLoss",

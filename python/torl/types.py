@@ -3,7 +3,7 @@
 Axis suffix `_T`: the tokens of one trajectory's response, sampled and observed, without the prompt.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -78,6 +78,30 @@ class ToolRequest:
     arguments: Mapping[str, Any] = field(hash=False)
 
 
+@dataclass(frozen=True, slots=True)
+class MalformedCall:
+    """What asks for a tool and cannot be made: nothing runs, and the model is told what is wrong with it."""
+
+    error: str  # the kind of error: "NoCode"
+    message: str
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the model is told. It counts as a call, and as one that failed."""
+        return Outcome(OutcomeStatus.ERROR, f"{self.error}: {self.message}", error=self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """What a chat template puts between texts: an added token of the vocabulary that it spells becomes that token."""
+
+    text: str
+
+
+Answer: TypeAlias = str | Sequence[str | Markup]
+"""What is put in after a turn: a text, or several in a row. What is no `Markup` stays text, whatever it spells."""
+
+
 # --- the engine -------------------------------------------------------------------------------------------
 
 
@@ -113,14 +137,14 @@ class SampledTurn:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call inside a trajectory."""
+    """One call inside a trajectory. The calls of a turn have one observation, which answers all of them."""
 
-    request: ToolRequest | None  # None: the turn asked for an answer and held nothing to call
+    request: ToolRequest | None  # None: nothing ran, because the call was malformed, or one too many
     outcome: Outcome
     observation: str  # the text spliced in, fences included
-    start: int  # index in the response of the first observation token
+    start: int  # index in the response of the first observation token: where the turn that asked has ended
     stop: int  # one past the last
-    wait_seconds: float  # how long the episode waited for the outcome
+    wait_seconds: float  # how long the episode waited for the outcome, after those of the same turn before it
 
     @property
     def ran(self) -> bool:
@@ -145,7 +169,7 @@ class Block:
 class TurnEnding(StrEnum):
     """Why a turn ended."""
 
-    CALL = "call"  # at what its format ends turns with: a tool is asked for
+    CALL = "call"  # where its format ends turns, with a tool asked for
     STOP = "stop"  # the model sampled its end-of-sequence token, or a stop string
     LENGTH = "length"  # the response reached its token limit
 
@@ -198,6 +222,10 @@ class Trajectory:
     def sampled_text(self) -> str:
         """The text of its turns only; observations are replaced by one newline."""
         return "\n".join(turn.text for turn in self.turns)
+
+    def calls_of(self, turn: Turn) -> tuple[ToolCall, ...]:
+        """The calls that a turn asked for, in its order."""
+        return tuple(call for call in self.tool_calls if call.start == turn.stop)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from cli import ROOT, running
 
+from torl.audit.rules import EpisodeRules
 from torl.audit.run import main
-from torl.audit.tokens import EpisodeRules, token_problem
+from torl.audit.tokens import token_problem
 from torl.config import TrainConfig
 from torl.config.command_line import load_config
 from torl.paths import resolve_path

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from builders import asked, player
 from reference import scan_bytes
 from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
-from torl.audit.tokens import EpisodeRules, token_problem
+from torl.audit.rules import EpisodeRules
+from torl.audit.tokens import token_problem
 from torl.config import RolloutConfig
 from torl.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.formats.zerotir import ZeroTIROptions

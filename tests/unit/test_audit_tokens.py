@@ -9,7 +9,8 @@ import pytest
 
 from builders import asked, player
 from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
-from torl.audit.tokens import EpisodeRules, token_problem
+from torl.audit.rules import EpisodeRules
+from torl.audit.tokens import token_problem
 from torl.config import RolloutConfig
 from torl.formats import ToRLFormat
 from torl.types import FinishReason, ToolCall, ToolRequest, Trajectory, TurnEnding

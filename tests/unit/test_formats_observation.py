@@ -6,7 +6,7 @@ from builders import failed, turn
 from scripted_engine import ENCODER
 from torl._core import Scanner, Vocabulary
 from torl.formats import FORMATS, Format, ToRAFormat, ToRLFormat, ZeroTIRFormat
-from torl.formats.base import NO_REQUEST
+from torl.formats.fenced import NO_CODE
 from torl.formats.observation import ErrorObservation, cap, observe
 from torl.formats.torl import ToRLOptions
 from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
@@ -135,13 +135,13 @@ def test_cap_keeps_head_and_tail() -> None:
     ],
 )
 def test_what_the_marker_token_holds_already_is_not_repeated(overshoot: bytes, expected: str) -> None:
-    assert ToRLFormat().answer(outcome(stdout="391\n"), overshoot, fits) == expected
+    assert ToRLFormat().answer(turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
 
 
 def test_an_overshoot_inside_a_character_is_kept() -> None:
     printed = outcome(stdout="é\n")
-    assert ToRLFormat().answer(printed, b"\n\xc3", fits) == "\né\n```\n"
-    assert ToRLFormat().answer(printed, b"\n\xc3\xa9", fits) == "\n```\n"
+    assert ToRLFormat().answer(turn(), [printed], b"\n\xc3", fits) == "\né\n```\n"
+    assert ToRLFormat().answer(turn(), [printed], b"\n\xc3\xa9", fits) == "\n```\n"
 
 
 @pytest.mark.parametrize(("form", "place"), [(ToRLFormat(), 2), (ZeroTIRFormat(), 1)])
@@ -155,14 +155,15 @@ def test_where_a_turn_ends(form: Format, place: int) -> None:
 @pytest.mark.parametrize("form", [ToRLFormat(), ZeroTIRFormat(), ToRAFormat()])
 def test_the_last_block_of_the_turn_runs(form: Format) -> None:
     blocks = [Block("a", 0, 1), Block("b", 2, 3)]
-    assert form.request(turn(blocks=blocks)) == ToolRequest("python", {"code": "b"})
+    assert form.requests(turn(blocks=blocks)) == [ToolRequest("python", {"code": "b"})]
     assert form.early_request("a") == ToolRequest("python", {"code": "a"})
-    assert form.request(turn()) is None
+    assert form.requests(turn()) == [NO_CODE]
 
 
 def test_a_call_without_code_says_so_and_failed() -> None:
-    assert not NO_REQUEST.ok
-    assert ToRLFormat().answer(NO_REQUEST, b"", fits) == "\nNoCode: there was no complete ```python block to run\n```\n"
+    assert not NO_CODE.outcome.ok
+    said = ToRLFormat().answer(turn(), [NO_CODE.outcome], b"", fits)
+    assert said == "\nNoCode: there was no complete ```python block to run\n```\n"
 
 
 # --- ZeroTIR ------------------------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ def test_a_call_without_code_says_so_and_failed() -> None:
     ],
 )
 def test_what_zerotir_puts_in(overshoot: bytes, expected: str) -> None:
-    assert ZeroTIRFormat().answer(outcome(stdout="391\n"), overshoot, fits) == expected
+    assert ZeroTIRFormat().answer(turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
 
 
 def test_zerotir_says_that_a_result_is_too_long() -> None:
@@ -186,15 +187,17 @@ def test_zerotir_says_that_a_result_is_too_long() -> None:
     form = ZeroTIRFormat(ZeroTIROptions(max_observation_tokens=100))
     frame = len("\n```output\n\n```\n\n\n")
     short, long = ("7" * (length - frame) for length in (100, 101))
-    assert form.answer(outcome(stdout=short), b"", fits) == f"\n```output\n{short}\n```\n\n\n"
-    assert form.answer(outcome(stdout=long), b"", fits) == f"\n```output\n{TOO_LONG}\n```\n\n\n"
+    assert form.answer(turn(), [outcome(stdout=short)], b"", fits) == f"\n```output\n{short}\n```\n\n\n"
+    assert form.answer(turn(), [outcome(stdout=long)], b"", fits) == f"\n```output\n{TOO_LONG}\n```\n\n\n"
     assert ENCODER.fits("print", len("print") - 1)
-    assert form.answer(outcome(stdout="print " * 20), b"", ENCODER.fits) != f"\n```output\n{TOO_LONG}\n```\n\n\n"
+    assert (
+        form.answer(turn(), [outcome(stdout="print " * 20)], b"", ENCODER.fits) != f"\n```output\n{TOO_LONG}\n```\n\n\n"
+    )
 
 
 def test_zerotir_shows_errors_as_the_option_says() -> None:
     options: list[ErrorObservation] = ["traceback", "hidden"]
-    shown = [ZeroTIRFormat(ZeroTIROptions(errors=errors)).answer(ERROR, b"\n", fits) for errors in options]
+    shown = [ZeroTIRFormat(ZeroTIROptions(errors=errors)).answer(turn(), [ERROR], b"\n", fits) for errors in options]
     assert shown == [f"```output\n{TRACEBACK}```\n\n\n", "```output\n\n```\n\n\n"]
 
 
@@ -215,8 +218,8 @@ def test_zerotir_shows_errors_as_the_option_says() -> None:
 )
 def test_what_tora_puts_in(shown: Outcome, expected: str) -> None:
     """`batch_apply` of ToRA's `python_executor.py`: the result or else the report, both stripped and cut."""
-    assert ToRAFormat().answer(shown, b"", fits) == f"\n{expected}\n```\n"
-    assert ToRAFormat().answer(shown, b"\n", fits) == f"{expected}\n```\n"
+    assert ToRAFormat().answer(turn(), [shown], b"", fits) == f"\n{expected}\n```\n"
+    assert ToRAFormat().answer(turn(), [shown], b"\n", fits) == f"{expected}\n```\n"
 
 
 def test_formats_come_by_name() -> None:

@@ -1,6 +1,7 @@
 """Training dynamics against numbers worked out by hand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -78,7 +79,7 @@ def trajectory(
             turn(text, index, index if index else cached_at_first, last=index == len(texts) - 1)
             for index, text in enumerate(texts)
         ),
-        tool_calls=calls,
+        tool_calls=tuple(replace(call, start=index + 1, stop=index + 1) for index, call in enumerate(calls)),
         finish_reason=FinishReason.LENGTH if truncated else FinishReason.STOP,
         text="".join(texts),
         seconds=seconds,

@@ -22,6 +22,12 @@ def python(interpreter: ScriptedInterpreter, counters: CallCounters | None = Non
     return EpisodeTools({"python": PythonTool(interpreter=interpreter)}, seed=7, counters=counters)
 
 
+async def made(episode: EpisodeTools, request: ToolRequest) -> Outcome:
+    """The outcome of the only call of a turn."""
+    (answered,) = await episode.call([request])
+    return answered.outcome
+
+
 async def test_a_run_begun_early_is_the_one_that_is_asked_for() -> None:
     interpreter, counters = ScriptedInterpreter(delay=0.05), CallCounters()
     episode = python(interpreter, counters)
@@ -29,12 +35,12 @@ async def test_a_run_begun_early_is_the_one_that_is_asked_for() -> None:
     await asyncio.sleep(0.03)
     episode.begin(code("b"))  # a later block of the same turn
     await asyncio.sleep(0.03)
-    assert (await episode.call(code("b"))).text == "b\n"
+    assert (await made(episode, code("b"))).text == "b\n"
     assert interpreter.codes == ["a", "b"]
     assert (counters.speculated, counters.wasted) == (2, 1)
     episode.begin(code("c"))
     await asyncio.sleep(0)
-    assert (await episode.call(code("d"))).text == "d\n"
+    assert (await made(episode, code("d"))).text == "d\n"
     assert (counters.speculated, counters.wasted) == (3, 2)
     await episode.close()
     assert interpreter.running == 0
@@ -47,7 +53,7 @@ async def test_a_block_that_is_announced_twice_starts_once() -> None:
     episode.begin(code("a"))
     await asyncio.sleep(0)
     episode.begin(code("a"))
-    assert (await episode.call(code("a"))).text == "a\n"
+    assert (await made(episode, code("a"))).text == "a\n"
     assert interpreter.codes == ["a"]
     assert (counters.speculated, counters.wasted) == (1, 0)
 
@@ -75,9 +81,9 @@ async def test_a_run_that_is_given_up_is_cancelled(how: str) -> None:
     async with asyncio.timeout(60):  # what is not cancelled never ends
         if how == "another block":
             episode.begin(code("b"))
-            assert (await episode.call(code("b"))).ok
+            assert (await made(episode, code("b"))).ok
         elif how == "another call":
-            assert (await episode.call(code("b"))).ok
+            assert (await made(episode, code("b"))).ok
         else:
             await episode.close()
     assert interpreter.running == 0
@@ -87,7 +93,7 @@ async def test_cancelling_ends_a_run_begun_early() -> None:
     interpreter = ScriptedInterpreter(delay=3600)
     episode = python(interpreter)
     episode.begin(code("a"))
-    waiting = asyncio.ensure_future(episode.call(code("a")))
+    waiting = asyncio.ensure_future(made(episode, code("a")))
     await asyncio.sleep(0.01)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -103,7 +109,7 @@ async def test_a_host_that_broke_where_nobody_asked_is_not_raised() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     interpreter.fail_with = None
-    assert (await episode.call(code("b"))).text == "b\n"
+    assert (await made(episode, code("b"))).text == "b\n"
     await episode.close()
 
 
@@ -143,24 +149,24 @@ def note(text: str, tool: str = "notes") -> ToolRequest:
 async def test_each_tool_has_one_session_in_an_episode() -> None:
     notes, others = Notes(), Notes()
     episode = EpisodeTools({"notes": notes, "others": others}, seed=7)
-    assert (await episode.call(note("a"))).text == "a"
-    assert (await episode.call(note("x", "others"))).text == "x"
-    assert (await episode.call(note("b"))).text == "a, b"
+    assert (await made(episode, note("a"))).text == "a"
+    assert (await made(episode, note("x", "others"))).text == "x"
+    assert (await made(episode, note("b"))).text == "a, b"
     assert (notes.seeds, others.seeds) == ([7], [7])
-    assert (await EpisodeTools({"notes": notes}, seed=8).call(note("c"))).text == "c"
+    assert (await made(EpisodeTools({"notes": notes}, seed=8), note("c"))).text == "c"
     assert notes.seeds == [7, 8]
 
 
 async def test_what_an_early_call_did_is_kept_only_if_it_is_asked_for() -> None:
     episode = EpisodeTools({"notes": Notes()}, seed=7)
-    assert (await episode.call(note("a"))).text == "a"
+    assert (await made(episode, note("a"))).text == "a"
     episode.begin(note("unasked"))
     await asyncio.sleep(0)
     episode.begin(note("b"))
-    assert (await episode.call(note("b"))).text == "a, b"
+    assert (await made(episode, note("b"))).text == "a, b"
     episode.begin(note("unasked"))
     await asyncio.sleep(0)
-    assert (await episode.call(note("c"))).text == "a, b, c"
+    assert (await made(episode, note("c"))).text == "a, b, c"
     await episode.close()
 
 
@@ -173,11 +179,115 @@ async def test_a_tool_that_does_not_start_early_is_not_begun() -> None:
     await asyncio.sleep(0)
     assert notes.seeds == []
     assert counters == CallCounters(0, 0)
-    assert (await episode.call(note("a"))).text == "a"
+    assert (await made(episode, note("a"))).text == "a"
 
 
 async def test_a_tool_that_nobody_has_is_an_outcome() -> None:
     episode = EpisodeTools({"notes": Notes(), "others": Notes()}, seed=7)
-    outcome = await episode.call(note("a", "nots"))
+    outcome = await made(episode, note("a", "nots"))
     assert (outcome.status, outcome.error) == (OutcomeStatus.ERROR, "UnknownTool")
     assert outcome.text == "there is no tool 'nots', only notes, others"
+
+
+# --- several calls in a turn --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Meeting(Tool):
+    """Answers a call when as many as it waits for are under way at once. It keeps nothing."""
+
+    together: int
+    starts_early: bool = True
+    description: str = "Meets."
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    here: int = 0
+    met: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def session(self, seed: int) -> Self:
+        return self
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        self.here += 1
+        if self.here == self.together:
+            self.met.set()
+        await self.met.wait()
+        return Outcome(OutcomeStatus.OK, arguments["note"])
+
+    def fork(self) -> Self:
+        return self
+
+
+async def texts(episode: EpisodeTools, *requests: ToolRequest) -> list[str]:
+    async with asyncio.timeout(60):  # calls that wait for each other never end otherwise
+        return [answered.outcome.text for answered in await episode.call(requests)]
+
+
+async def test_calls_that_keep_nothing_run_side_by_side_and_are_answered_in_order() -> None:
+    episode = EpisodeTools({"meeting": Meeting(together=3)}, seed=7)
+    requests = [note(text, "meeting") for text in "abc"]
+    assert await texts(episode, *requests) == ["a", "b", "c"]
+
+
+async def test_calls_of_several_tools_run_side_by_side() -> None:
+    meeting = Meeting(together=2)
+
+    class Guests(Notes):
+        def session(self, seed: int) -> Any:
+            return Guest(meeting)
+
+    class Guest(ToolSession):
+        def __init__(self, meeting: Meeting) -> None:
+            self.call = meeting.call  # type: ignore[method-assign]
+
+        def fork(self) -> "Guest":
+            return Guest(meeting)
+
+    episode = EpisodeTools({"ones": Guests(), "others": Guests()}, seed=7)
+    assert await texts(episode, note("a", "ones"), note("b", "others")) == ["a", "b"]
+
+
+async def test_what_a_call_did_is_what_the_next_one_of_its_turn_finds() -> None:
+    episode = EpisodeTools({"notes": Notes(), "others": Notes()}, seed=7)
+    answers = await texts(episode, note("a"), note("x", "others"), note("b"), note("y", "nobody"), note("c"))
+    assert answers == ["a", "x", "a, b", "there is no tool 'nobody', only notes, others", "a, b, c"]
+    assert await texts(episode, note("d")) == ["a, b, c, d"]
+
+
+@pytest.mark.parametrize("begun", [["a"], ["a", "b"], ["a", "b", "c"], ["b"], ["a", "b", "c", "d"], ["a", "c"]])
+async def test_calls_that_began_early_are_those_asked_for_or_leave_nothing_behind(begun: list[str]) -> None:
+    counters = CallCounters()
+    episode = EpisodeTools({"notes": Notes()}, seed=7, counters=counters)
+    for text in begun:
+        episode.begin(note(text), instead=False)
+        await asyncio.sleep(0)
+    assert await texts(episode, *map(note, "abc")) == ["a", "a, b", "a, b, c"]
+    assert counters.speculated == len(begun)
+    assert counters.wasted == (0 if begun == list("abc")[: len(begun)] else len(begun))
+
+
+async def test_a_later_call_waits_for_one_that_keeps_something() -> None:
+    """However long the first one takes."""
+
+    class Slow(NotesSession):
+        async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+            for _ in range(20 if arguments["note"] == "a" else 0):
+                await asyncio.sleep(0)
+            return await super().call(arguments)
+
+    class SlowNotes(Notes):
+        def session(self, seed: int) -> NotesSession:
+            return Slow()
+
+    episode = EpisodeTools({"notes": SlowNotes()}, seed=7)
+    assert await texts(episode, note("a"), note("b")) == ["a", "a, b"]
+
+
+async def test_a_broken_host_ends_the_other_calls_of_the_turn() -> None:
+    interpreter, broken = ScriptedInterpreter(delay=3600), ScriptedInterpreter(fail_with=RuntimeError("broken"))
+    tools = {"python": PythonTool(interpreter=interpreter), "other": PythonTool(interpreter=broken)}
+    episode = EpisodeTools(tools, seed=7)
+    with pytest.raises(RuntimeError, match="broken"):
+        await episode.call([code("a"), ToolRequest("other", {"code": "b"})])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert interpreter.running == 0

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from torl.formats.torl import ToRLOptions
 from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
 from torl.rollout.episode import LONG_OBSERVATION, EpisodeCounters
 from torl.sandbox import Execution
-from torl.types import Block, FinishReason, Outcome, SampledTurn, Trajectory, TurnEnding
+from torl.types import Block, FinishReason, Outcome, SampledTurn, Trajectory, Turn, TurnEnding
 
 CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
 
@@ -125,9 +125,11 @@ def test_a_long_observation_is_made_while_other_episodes_go_on() -> None:
     went_on = threading.Event()
 
     class Waiting(ToRLFormat):
-        def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
+        def answer(
+            self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+        ) -> str:
             assert went_on.wait(20), "the event loop stood still"
-            return super().answer(outcome, overshoot, fits)
+            return super().answer(turn, outcomes, overshoot, fits)
 
     class Signalling(ScriptedInterpreter):
         async def run_async(self, code: str, *, seed: int = 0) -> Execution:

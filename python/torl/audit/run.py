@@ -29,7 +29,8 @@ from torl.audit.advantages import check_advantages
 from torl.audit.check import Check
 from torl.audit.logprobs import check_logprobs, weights_left, why_unchecked
 from torl.audit.rewards import check_rewards
-from torl.audit.tokens import EpisodeRules, token_problem
+from torl.audit.rules import EpisodeRules
+from torl.audit.tokens import token_problem
 from torl.audit.versions import version_problem
 from torl.config import TrainConfig
 from torl.config.command_line import load_config

@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 from torl._core import TurnEnd
-from torl.types import Outcome, OutcomeStatus, ToolRequest, Turn
+from torl.text.answers import find_answer
+from torl.types import Answer, MalformedCall, Outcome, OutcomeStatus, ToolRequest, Turn
 
-NO_REQUEST = Outcome(
-    OutcomeStatus.ERROR, "NoCode: there was no complete ```python block to run", error="NoCode", details={}
+TOO_MANY_CALLS = Outcome(
+    OutcomeStatus.ERROR, "TooManyCalls: no call is left of those that a response may make", error="TooManyCalls"
 )
-"""The outcome of a call without a request. Nothing ran; it counts as a call, and as one that failed."""
+"""The outcome of a call that the turn of the last call holds beyond it. Nothing ran."""
 
 
 class Format(Protocol):
@@ -21,7 +22,7 @@ class Format(Protocol):
         from collections.abc import Callable, Sequence
 
         import torl
-        from torl import Outcome, ToolRequest, Turn, TurnEnd
+        from torl import Answer, MalformedCall, Outcome, ToolRequest, Turn, TurnEnd
 
         class TaggedSearch(torl.Format):
             name = "tagged_search"
@@ -29,13 +30,17 @@ class Format(Protocol):
             def turn_end(self) -> TurnEnd:
                 return TurnEnd.marker(b"</search>")
 
-            def request(self, turn: Turn) -> ToolRequest | None:
+            def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
                 _, opened, query = turn.text.rpartition("<search>")
                 query = query.partition("</search>")[0].strip()
-                return ToolRequest("search", {"query": query}) if opened and query else None
+                if not opened or not query:
+                    return [MalformedCall("NoQuery", "there was nothing to search for")]
+                return [ToolRequest("search", {"query": query})]
 
-            def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
-                return f"\n<result>{outcome.text}</result>\n"
+            def answer(
+                self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+            ) -> Answer:
+                return f"\n<result>{outcomes[0].text}</result>\n"
 
         [rollout.format]
         name = "my_package.formats:TaggedSearch"
@@ -45,24 +50,36 @@ class Format(Protocol):
 
     name: ClassVar[str]
     """What records call it."""
+    end_tokens: Sequence[str] = ()
+    """Tokens of the model's vocabulary that end a turn, calls or none."""
+    visible_tokens: Sequence[str] = ()
+    """Special tokens that calls are made of: where the vocabulary has them, a turn's text shows them."""
+    every_block_is_a_call: bool = False
+    """Whether a call that began early with its block is still asked for when the turn closes another."""
 
     def turn_end(self) -> TurnEnd:
-        """What ends a turn that may call a tool. After the last call nothing does."""
+        """What ends a turn that may call a tool, beside an end token. After the last call nothing does."""
         ...
 
-    def request(self, turn: Turn) -> ToolRequest | None:
-        """What the turn that just ended asks for; None if it holds nothing to call, which is answered with an error."""
+    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+        """What the turn that just ended asks for, in its order; where that is nothing, the response ends with it.
+
+        What cannot be called is a `MalformedCall`: it is answered with its error.
+        """
         ...
 
     def early_request(self, code: str) -> ToolRequest | None:
         """The call that a block may become which closed while its turn continues; None begins nothing early."""
         return None
 
-    def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
-        """The text to put in.
+    def answer(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    ) -> Answer:
+        """What to put in.
 
         Args:
-            outcome: of the call.
+            turn: that asked.
+            outcomes: of its requests, one for each.
             overshoot: what the token that ended the turn held beyond that end; the model has sampled it already.
             fits: whether a text has at most so many tokens of the model.
         """
@@ -73,6 +90,26 @@ def turn_end(format: Format, stop: Sequence[str], *, calls_left: bool) -> TurnEn
     """What ends a turn: a call while one is left, and any of the run's stop strings."""
     end = format.turn_end()
     return (end if calls_left else end.without_call()).with_stops(stop)
+
+
+def permitted(asked: Sequence[ToolRequest | MalformedCall], calls_left: int) -> list[ToolRequest | Outcome]:
+    """What is done about the calls of a turn, in their order: a request is made, anything else has its outcome.
+
+    A malformed call counts as one of `calls_left`.
+    """
+    calls: list[ToolRequest | Outcome] = []
+    for number, call in enumerate(asked):
+        if isinstance(call, MalformedCall):
+            calls.append(call.outcome)
+        else:
+            calls.append(call if number < calls_left else TOO_MANY_CALLS)
+    return calls
+
+
+def is_void(format: Format, turn: Turn) -> bool:
+    """Whether a turn holds neither a call that can be made nor a boxed answer."""
+    calls = any(isinstance(call, ToolRequest) for call in format.requests(turn))
+    return not calls and find_answer(turn.text) is None
 
 
 def without_overshoot(overshoot: bytes, text: str) -> str:

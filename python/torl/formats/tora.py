@@ -1,12 +1,12 @@
 """ToRA's format: the last block runs at "```output"; what is shown differs from ToRL's, which came from it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from torl.formats.base import without_overshoot
 from torl.formats.observation import cap, observe
 from torl.formats.torl import ToRLFormat, ToRLOptions
-from torl.types import Outcome, OutcomeStatus
+from torl.types import Outcome, OutcomeStatus, Turn
 
 MOST_CHARACTERS = 400
 """Of an observation; longer ones keep their head and tail."""
@@ -27,8 +27,11 @@ class ToRAFormat(ToRLFormat):
         """There is nothing to choose."""
         super().__init__(ToRLOptions(max_observation_characters=MOST_CHARACTERS))
 
-    def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
+    def answer(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    ) -> str:
         r"""What the model has sampled of the answer already ("```output\n") is not repeated."""
+        outcome = outcomes[0]
         result = observe(outcome, max_characters=None).strip()
         if outcome.ok and not outcome.text.strip():
             result = NOTHING_PRINTED

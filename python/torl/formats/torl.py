@@ -1,6 +1,6 @@
 """ToRL's format: a marker asks for the output of the last block."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from torl._core import TurnEnd
@@ -8,7 +8,7 @@ from torl.formats.base import Format, without_overshoot
 from torl.formats.fenced import OUTPUT_FENCE, FenceChoice, run_block, run_last_block
 from torl.formats.observation import ErrorObservation, observe
 from torl.options import PositiveInt, Section
-from torl.types import Outcome, ToolRequest, Turn
+from torl.types import MalformedCall, Outcome, ToolRequest, Turn
 
 
 class ToRLOptions(Section):
@@ -42,7 +42,7 @@ class ToRLFormat(Format):
         fences = "line_ends" if self.options.fences == "published" else "lines"
         return TurnEnd.marker(OUTPUT_FENCE.encode(), fences=fences)
 
-    def request(self, turn: Turn) -> ToolRequest | None:
+    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """The last block."""
         return run_last_block(turn)
 
@@ -50,7 +50,9 @@ class ToRLFormat(Format):
         """Any block may turn out to be the last."""
         return run_block(code)
 
-    def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
+    def answer(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    ) -> str:
         r"""What the model has sampled of the answer already ("```output\n") is not repeated."""
-        text = observe(outcome, self.options.errors, self.options.max_observation_characters)
+        text = observe(outcomes[0], self.options.errors, self.options.max_observation_characters)
         return without_overshoot(overshoot, f"\n{text}\n```\n")

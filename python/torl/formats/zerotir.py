@@ -1,14 +1,14 @@
 """ZeroTIR's format: a block runs when its fence closes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from torl._core import TurnEnd
 from torl.formats.base import Format, without_overshoot
-from torl.formats.fenced import FenceChoice, run_block
+from torl.formats.fenced import NO_CODE, FenceChoice, run_block
 from torl.formats.observation import ErrorObservation, observe
 from torl.options import PositiveInt, Section
-from torl.types import Outcome, ToolRequest, Turn
+from torl.types import MalformedCall, Outcome, ToolRequest, Turn
 
 TOO_LONG = "The output of the code execution is too long, please check your code."
 """What ZeroTIR shows instead of a long result."""
@@ -44,17 +44,19 @@ class ZeroTIRFormat(Format):
         """The fence that closes a block."""
         return TurnEnd.block(fences="anywhere" if self._published else "lines")
 
-    def request(self, turn: Turn) -> ToolRequest | None:
+    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """The block that ended the turn."""
-        return self.early_request(turn.blocks[-1].code) if turn.blocks else None
+        return [self.early_request(turn.blocks[-1].code) if turn.blocks else NO_CODE]
 
-    def early_request(self, code: str) -> ToolRequest | None:
+    def early_request(self, code: str) -> ToolRequest:
         """The block whose end is the end of the turn begins before the turn has reached the controller."""
         return run_block(code.strip() if self._published else code)
 
-    def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
+    def answer(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    ) -> str:
         """The newline that the closing fence's token may hold already is not repeated."""
-        text = _framed(observe(outcome, self.options.errors, max_characters=None))
+        text = _framed(observe(outcomes[0], self.options.errors, max_characters=None))
         if not fits(text, self.options.max_observation_tokens):
             text = _framed(TOO_LONG)
         return without_overshoot(overshoot, text)

@@ -88,9 +88,9 @@ def _block_metrics(members: Sequence[Scored]) -> dict[str, float]:
 
 
 def _blocks_that_ran(trajectory: Trajectory) -> int:
-    """A call is that of the turn at its own place; a turn runs one of its blocks at most."""
-    turns = zip(trajectory.turns, trajectory.tool_calls, strict=False)
-    return sum(call.ran and bool(turn.blocks) for turn, call in turns)
+    """A call runs one of the blocks of its turn at most."""
+    ran = ((turn, sum(call.ran for call in trajectory.calls_of(turn))) for turn in trajectory.turns)
+    return sum(min(count, len(turn.blocks)) for turn, count in ran)
 
 
 def _blocks_before_answer(trajectory: Trajectory) -> int:

@@ -103,7 +103,7 @@ def response_segments(trajectory: Trajectory) -> list[tuple[str, str]]:
     segments: list[tuple[str, str]] = []
     position = 0
     text = trajectory.text
-    for call in trajectory.tool_calls:
+    for call in {call.start: call for call in trajectory.tool_calls}.values():  # one observation for each turn
         # The record keeps the observation as it was meant; at the response limit fewer of its tokens went in.
         start = text.find(call.observation, position)
         if start < 0 or not call.observation:

@@ -1,8 +1,10 @@
 """The tools as one episode sees them, and calls that begin before they are asked for."""
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torl.tools import Tool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
@@ -17,16 +19,36 @@ class CallCounters:
 
 
 @dataclass(frozen=True, slots=True)
-class _EarlyCall:
-    request: ToolRequest
-    session: ToolSession  # a fork, which becomes the episode's if the call is asked for
-    task: asyncio.Task[Outcome]
+class Answered:
+    """The outcome of a call, and when it was there (`time.perf_counter`)."""
+
+    outcome: Outcome
+    time: float
+
+
+@dataclass(slots=True)
+class _ToolCalls:
+    """Calls of one tool in one session, in their order."""
+
+    session: ToolSession
+    requests: list[ToolRequest] = field(default_factory=list)
+    tasks: "list[asyncio.Task[Answered]]" = field(default_factory=list)
+    keeps_nothing: bool = False  # from one call to the next
+
+    def __post_init__(self) -> None:
+        self.keeps_nothing = self.session.fork() is self.session
+
+    def add(self, request: ToolRequest) -> None:
+        """Begin a call: at once where the session keeps nothing, else behind those before it."""
+        before = None if self.keeps_nothing or not self.tasks else self.tasks[-1]
+        self.requests.append(request)
+        self.tasks.append(asyncio.ensure_future(_answered(self.session, request, before)))
 
 
 class EpisodeTools:
     """Makes the calls of one episode, each in the episode's own session of its tool.
 
-    A call that begins early works in a fork of the session, which becomes the episode's only if its outcome is asked
+    Calls that begin early work in a fork of the session, which becomes the episode's only if their outcomes are asked
     for.
     """
 
@@ -36,58 +58,93 @@ class EpisodeTools:
         self._seed = seed
         self._counters = counters or CallCounters()
         self._sessions: dict[str, ToolSession] = {}
-        self._early: _EarlyCall | None = None
+        self._early: dict[str, _ToolCalls] = {}
 
-    def begin(self, request: ToolRequest) -> None:
-        """Begin a call that may or may not be asked for, if its tool allows it. One begun before is given up."""
+    def begin(self, request: ToolRequest, *, instead: bool = True) -> None:
+        """Begin a call that may or may not be asked for, if its tool allows it.
+
+        `instead`: of those begun before, which are given up; otherwise all of them may be asked for, in this order.
+        """
         tool = self._tools.get(request.tool)
         if tool is None or not tool.starts_early:
             return
-        if self._early is not None:
-            if self._early.request == request:
+        if instead and self._early:
+            if [each.requests for each in self._early.values()] == [[request]]:
                 return
-            self._give_up()
+            self._give_up(list(self._early))
+        if request.tool not in self._early:
+            self._early[request.tool] = _ToolCalls(self._session(request.tool).fork())
         self._counters.speculated += 1
-        session = self._session(request.tool).fork()
-        self._early = _EarlyCall(request, session, asyncio.ensure_future(session.call(request.arguments)))
+        self._early[request.tool].add(request)
 
-    async def call(self, request: ToolRequest) -> Outcome:
-        """The outcome of a call, begun early or not; what it did to the session is what the next call finds.
+    async def call(self, requests: Sequence[ToolRequest]) -> list[Answered]:
+        """The outcomes of the calls of a turn, in their order; what one did to its session is what the next one finds.
+
+        Calls of several tools run side by side, and so do those of one tool whose session keeps nothing.
 
         Raises:
             TorlError: the host is broken.
         """
-        if request.tool not in self._tools:
-            known = ", ".join(self._tools)
-            return Outcome(OutcomeStatus.ERROR, f"there is no tool {request.tool!r}, only {known}", "UnknownTool")
-        if self._early is None or self._early.request != request:
-            self._give_up()
-            return await self._session(request.tool).call(request.arguments)
-        early, self._early = self._early, None
-        outcome = await early.task  # who cancels this cancels the task as well
-        self._sessions[request.tool] = early.session
-        return outcome
+        numbers: defaultdict[str, list[int]] = defaultdict(list)
+        for number, request in enumerate(requests):
+            numbers[request.tool].append(number)
+        self._give_up(set(self._early) - set(numbers))
+        tasks: dict[int, asyncio.Task[Answered]] = {}
+        for tool, own in numbers.items():
+            tasks.update(zip(own, self._calls(tool, [requests[number] for number in own]), strict=True))
+        try:
+            # Who cancels this cancels the calls as well.
+            return list(await asyncio.gather(*(tasks[number] for number in range(len(requests)))))
+        finally:
+            for task in tasks.values():
+                task.cancel()  # where another has found the host broken
 
     async def close(self) -> None:
-        """Give up a call that nobody asked for; when this returns it has ended."""
-        if (early := self._give_up()) is not None:
-            await asyncio.gather(early.task, return_exceptions=True)
+        """Give up calls that nobody asked for; when this returns they have ended."""
+        await asyncio.gather(*self._give_up(list(self._early)), return_exceptions=True)
+
+    def _calls(self, tool: str, requests: list[ToolRequest]) -> "list[asyncio.Task[Answered]]":
+        """The calls of one tool, begun; those that began early have to be the first of them."""
+        if tool not in self._tools:
+            return [asyncio.ensure_future(_unknown(tool, self._tools)) for _ in requests]
+        if tool in self._early and self._early[tool].requests != requests[: len(self._early[tool].requests)]:
+            self._give_up([tool])
+        calls = self._early.pop(tool, None) or _ToolCalls(self._session(tool))
+        self._sessions[tool] = calls.session
+        for request in requests[len(calls.requests) :]:
+            calls.add(request)
+        return calls.tasks
 
     def _session(self, tool: str) -> ToolSession:
         if tool not in self._sessions:
             self._sessions[tool] = self._tools[tool].session(self._seed)
         return self._sessions[tool]
 
-    def _give_up(self) -> _EarlyCall | None:
-        early, self._early = self._early, None
-        if early is not None:
-            self._counters.wasted += 1
-            early.task.cancel()
-            early.task.add_done_callback(_look_at)
-        return early
+    def _give_up(self, tools: Iterable[str]) -> "list[asyncio.Task[Answered]]":
+        """Cancel what began early of these tools."""
+        given_up = [task for tool in tools for task in self._early.pop(tool).tasks]
+        self._counters.wasted += len(given_up)
+        for task in given_up:
+            task.cancel()
+            task.add_done_callback(_look_at)
+        return given_up
 
 
-def _look_at(task: asyncio.Task[Outcome]) -> None:
+async def _answered(
+    session: ToolSession, request: ToolRequest, before: "asyncio.Task[Answered] | None" = None
+) -> Answered:
+    if before is not None:
+        await asyncio.wait([before])
+    outcome = await session.call(request.arguments)
+    return Answered(outcome, time.perf_counter())
+
+
+async def _unknown(tool: str, tools: Iterable[str]) -> Answered:
+    text = f"there is no tool {tool!r}, only {', '.join(tools)}"
+    return Answered(Outcome(OutcomeStatus.ERROR, text, "UnknownTool"), time.perf_counter())
+
+
+def _look_at(task: "asyncio.Task[Answered]") -> None:
     """A host that broke will break the next call as well; here nobody asked."""
     if not task.cancelled():
         task.exception()

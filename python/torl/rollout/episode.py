@@ -2,19 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from torl._core import Scan, Scanner, TrajectoryBuilder, Vocabulary
 from torl.config import RolloutConfig
 from torl.engine import Engine
 from torl.formats import Format
-from torl.formats.base import NO_REQUEST, turn_end
+from torl.formats.base import is_void, permitted, turn_end
 from torl.processes.open_calls import OpenCalls
-from torl.rollout.calls import CallCounters, EpisodeTools
+from torl.rollout.calls import Answered, CallCounters, EpisodeTools
 from torl.rollout.slots import EpisodeSlots
 from torl.seeds import derive_seed
-from torl.text.answers import find_answer
 from torl.text.tokenizer import TextEncoder
 from torl.text.turns import read_turn
 from torl.tools import Tool
@@ -25,6 +24,7 @@ from torl.types import (
     SampledTurn,
     SamplingParameters,
     ToolCall,
+    ToolRequest,
     Trajectory,
     Turn,
     TurnEnding,
@@ -87,6 +87,7 @@ class EpisodePlayer:
     slots: EpisodeSlots = field(default_factory=EpisodeSlots)
     counters: EpisodeCounters = field(default_factory=EpisodeCounters)
     open_calls: OpenCalls = field(default_factory=OpenCalls)
+    end_token_ids: frozenset[int] = frozenset()  # the format's end tokens; the engine ends turns at them
 
     async def play(self, prompt: Prompt, *, series: int | str, sample: int) -> Trajectory:
         """Play one episode to its end: sample a turn, make the call that it asks for, put in the answer, sample again.
@@ -131,18 +132,18 @@ class _Episode:
             turn, overshoot = await self._sample_turn()
             if turn.ended_by is not TurnEnding.CALL:
                 return self._trajectory(FinishReason(turn.ended_by.value))
-            if self._is_void(turn):
+            if self.player.settings.end_at_void_turn and is_void(self.player.format, turn):
                 return self._trajectory(FinishReason.VOID)
             if self._remaining() > 0:
-                await self._call_tool(turn, overshoot)
+                await self._answer_calls(turn, overshoot)
             if self._remaining() == 0:
                 return self._trajectory(FinishReason.LENGTH)
 
     async def _sample_turn(self) -> tuple[Turn, bytes]:
         """One generation, and what the token that ended it holds beyond the end."""
         player, settings = self.player, self.player.settings
-        calls_left = len(self.tool_calls) < settings.max_tool_calls
-        end = turn_end(player.format, settings.stop, calls_left=calls_left)
+        calls_left = settings.max_tool_calls - len(self.tool_calls)
+        end = turn_end(player.format, settings.stop, calls_left=calls_left > 0)
         name = (self.series, self.prompt.problem.id, self.sample, len(self.turns))
         sampled = await player.engine.sample(
             self.builder.context(),
@@ -157,7 +158,7 @@ class _Episode:
             at_line_start=self.at_line_start,
             episode=self.number,
             group=f"{self.series}/{self.prompt.problem.id}",
-            on_block=self._begin_early if calls_left and settings.speculative_execution else None,
+            on_block=self._early_calls(calls_left) if settings.speculative_execution else None,
         )
         # The engine ended the turn; where exactly, and with which blocks, the tokens say.
         scan = Scanner(player.vocabulary, end, self.at_line_start).feed(sampled.token_ids)
@@ -167,47 +168,61 @@ class _Episode:
         player.counters.dropped_tokens += len(sampled.token_ids) - scan.consumed
         kept = sampled.token_ids[: scan.consumed]
         turn = read_turn(player.vocabulary, kept, scan, start, _ending(sampled, scan), sampled.cached_tokens)
+        at_end = scan.overshoot is not None or kept[-1] in player.end_token_ids
+        if calls_left > 0 and at_end and scan.stop is None and player.format.requests(turn):
+            turn = replace(turn, ended_by=TurnEnding.CALL)
         self.turns.append(turn)
         return turn, scan.overshoot or b""
 
-    def _begin_early(self, code: str) -> None:
-        """A block has closed and its turn continues."""
-        request = self.player.format.early_request(code)
-        if request is not None:
-            self.tools.begin(request)
+    def _early_calls(self, calls_left: int) -> Callable[[str], None]:
+        """What a block begins that closes in a turn which may make so many calls."""
+        format, begun = self.player.format, 0
 
-    async def _call_tool(self, turn: Turn, overshoot: bytes) -> None:
-        """Make the call of the turn that just ended and splice its observation, cut at the response limit."""
-        player = self.player
-        request = player.format.request(turn)
-        start = time.perf_counter()
-        if request is None:
-            player.counters.calls_without_request += 1
-            outcome = NO_REQUEST
-        else:
-            with player.slots.waiting(), player.open_calls.open(f"the tool {request.tool!r}"):
-                outcome = await self.tools.call(request)
-        wait_seconds = time.perf_counter() - start
-        token_ids, observation = await self._observed(outcome, overshoot)
+        def begin(code: str) -> None:
+            nonlocal begun
+            request = format.early_request(code)
+            if request is not None and begun < calls_left:
+                begun += format.every_block_is_a_call
+                self.tools.begin(request, instead=not format.every_block_is_a_call)
+
+        return begin
+
+    async def _answer_calls(self, turn: Turn, overshoot: bytes) -> None:
+        """Make the calls of the turn that just ended and splice their observation, cut at the response limit."""
+        asked = self.player.format.requests(turn)
+        calls = permitted(asked, self.player.settings.max_tool_calls - len(self.tool_calls))
+        waited_until = time.perf_counter()
+        answers = await self._call(calls)
+        token_ids, observation = await self._observed(turn, [answer.outcome for answer in answers], overshoot)
         first, last = self.builder.append_observation(token_ids[: self._remaining()])
-        self.tool_calls.append(ToolCall(request, outcome, observation, first, last, wait_seconds))
+        for call, answer in zip(calls, answers, strict=True):
+            request = call if isinstance(call, ToolRequest) else None
+            wait_seconds = max(0.0, answer.time - waited_until)
+            waited_until += wait_seconds
+            self.tool_calls.append(ToolCall(request, answer.outcome, observation, first, last, wait_seconds))
         self.at_line_start = observation.endswith("\n")
 
-    async def _observed(self, outcome: Outcome, overshoot: bytes) -> tuple[list[int], str]:
+    async def _call(self, calls: Sequence[ToolRequest | Outcome]) -> list[Answered]:
+        """The outcomes of the calls of a turn; those that cannot be made have theirs already."""
+        player, begun = self.player, time.perf_counter()
+        requests = [call for call in calls if isinstance(call, ToolRequest)]
+        player.counters.calls_without_request += len(calls) - len(requests)
+        if not requests:
+            return [Answered(call, begun) for call in calls if isinstance(call, Outcome)]
+        names = ", ".join(repr(name) for name in dict.fromkeys(request.tool for request in requests))
+        with player.slots.waiting(), player.open_calls.open(f"the tool {names}"):
+            made = iter(await self.tools.call(requests))
+        return [Answered(call, begun) if isinstance(call, Outcome) else next(made) for call in calls]
+
+    async def _observed(self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes) -> tuple[list[int], str]:
         """The observation as tokens, and as the text that these have. A long one keeps no other episode waiting."""
         encoder, answer = self.player.encoder, self.player.format.answer
 
         def encode() -> tuple[list[int], str]:
-            return encoder.observe(answer(outcome, overshoot, encoder.fits))
+            return encoder.observe(answer(turn, outcomes, overshoot, encoder.fits))
 
-        length = len(outcome.text) + len(str(outcome.details.get("traceback", "")))
+        length = sum(len(each.text) + len(str(each.details.get("traceback", ""))) for each in outcomes)
         return encode() if length < LONG_OBSERVATION else await asyncio.to_thread(encode)
-
-    def _is_void(self, turn: Turn) -> bool:
-        """Whether the run ends episodes at a turn such as this, with neither a call nor a boxed answer."""
-        if not self.player.settings.end_at_void_turn or self.player.format.request(turn) is not None:
-            return False
-        return find_answer(turn.text) is None
 
     def _remaining(self) -> int:
         return self.player.settings.max_response_tokens - len(self.builder)
@@ -240,10 +255,9 @@ def _spans(sampled: SampledTurn, kept: int) -> list[tuple[slice, int]]:
 
 
 def _ending(sampled: SampledTurn, scan: Scan) -> TurnEnding:
-    if scan.stop is not None:
-        return TurnEnding.STOP
+    """How it ended; whether it asks for a tool is for the format to say."""
     if scan.overshoot is not None:
-        return TurnEnding.CALL
+        return TurnEnding.STOP
     if sampled.finish_reason == "end":
         raise RuntimeError("the engine ended a turn that is not at its end")
     return TurnEnding(sampled.finish_reason)

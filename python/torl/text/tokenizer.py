@@ -1,12 +1,14 @@
 """The tokenizer of a model directory, loaded offline, and an encoder for text that must stay text."""
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torl._core import Vocabulary
 from torl.errors import DataError
 from torl.text.vocabulary import build_vocabulary
+from torl.types import Answer, Markup
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -87,6 +89,10 @@ class TextEncoder:
                 setattr(self._backend, part, kept)
         self._longest_token = max(len(vocabulary.decode_bytes([token])) for token in range(len(vocabulary)))
         self._special = frozenset(tokenizer.all_special_ids)
+        self._added_ids = {token.content: index for index, token in backend.get_added_tokens_decoder().items()}
+        # The longest first: one may begin with another.
+        spelled = sorted(self._added_ids, key=lambda token: (-len(token), token))
+        self._added = re.compile(f"({'|'.join(map(re.escape, spelled))})" if spelled else "(?!)()")
         self._anchor: list[int] = []
         self._prefix = ""
         if vocabulary.decode_bytes(self.encode(_PROBE)) != _PROBE.encode():
@@ -109,9 +115,22 @@ class TextEncoder:
             raise DataError(f"the tokenizer turned plain text into special tokens: {text!r}")
         return ids
 
-    def observe(self, text: str) -> tuple[list[int], str]:
-        """The ids of `text`, and the text that these have, which a normalizer may have changed."""
-        ids = self.encode(text)
+    def observe(self, answer: Answer) -> tuple[list[int], str]:
+        """The ids of an answer, and the text that these have, which a normalizer may have changed.
+
+        The added tokens that its `Markup` spells become these tokens, as where the tokenizer reads a chat template.
+        What stands between two of them is encoded as one text.
+        """
+        ids, text = [], ""
+        for part in [answer] if isinstance(answer, str) else answer:
+            pieces = self._added.split(part.text) if isinstance(part, Markup) else [part]
+            for place, piece in enumerate(pieces):
+                if place % 2 == 0:
+                    text += piece
+                else:
+                    ids += [*self.encode(text), self._added_ids[piece]]
+                    text = ""
+        ids += self.encode(text)
         return ids, self._vocabulary.decode(ids)
 
     def fits(self, text: str, max_tokens: int) -> bool:

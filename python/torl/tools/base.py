@@ -20,7 +20,10 @@ class ToolSession(Protocol):
         ...
 
     def fork(self) -> Self:
-        """Another session that continues from where this one is. One that keeps nothing may return itself."""
+        """Another session that continues from where this one is.
+
+        One that keeps nothing from call to call returns itself: its calls may run side by side.
+        """
         return self
 
 

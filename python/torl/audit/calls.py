@@ -1,0 +1,48 @@
+"""The calls of a turn: what was asked for, what ran, and what the model was shown of it."""
+
+from collections.abc import Sequence
+
+from torl.audit.outcomes import is_whole, python_problem
+from torl.audit.rules import EpisodeRules, ProblemError
+from torl.formats.base import permitted
+from torl.types import ToolCall, ToolRequest, Turn
+
+
+def checked_observation(
+    calls: Sequence[ToolCall], number: int, turn: Turn, overshoot: bytes, rules: EpisodeRules
+) -> list[int] | None:
+    """The tokens of the observation that answers the calls of a turn; None where the record cuts what was markup.
+
+    Args:
+        calls: of the turn.
+        number: of the first of them in the response.
+        turn: that asked.
+        overshoot: what its last token holds beyond its end.
+        rules: of the run.
+
+    Raises:
+        ProblemError: something is off in the calls.
+    """
+    asked = permitted(rules.format.requests(turn), rules.rollout.max_tool_calls - number)
+    if len(asked) != len(calls):
+        raise ProblemError(f"turn asks for {len(asked)} calls, and {len(calls)} were answered, from call {number} on")
+    for index, (call, expected) in enumerate(zip(calls, asked, strict=True), number):
+        request = expected if isinstance(expected, ToolRequest) else None
+        if request != call.request:
+            raise ProblemError(f"call {index} ran other code than was written")
+        if request is None and call.outcome != expected:
+            raise ProblemError(f"call {index} asked for nothing, and has an outcome")
+    observations = {call.observation for call in calls}
+    if len(observations) != 1:
+        raise ProblemError(f"the calls from call {number} on have several observations")
+    answer = rules.format.answer(turn, [call.outcome for call in calls], overshoot, rules.encoder.fits)
+    if not all(is_whole(call.outcome) for call in calls):
+        return rules.encoder.encode(calls[0].observation) if isinstance(answer, str) else None
+    token_ids, observation = rules.encoder.observe(answer)
+    if observations != {observation}:
+        raise ProblemError(f"the observation of call {number} is not what its code gave")
+    for index, call in enumerate(calls, number):
+        is_python = call.request is not None and call.request.tool in rules.python_tools
+        if is_python and (problem := python_problem(call.outcome)):
+            raise ProblemError(f"the outcome of call {index} contradicts itself: {problem}")
+    return token_ids

@@ -1,0 +1,51 @@
+"""What the episodes of a run followed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torl._core import Vocabulary
+from torl.config import RolloutConfig
+from torl.formats import Format
+from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
+from torl.text.vocabulary import build_vocabulary
+from torl.tools import PythonTool
+
+
+class ProblemError(Exception):
+    """Something is off in a trajectory."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRules:
+    """The parts that an episode is played again with."""
+
+    format: Format
+    vocabulary: Vocabulary  # of the model's tokenizer
+    encoder: TextEncoder  # that encoded the observations
+    stop_token_ids: frozenset[int]
+    python_tools: frozenset[str]  # the names of the tools that run Python
+    rollout: RolloutConfig
+    end_token_ids: frozenset[int] = frozenset()  # of the stop tokens, those that are the format's
+
+    @classmethod
+    def of_run(cls, rollout: RolloutConfig, model: Path) -> "EpisodeRules":
+        """The rules of a configuration and its model.
+
+        Raises:
+            DataError: the model's tokenizer cannot be read.
+        """
+        tokenizer = load_tokenizer(model)
+        vocabulary = build_vocabulary(tokenizer)
+        python = (
+            name
+            for name, tool in rollout.tools.items()
+            if isinstance(tool.target, type) and issubclass(tool.target, PythonTool)
+        )
+        return cls(
+            format=rollout.format.make(),
+            vocabulary=vocabulary,
+            encoder=TextEncoder(tokenizer, vocabulary),
+            stop_token_ids=frozenset(stop_token_ids(model, tokenizer)),
+            python_tools=frozenset(python),
+            rollout=rollout,
+        )
