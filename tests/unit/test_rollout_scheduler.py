@@ -117,11 +117,15 @@ async def test_the_first_host_error_cancels_the_rest(where: str) -> None:
 
 async def test_closing_early_leaves_nothing_running() -> None:
     engine = ScriptedEngine(calls_first)
-    interpreter = ScriptedInterpreter()
-    groups = play_groups(player(engine, interpreter, in_flight=4), PROMPTS, series=0, samples_per_prompt=1)
+
+    def first(code: str) -> str:
+        interpreter.delay = 3600  # of all runs that begin after the first, which ends before another is sampled
+        return f"{code}\n"
+
+    interpreter = ScriptedInterpreter(first)
+    groups = play_groups(player(engine, interpreter, in_flight=1), PROMPTS, series=0, samples_per_prompt=1)
     before = asyncio.all_tasks()
     await anext(groups)
-    interpreter.delay = 30
     await settle()
     assert interpreter.running > 0
     await groups.aclose()
