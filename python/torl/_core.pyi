@@ -75,6 +75,12 @@ class TurnEnd:
     @staticmethod
     def block(*, fences: str = "lines") -> TurnEnd:
         """The third backtick that closes the turn's first code block."""
+    @staticmethod
+    def tagged(open: bytes, close: bytes) -> TurnEnd:
+        """No call does: the turn goes on to its end token. A block is what stands between these bytes, wherever they are.
+
+        Raises `ValueError` if one of both is empty.
+        """
     def without_call(self) -> TurnEnd:
         """With the same fences and stop strings, for a turn after which no tool call is left."""
     def with_stops(self, stops: Sequence[str]) -> TurnEnd:
@@ -88,11 +94,14 @@ class TurnEnd:
     def marker_bytes(self) -> bytes | None:
         """The bytes of a marker; None for the other two."""
     @property
-    def fences(self) -> Literal["lines", "line_ends", "anywhere"]: ...
+    def fences(self) -> Literal["lines", "line_ends", "anywhere", "tags"]: ...
+    @property
+    def tags(self) -> tuple[bytes, bytes] | None:
+        """What opens and closes a block, where no fences do."""
     @property
     def stops(self) -> list[str]: ...
     def to_plain(self) -> dict[str, Any]:
-        """Strings, bytes, lists of strings and None only: what a message to another process may hold."""
+        """Strings, bytes, lists or pairs of these, and None only: what a message to another process may hold."""
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> TurnEnd:
         """What `to_plain` gave. Raises `ValueError` for anything else."""

@@ -1,4 +1,4 @@
-//! Where a fenced code block opens and closes, byte by byte.
+//! Where a code block opens and closes, between fences or tags, byte by byte.
 
 use crate::error::{Result, invalid};
 use crate::marker::Marker;
@@ -26,7 +26,7 @@ impl Language {
 }
 
 /// Which fences count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Fences {
     /// A line of its own opens, but for blanks behind the language; a line that begins with three backticks closes.
     #[default]
@@ -36,25 +36,36 @@ pub enum Fences {
     LineEnds,
     /// The opening fence opens wherever it stands, and the next three backticks close (ZeroTIR's stop strings).
     Anywhere,
+    /// No fence does: these bytes open and close wherever they stand.
+    Tags { open: Marker, close: Marker },
 }
 
 impl Fences {
-    const NAMES: [(Self, &'static str); 3] = [
-        (Self::Lines, "lines"),
-        (Self::LineEnds, "line_ends"),
-        (Self::Anywhere, "anywhere"),
-    ];
-
-    pub fn name(self) -> &'static str {
-        Self::NAMES[self as usize].1
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Lines => "lines",
+            Self::LineEnds => "line_ends",
+            Self::Anywhere => "anywhere",
+            Self::Tags { .. } => "tags",
+        }
     }
 
     pub fn from_name(name: &str) -> Result<Self> {
-        match Self::NAMES.iter().find(|(_, known)| *known == name) {
-            Some((fences, _)) => Ok(*fences),
-            None => invalid(format!(
+        match name {
+            "lines" => Ok(Self::Lines),
+            "line_ends" => Ok(Self::LineEnds),
+            "anywhere" => Ok(Self::Anywhere),
+            _ => invalid(format!(
                 "no fences are called {name:?}; choose lines, line_ends or anywhere"
             )),
+        }
+    }
+
+    /// How many bytes close a block.
+    pub fn closing_length(&self) -> usize {
+        match self {
+            Self::Tags { close, .. } => close.bytes().len(),
+            _ => FENCE.len(),
         }
     }
 }
@@ -64,7 +75,7 @@ impl Fences {
 pub enum Fence {
     /// The code of a block begins behind this byte.
     Opens,
-    /// The third backtick of a closing fence.
+    /// The third backtick of a closing fence, or the last byte of a closing tag.
     Closes,
 }
 
@@ -84,7 +95,7 @@ pub struct FenceReader {
     fences: Fences,
     opener: Marker,
     line: Line,
-    /// Bytes of the opening fence that the text ends with, wherever they stand.
+    /// Bytes of the opening fence, or of the tag that comes next, that the text ends with, wherever they stand.
     matched: usize,
     /// Backticks that the code of the open block ends with, at most two.
     backticks: usize,
@@ -115,6 +126,7 @@ impl FenceReader {
     /// Whether bytes that are neither newline nor backtick change nothing here.
     pub fn is_idle(&self) -> bool {
         match self.fences {
+            Fences::Tags { .. } => self.matched == 0,
             Fences::Lines => self.line == Line::Rest,
             Fences::LineEnds => !matches!(self.line, Line::Opening(_)) && self.matched == 0,
             Fences::Anywhere => self.matched == 0 && self.backticks == 0,
@@ -123,6 +135,7 @@ impl FenceReader {
 
     pub fn read(&mut self, byte: u8) -> Option<Fence> {
         match self.fences {
+            Fences::Tags { .. } => self.read_tags(byte),
             Fences::Anywhere => self.read_anywhere(byte),
             Fences::Lines | Fences::LineEnds => self.read_in_lines(byte),
         }
@@ -165,6 +178,24 @@ impl FenceReader {
             Line::Opener if matches!(byte, b' ' | b'\t' | b'\r') => Line::Opener,
             _ => Line::Rest,
         }
+    }
+
+    fn read_tags(&mut self, byte: u8) -> Option<Fence> {
+        let Fences::Tags { open, close } = &self.fences else {
+            unreachable!("there are tags");
+        };
+        let sought = if self.is_open { close } else { open };
+        self.matched = sought.advance(self.matched, byte);
+        if self.matched < sought.bytes().len() {
+            return None;
+        }
+        self.matched = 0;
+        self.is_open = !self.is_open;
+        Some(if self.is_open {
+            Fence::Opens
+        } else {
+            Fence::Closes
+        })
     }
 
     fn read_anywhere(&mut self, byte: u8) -> Option<Fence> {

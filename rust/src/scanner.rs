@@ -11,6 +11,8 @@
 //!   and ```` ```python ```` inside a block closes it and opens the next.
 //! - The marker counts wherever it stands, also in the middle of a line, where it closes nothing.
 //!
+//! With `Fences::Tags` a block is what stands between two tags, a tool call's for example.
+//!
 //! What ends the turn is a call (the marker, or the first block's closing backtick) or a stop string (`TurnEnd`), whichever
 //! is complete first; at the same byte it is the call. Then the rest of that token, the *overshoot*, is handed to the caller
 //! unread. Each turn has a scanner of its own, so that nothing of the last one (half a marker, an open block) is left.
@@ -75,7 +77,7 @@ struct Turn {
     matched: usize,
     /// The same of each stop string.
     stops_matched: Vec<usize>,
-    /// Whether a stop string, or the marker, begins with this byte: text without newline or backtick is skipped where
+    /// Whether a stop string, the marker, or a tag begins with this byte: text without newline or backtick is skipped where
     /// nothing can begin in it.
     begins: [bool; 256],
     /// Offset of the open block's first byte of code.
@@ -100,8 +102,12 @@ impl Scanner {
         if let CallEnd::Marker(marker) = &end.call {
             begins[usize::from(marker.bytes()[0])] = true;
         }
+        if let Fences::Tags { open, close } = &end.fences {
+            begins[usize::from(open.bytes()[0])] = true;
+            begins[usize::from(close.bytes()[0])] = true;
+        }
         let turn = Turn {
-            fences: FenceReader::new(end.fences, language, at_line_start),
+            fences: FenceReader::new(end.fences.clone(), language, at_line_start),
             matched: 0,
             stops_matched: vec![0; end.stops.len()],
             begins,
@@ -184,8 +190,9 @@ impl Turn {
                 self.code.clear();
             }
             Some(Fence::Closes) => {
-                // The first two backticks were taken for code.
-                self.code.truncate(self.code.len() - 2);
+                // All but the last byte of what closes was taken for code.
+                let taken = self.end.fences.closing_length() - 1;
+                self.code.truncate(self.code.len() - taken);
                 on_find(Find::Block {
                     code: &self.code,
                     start: self.block_start,
@@ -513,6 +520,22 @@ mod tests {
             ["3\n`a``b", "\n"]
         );
         assert!(blocks(b"```py``` thon```output ```Python").is_empty());
+    }
+
+    #[test]
+    fn a_block_between_tags() {
+        let tag = |bytes: &[u8]| Marker::new(bytes).unwrap();
+        let tags = |open: &[u8], close: &[u8]| Fences::Tags {
+            open: tag(open),
+            close: tag(close),
+        };
+        let calls = |text: &[u8]| blocks_by(tags(b"<call>", b"</call>"), text);
+        assert_eq!(
+            calls(b"<<call>{\"a\": \"<call>\"}</<call>\n</call> <call></call></call><call>cut"),
+            ["{\"a\": \"<call>\"}</<call>\n", ""]
+        );
+        assert_eq!(blocks_by(tags(b"|", b"|"), b"a|b|c|d|"), ["b", "d"]);
+        assert!(calls(b"```python\nx\n```\n</call>").is_empty());
     }
 
     #[test]

@@ -148,15 +148,19 @@ def test_a_language_that_no_fence_could_name_is_refused(language: str) -> None:
 
 
 ENDS = [TurnEnd.never(), TurnEnd.block(), TurnEnd.marker(b"a"), TurnEnd.marker(b"\xff\n"), END]
+ENDS += [TurnEnd.tagged(b"<a>", b"</a>"), TurnEnd.tagged(b"<a>", b"\xff").with_stops(["."])]
 
 
 def test_ends_of_turns_are_values() -> None:
     again = [TurnEnd.never(), TurnEnd.block(), TurnEnd.marker(b"a"), TurnEnd.marker(b"\xff\n"), END]
+    again += [TurnEnd.tagged(b"<a>", b"</a>"), TurnEnd.tagged(b"<a>", b"\xff").with_stops(["."])]
     assert again == ENDS
     assert len({*ENDS, *again}) == len(ENDS)
     assert TurnEnd.never() != None  # noqa: E711
-    assert [end.kind for end in ENDS] == ["never", "block", "marker", "marker", "marker"]
-    assert [end.marker_bytes for end in ENDS] == [None, None, b"a", b"\xff\n", b"```output"]
+    assert [end.kind for end in ENDS] == ["never", "block", "marker", "marker", "marker", "never", "never"]
+    assert [end.marker_bytes for end in ENDS] == [None, None, b"a", b"\xff\n", b"```output", None, None]
+    assert [end.tags for end in ENDS] == [None] * 5 + [(b"<a>", b"</a>"), (b"<a>", b"\xff")]
+    assert ENDS[-1].without_call() == ENDS[-1]
     with pytest.raises(AttributeError):
         END.kind = "never"  # type: ignore[misc]
 

@@ -81,6 +81,18 @@ impl TurnEnd {
         Self::with(core::CallEnd::Block, fences)
     }
 
+    #[staticmethod]
+    fn tagged(open: &[u8], close: &[u8]) -> PyResult<Self> {
+        Ok(Self(core::TurnEnd {
+            call: core::CallEnd::Never,
+            fences: Fences::Tags {
+                open: Marker::new(open)?,
+                close: Marker::new(close)?,
+            },
+            stops: Vec::new(),
+        }))
+    }
+
     fn without_call(&self) -> Self {
         Self(core::TurnEnd {
             call: core::CallEnd::Never,
@@ -119,6 +131,17 @@ impl TurnEnd {
     }
 
     #[getter]
+    fn tags<'py>(&self, py: Python<'py>) -> Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        match &self.0.fences {
+            Fences::Tags { open, close } => Some((
+                PyBytes::new(py, open.bytes()),
+                PyBytes::new(py, close.bytes()),
+            )),
+            _ => None,
+        }
+    }
+
+    #[getter]
     fn stops(&self) -> Vec<String> {
         let stops = self.0.stops.iter();
         stops
@@ -131,6 +154,8 @@ impl TurnEnd {
         plain.set_item("kind", self.kind())?;
         plain.set_item("marker", self.marker_bytes(py))?;
         plain.set_item("fences", self.fences())?;
+        let tags = self.tags(py).map(|(open, close)| vec![open, close]);
+        plain.set_item("tags", tags)?;
         plain.set_item("stops", self.stops())?;
         Ok(plain)
     }
@@ -148,10 +173,12 @@ impl TurnEnd {
         let kind: String = field("kind")?.extract()?;
         let marker: Option<Vec<u8>> = field("marker")?.extract()?;
         let fences: String = field("fences")?.extract()?;
-        let end = match (kind.as_str(), marker) {
-            ("never", None) => Self::never(&fences),
-            ("marker", Some(bytes)) => Self::marker(&bytes, &fences),
-            ("block", None) => Self::block(&fences),
+        let tags: Option<Vec<Vec<u8>>> = field("tags")?.extract()?;
+        let end = match (kind.as_str(), marker, tags.as_deref()) {
+            ("never", None, Some([open, close])) if fences == "tags" => Self::tagged(open, close),
+            ("never", None, None) => Self::never(&fences),
+            ("marker", Some(bytes), None) => Self::marker(&bytes, &fences),
+            ("block", None, None) => Self::block(&fences),
             _ => Ok(invalid(format!("no turn ends like this: {plain}"))?),
         }?;
         end.with_stops(field("stops")?.extract()?)
@@ -169,16 +196,21 @@ impl TurnEnd {
         if let Some(bytes) = self.marker_bytes(py) {
             arguments.push(bytes.repr()?.to_string());
         }
-        if self.0.fences != Fences::default() {
+        if let Some((open, close)) = self.tags(py) {
+            arguments.extend([open.repr()?.to_string(), close.repr()?.to_string()]);
+        } else if self.0.fences != Fences::default() {
             arguments.push(format!("fences={:?}", self.fences()));
         }
         let stops = match self.stops() {
             none if none.is_empty() => String::new(),
             some => format!(".with_stops({some:?})"),
         };
+        let made_by = match self.0.fences {
+            Fences::Tags { .. } => "tagged",
+            _ => self.kind(),
+        };
         Ok(format!(
-            "TurnEnd.{}({}){stops}",
-            self.kind(),
+            "TurnEnd.{made_by}({}){stops}",
             arguments.join(", ")
         ))
     }

@@ -25,7 +25,8 @@ def decode_turn(extra_args: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[
     """A scanner at the start of the turn (None where nothing ends it), and the key: what `encode_turn` was given."""
     fields = extra_args[TURN_KEY]
     end = TurnEnd.from_plain(fields["end"])
-    scanner = None if end.kind == "never" and not end.stops else Scanner(vocabulary, end, fields["at_line_start"])
+    reads_nothing = end.kind == "never" and not end.stops and end.tags is None
+    scanner = None if reads_nothing else Scanner(vocabulary, end, fields["at_line_start"])
     return scanner, fields["key"]
 
 
