@@ -1,6 +1,6 @@
 """Say before a run what it needs: bytes of every stage on every GPU and in the host, and the seconds of a step.
 
-python -m torl.plan CONFIG [--gpus 8] [--memory 79.6] [--card H100] [--model DIRECTORY-OR-CONFIG.JSON]
+python -m torl.plan CONFIG [--gpus 8] [--nodes 8] [--memory 79.6] [--card H100] [--model DIRECTORY-OR-CONFIG.JSON]
                            [--section.field value ...]
 
 The last line is JSON. The exit status is 0 if the run fits, and 1 if it does not.
@@ -20,11 +20,12 @@ from torl.errors import ConfigError, TorlError
 from torl.hub import resolve_model_config
 from torl.placement.checks import advice, explain, gib, require_division
 from torl.placement.ledger import Ledger, ledger
-from torl.placement.machine import Machine, this_machine
+from torl.placement.machine import Machine, this_machine, together
 from torl.placement.roofline import CARDS, step_seconds
 from torl.placement.rows import with_row_tokens
 from torl.placement.settling import settle
 from torl.placement.shape import ModelShape
+from torl.placement.wording import numbers
 
 _PROGRAM = "python -m torl.plan"
 _SIDES = ("learner", "engine", "host")  # the bytes of a stage: on one GPU of each side, and in CPU memory
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog=_PROGRAM, description=__doc__, allow_abbrev=False, add_help=False)
     parser.add_argument("--gpus", type=int, help="plan for so many GPUs instead of those of this machine")
+    parser.add_argument("--nodes", type=int, default=1, help="such machines, as nodes of a cluster (cluster.kind)")
     parser.add_argument("--memory", type=float, default=79.6, help="GiB of each of them; an H100 of 80 GB has 79.6")
     parser.add_argument("--host-memory", type=float, help="GiB of CPU memory; that of this machine when unset")
     parser.add_argument("--card", choices=sorted(CARDS), help="what computes the seconds of a step")
@@ -60,7 +62,9 @@ def _machine(own: argparse.Namespace) -> Machine:
         raise ConfigError("this machine has no GPU: say for how many the plan is (--gpus 8 --memory 79.6)")
     machine = here or Machine.of_gpus(own.gpus, int(own.memory * 2**30))
     host = int(own.host_memory * 2**30) if own.host_memory else machine.host_bytes
-    return Machine(machine.gpus, machine.cores, host, machine.driver)
+    if own.nodes < 1:
+        raise ConfigError("a plan is for at least one node: --nodes 8")
+    return together([Machine(machine.gpus, machine.cores, host, machine.driver)] * own.nodes)
 
 
 def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, own: argparse.Namespace) -> int:
@@ -90,11 +94,18 @@ def _known_card(machine: Machine) -> str:
 
 
 def _table(book: Ledger) -> str:
-    gpus = range(len(book.placement.machine.gpus))
-    lines = [f"{'':12}" + "".join(f"{f'GPU {gpu}':>11}" for gpu in gpus) + f"{'host':>11}"]
-    for stage in book.stages:
-        sizes = [sum(stage.on_gpu(gpu, book.placement).values()) for gpu in gpus]
-        cells = [gib(size) for size in [*sizes, sum(stage.host.values())]]
+    """A column for each GPU, or for those that hold the same, where there are several nodes; and one for all hosts."""
+    placement = book.placement
+    gpus = range(len(placement.machine.gpus))
+    held = {gpu: tuple(sum(stage.on_gpu(gpu, placement).values()) for stage in book.stages) for gpu in gpus}
+    columns = [[gpu] for gpu in gpus]
+    if placement.machine.nodes:
+        columns = [[gpu for gpu in gpus if held[gpu] == sizes] for sizes in dict.fromkeys(held.values())]
+    titles = [f"GPU{'s' * (len(column) > 1)} {numbers(column)}" for column in columns]
+    titles.append("hosts" if placement.machine.nodes else "host")
+    lines = [f"{'':12}" + "".join(f"{title:>11}" for title in titles)]
+    for number, stage in enumerate(book.stages):
+        cells = [gib(size) for size in [*(held[column[0]][number] for column in columns), sum(stage.host.values())]]
         lines.append(f"{stage.name:12}" + "".join(f"{cell:>11}" for cell in cells))
     return "\n".join(lines)
 

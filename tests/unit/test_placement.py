@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from torl.config import TrainConfig
+from torl.config import PlacementConfig, TrainConfig
 from torl.config.command_line import PRESETS as FOLDER
 from torl.config.command_line import load_config
 from torl.errors import ConfigError
-from torl.placement.machine import Machine, require_driver, require_one_order, visible_gpus
+from torl.placement.machine import Machine, require_driver, require_one_order, together, visible_gpus
+from torl.placement.placing import place
 from torl.placement.settling import settle
+from torl.placement.sides import Wanted
 
 GPU_BYTES = 85_520_809_984  # what CUDA says of an H100 with "80 GB"
 LISTING = """\
@@ -204,3 +206,31 @@ def test_different_gpus_need_one_order() -> None:
     require_one_order(found, "PCI_BUS_ID")
     with pytest.raises(ConfigError, match="set CUDA_DEVICE_ORDER=PCI_BUS_ID"):
         require_one_order(found, None)
+
+
+def test_the_devices_of_nodes_are_numbered_from_the_first_to_the_last() -> None:
+    machine = together([Machine.of_gpus(count, 80, cores=16, host_bytes=1000) for count in (8, 4)])
+    assert [machine.node_of(device) for device in (0, 7, 8, 11)] == [(0, 0), (0, 7), (1, 0), (1, 3)]
+    assert (machine.cores, machine.host_bytes, machine.nodes) == (32, 2000, (8, 4))
+    with pytest.raises(ConfigError, match="of 2 nodes 1 have no GPU"):
+        together([Machine.of_gpus(8, 80), Machine((), 16, 1000)])
+
+
+def test_ranks_and_engines_have_the_nodes_of_their_gpus() -> None:
+    machine = together([Machine.of_gpus(4, 80)] * 2)
+    placement = place(PlacementConfig(), Wanted(tensor_parallel=2, asynchronous=True), machine)
+    assert placement.rank_nodes == (0, 0, 0, 0)
+    assert placement.engine_nodes == (1, 1)
+    assert placement.given_to_engines == ((0, 1), (2, 3))
+    assert placement.rank_names == ("0", "1", "2", "3")
+    with pytest.raises(ConfigError, match=r"the GPUs 3-5, which are on several nodes of 4 GPUs"):
+        place(PlacementConfig(), Wanted(tensor_parallel=3, replicas=2, ranks=6), machine)
+
+
+def test_without_gpus_ranks_begin_at_the_first_node_and_engines_at_the_last() -> None:
+    machine = together([Machine((), 2, 1000)] * 3)
+    placement = place(PlacementConfig(), Wanted(ranks=2, replicas=2), machine)
+    assert placement.rank_nodes == (0, 1)
+    assert placement.engine_nodes == (2, 1)
+    assert placement.given_to_engines == ()
+    assert str(placement).endswith("; of 3 nodes 0-1 have ranks, 1-2 engines")

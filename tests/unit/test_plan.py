@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from placement_models import QWEN_7B
+from placement_models import QWEN_7B, QWEN_32B
 from torl.plan import main
 
 
@@ -56,3 +56,15 @@ def test_what_is_wrong_is_said(model: str, tmp_path: Path, capsys: pytest.Captur
     assert "cannot be read" in capsys.readouterr().err
     assert main(["torl_7b", "--model", model, "--gpus", "8", "--engine.tensor_parallel", "3"]) == 2
     assert "28 attention heads (4 of keys and values): it can be 1, 2, 4, 28" in capsys.readouterr().err
+
+
+def test_a_32b_preset_is_planned_for_eight_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN_32B))
+    options = ["--gpus", "8", "--nodes", "8", "--model", str(tmp_path), "--host-memory", "1500"]
+    assert main(["ztrl_reinforce_32b", *options]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("60-61 + 62-63; of 8 nodes 0-7 have ranks, 0-7 engines")
+    assert lines[1].split() == ["GPUs", "0-63", "hosts"]
+    plan = json.loads(last)
+    assert plan["fits"]
+    assert len(plan["stages"]["update"]["gpus"]) == 64

@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,8 @@ class Machine:
     cores: int
     host_bytes: int
     driver: str | None = None
+    nodes: tuple[int, ...] = ()
+    """Where it stands for the nodes of a cluster: how many of the devices each has, in their order."""
 
     @classmethod
     def of_gpus(cls, count: int, memory_bytes: int, *, cores: int = 16, host_bytes: int = 10**12) -> "Machine":
@@ -54,6 +56,37 @@ class Machine:
     def devices(self) -> int:
         """How many of them there are."""
         return len(self.gpus) or self.cores
+
+    def node_of(self, device: int) -> tuple[int, int]:
+        """The node that has a device, and the device's number there."""
+        for node, count in enumerate(self.nodes or (self.devices,)):
+            if device < count:
+                return node, device
+            device -= count
+        raise ValueError(f"there are {self.devices} devices")
+
+
+def together(machines: Sequence[Machine]) -> Machine:
+    """The nodes of a cluster as one machine: its devices are numbered from the first node to the last.
+
+    Raises:
+        ConfigError: some have GPUs, and others have none.
+    """
+    if len(machines) == 1:
+        return machines[0]
+    counts = tuple(len(machine.gpus) for machine in machines)
+    if any(counts) and not all(counts):
+        raise ConfigError(
+            f"of {len(machines)} nodes {sum(count == 0 for count in counts)} have no GPU that can be used: leave them "
+            "out of the cluster (cluster.nodes), or see what nvidia-smi and CUDA_VISIBLE_DEVICES say there"
+        )
+    return Machine(
+        gpus=tuple(gpu for machine in machines for gpu in machine.gpus),
+        cores=sum(machine.cores for machine in machines),
+        host_bytes=sum(machine.host_bytes for machine in machines),
+        driver=machines[0].driver,
+        nodes=counts if any(counts) else tuple(machine.cores for machine in machines),
+    )
 
 
 def this_machine(environment: Mapping[str, str] = os.environ) -> Machine:

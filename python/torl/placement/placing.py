@@ -43,10 +43,36 @@ class Placement:
         return tuple(self._names(replica) for replica in self.engine_devices) if self.machine.gpus else None
 
     @property
+    def rank_nodes(self) -> tuple[int, ...]:
+        """The node of each rank, packed: all devices of one before the next; those of cores divide the nodes evenly."""
+        machine, nodes = self.machine, len(self.machine.nodes) or 1
+        if machine.gpus:
+            return tuple(machine.node_of(device)[0] for device in self.learner_devices)
+        return tuple(rank * nodes // self.ranks for rank in range(self.ranks))
+
+    @property
+    def ranks_of_node(self) -> int:
+        """The most ranks that a node has."""
+        return max(self.rank_nodes.count(node) for node in self.rank_nodes)
+
+    @property
+    def cores_of_learner(self) -> int:
+        """What the ranks of one node share, where there are no GPUs."""
+        return min(self.machine.nodes) if self.machine.nodes else len(self.learner_devices)
+
+    @property
+    def engine_nodes(self) -> tuple[int, ...]:
+        """The node of each replica."""
+        return tuple(self.machine.node_of(replica[0])[0] for replica in self.engine_devices)
+
+    @property
     def given_to_engines(self) -> tuple[tuple[int, ...], ...]:
-        """What the engines are told of their devices; nothing where they share out all cores among themselves."""
+        """What the engines are told of their devices, as their nodes count them; nothing where they share out all cores
+        among themselves."""
         apart = bool(self.learner_devices) and not self.colocated
-        return self.engine_devices if self.machine.gpus or apart else ()
+        if not self.machine.gpus and not apart:
+            return ()
+        return tuple(tuple(self.machine.node_of(device)[1] for device in replica) for replica in self.engine_devices)
 
     def _names(self, devices: Sequence[int]) -> tuple[str, ...]:
         return tuple(self.machine.gpus[device].name for device in devices)
@@ -56,7 +82,11 @@ class Placement:
         if not self.learner_devices:
             return f"engines on {self.machine.device}s {engines}"
         kind = "colocated" if self.colocated else "split"
-        return f"{kind}: learner on {self.machine.device}s {numbers(self.learner_devices)}, engines on {engines}"
+        where = f"{kind}: learner on {self.machine.device}s {numbers(self.learner_devices)}, engines on {engines}"
+        if not self.machine.nodes:
+            return where
+        ranks, engines = (numbers(sorted(set(nodes))) for nodes in (self.rank_nodes, self.engine_nodes))
+        return f"{where}; of {len(self.machine.nodes)} nodes {ranks} have ranks, {engines} engines"
 
 
 def place(config: PlacementConfig, wanted: Wanted, machine: Machine) -> Placement:
@@ -93,6 +123,7 @@ def place(config: PlacementConfig, wanted: Wanted, machine: Machine) -> Placemen
             f"{counted(len(engine), machine)}: engine.tensor_parallel can be {listed(fits)}"
         )
     used = engine[: replicas * size]
+    _require_whole_nodes(used, size, machine)
     if wanted.learns and set(used) & set(learner) and set(used) != set(learner):
         raise ConfigError(
             f"the learner's {len(learner)} GPUs ({numbers(learner)}) and those of {replicas} engines with "
@@ -107,6 +138,23 @@ def place(config: PlacementConfig, wanted: Wanted, machine: Machine) -> Placemen
 def _on_cores(wanted: Wanted, machine: Machine, learner: tuple[int, ...], engine: tuple[int, ...]) -> Placement:
     """One rank and one engine unless more are asked for, on an even share of their side's cores."""
     replicas = (wanted.replicas or 1) if engine else 0
+    if nodes := len(machine.nodes):
+        cores = [
+            tuple(core for core in range(machine.cores) if machine.node_of(core)[0] == node) for node in range(nodes)
+        ]
+        places = [cores[-1 - replica % nodes] for replica in range(replicas)]  # ranks begin at the first node
+        return Placement(machine, (wanted.ranks or 1) if wanted.learns else 0, learner, tuple(places))
     share = max(1, len(engine) // max(1, replicas))
     places = [tuple(engine[(i * share + j) % len(engine)] for j in range(share)) for i in range(replicas)]
     return Placement(machine, (wanted.ranks or 1) if wanted.learns else 0, learner, tuple(places))
+
+
+def _require_whole_nodes(used: Sequence[int], size: int, machine: Machine) -> None:
+    """Raise ConfigError if the GPUs of an engine are on several nodes."""
+    for first in range(0, len(used), size):
+        replica = used[first : first + size]
+        if len({machine.node_of(device)[0] for device in replica}) > 1:
+            raise ConfigError(
+                f"an engine would have the GPUs {numbers(replica)}, which are on several nodes of "
+                f"{listed(sorted(set(machine.nodes)))} GPUs: engine.tensor_parallel must divide the GPUs of a node"
+            )

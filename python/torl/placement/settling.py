@@ -75,7 +75,7 @@ def settle(config: Config, machine: Machine, *, ranks: int | None = None) -> Set
 
 def _learner(learner: LearnerConfig, placement: Placement, *, moves: bool) -> LearnerConfig:
     can_move = learner.zero_stage >= 2 and not (learner.offload_optimizer or learner.offload_parameters)
-    threads = None if placement.machine.gpus else max(1, len(placement.learner_devices) // placement.ranks)
+    threads = None if placement.machine.gpus else max(1, placement.cores_of_learner // placement.ranks_of_node)
     return learner.model_copy(
         update={
             "ranks": placement.ranks,
