@@ -7,18 +7,17 @@ rank 0's worker as its own child and publishes its address in torchrun's store. 
 
 import json
 import os
-import secrets
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from torl.errors import LearnerError
+from torl.learner.joining import JOIN_SECONDS, ControllerAddress, RankListener, join
 
 _CONTROLLER_KEY = "controller"
-_WAIT_SECONDS = 600.0  # until every process of the job has come up
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +64,11 @@ def accept_ranks(job: TorchrunJob) -> dict[int, Connection]:
     Raises:
         LearnerError: a rank did not come within ten minutes.
     """
-    key = secrets.token_bytes(32)
     local = job.master_host in ("localhost", "127.0.0.1", "::1")
-    with Listener(("127.0.0.1" if local else "", 0), authkey=key) as listener:
-        # The listening socket has no public name; without a time-out `accept` would wait forever.
-        listener._listener._socket.settimeout(_WAIT_SECONDS)  # type: ignore[attr-defined]
-        host = "127.0.0.1" if local else job.master_host
-        address = {"host": host, "port": listener.address[1], "key": key.hex()}
-        _store(job).set(_CONTROLLER_KEY, json.dumps(address))
-        connections: dict[int, Connection] = {}
-        try:
-            while len(connections) < job.world_size - 1:
-                connection: Any = listener.accept()
-                connections[connection.recv()] = connection
-        except (TimeoutError, OSError, EOFError) as error:
-            missing = sorted(set(range(1, job.world_size)) - connections.keys())
-            raise LearnerError(f"ranks {missing} of the torchrun job did not connect: {error}") from error
-    return connections
+    host = "127.0.0.1" if local else job.master_host
+    with RankListener(host, host if local else "") as listener:
+        _store(job).set(_CONTROLLER_KEY, json.dumps(asdict(listener.address)))
+        return listener.accept(range(1, job.world_size))
 
 
 def connect_rank(job: TorchrunJob) -> Connection:
@@ -91,12 +78,10 @@ def connect_rank(job: TorchrunJob) -> Connection:
         LearnerError: no controller could be reached.
     """
     try:
-        address = json.loads(_store(job).get(_CONTROLLER_KEY))
-        connection = Client((address["host"], address["port"]), authkey=bytes.fromhex(address["key"]))
-    except (RuntimeError, OSError, EOFError) as error:
+        address = ControllerAddress(**json.loads(_store(job).get(_CONTROLLER_KEY)))
+    except RuntimeError as error:
         raise LearnerError(f"rank {job.rank} found no controller: {error}") from error
-    connection.send(job.rank)
-    return connection
+    return join(address, job.rank)
 
 
 def become_rank() -> NoReturn:
@@ -110,5 +95,5 @@ def become_rank() -> NoReturn:
 def _store(job: TorchrunJob) -> Any:
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-    store = TCPStore(job.master_host, job.master_port, None, False, timedelta(seconds=_WAIT_SECONDS))
+    store = TCPStore(job.master_host, job.master_port, None, False, timedelta(seconds=JOIN_SECONDS))
     return PrefixStore(f"torl/attempt_{job.attempt}", store)

@@ -1,0 +1,83 @@
+"""How ranks that others have started find the controller: it listens, each connects and says its number. No torch."""
+
+import secrets
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from types import TracebackType
+from typing import Any, Self
+
+from torl.errors import LearnerError
+
+KEY_VARIABLE = "TORL_CONTROLLER_KEY"
+"""Where a rank finds the secret of the controller's address: others see its command line."""
+JOIN_SECONDS = 600.0  # until every process of the learner has come up
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerAddress:
+    """Where the controller listens, and the secret that lets a rank in."""
+
+    host: str
+    port: int
+    key: str
+
+
+class RankListener:
+    """The controller's side. Use as a context manager."""
+
+    def __init__(self, host: str, bind: str = "") -> None:
+        """Listen on a free port of the address `bind` (all when empty); ranks find it at `host`."""
+        key = secrets.token_bytes(32)
+        self._listener = Listener((bind, 0), authkey=key)
+        # The listening socket has no public name; without a time-out `accept` would wait forever.
+        self._listener._listener._socket.settimeout(_LOOK_SECONDS)  # type: ignore[attr-defined]
+        self.address = ControllerAddress(host, self._listener.address[1], key.hex())
+        self._given_up = False
+
+    def accept(self, ranks: Collection[int]) -> dict[int, Connection]:
+        """Wait for these ranks. Blocks.
+
+        Raises:
+            LearnerError: one did not come within ten minutes, or before `give_up`.
+        """
+        connections: dict[int, Connection] = {}
+        deadline = time.monotonic() + JOIN_SECONDS
+        while missing := sorted(set(ranks) - connections.keys()):
+            if self._given_up or time.monotonic() > deadline:
+                raise LearnerError(f"the learner ranks {missing} did not connect to the controller")
+            try:
+                connection: Any = self._listener.accept()
+                connections[connection.recv()] = connection
+            except (TimeoutError, EOFError, OSError, AuthenticationError):  # not one of ours, or not yet
+                continue
+        return connections
+
+    def give_up(self) -> None:
+        """Let `accept` end, from any thread."""
+        self._given_up = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._listener.close()
+
+
+def join(address: ControllerAddress, rank: int) -> Connection:
+    """In a rank's process: the connection to the controller, which knows the rank's number then.
+
+    Raises:
+        LearnerError: nobody listens there.
+    """
+    try:
+        connection = Client((address.host, address.port), authkey=bytes.fromhex(address.key))
+    except (OSError, EOFError, AuthenticationError) as error:
+        raise LearnerError(f"rank {rank} found no controller at {address.host}:{address.port}: {error}") from error
+    connection.send(rank)
+    return connection
