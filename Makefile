@@ -14,7 +14,7 @@ export UV_EXCLUDE := requirements/excluded.txt
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-doors fuzz lint format install extension guest wheel clean
+.PHONY: demo demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-doors test-cluster fuzz lint format install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -86,6 +86,10 @@ peers: install $(PEERS)/installed
 test-doors: install $(VENV)/openenv/installed $(VENV)/verifiers/installed
 	$(VENV)/openenv/bin/python -m pytest tests/doors
 	$(VENV)/verifiers/bin/python -m pytest tests/doors
+
+# Runs on the nodes of a Ray cluster on this machine, and nodes killed meanwhile: some ten minutes.
+test-cluster: install $(VENV)/ray/installed
+	$(VENV)/ray/bin/python -m pytest tests/cluster -m "not slow"
 
 # An environment of its own that sees ours, behind its own packages.
 $(VENV)/%/installed: requirements/%.txt $(VENV)/installed

@@ -41,12 +41,24 @@ class EngineHungError(EngineError, HangError):
     """The inference engine computed nothing for too long."""
 
 
+class ClusterError(TorlError):
+    """The machines of a run cannot be reached, or are not as many as it needs."""
+
+
+class RoleDiedError(ClusterError):
+    """A role of the run has gone, with its process or with the node that it was on."""
+
+
 class RewardError(TorlError):
     """The grader is broken: its workers cannot be started or die again and again."""
 
 
 class LearnerError(TorlError):
     """A learner rank died, raised, or did not answer in time; carries the rank's own traceback."""
+
+
+class LearnerDiedError(LearnerError):
+    """A learner rank has ended without a word: its process was killed, or its node was lost."""
 
 
 class LearnerHungError(LearnerError, HangError):

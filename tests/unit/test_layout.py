@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 FLOORS: list[set[str]] = [
     {"errors", "types", "seeds", "version", "_core"},
     {"options", "paths", "processes"},
-    {"algorithms", "hub", "sandbox", "text", "weights"},
+    {"algorithms", "cluster", "hub", "sandbox", "text", "weights"},
     {"data", "engine", "formats", "reward", "tools"},
     {"config"},
     {"placement"},
@@ -37,9 +37,10 @@ OWNERS = {
     **{name: {"sandbox/serve"} for name in ("uvicorn", "starlette", "uvloop", "prometheus_client")},
     **{name: {"sandbox/serve"} for name in ("fastapi", "openenv")},
     "verifiers": {"sandbox/environments"},
+    "ray": {"cluster"},
 }
 # The giants are loaded by the functions that need them, never by an import of torl.
-GIANTS = {"torch", "vllm", "deepspeed", "transformers"}
+GIANTS = {"torch", "vllm", "deepspeed", "transformers", "ray"}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

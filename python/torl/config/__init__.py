@@ -1,5 +1,6 @@
 """The configuration of a run, and reading it from files and command lines."""
 
+from torl.cluster.options import ClusterConfig
 from torl.config.choices import ProblemChoice
 from torl.config.commands import EvaluateConfig, MeasureConfig, SampleConfig
 from torl.config.learning import AlgorithmConfig, CriticConfig, KlConfig, LearnerConfig, SelectionConfig
@@ -17,6 +18,7 @@ from torl.config.sections import (
 __all__ = [
     "AlgorithmConfig",
     "CheckpointConfig",
+    "ClusterConfig",
     "ControlConfig",
     "CriticConfig",
     "DataConfig",

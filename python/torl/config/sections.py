@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from torl.cluster.options import ClusterConfig
 from torl.config.choices import EngineChoice, RewardChoice, chosen
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
 from torl.config.placement import PlacementConfig
@@ -106,6 +107,8 @@ class ModelRunConfig(Section):
     """What trajectories are worth."""
     placement: PlacementConfig = Field(default_factory=PlacementConfig)
     """Which devices the learner and the engines have."""
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
+    """Which machines the run is on."""
 
     @property
     def longest_prompt(self) -> int:

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol, TypeAlias
 
 from torl._core import TurnEnd, Vocabulary
+from torl.cluster import Cluster, LocalCluster
 from torl.errors import EngineError
 from torl.options import Precision, Section
 from torl.types import SampledTurn, SamplingParameters
@@ -42,6 +43,10 @@ class EngineSetup:
     devices: tuple[tuple[int, ...], ...] = ()
     """What each of the engines side by side computes on: GPUs as this process counts them, or cores, where there are
     none. Where nothing is said they share out what there is."""
+    cluster: Cluster = field(default_factory=LocalCluster)
+    """Where the engines are started."""
+    nodes: tuple[int, ...] = ()
+    """The node of each of them, on a cluster that is apart; the devices of each are counted there."""
 
 
 EngineMemoryPart: TypeAlias = Literal["weights", "cache"]

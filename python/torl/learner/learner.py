@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self, cast
 
+from torl.cluster import Cluster, LocalCluster
 from torl.learner.annotation import annotate, wanted_annotations
 from torl.learner.checkpoint.ranks import begin_checkpoint, load_ranks
 from torl.learner.messages import ChannelRequest, LearnerMemoryPart, LearnerSetup
@@ -29,7 +30,15 @@ class Learner:
         self._writing: asyncio.Task[None] | None = None  # a checkpoint
 
     @classmethod
-    async def start(cls, setup: LearnerSetup, *, log_directory: Path, devices: Sequence[str] | None = None) -> Self:
+    async def start(
+        cls,
+        setup: LearnerSetup,
+        *,
+        log_directory: Path,
+        devices: Sequence[str] | None = None,
+        cluster: Cluster | None = None,
+        nodes: Sequence[int] = (0,),
+    ) -> Self:
         """Start the ranks and load the model on them.
 
         Under torchrun its processes are the ranks, and this one must be rank 0 (see `torl.learner.torchrun`).
@@ -39,12 +48,14 @@ class Learner:
             log_directory: each rank that is started here writes what it prints to `learner_rank_R.log` there.
             devices: the GPUs of the ranks, one each, as CUDA_VISIBLE_DEVICES names them; all that are visible when
                 unset.
+            cluster: where the ranks are; here when unset.
+            nodes: that of each rank, in a cluster that is apart.
 
         Raises:
             DataError: the model directory cannot be read.
             LearnerError: a rank could not start.
         """
-        return cls(await start_ranks(setup, log_directory, devices), setup)
+        return cls(await start_ranks(setup, log_directory, devices, cluster or LocalCluster(), nodes), setup)
 
     @property
     def ranks(self) -> int:

@@ -8,6 +8,7 @@ from typing import NoReturn
 import torch
 
 from torl.learner.messages import RankSetup
+from torl.weights.control import address_towards
 
 
 def join_process_group(setup: RankSetup, rank: int, world_size: int) -> None:
@@ -28,6 +29,19 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> None:
         rank=rank,
         world_size=world_size,
     )
+
+
+def face_towards(host: str, port: int) -> None:
+    """Have gloo use the network in which this machine reaches the controller, unless GLOO_SOCKET_IFNAME says another.
+
+    By itself gloo takes the address that this machine's name resolves to, which need not be one that others reach.
+    """
+    import psutil
+
+    own = address_towards(host, port)
+    faces = [name for name, ends in psutil.net_if_addrs().items() if own in {end.address for end in ends}]
+    if faces:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", faces[0])
 
 
 def leave_process_group() -> None:

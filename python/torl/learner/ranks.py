@@ -15,7 +15,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torl.errors import LearnerError, LearnerHungError
+from torl.cluster import Role
+from torl.errors import LearnerDiedError, LearnerError, LearnerHungError
 from torl.learner.messages import RankSetup, Reply, Request, ShardWritten
 from torl.processes.children import describe_exit, log_tail
 from torl.processes.stacks import request_stacks
@@ -112,6 +113,9 @@ class RankGroup:
         self.ranks: list[RankProcess] = []  # in order; filled by whoever starts them
         self.on_one_machine = True
         self.host = "127.0.0.1"  # where rank 0 is found by the others and by engines
+        self.agents: list[Role] = []  # what has started ranks on the nodes of a cluster
+        self.watching: list[asyncio.Task[None]] = []  # those that notice the loss of a node
+        self.meeting: Any = None  # what the ranks meet at, if the controller has it
         self._timeout_seconds = timeout_seconds
         self._failure: LearnerError | None = None
         self._shutting_down = False
@@ -174,9 +178,10 @@ class RankGroup:
             async with self._turn:  # a command in progress knows more
                 if self._failure is None:
                     death = await asyncio.to_thread(tasks[done.pop()].describe_death)
-                    self._fail(LearnerError(death))
+                    self._fail(LearnerDiedError(death))
                     await self.kill()
-                raise LearnerError(str(self._failure)) from self._failure
+                assert self._failure is not None
+                raise type(self._failure)(str(self._failure)) from self._failure
         finally:
             for task in tasks:
                 task.cancel()
@@ -207,6 +212,11 @@ class RankGroup:
             if rank.process is not None and rank.process.poll() is None:
                 rank.process.kill()
         await asyncio.to_thread(self._reap)
+        watching, self.watching = self.watching, []
+        for task in watching:
+            task.cancel()
+        agents, self.agents = self.agents, []
+        await asyncio.gather(*watching, *(agent.end() for agent in agents), return_exceptions=True)
 
     async def _exchange(self, messages: Sequence[Any], command: str) -> list[Any]:
         async with self._turn:
@@ -265,7 +275,7 @@ class RankGroup:
             await asyncio.wait(waiting, timeout=left)
         silent = [rank for future, rank in waiting.items() if future.done() and future.result() is None]
         if silent:
-            raise LearnerError(await asyncio.to_thread(silent[0].describe_death))
+            raise LearnerDiedError(await asyncio.to_thread(silent[0].describe_death))
         replies = [(rank, future.result()) for future, rank in waiting.items() if future.done()]
         errors = [(rank, reply) for rank, reply in replies if reply is not None and reply.error]
         # An error of the collectives is what the *other* ranks see.

@@ -6,8 +6,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from torl.cluster import Cluster
 from torl.errors import DataError
 from torl.learner.messages import LearnerSetup, RankSetup
+from torl.learner.placed_ranks import start_placed_ranks
 from torl.learner.ranks import RankGroup, RankProcess, start_rank
 from torl.learner.torchrun import accept_ranks, torchrun_job
 
@@ -21,7 +23,9 @@ _QUIET = {
 }
 
 
-async def start_ranks(setup: LearnerSetup, log_directory: Path, devices: Sequence[str] | None) -> RankGroup:
+async def start_ranks(
+    setup: LearnerSetup, log_directory: Path, devices: Sequence[str] | None, cluster: Cluster, nodes: Sequence[int]
+) -> RankGroup:
     """All ranks, with the model loaded; arguments and errors are those of `Learner.start`."""
     learner = setup.learner
     job = torchrun_job()
@@ -33,6 +37,21 @@ async def start_ranks(setup: LearnerSetup, log_directory: Path, devices: Sequenc
     group = RankGroup(learner.timeout_seconds)
     if job is not None and neighbors < world_size:
         group.on_one_machine, group.host = False, job.master_host
+    if cluster.apart:
+        try:
+            master = await start_placed_ranks(
+                group,
+                cluster,
+                nodes,
+                devices,
+                log_directory=log_directory,
+                environment=_QUIET | {"OMP_NUM_THREADS": str(threads)},
+            )
+            await group.set_up(RankSetup(setup, threads, master))
+        except BaseException:
+            await group.kill()
+            raise
+        return group
     with tempfile.TemporaryDirectory(prefix="torl-learner-") as meeting:
         # A file needs no free port; torchrun has a place where its processes meet.
         master = f"file://{meeting}/store" if job is None else "env://"

@@ -1,11 +1,13 @@
 """One rank of the learner: a process that owns a part of the DeepSpeed engine and does what the controller asks.
 
     python -m torl.learner.worker --rank R --world-size N --connection FD --parent PID
+    python -m torl.learner.worker --rank R --world-size N --controller HOST:PORT --parent PID
 
 Standard output and error go wherever the controller directed them: a log file of this rank.
 """
 
 import argparse
+import os
 import random
 import sys
 import threading
@@ -36,6 +38,7 @@ from torl.learner.deepspeed_engine import (
     start_engine,
     start_reference,
 )
+from torl.learner.joining import KEY_VARIABLE, ControllerAddress, join
 from torl.learner.messages import (
     Annotation,
     ChannelRequest,
@@ -51,7 +54,7 @@ from torl.learner.model.policy import Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
 from torl.learner.offload import StateMover
 from torl.learner.optimizer_shards import OptimizerShards
-from torl.learner.process_group import exit_rank, join_process_group, leave_process_group
+from torl.learner.process_group import exit_rank, face_towards, join_process_group, leave_process_group
 from torl.learner.publishing import WeightPublisher
 from torl.learner.torchrun import connect_rank, torchrun_job
 from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, without_gradient
@@ -277,7 +280,8 @@ def main() -> NoReturn:
     parser.add_argument("--rank", type=int)
     parser.add_argument("--world-size", type=int)
     parser.add_argument("--connection", type=int, help="file descriptor of a socket to the controller")
-    parser.add_argument("--parent", type=int, help="process id of the controller")
+    parser.add_argument("--controller", help="HOST:PORT of a controller on another machine")
+    parser.add_argument("--parent", type=int, help="id of the process that has started this one")
     arguments = parser.parse_args()
     if arguments.torchrun:
         job = torchrun_job()
@@ -285,6 +289,11 @@ def main() -> NoReturn:
             raise LearnerError("--torchrun is for the processes with rank 1 or more of a torchrun job")
         exit_rank(serve(connect_rank(job), job.rank, job.world_size))
     die_with_parent(arguments.parent)  # a compute kernel would not notice a closed socket
+    if arguments.controller is not None:
+        host, _, port = arguments.controller.rpartition(":")
+        controller = ControllerAddress(host, int(port), os.environ.pop(KEY_VARIABLE))
+        face_towards(controller.host, controller.port)
+        exit_rank(serve(join(controller, arguments.rank), arguments.rank, arguments.world_size))
     exit_rank(serve(Connection(arguments.connection), arguments.rank, arguments.world_size))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from torl.cluster import Cluster
 from torl.types import Grade, Group
 
 
@@ -44,6 +45,10 @@ class Reward(Protocol):
             RewardError: the reward is broken; the run stops.
         """
         ...
+
+    def spread(self, cluster: Cluster) -> None:
+        """Told before `start` where the run is. A reward that does not use the nodes stays with the controller."""
+        return
 
     async def start(self) -> None:
         """Start what the reward needs, once, before the first group; raises a `TorlError` if it does not work."""

@@ -3,9 +3,11 @@ r"""The outcome reward of the papers: what stands in the last \boxed{...}, compa
 import asyncio
 from typing import Any
 
+from torl.cluster import Cluster
 from torl.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.reward.base import Reward
 from torl.reward.grader import Grader
+from torl.reward.grader_nodes import GraderNodes
 from torl.reward.shaping import keeps_format, overlong_punishment, ran_failing_code
 from torl.reward.verdict import Verdict
 from torl.text.answer_tags import AnswerFormat
@@ -53,7 +55,8 @@ class BoxedReward(Reward):
     def __init__(self, options: BoxedOptions | None = None) -> None:
         """Take the options of a configuration, or the defaults."""
         self.options = options or BoxedOptions()
-        self.grader = Grader(self.options.workers or FEWEST_WORKERS, self.options.timeout_seconds)
+        self.grader: Grader | GraderNodes = Grader(self.options.workers or FEWEST_WORKERS, self.options.timeout_seconds)
+        self._cluster: Cluster | None = None
 
     async def grade(self, group: Group) -> list[Grade]:
         """Every trajectory by itself; all of them at once.
@@ -64,13 +67,26 @@ class BoxedReward(Reward):
         limit = group.max_response_tokens
         return list(await asyncio.gather(*(self._grade(each, limit) for each in group.trajectories)))
 
+    def spread(self, cluster: Cluster) -> None:
+        """Have graders on every node, which share the workers."""
+        if cluster.apart:
+            workers = -(-(self.options.workers or FEWEST_WORKERS) // cluster.nodes)
+            self.grader, self._cluster = GraderNodes(workers, self.options.timeout_seconds), cluster
+
     async def start(self) -> None:
         """Start the grader's processes."""
-        await asyncio.to_thread(self.grader.start)
+        if isinstance(self.grader, GraderNodes):
+            assert self._cluster is not None
+            await self.grader.start(self._cluster)
+        else:
+            await asyncio.to_thread(self.grader.start)
 
     async def close(self) -> None:
         """End them."""
-        await asyncio.to_thread(self.grader.close)
+        if isinstance(self.grader, GraderNodes):
+            await self.grader.close()
+        else:
+            await asyncio.to_thread(self.grader.close)
 
     async def _grade(self, trajectory: Trajectory, max_response_tokens: int) -> Grade:
         answer = find_answer(trajectory.sampled_text)

@@ -9,11 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from torl.cluster import Cluster, open_cluster
 from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptConfig
 from torl.engine import EngineSetup
 from torl.errors import ConfigError, DataError
 from torl.hub import resolve_model
-from torl.placement.machine import Machine, this_machine
+from torl.placement.machine import Machine, this_machine, together
 from torl.placement.settling import Settled, settle
 from torl.report.console import Console
 from torl.reward import Reward
@@ -89,6 +90,7 @@ async def open_rollouts(
     log_directory: Path,
     seed: int = 0,
     shuffle_observations: bool = False,
+    cluster: Cluster | None = None,
     machine: Machine | None = None,
     loads_weights: bool = True,
 ) -> AsyncIterator[Rollouts]:
@@ -101,25 +103,33 @@ async def open_rollouts(
         log_directory: of the engine's log.
         seed: of the run.
         shuffle_observations: the control experiment of `torl.tools.ShuffledTool`.
-        machine: whose devices the engine has; this one when unset.
+        cluster: where they are started; that of the configuration when unset.
+        machine: whose devices the engine has; the cluster's when unset.
         loads_weights: whether the engine begins with the model's weights; where not, it waits for others.
 
     Raises:
         TorlError: a part did not start; says which and why.
     """
-    settled = settle(config, machine or this_machine())
-    config = settled.config
     async with AsyncExitStack() as stack:
+        if cluster is None:
+            cluster = await stack.enter_async_context(open_cluster(config.cluster))
+        settled = settle(config, machine or await machine_of(cluster))
+        config = settled.config
         tools: dict[str, Tool] = {}
         for name, choice in config.rollout.tools.items():
-            offered = await _start_tool(stack, name, make_tool(name, choice), console)
+            tool = make_tool(name, choice)
+            tool.spread(cluster)
+            offered = await _start_tool(stack, name, tool, console)
             if twice := tools.keys() & offered.keys():
                 raise ConfigError(f"rollout.tools.{name} brings a second tool that is called {min(twice)!r}")
             tools |= offered
         if shuffle_observations:
             tools = {name: ShuffledTool(tool, seed) for name, tool in tools.items()}
-        player = make_player(settled, model, tools, log_directory=log_directory, seed=seed, loads_weights=loads_weights)
+        player = make_player(
+            settled, model, tools, log_directory=log_directory, seed=seed, cluster=cluster, loads_weights=loads_weights
+        )
         reward: Reward = config.reward.make()
+        reward.spread(cluster)
         stack.push_async_callback(player.engine.close)
         stack.push_async_callback(reward.close)
         with console.wait("starting engine and reward"):
@@ -127,6 +137,16 @@ async def open_rollouts(
                 starts.create_task(player.engine.start())
                 starts.create_task(reward.start())
         yield Rollouts(player, reward)
+
+
+async def machine_of(cluster: Cluster) -> Machine:
+    """The devices of all nodes of a cluster.
+
+    Raises:
+        ConfigError: those of a node cannot be used as they are.
+        ClusterError: a node was lost.
+    """
+    return together([await cluster.ask(node, this_machine) for node in range(cluster.nodes)])
 
 
 async def _start_tool(stack: AsyncExitStack, name: str, tool: Tool, console: Console) -> Mapping[str, Tool]:
@@ -143,6 +163,7 @@ def make_player(
     *,
     log_directory: Path,
     seed: int,
+    cluster: Cluster,
     loads_weights: bool = True,
 ) -> EpisodePlayer:
     """A player whose engine is not yet started.
@@ -164,6 +185,8 @@ def make_player(
         seed=seed,
         head_dtype=config.model.head_dtype,
         devices=settled.placement.given_to_engines,
+        cluster=cluster,
+        nodes=settled.placement.engine_nodes if cluster.apart else (),
     )
     return EpisodePlayer(
         engine=config.engine.make(setup),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self
 
+from torl.cluster import Cluster
 from torl.types import Outcome
 
 
@@ -82,6 +83,10 @@ class Tool(Protocol):
     def offered(self, name: str) -> "Mapping[str, Tool]":
         """What a model may call, also before the start: itself by the name of its section, or several by theirs."""
         return {name: self}
+
+    def spread(self, cluster: Cluster) -> None:
+        """Told before `start` where the run is. A tool that does not use the nodes stays with the controller."""
+        return
 
     async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
         """Start what the tool needs, once, before the first session; raises a `TorlError` if it does not work.

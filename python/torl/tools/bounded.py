@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from torl.cluster import Cluster
 from torl.errors import ToolUnavailableError
 from torl.options import Choice, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.tools.base import Tool, ToolSession
@@ -116,6 +117,10 @@ class BoundedTool(Tool):
             return outcome
         self._counts.cut += 1
         return replace(outcome, text=outcome.text[:limit] + _CUT)
+
+    def spread(self, cluster: Cluster) -> None:
+        """Tell it where the run is."""
+        self.tool.spread(cluster)
 
     async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
         """Start the tool itself."""

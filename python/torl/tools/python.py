@@ -1,16 +1,19 @@
 """The Python interpreter as a tool: code written by a model, in the sandbox."""
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from torl.cluster import Cluster
 from torl.errors import ConfigError, SandboxError
 from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
 from torl.tools.base import Tool, ToolSession
+from torl.tools.python_nodes import SandboxNodes
 from torl.types import Outcome, OutcomeStatus
 
 InterpreterState = Literal["fresh", "episode", "replay"]
@@ -69,7 +72,8 @@ class PythonTool(Tool):
         """
         self.options = options or PythonOptions()
         self._interpreter = interpreter
-        self._pool: SandboxPool | None = None
+        self._pool: SandboxPool | SandboxNodes | None = None
+        self._cluster: Cluster | None = None
         if interpreter is not None:
             self._require_state(interpreter)
 
@@ -82,6 +86,10 @@ class PythonTool(Tool):
             return _Replay(interpreter, seed)
         return _Continued(interpreter.session(seed=seed))
 
+    def spread(self, cluster: Cluster) -> None:
+        """Have a pool on every node."""
+        self._cluster = cluster if cluster.apart else None
+
     async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
         """Prepare the guest (once for a machine), start the workers and prove that they work.
 
@@ -90,14 +98,20 @@ class PythonTool(Tool):
         """
         if self._interpreter is not None:
             return
+        if self._cluster is not None:
+            self._pool = SandboxNodes(functools.partial(make_pool, self._of_node(self._cluster.nodes)))
+            await self._pool.start(self._cluster)
+            return
         await asyncio.to_thread(prepare_guest, on_progress)
-        self._pool = await asyncio.to_thread(self._make_pool)
+        self._pool = await asyncio.to_thread(make_pool, self.options)
         await self.check()
 
     async def close(self) -> None:
         """End the workers."""
         pool, self._pool = self._pool, None
-        if pool is not None:
+        if isinstance(pool, SandboxNodes):
+            await pool.close()
+        elif pool is not None:
             await asyncio.to_thread(pool.close)
 
     async def check(self) -> None:
@@ -106,23 +120,22 @@ class PythonTool(Tool):
         Raises:
             SandboxError: it failed.
         """
-        if self._pool is not None:
+        if isinstance(self._pool, SandboxNodes):
+            await self._pool.check()
+        elif self._pool is not None:
             await asyncio.to_thread(self._pool.self_test)
 
     def metrics(self) -> Mapping[str, float]:
         """Runs answered with another's outcome, runs repeated, workers replaced: `SandboxPool.stats`."""
-        return {} if self._pool is None else {name: self._pool.stats()[name] for name in _COUNTS}
+        if self._pool is None:
+            return {}
+        counts = self._pool.stats()
+        return {name: counts[name] for name in _COUNTS}
 
-    def _make_pool(self) -> SandboxPool:
-        options = self.options
-        return SandboxPool(
-            workers=options.workers,
-            cpu_seconds=options.cpu_seconds,
-            wall_seconds=options.wall_seconds,
-            memory_bytes=options.memory_mib << 20,
-            output_bytes=options.output_kib << 10,
-            shared_bytes=options.shared_mib << 20,
-        )
+    def _of_node(self, nodes: int) -> PythonOptions:
+        """The options of one pool of several, which share the workers."""
+        workers = self.options.workers
+        return self.options.model_copy(update={"workers": None if workers is None else -(-workers // nodes)})
 
     def _running(self) -> Interpreter:
         interpreter = self._interpreter or self._pool
@@ -134,6 +147,22 @@ class PythonTool(Tool):
         state = self.options.interpreter_state
         if state != "fresh" and not isinstance(interpreter, StatefulInterpreter):
             raise ConfigError(f"interpreter_state is {state!r}, and {type(interpreter).__name__} keeps no state")
+
+
+def make_pool(options: PythonOptions) -> SandboxPool:
+    """A pool with the tool's limits.
+
+    Raises:
+        SandboxError: its workers do not start.
+    """
+    return SandboxPool(
+        workers=options.workers,
+        cpu_seconds=options.cpu_seconds,
+        wall_seconds=options.wall_seconds,
+        memory_bytes=options.memory_mib << 20,
+        output_bytes=options.output_kib << 10,
+        shared_bytes=options.shared_mib << 20,
+    )
 
 
 def outcome_of(execution: Execution) -> Outcome:

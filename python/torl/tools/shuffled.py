@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Self
 
+from torl.cluster import Cluster
 from torl.tools.base import Tool, ToolSession
 from torl.types import Outcome
 
@@ -36,6 +37,10 @@ class ShuffledTool(Tool):
         others = [other for other_seed, other in self._outcomes if other_seed != seed]
         self._outcomes.append((seed, outcome))
         return self._random.choice(others) if others else outcome
+
+    def spread(self, cluster: Cluster) -> None:
+        """Spread the tool itself."""
+        self.tool.spread(cluster)
 
     async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
         """Start the tool itself."""

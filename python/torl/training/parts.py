@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torl.cluster import Cluster
 from torl.config import TrainConfig
 from torl.data import Sampler
 from torl.errors import ConfigError
@@ -14,7 +15,6 @@ from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
 from torl.learner.torchrun import torchrun_job
 from torl.placement.checks import require_division, require_room
-from torl.placement.machine import this_machine
 from torl.placement.rows import with_row_tokens
 from torl.placement.settling import Settled, settle
 from torl.placement.shape import ModelShape
@@ -23,7 +23,7 @@ from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.opening import ModelDirectory, Rollouts, open_rollouts
+from torl.rollout.opening import ModelDirectory, Rollouts, machine_of, open_rollouts
 from torl.text.prompts import EncodedPrompts
 from torl.training.checkpoints import Checkpoints
 
@@ -63,8 +63,8 @@ class Parts:
 
 
 @asynccontextmanager
-async def open_parts(config: TrainConfig, directory: Path, console: Console) -> AsyncIterator[Parts]:
-    """Read everything that can be wrong, then start the parts; they end with the block.
+async def open_parts(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> AsyncIterator[Parts]:
+    """Read everything that can be wrong, then start the parts on a cluster; they end with the block.
 
     Raises:
         TorlError: what was wrong with the configuration, the data, a checkpoint or a part.
@@ -87,7 +87,11 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
     for line in write_config(directory, config):
         console.line(line)
     job = torchrun_job()
-    settled = settle(config, this_machine(), ranks=None if job is None else job.local_world_size)
+    if job is not None and cluster.apart:
+        raise ConfigError(
+            f"cluster.kind is {config.cluster.kind!r}, which starts the learner's ranks itself: leave torchrun out"
+        )
+    settled = settle(config, await machine_of(cluster), ranks=None if job is None else job.local_world_size)
     placement = settled.placement
     console.line(f"placement: {placement}")
     nodes = 1 if job is None else job.world_size // job.local_world_size
@@ -102,10 +106,11 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console) -> 
             log_directory=logs,
             seed=config.run.seed,
             shuffle_observations=config.control.shuffle_observations,
+            cluster=cluster,
             machine=placement.machine,
             loads_weights=checkpoint is None,  # otherwise the learner's come before anything is sampled
         )
-        learning = _open_learner(stack, settled, logs, console, checkpoint)
+        learning = _open_learner(stack, settled, logs, console, checkpoint, cluster)
         if placement.colocated and placement.machine.gpus:
             # The engine takes its share of a GPU for itself, and measures what is left: the learner is away by then.
             learner = await learning
@@ -169,12 +174,23 @@ def _fitted(
 
 
 async def _open_learner(
-    stack: AsyncExitStack, settled: Settled[TrainConfig], logs: Path, console: Console, checkpoint: Path | None
+    stack: AsyncExitStack,
+    settled: Settled[TrainConfig],
+    logs: Path,
+    console: Console,
+    checkpoint: Path | None,
+    cluster: Cluster,
 ) -> Learner:
     """The learner as the checkpoint left it, and offloaded where the engine has the devices first."""
     config, devices = settled.config, settled.placement.rank_names
     with console.wait("starting the learner"):
-        learner = await Learner.start(LearnerSetup.from_config(config), log_directory=logs, devices=devices)
+        learner = await Learner.start(
+            LearnerSetup.from_config(config),
+            log_directory=logs,
+            devices=devices,
+            cluster=cluster,
+            nodes=settled.placement.rank_nodes,
+        )
         await stack.enter_async_context(learner)
         if checkpoint is not None:
             await learner.load_checkpoint(checkpoint, verified=True)

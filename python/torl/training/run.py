@@ -1,12 +1,16 @@
 """A training run from its configuration to its summary."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from torl.cluster import Cluster, open_cluster
 from torl.config import ProblemChoice, TrainConfig
+from torl.errors import EngineDiedError, LearnerDiedError, RoleDiedError, TorlError, WeightTransferError
 from torl.hub import pinned_dataset, pinned_model
+from torl.processes.children import first_line
 from torl.processes.loop_watch import watched_loop
-from torl.processes.supervision import watched
+from torl.processes.supervision import first_error, watched
 from torl.records.run_directory import open_run_directory
 from torl.report.console import Console
 from torl.report.summary import write_summary
@@ -16,16 +20,47 @@ from torl.training.loop import Run
 from torl.training.parts import open_parts
 from torl.training.residency import Residency
 
+_LOST = (LearnerDiedError, RoleDiedError, WeightTransferError, EngineDiedError)
+"""What a run on a cluster ends with when it loses a node that it cannot do without: the learner's, or any while weights
+are sent. An engine that dies while it samples ends no run."""
+
 
 async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
     """Run `config` to its last step; returns the summary. What comes from the hub is recorded with its commit.
 
     Raises:
         TorlError: what was wrong with the configuration, the data or a part; everything written so far is kept.
+
+    On a cluster, a run that loses its learner with a node goes on from its last checkpoint, as often as it may.
     """
     config = _pinned(config)
-    directory, stall_seconds = open_run_directory(config), config.rollout.stall_seconds
-    async with open_parts(config, directory, console) as parts:
+    directory = open_run_directory(config)
+    restarts, apart = 0, False
+    while True:
+        try:
+            async with open_cluster(config.cluster) as cluster:
+                apart = cluster.apart
+                await _attempt(config, directory, console, cluster)
+            break
+        except (TorlError, ExceptionGroup) as group:
+            error = first_error(group)
+            if not apart or not isinstance(error, _LOST) or restarts == config.cluster.restarts:
+                raise
+            restarts += 1
+            console.warning(
+                f"{first_line(error).rstrip(':')}: the run goes on from its last checkpoint "
+                f"(restart {restarts} of {config.cluster.restarts}, cluster.restarts)"
+            )
+            config = config.model_copy(update={"run": config.run.model_copy(update={"resume": True})})
+    summary = write_summary(directory)
+    console.line(f"report: {summary['report']}")
+    return summary
+
+
+async def _attempt(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> None:
+    """The run from where it is to its end."""
+    stall_seconds = config.rollout.stall_seconds
+    async with open_parts(config, directory, console, cluster) as parts:
         experience = Experience(config, parts.sampler, parts.player, parts.rollouts.reward, console)
         residency = Residency(
             parts.player.engine,
@@ -45,9 +80,6 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
         hang = HangRecorder(parts, log)
         async with watched_loop(log, stall_seconds, "rollout.stall_seconds"):
             await watched(hang.recorded(run.train()), *map(hang.recorded, watchers))
-    summary = write_summary(directory)
-    console.line(f"report: {summary['report']}")
-    return summary
 
 
 def _pinned(config: TrainConfig) -> TrainConfig:

@@ -90,6 +90,8 @@ def _own_arguments(setup: EngineSetup, options: VllmOptions, devices: Sequence[i
     }
     if setup.head_dtype is not None:
         arguments["hf_overrides"] = {"head_dtype": setup.head_dtype}
+    if options.tensor_parallel > 1:
+        arguments["distributed_executor_backend"] = "mp"  # in an actor of Ray vLLM would start actors of its own
     if on_cpu:
         arguments |= {
             "kv_cache_memory_bytes": options.cpu_cache_gib << 30,

@@ -1,8 +1,11 @@
 """The engine "vllm": as many of vLLM's engines as are configured, each on its own devices."""
 
+import functools
 from dataclasses import replace
 
-from torl.engine.protocol import EngineSetup
+from torl.cluster import LocalCluster
+from torl.engine.placed import PlacedEngine
+from torl.engine.protocol import NO_POLICY, Engine, EngineSetup
 from torl.engine.replicas import Replicas
 from torl.engine.vllm.engine import VllmEngine
 from torl.engine.vllm.options import VllmOptions
@@ -14,10 +17,32 @@ class VllmReplicas(Replicas):
     def __init__(self, setup: EngineSetup, options: VllmOptions) -> None:
         """Describe the engines; `start` starts them."""
         super().__init__(
-            lambda number, loads: VllmEngine(replace(setup, loads_weights=loads), options, number=number),
+            functools.partial(_engine, setup, options),
             options.engines,
             restarts=options.restarts,
             policy_version=setup.policy_version,
             lends_devices=bool(options.sleep_while_learning),
             loads_weights=setup.loads_weights,
         )
+
+
+def _engine(setup: EngineSetup, options: VllmOptions, number: int, loads_weights: bool) -> Engine:
+    """The engine with this number: of this process, or on its node, where it is the only one of its setup."""
+    setup = replace(setup, loads_weights=loads_weights)
+    if not setup.cluster.apart:
+        return VllmEngine(setup, options, number=number)
+    alone = replace(
+        setup,
+        devices=setup.devices[number : number + 1],
+        log_path=setup.log_path.with_stem(f"{setup.log_path.stem}_{number}"),
+        cluster=LocalCluster(),
+        nodes=(),
+    )
+    return PlacedEngine(
+        setup.cluster,
+        functools.partial(VllmEngine, alone, options.model_copy(update={"replicas": 1})),
+        node=setup.nodes[number],
+        name=f"engine {number}",
+        policy_version=setup.policy_version if loads_weights else NO_POLICY,
+        receivers=options.tensor_parallel,
+    )

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
+from torl.cluster import Cluster
 from torl.options import PositiveFloat, PositiveInt
 from torl.reward.base import Reward
 from torl.reward.boxed import BoxedOptions, BoxedReward
@@ -50,6 +51,10 @@ class JudgedReward(Reward):
         grades = await self._rules.grade(group)
         pairs = zip(group.trajectories, grades, strict=True)
         return list(await asyncio.gather(*(self._judged(trajectory, grade) for trajectory, grade in pairs)))
+
+    def spread(self, cluster: Cluster) -> None:
+        """Have graders on every node."""
+        self._rules.spread(cluster)
 
     async def start(self) -> None:
         """Start the graders, and ask the judge what anybody knows."""

@@ -1,0 +1,79 @@
+"""The cluster that is this process alone: a role is the object itself."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, NoReturn
+
+from torl.cluster.options import ClusterConfig
+from torl.cluster.protocol import Cluster, Result, Role
+from torl.errors import RoleDiedError
+
+
+class LocalRole(Role):
+    """An object of this process, which can be lost for a test of what then happens."""
+
+    def __init__(self, name: str, node: int, held: Any) -> None:
+        self.name = name
+        self.node = node
+        self.held = held
+        self._gone = asyncio.Event()
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """Call it, and give up when it is gone."""
+        return await self._unless_gone(getattr(self.held, method)(*arguments))
+
+    async def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
+        """Iterate over it, and give up when it is gone."""
+        async with aclosing(getattr(self.held, method)(*arguments)) as items:
+            while True:
+                try:
+                    item = await self._unless_gone(anext(items))
+                except StopAsyncIteration:
+                    return
+                yield item
+
+    async def _unless_gone(self, answer: Awaitable[Any]) -> Any:
+        task, gone = asyncio.ensure_future(_awaited(answer)), asyncio.ensure_future(self._gone.wait())
+        try:
+            await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
+            if self._gone.is_set():
+                raise RoleDiedError(f"{self.name} on node {self.node} is gone")
+            return task.result()
+        finally:
+            for each in (task, gone):
+                each.cancel()
+            await asyncio.gather(task, gone, return_exceptions=True)
+
+    async def watch(self) -> NoReturn:
+        """Wait until it is lost."""
+        await self._gone.wait()
+        raise RoleDiedError(f"{self.name} on node {self.node} is gone")
+
+    async def end(self) -> None:
+        """The object has nothing that would outlive it."""
+        self._gone.set()
+
+
+class LocalCluster(Cluster):
+    """This process, where every part of a run is made directly."""
+
+    def __init__(self, config: ClusterConfig | None = None) -> None:
+        """There is nothing to say of it."""
+
+    @property
+    def apart(self) -> bool:
+        """No: the parts are objects of this process."""
+        return False
+
+    async def ask(self, node: int, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call it here, in a thread."""
+        return await asyncio.to_thread(function, *arguments)
+
+    async def place(self, node: int, make: Callable[[], object], *, name: str) -> LocalRole:
+        """Make it here."""
+        return LocalRole(name, node, make())
+
+
+async def _awaited(answer: Awaitable[Any]) -> Any:
+    return await answer

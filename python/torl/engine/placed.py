@@ -1,0 +1,150 @@
+"""An engine on a node of a cluster, behind the face of one that is here."""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from torl._core import TurnEnd
+from torl.cluster import Cluster, Role
+from torl.engine.host import EngineHost
+from torl.engine.protocol import Engine, EngineMemoryPart
+from torl.errors import EngineDiedError, EngineError, RoleDiedError
+from torl.types import SampledTurn, SamplingParameters
+from torl.weights.rendezvous import Rendezvous
+
+_CLOSE_SECONDS = 60.0  # an engine that does not end in this time is ended by force
+
+
+class PlacedEngine(Engine):
+    """In the controller: one engine on a node. That its process or its node has gone is its death."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        make: Callable[[], Engine],
+        *,
+        node: int,
+        name: str,
+        policy_version: int,
+        receivers: int,
+    ) -> None:
+        """Describe it; `start` starts it.
+
+        Args:
+            cluster: where it is.
+            make: makes the engine, on its node. Picklable.
+            node: of the cluster.
+            name: as errors call it.
+            policy_version: of the weights that it starts with.
+            receivers: of new weights, one for each of its devices.
+        """
+        self._cluster = cluster
+        self._make = make
+        self._node = node
+        self._name = name
+        self._version = policy_version
+        self._receivers = receivers
+        self._role: Role | None = None
+        self._failure: EngineError | None = None
+
+    @property
+    def policy_version(self) -> int:
+        """The version that samples from now on."""
+        return self._version
+
+    async def start(self) -> None:
+        """Start it on its node; waits for a node that is lost."""
+        try:
+            with self._dying():
+                self._role = await self._cluster.place(
+                    self._node, functools.partial(EngineHost, self._make), name=self._name
+                )
+                await self._role.call("start")
+        except BaseException:
+            await self.close()
+            raise
+
+    async def sample(
+        self,
+        token_ids: Sequence[int],
+        sampling: SamplingParameters,
+        request_id: str,
+        *,
+        end: TurnEnd,
+        at_line_start: bool,
+        episode: int = 0,
+        group: str = "",
+        on_block: Callable[[str], None] | None = None,
+    ) -> SampledTurn:
+        """Have one turn sampled."""
+        asked = (tuple(token_ids), sampling, request_id, end, at_line_start, episode, group, on_block is not None)
+        with self._dying():
+            async with contextlib.aclosing(self._running().stream("turn", *asked)) as told:
+                async for each in told:
+                    if isinstance(each, SampledTurn):
+                        return each
+                    if on_block is not None:
+                        on_block(each)
+        raise EngineError(f"{self._name} never ended request {request_id}")
+
+    async def expect_weights(self) -> int:
+        """One receiver for each device."""
+        return self._receivers
+
+    async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
+        """Have it take new weights."""
+        await self._call("receive", rendezvous, policy_version, first)
+        self._version = policy_version
+
+    async def sleep(self) -> None:
+        """Have it give its memory away."""
+        await self._call("sleep")
+
+    async def wake(self, part: EngineMemoryPart) -> None:
+        """Have it take memory back."""
+        await self._call("wake", part)
+
+    def check(self) -> None:
+        """Raise if it is known to be dead."""
+        self._running()
+
+    async def watch(self) -> NoReturn:
+        """Wait until it dies, hangs or is lost with its node."""
+        await self._call("watch")
+        raise AssertionError("an engine is watched without end")
+
+    async def close(self) -> None:
+        """End it, in good order if it still can."""
+        role, self._role = self._role, None
+        if role is None:
+            return
+        try:
+            with contextlib.suppress(RoleDiedError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await role.call("close")
+        finally:
+            await role.end()
+
+    async def _call(self, method: str, *arguments: Any) -> Any:
+        with self._dying():
+            return await self._running().call(method, *arguments)
+
+    def _running(self) -> Role:
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure)) from self._failure
+        if self._role is None:
+            raise EngineError("the engine is not running: start it first")
+        return self._role
+
+    @contextlib.contextmanager
+    def _dying(self) -> Iterator[None]:
+        try:
+            yield
+        except RoleDiedError as error:
+            self._failure = EngineDiedError(str(error))
+            raise self._failure from error
+        except EngineDiedError as error:
+            self._failure = error
+            raise

@@ -1,0 +1,23 @@
+"""A Ray cluster on this machine: a head without cores, and three nodes. `make test-cluster` has Ray."""
+
+import os
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "integration"))  # commands watched from outside
+
+collect_ignore_glob = [] if find_spec("ray") else ["test_*.py"]
+
+if find_spec("ray"):
+    from ray_nodes import RayNodes
+
+    @pytest.fixture(scope="session")
+    def nodes() -> Iterator[RayNodes]:
+        os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+        started = RayNodes(3)
+        yield started
+        started.close()

@@ -1,0 +1,131 @@
+"""Roles on the nodes of a real Ray cluster: calls, errors, cancellation, death, and a node that comes back."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+import pytest
+import pytest_asyncio
+from ray_nodes import RayNodes
+
+from torl.cluster import ClusterConfig, RayCluster
+from torl.errors import ClusterError, ConfigError, EngineError, EngineHungError, RoleDiedError
+
+
+class Something:
+    """What a node has."""
+
+    def __init__(self) -> None:
+        self.given_up: list[str] = []
+
+    async def add(self, one: int, other: int) -> int:
+        return one + other
+
+    async def where(self) -> int:
+        return os.getpid()
+
+    async def hang(self) -> None:
+        raise EngineHungError("no token came")
+
+    async def divide(self) -> float:
+        return 1 / 0
+
+    async def wait(self) -> None:
+        try:
+            await asyncio.Future()
+        except asyncio.CancelledError:
+            self.given_up.append("wait")
+            raise
+
+    async def count(self) -> AsyncGenerator[int, None]:
+        try:
+            for number in range(3):
+                yield number
+            await asyncio.Future()
+        except (asyncio.CancelledError, GeneratorExit):
+            self.given_up.append("count")
+            raise
+
+    async def fail_after_one(self) -> AsyncGenerator[int, None]:
+        yield 1
+        raise EngineError("that was all")
+
+    async def gave_up(self) -> list[str]:
+        return self.given_up
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def cluster(nodes: RayNodes) -> AsyncIterator[RayCluster]:
+    cluster = RayCluster(ClusterConfig(kind="ray", address=nodes.address))
+    await cluster.start()
+    yield cluster
+    await cluster.close()
+
+
+def refuse() -> None:
+    raise ConfigError("not here")
+
+
+async def test_a_role_answers_from_each_node(cluster: RayCluster) -> None:
+    roles = [await cluster.place(node, Something, name="something") for node in range(3)]
+    assert [await role.call("add", 1, 2) for role in roles] == [3, 3, 3]
+    assert len({await role.call("where") for role in roles} | {os.getpid()}) == 4
+    for role in roles:
+        await role.end()
+
+
+async def test_errors_of_torl_come_as_they_are_and_defects_with_their_traceback(cluster: RayCluster) -> None:
+    role = await cluster.place(0, Something, name="something")
+    with pytest.raises(EngineHungError, match=r"^no token came$") as raised:
+        await role.call("hang")
+    assert type(raised.value) is EngineHungError
+    with pytest.raises(ZeroDivisionError, match="in divide"):
+        await role.call("divide")
+    numbers = role.stream("fail_after_one")
+    assert await anext(numbers) == 1
+    with pytest.raises(EngineError, match=r"^that was all$"):
+        await anext(numbers)
+    with pytest.raises(ConfigError, match=r"^not here$"):
+        await cluster.ask(1, refuse)
+    await role.end()
+
+
+async def test_what_is_given_up_here_is_given_up_there(cluster: RayCluster) -> None:
+    role = await cluster.place(0, Something, name="something")
+    waiting = asyncio.create_task(role.call("wait"))
+    await role.call("add", 1, 1)
+    waiting.cancel()
+    async with aclosing(role.stream("count")) as numbers:
+        assert [await anext(numbers) for _ in range(3)] == [0, 1, 2]
+    while sorted(await role.call("gave_up")) != ["count", "wait"]:
+        await asyncio.sleep(0.05)
+    await role.end()
+
+
+async def test_a_lost_node_is_heard_of_by_all_who_wait_and_its_place_is_taken(
+    cluster: RayCluster, nodes: RayNodes
+) -> None:
+    role = await cluster.place(1, Something, name="something")
+    other = await cluster.place(0, Something, name="another")
+
+    async def counted() -> None:
+        async for _ in role.stream("count"):
+            pass
+
+    waiting = [asyncio.create_task(each) for each in (role.watch(), role.call("wait"), counted())]
+    await role.call("add", 1, 1)
+    await asyncio.to_thread(nodes.kill, 1)
+    for each in waiting:
+        with pytest.raises(RoleDiedError, match="something on node 1 is gone"):
+            await each
+    assert await other.call("add", 2, 2) == 4
+    again = asyncio.create_task(cluster.place(1, Something, name="something"))
+    nodes.bring_back()  # Ray starts nodes in the main thread only
+    assert await (await again).call("add", 3, 3) == 6
+
+
+async def test_nodes_that_do_not_come_are_waited_for_and_then_said(nodes: RayNodes) -> None:
+    cluster = RayCluster(ClusterConfig(kind="ray", address=nodes.address, nodes=5, wait_seconds=1.0))
+    with pytest.raises(ClusterError, match="has 3 nodes with 0 GPUs and a core or more, and the run needs 5"):
+        await cluster.start()

@@ -1,0 +1,221 @@
+"""What is on nodes, behind the faces of what is here: engines, pools, graders. `tests/cluster` has Ray's nodes."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from clusters import NodesInOneProcess
+from scripted_engine import ENCODER, ScriptedEngine
+from torl._core import TurnEnd
+from torl.cluster import ClusterConfig, open_cluster
+from torl.cluster.everywhere import Everywhere
+from torl.cluster.ray_reservation import bundles_for
+from torl.engine.placed import PlacedEngine
+from torl.engine.replicas import Replicas
+from torl.errors import ClusterError, ConfigError, EngineDiedError, EngineError
+from torl.learner.placed_ranks import orders
+from torl.reward.grader_nodes import GraderNodes
+from torl.tools import PythonTool
+from torl.tools.python import PythonOptions
+from torl.types import SampledTurn, SamplingParameters
+
+CODE = "Look:\n```python\nprint(1)\n```\nand so on"
+FENCED = TurnEnd.marker(b"```output")
+
+
+def sampling(max_tokens: int = 100) -> SamplingParameters:
+    return SamplingParameters(max_tokens=max_tokens, temperature=1.0, top_p=1.0, seed=7)
+
+
+def engine_on(cluster: NodesInOneProcess, node: int, engine: ScriptedEngine) -> PlacedEngine:
+    return PlacedEngine(cluster, lambda: engine, node=node, name=f"engine {node}", policy_version=0, receivers=1)
+
+
+async def turn_of(
+    engine: PlacedEngine | Replicas | ScriptedEngine, on_block: Callable[[str], None] | None = None
+) -> SampledTurn:
+    return await engine.sample([1, 2], sampling(), "r", end=FENCED, at_line_start=True, on_block=on_block)
+
+
+async def test_a_turn_and_its_blocks_come_from_a_node_as_from_here() -> None:
+    here = ScriptedEngine(lambda _: ENCODER.encode(CODE))
+    there = engine_on(NodesInOneProcess(1), 0, ScriptedEngine(lambda _: ENCODER.encode(CODE)))
+    await there.start()
+    blocks: list[str] = []
+    others: list[str] = []
+    assert await turn_of(there, blocks.append) == await turn_of(here, others.append)
+    assert blocks == others == ["print(1)\n"]
+    await there.close()
+
+
+async def test_a_turn_that_is_given_up_is_given_up_on_its_node() -> None:
+    engine = ScriptedEngine(lambda _: [5] * 10_000)
+    placed = engine_on(NodesInOneProcess(1), 0, engine)
+    await placed.start()
+    asked = asyncio.create_task(turn_of(placed))
+    while engine.open == 0:
+        await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    assert engine.open == 0
+    await placed.close()
+
+
+async def test_an_error_of_an_engine_on_a_node_keeps_its_kind() -> None:
+    placed = engine_on(NodesInOneProcess(1), 0, ScriptedEngine(lambda _: [5], fail_on="r"))
+    await placed.start()
+    with pytest.raises(EngineError, match="the engine died") as raised:
+        await turn_of(placed)
+    assert not isinstance(raised.value, EngineDiedError)
+
+
+async def test_an_engine_dies_with_its_node() -> None:
+    cluster = NodesInOneProcess(1)
+    placed = engine_on(cluster, 0, ScriptedEngine(lambda _: [5] * 10_000))
+    await placed.start()
+    asked, watched = asyncio.create_task(turn_of(placed)), asyncio.create_task(placed.watch())
+    await asyncio.sleep(0)
+    await cluster.lose(0)
+    for task in (asked, watched):
+        with pytest.raises(EngineDiedError, match="engine 0 on node 0 is gone"):
+            await task
+    with pytest.raises(EngineDiedError):
+        placed.check()
+
+
+async def test_a_run_goes_on_without_a_lost_engine_and_takes_its_node_back() -> None:
+    cluster = NodesInOneProcess(2)
+    engines = [ScriptedEngine(lambda _: ENCODER.encode(CODE)) for _ in range(4)]
+    made = iter(engines)
+    replicas = Replicas(
+        lambda number, _: engine_on(cluster, number, next(made)), 2, restarts=1, policy_version=0, lends_devices=False
+    )
+    await replicas.start()
+    await cluster.lose(0)
+    before = await turn_of(replicas)
+    assert engines[1].requests
+    cluster.bring_back(0)
+    while len(cluster.roles) < 3:
+        await asyncio.sleep(0.01)
+    engines[1].requests.clear()
+    await cluster.lose(1)
+    assert await turn_of(replicas) == before
+    assert engines[2].requests
+    await replicas.close()
+
+
+class Echo:
+    """Says where it is, and what it was told."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    async def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def say(self, word: str) -> tuple[int, str]:
+        self.heard.append(word)
+        await asyncio.sleep(0)
+        return id(self), word
+
+
+@asynccontextmanager
+async def echoes(cluster: NodesInOneProcess) -> AsyncIterator[Everywhere]:
+    everywhere = Everywhere(Echo, "the echo")
+    await everywhere.start(cluster)
+    yield everywhere
+    await everywhere.close()
+
+
+async def test_equal_keys_go_to_one_node_and_all_nodes_have_work() -> None:
+    async with echoes(NodesInOneProcess(3)) as everywhere:
+        places = {key: {(await everywhere.call(str(key), "say", "hello"))[0] for _ in range(2)} for key in range(60)}
+    assert all(len(found) == 1 for found in places.values())
+    assert len(set.union(*places.values())) == 3
+
+
+async def test_what_a_lost_node_was_asked_another_answers_and_the_node_is_taken_back() -> None:
+    cluster = NodesInOneProcess(2)
+    async with echoes(cluster) as everywhere:
+        asked = [asyncio.create_task(everywhere.call(str(key), "say", str(key))) for key in range(20)]
+        await asyncio.sleep(0)
+        await cluster.lose(1)
+        assert [(await each)[1] for each in asked] == [str(key) for key in range(20)]
+        lost = id(cluster.roles[1].held)
+        assert lost not in {(await everywhere.call(str(key), "say", "again"))[0] for key in range(20)}
+        cluster.bring_back(1)
+        while len(await everywhere.call_all("start")) < 2:
+            await asyncio.sleep(0)
+        assert len({(await everywhere.call(str(key), "say", "again"))[0] for key in range(20)}) == 2
+    with pytest.raises(ClusterError, match="was closed"):
+        await everywhere.call("key", "say", "late")
+
+
+async def test_the_sandboxes_of_two_nodes_are_one_interpreter_also_when_one_is_lost() -> None:
+    cluster = NodesInOneProcess(2)
+    tool = PythonTool(PythonOptions(interpreter_state="episode", workers=2))
+    tool.spread(cluster)
+    try:
+        await tool.start()
+        sessions = [tool.session(seed) for seed in range(4)]
+        for number, session in enumerate(sessions):
+            await session.call({"code": f"x = {number}"})
+        forked = sessions[3].fork()
+        await forked.call({"code": "x += 100"})
+        await cluster.lose(0)
+        shown = [(await session.call({"code": "print(x)"})).text for session in (*sessions, forked)]
+        assert shown == ["0\n", "1\n", "2\n", "3\n", "103\n"]
+        await tool.check()
+        assert set(tool.metrics()) == {"shared", "retried", "workers_replaced"}
+    finally:
+        await tool.close()
+
+
+async def test_a_pair_that_needs_mathematics_is_judged_on_a_node() -> None:
+    grader = GraderNodes(workers=1, timeout_seconds=5.0)
+    cluster = NodesInOneProcess(1)
+    try:
+        await grader.start(cluster)
+        assert (await grader.grade_async(r"\sqrt{8}", r"2\sqrt{2}")).correct
+        assert not (await grader.grade_async(r"\sqrt{8}", r"3\sqrt{2}")).correct
+    finally:
+        await grader.close()
+
+
+def test_a_run_reserves_the_nodes_with_most_gpus() -> None:
+    def node(cpus: float, gpus: float, alive: bool = True) -> dict[str, object]:
+        return {"Alive": alive, "Resources": {"CPU": cpus, "GPU": gpus, "memory": 1e9}}
+
+    nodes = [node(8, 0), node(64, 8), node(96, 8), node(96, 8, alive=False), node(64, 4)]
+    assert bundles_for(nodes, None) == [{"CPU": 96, "GPU": 8}, {"CPU": 64, "GPU": 8}]
+    assert bundles_for(nodes, 1) == [{"CPU": 96, "GPU": 8}]
+    assert bundles_for([node(4, 0), node(0, 0)], None) == [{"CPU": 4}]
+    with pytest.raises(ClusterError, match=r"has 2 nodes with 8 GPUs .* needs 3 \(cluster.nodes\)"):
+        bundles_for(nodes, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("ray", r"pip install 'torl\[ray\]'"), ("rai", "did you mean ray"), ("nowhere:Cluster", "cannot be imported")],
+)
+async def test_a_cluster_that_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch, kind: str, said: str) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not installed
+    with pytest.raises(ConfigError, match=said):
+        async with open_cluster(ClusterConfig(kind=kind)):
+            pass
+
+
+def test_ranks_are_told_who_is_beside_them(tmp_path: Path) -> None:
+    told = orders([0, 0, 1, 1], ["a", "b", "a", "c"], tmp_path)
+    assert [(order.rank, order.local_rank, order.local_world_size) for order in told] == [
+        (0, 0, 2), (1, 1, 2), (2, 0, 2), (3, 1, 2),
+    ]  # fmt: skip
+    assert [order.environment()["CUDA_VISIBLE_DEVICES"] for order in told] == ["a,b", "a,b", "a,c", "a,c"]
+    assert {order.environment()["WORLD_SIZE"] for order in told} == {"4"}
