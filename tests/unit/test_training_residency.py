@@ -15,6 +15,7 @@ class EngineAndLearner:
     lacks_weights = False
     serves = True
     receivers_changed = False
+    receiver_nodes = (0, 0, 0, 1, 1, 1)
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
@@ -31,8 +32,8 @@ class EngineAndLearner:
     async def wake(self, part: str) -> None:
         self.asked.append(("wake", part))
 
-    async def open_channel(self, receivers: int, *, colocated: bool, fresh: bool) -> str:
-        self.asked.append(("open", receivers, colocated, fresh))
+    async def open_channel(self, receivers: int, *, colocated: bool, fresh: bool, nodes: tuple[int, ...]) -> str:
+        self.asked.append(("open", receivers, colocated, fresh, nodes))
         return "rendezvous"
 
     async def send_weights(self, rendezvous: str, *, checksum: bool) -> None:
@@ -56,7 +57,8 @@ def both_sides(*, sleeps: bool, moves: bool, checksum: bool = False) -> tuple[En
 async def test_checksums_are_taken_if_weights_are_to_be_verified(checksum: bool) -> None:
     both, residency = both_sides(sleeps=False, moves=False, checksum=checksum)
     await residency.publish(policy_version=7)
-    assert both.asked == [("open", 6, True, False), ("send", "rendezvous", checksum), ("receive", "rendezvous", 7)]
+    opened = ("open", 6, True, False, (0, 0, 0, 1, 1, 1))
+    assert both.asked == [opened, ("send", "rendezvous", checksum), ("receive", "rendezvous", 7)]
 
 
 TRANSFER = ["open", "send", "receive"]

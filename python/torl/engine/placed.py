@@ -93,6 +93,11 @@ class PlacedEngine(Engine):
         """One receiver for each device."""
         return self._receivers
 
+    @property
+    def receiver_nodes(self) -> tuple[int, ...]:
+        """All are on its node."""
+        return (self._node,) * self._receivers
+
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Have it take new weights."""
         await self._call("receive", rendezvous, policy_version, first)

@@ -176,6 +176,11 @@ class Engine(Protocol):
         """Whether those that `expect_weights` has counted are others than those that came to the channel before."""
         return True
 
+    @property
+    def receiver_nodes(self) -> tuple[int, ...]:
+        """The node of a cluster that each of those is on; empty if that is unknown."""
+        return ()
+
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Take the weights that a `WeightChannel` sends at `rendezvous`: version `policy_version` from then on.
 

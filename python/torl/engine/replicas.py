@@ -167,6 +167,11 @@ class Replicas(Engine):
         """Whether an engine has come, gone or been replaced since weights were sent."""
         return self._connected != [seat.engine for seat in self._receivers]
 
+    @property
+    def receiver_nodes(self) -> tuple[int, ...]:
+        """Those of the engines that `expect_weights` has counted."""
+        return tuple(node for seat in self._receivers for node in seat.engine.receiver_nodes)
+
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Take new weights on the engines that `expect_weights` counted; their receivers are numbered in order."""
         self._version, self._loads_weights = policy_version, False

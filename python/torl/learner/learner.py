@@ -93,24 +93,31 @@ class Learner:
         return await take_steps(self._group, self._setup, samples, step)
 
     async def open_channel(
-        self, receivers: int, *, host: str | None = None, colocated: bool = True, fresh: bool = False
+        self,
+        receivers: int,
+        *,
+        host: str | None = None,
+        colocated: bool = True,
+        fresh: bool = False,
+        nodes: Sequence[int] = (),
     ) -> Rendezvous:
         """Rank 0 listens for engine workers on a free port; returns where, to tell them and `send_weights`.
 
         The connections last for many transfers: asked again, the same answer comes.
 
         Args:
-            receivers: engine workers; number w takes its weights from rank w modulo the number of ranks.
+            receivers: engine workers; `Rendezvous` says which rank each of them takes its weights from.
             host: where rank 0 listens, as the workers and the other ranks can reach it; when unset, where torchrun's
                 processes meet if they are on several machines.
             colocated: whether learner and engine share their GPUs; with `learner.weight_transfer` it decides the way.
             fresh: connect anew, because the workers are not those of the last transfer.
+            nodes: that of each worker, so that a network carries the weights to every node once.
 
         Raises:
             WeightTransferError: `learner.weight_transfer` cannot be here. Ends the learner.
         """
         group = self._group
-        where = ChannelRequest(receivers, host or group.host, colocated, group.on_one_machine, fresh)
+        where = ChannelRequest(receivers, host or group.host, colocated, group.on_one_machine, fresh, tuple(nodes))
         answers = await group.call_all("open_channel", where=where)
         return cast(Rendezvous, answers[0])
 

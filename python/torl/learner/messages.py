@@ -68,6 +68,7 @@ class ChannelRequest:
     colocated: bool  # whether learner and engine share their GPUs
     one_machine: bool
     fresh: bool  # whether the receivers are not those of the last transfer
+    nodes: tuple[int, ...]  # that of each receiver in a cluster; empty if that is unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,9 @@ class WeightPublisher:
             colocated=where.colocated,
             one_machine=where.one_machine,
         )
-        wanted = Rendezvous(where.host, 0, where.receivers, self._world_size, transport)
+        # On one GPU with its receiver, and within a machine, a rank sends to those of its own number.
+        nodes = where.nodes if transport in ("gloo", "nccl") and not where.one_machine else ()
+        wanted = Rendezvous(where.host, 0, where.receivers, self._world_size, transport, nodes=nodes)
         if where.fresh or not (self._channel and self._channel.serves(wanted)):
             self.close()
             self._channel = self._made(wanted)

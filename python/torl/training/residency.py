@@ -151,7 +151,9 @@ class Residency:
     async def _transfer(self, policy_version: int) -> None:
         learner = self.learner_for("send_weights")
         receivers, changed = await self._engine.expect_weights(), self._engine.receivers_changed
-        rendezvous = await learner.open_channel(receivers, colocated=self._colocated, fresh=changed)
+        rendezvous = await learner.open_channel(
+            receivers, colocated=self._colocated, fresh=changed, nodes=self._engine.receiver_nodes
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(learner.send_weights(rendezvous, checksum=self._checksum))
             tasks.create_task(self._engine.receive_weights(rendezvous, policy_version))

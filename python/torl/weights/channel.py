@@ -115,7 +115,8 @@ class WeightChannel:
         store, meeting = PrefixStore(f"sender-{self._sender}", self._store), self.rendezvous
         with self._failing("waiting for the others"):
             address = meeting.host if self.end == OWNER else address_towards(meeting.host, meeting.port)
-            control = self._control = Control(store, self._rank, self._size, address, self._timeout)
+            nodes = [meeting.nodes[number] for number in meeting.receivers_of(self._sender)] if meeting.nodes else ()
+            control = self._control = Control(store, self._rank, self._size, address, self._timeout, nodes)
             self._transport = TRANSPORTS[self.rendezvous.transport](control, self._device)
 
     def send(

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,8 +19,19 @@ class Control:
     groups of different worlds. Everything here raises RuntimeError when a peer has gone or is silent.
     """
 
-    def __init__(self, store: PrefixStore, rank: int, size: int, address: str, timeout: timedelta) -> None:
-        """Wait until all have come to `store`, which is theirs alone; the others reach this end at `address`."""
+    def __init__(
+        self,
+        store: PrefixStore,
+        rank: int,
+        size: int,
+        address: str,
+        timeout: timedelta,
+        nodes: Sequence[int] = (),
+    ) -> None:
+        """Wait until all have come to `store`, which is theirs alone; the others reach this end at `address`.
+
+        `nodes`: that of each receiver, if some may share one.
+        """
         from torch.distributed import ProcessGroupGloo
 
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
@@ -30,9 +42,16 @@ class Control:
         self.rank = rank
         self.size = size
         self.timeout = timeout
+        self.nodes = nodes
+        self._address = address
         self.group: Any = ProcessGroupGloo(PrefixStore("control", store), rank, size, options)
         self.store = PrefixStore("data", store)
         """For a group of the transport's own."""
+
+    def among(self, name: str, ranks: Sequence[int]) -> "Control":
+        """A group of some of the ends, this one included; the first of them sends there. Each calls it."""
+        store = PrefixStore(name, self.store)
+        return Control(store, ranks.index(self.rank), len(ranks), self._address, self.timeout)
 
     def send_header(self, header: dict[str, Any]) -> None:
         """Tell all receivers what comes next (JSON)."""

@@ -13,7 +13,9 @@ TransportName: TypeAlias = Literal["gloo", "shared_memory", "cuda_ipc", "nccl"]
 class Rendezvous:
     """Where learner ranks (senders) and engine workers (receivers) meet. Picklable.
 
-    Receiver w takes its weights from sender w modulo the number of senders; a sender without receivers sends nothing.
+    Receiver w takes its weights from sender w modulo the number of senders. Where the receivers' nodes are given, all
+    of a node have one sender, so that the network carries the weights to a node once; the senders share the nodes
+    evenly, in their order. A sender without receivers sends nothing.
     """
 
     host: str
@@ -23,6 +25,8 @@ class Rendezvous:
     transport: TransportName = "gloo"
     name: str = ""
     """Tells it from another that has had the same port."""
+    nodes: tuple[int, ...] = ()
+    """That of each receiver, where the bytes cross a network."""
 
     def __post_init__(self) -> None:
         if self.transport not in get_args(TransportName):
@@ -32,14 +36,26 @@ class Rendezvous:
             raise WeightTransferError(
                 f"weight transfer needs a sender and a receiver, not {self.senders} and {self.receivers}"
             )
+        object.__setattr__(self, "nodes", tuple(self.nodes))  # a list where it has come as JSON
+        if self.nodes and len(self.nodes) != self.receivers:
+            raise WeightTransferError(
+                f"weight transfer: {len(self.nodes)} nodes are given for {self.receivers} receivers"
+            )
 
     def sender_of(self, receiver: int) -> int:
         """Who sends to a receiver."""
-        return receiver % self.senders
+        return self._senders_of_nodes()[self.nodes[receiver]] if self.nodes else receiver % self.senders
 
-    def receivers_of(self, sender: int) -> range:
+    def receivers_of(self, sender: int) -> Sequence[int]:
         """Whom a sender sends to."""
-        return range(sender, self.receivers, self.senders)
+        if not self.nodes:
+            return range(sender, self.receivers, self.senders)
+        senders = self._senders_of_nodes()
+        return [receiver for receiver, node in enumerate(self.nodes) if senders[node] == sender]
+
+    def _senders_of_nodes(self) -> dict[int, int]:
+        there = sorted(set(self.nodes))
+        return {node: place * self.senders // len(there) for place, node in enumerate(there)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,11 @@ class VllmEngine(Engine):
         """One receiver for each device."""
         return self._options.tensor_parallel
 
+    @property
+    def receiver_nodes(self) -> tuple[int, ...]:
+        """All are on the controller's machine."""
+        return (0,) * self._options.tensor_parallel
+
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Take new weights; what becomes of the turns being sampled, `VllmOptions.live_turns` says."""
         with self._called("take weights") as llm:
