@@ -4,13 +4,18 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from ray_nodes import RayNodes
 
 from torl.cluster import ClusterConfig, RayCluster
-from torl.errors import ClusterError, ConfigError, EngineError, EngineHungError, RoleDiedError
+from torl.cluster.logs import gather_logs
+from torl.errors import ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError, RoleDiedError
+from torl.learner.joining import RankListener
+from torl.learner.placed_ranks import orders
+from torl.learner.rank_agent import RankAgent
 
 
 class Something:
@@ -61,6 +66,26 @@ async def cluster(nodes: RayNodes) -> AsyncIterator[RayCluster]:
     await cluster.start()
     yield cluster
     await cluster.close()
+
+
+async def test_the_log_and_the_stacks_of_a_rank_come_from_its_node(cluster: RayCluster, tmp_path: Path) -> None:
+    log = tmp_path / "learner_rank_0.log"
+    agent = await cluster.place(2, RankAgent, name="the agent")
+    gathering = asyncio.create_task(gather_logs(agent, tmp_path))
+    (order,) = orders([2], None, tmp_path)
+    with RankListener(cluster.controller_host) as listener:
+        await agent.call("start", order, listener.address, {})
+        connection = (await asyncio.to_thread(listener.accept, [0]))[0]
+    await agent.call("write_stacks")  # of a rank that waits for its setup
+    while not log.exists() or "in recv" not in log.read_text():
+        await asyncio.sleep(0.05)
+    connection.close()
+    with pytest.raises(LearnerDiedError, match=f"learner rank 0 exited with status 1; end of {log}:\n[^$]*has ended"):
+        await agent.call("watch")
+    await agent.call("close")
+    await gathering
+    assert log.read_text().endswith("the controller has ended\n")
+    await agent.end()
 
 
 def refuse() -> None:

@@ -19,6 +19,9 @@ def test_a_run_on_three_nodes_is_the_run_on_one_machine(nodes: RayNodes, tmp_pat
     assert "of 3 nodes 0-1 have ranks, 1-2 engines" in command.output().replace("\n", " ")
     assert steps_trained(directory) == [0, 1]
     assert_audited(directory)
+    logs = {log.name: log.read_text() for log in (directory / "logs").glob("*.log")}  # gathered from the nodes' disks
+    assert all("update_policy:" in logs[f"learner_rank_{rank}.log"] for rank in range(2))
+    assert all(logs[f"engine_{number}.log"] for number in range(2))
     with train(local, None, 2) as command:
         assert command.wait() == 0, command.output()
     assert sampled(directory, 2) == sampled(local, 2)

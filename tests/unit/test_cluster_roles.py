@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,10 @@ from torl.cluster.ray_reservation import bundles_for
 from torl.engine.placed import PlacedEngine
 from torl.engine.replicas import Replicas
 from torl.errors import ClusterError, ConfigError, EngineDiedError, EngineError
-from torl.learner.placed_ranks import orders
 from torl.reward.grader_nodes import GraderNodes
 from torl.tools import PythonTool
 from torl.tools.python import PythonOptions
+from torl.training.shared_directory import require_shared
 from torl.types import SampledTurn, SamplingParameters
 
 CODE = "Look:\n```python\nprint(1)\n```\nand so on"
@@ -31,8 +32,16 @@ def sampling(max_tokens: int = 100) -> SamplingParameters:
     return SamplingParameters(max_tokens=max_tokens, temperature=1.0, top_p=1.0, seed=7)
 
 
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def engine_on(cluster: NodesInOneProcess, node: int, engine: ScriptedEngine) -> PlacedEngine:
-    return PlacedEngine(cluster, lambda: engine, node=node, name=f"engine {node}", policy_version=0, receivers=1)
+    log = Path("logs", f"engine_{node}.log")
+    return PlacedEngine(
+        cluster, lambda _: engine, node=node, name=f"engine {node}", log=log, policy_version=0, receivers=1
+    )
 
 
 async def turn_of(
@@ -189,6 +198,20 @@ async def test_a_pair_that_needs_mathematics_is_judged_on_a_node() -> None:
         await grader.close()
 
 
+class OtherDisks(NodesInOneProcess):
+    """Nodes with files of their own, from the second on."""
+
+    async def ask(self, node: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*(Path(f"/nodes/{node}{each}") if node else each for each in arguments))
+
+
+async def test_ranks_that_would_write_checkpoints_elsewhere_are_refused(tmp_path: Path) -> None:
+    await require_shared(OtherDisks(2), tmp_path, [0, 0])
+    with pytest.raises(ConfigError, match=f"{tmp_path} is not the same on node 1, which has learner ranks"):
+        await require_shared(OtherDisks(2), tmp_path, [0, 1])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_reserves_the_nodes_with_most_gpus() -> None:
     def node(cpus: float, gpus: float, alive: bool = True) -> dict[str, object]:
         return {"Alive": alive, "Resources": {"CPU": cpus, "GPU": gpus, "memory": 1e9}}
@@ -210,12 +233,3 @@ async def test_a_cluster_that_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(ConfigError, match=said):
         async with open_cluster(ClusterConfig(kind=kind)):
             pass
-
-
-def test_ranks_are_told_who_is_beside_them(tmp_path: Path) -> None:
-    told = orders([0, 0, 1, 1], ["a", "b", "a", "c"], tmp_path)
-    assert [(order.rank, order.local_rank, order.local_world_size) for order in told] == [
-        (0, 0, 2), (1, 1, 2), (2, 0, 2), (3, 1, 2),
-    ]  # fmt: skip
-    assert [order.environment()["CUDA_VISIBLE_DEVICES"] for order in told] == ["a,b", "a,b", "a,c", "a,c"]
-    assert {order.environment()["WORLD_SIZE"] for order in told} == {"4"}

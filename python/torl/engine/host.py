@@ -2,26 +2,56 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from torl._core import TurnEnd
+from torl.cluster.logs import LogFolder
 from torl.engine.protocol import Engine
 from torl.errors import EngineError
+from torl.processes.stacks import request_stacks
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 
 
 class EngineHost:
-    """On the node: an engine, and its turns as what is told of them."""
+    """On the node: an engine, its turns as what is told of them, and its log."""
 
-    def __init__(self, make: Callable[[], Engine]) -> None:
-        engine = self._engine = make()
-        self.start, self.watch, self.close = engine.start, engine.watch, engine.close
-        self.sleep, self.wake = engine.sleep, engine.wake
+    def __init__(self, make: Callable[[Path], Engine], log: Path) -> None:
+        """`make` makes the engine with a log file of this node; `log` is where the controller gathers it."""
+        self._folder = LogFolder()
+        self.logs = self._folder.written
+        self._log = log
+        self._log_here = self._folder.path / log.name
+        self._engine = make(self._log_here)
+
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        """What a method of the engine returns."""
+        with self._naming_log():
+            return await getattr(self._engine, method)(*arguments)
 
     async def receive(self, rendezvous: Rendezvous, policy_version: int, first: int) -> None:
         """Take new weights."""
-        await self._engine.receive_weights(rendezvous, policy_version, first=first)
+        with self._naming_log():
+            await self._engine.receive_weights(rendezvous, policy_version, first=first)
+
+    async def write_stacks(self) -> None:
+        """Have the engine's processes write what they are doing to their log."""
+        await asyncio.to_thread(request_stacks, self._engine.stack_logs)
+
+    async def close(self) -> None:
+        """End the engine."""
+        await self._engine.close()
+        self._folder.close()
+
+    @contextlib.contextmanager
+    def _naming_log(self) -> Iterator[None]:
+        """Errors name the log that a reader finds."""
+        try:
+            yield
+        except EngineError as error:
+            raise type(error)(str(error).replace(str(self._log_here), str(self._log))) from error
 
     async def turn(
         self,
@@ -55,7 +85,8 @@ class EngineHost:
                 if block.done():
                     yield block.result()
                 block.cancel()
-            yield await sampled
+            with self._naming_log():
+                yield await sampled
         finally:
             sampled.cancel()
             with contextlib.suppress(asyncio.CancelledError, EngineError):

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from torl._core import TurnEnd
 from torl.cluster import Cluster, Role
+from torl.cluster.logs import gather_logs
 from torl.engine.host import EngineHost
 from torl.engine.protocol import Engine, EngineMemoryPart
 from torl.errors import EngineDiedError, EngineError, RoleDiedError
@@ -15,6 +17,7 @@ from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 
 _CLOSE_SECONDS = 60.0  # an engine that does not end in this time is ended by force
+_ANSWER_SECONDS = 20.0  # of a node that is asked for stacks, or for the last of a log
 
 
 class PlacedEngine(Engine):
@@ -23,10 +26,11 @@ class PlacedEngine(Engine):
     def __init__(
         self,
         cluster: Cluster,
-        make: Callable[[], Engine],
+        make: Callable[[Path], Engine],
         *,
         node: int,
         name: str,
+        log: Path,
         policy_version: int,
         receivers: int,
     ) -> None:
@@ -34,9 +38,10 @@ class PlacedEngine(Engine):
 
         Args:
             cluster: where it is.
-            make: makes the engine, on its node. Picklable.
+            make: makes the engine, on its node, with a log file that is told. Picklable.
             node: of the cluster.
             name: as errors call it.
+            log: what the engine writes to its file is added to this one.
             policy_version: of the weights that it starts with.
             receivers: of new weights, one for each of its devices.
         """
@@ -44,9 +49,11 @@ class PlacedEngine(Engine):
         self._make = make
         self._node = node
         self._name = name
+        self._log = log
         self._version = policy_version
         self._receivers = receivers
         self._role: Role | None = None
+        self._gathering: asyncio.Task[None] | None = None  # the log
         self._failure: EngineError | None = None
 
     @property
@@ -58,10 +65,10 @@ class PlacedEngine(Engine):
         """Start it on its node; waits for a node that is lost."""
         try:
             with self._dying():
-                self._role = await self._cluster.place(
-                    self._node, functools.partial(EngineHost, self._make), name=self._name
-                )
-                await self._role.call("start")
+                host = functools.partial(EngineHost, self._make, self._log)
+                role = self._role = await self._cluster.place(self._node, host, name=self._name)
+                self._gathering = asyncio.create_task(gather_logs(role, self._log.parent))
+                await role.call("ask", "start")
         except BaseException:
             await self.close()
             raise
@@ -105,11 +112,18 @@ class PlacedEngine(Engine):
 
     async def sleep(self) -> None:
         """Have it give its memory away."""
-        await self._call("sleep")
+        await self._call("ask", "sleep")
 
     async def wake(self, part: EngineMemoryPart) -> None:
         """Have it take memory back."""
-        await self._call("wake", part)
+        await self._call("ask", "wake", part)
+
+    async def write_stacks_elsewhere(self) -> None:
+        """On its node, if that answers."""
+        if self._role is not None:
+            with contextlib.suppress(RoleDiedError, TimeoutError):
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    await self._role.call("write_stacks")
 
     def check(self) -> None:
         """Raise if it is known to be dead."""
@@ -117,19 +131,24 @@ class PlacedEngine(Engine):
 
     async def watch(self) -> NoReturn:
         """Wait until it dies, hangs or is lost with its node."""
-        await self._call("watch")
+        await self._call("ask", "watch")
         raise AssertionError("an engine is watched without end")
 
     async def close(self) -> None:
         """End it, in good order if it still can."""
         role, self._role = self._role, None
+        gathering, self._gathering = self._gathering, None
         if role is None:
             return
         try:
             with contextlib.suppress(RoleDiedError, TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await role.call("close")
+            if gathering is not None:
+                await asyncio.wait([gathering], timeout=_ANSWER_SECONDS)  # the last of the log
         finally:
+            if gathering is not None:
+                gathering.cancel()
             await role.end()
 
     async def _call(self, method: str, *arguments: Any) -> Any:

@@ -126,6 +126,10 @@ class Engine(Protocol):
         """Its processes that write their stacks when they are asked (`torl.processes.stacks`), by their logs."""
         return {}
 
+    async def write_stacks_elsewhere(self) -> None:
+        """Have its processes on the nodes of a cluster write theirs, to logs that are gathered beside those."""
+        return
+
     @property
     def idle_seconds(self) -> float:
         """How long it has held no request since it was started."""

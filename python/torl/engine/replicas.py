@@ -98,6 +98,10 @@ class Replicas(Engine):
         """Those of all engines."""
         return {log: pids for seat in self._seats for log, pids in seat.engine.stack_logs.items()}
 
+    async def write_stacks_elsewhere(self) -> None:
+        """On all nodes at once."""
+        await asyncio.gather(*(seat.engine.write_stacks_elsewhere() for seat in self._seats))
+
     @property
     def idle_seconds(self) -> float:
         """How long none of the engines has held a request since the start."""

@@ -67,6 +67,10 @@ class Learner:
         """The ranks that write their stacks when they are asked (`torl.processes.stacks`), by their logs."""
         return self._group.stack_logs
 
+    async def write_stacks_elsewhere(self) -> None:
+        """Have the ranks on the nodes of a cluster write theirs, to logs that are gathered beside those."""
+        await self._group.write_stacks_elsewhere()
+
     async def prepare(self, samples: Sequence[TrainingSample]) -> list[TrainingSample]:
         """The samples with whatever the algorithm asks of the models before the first update on them.
 

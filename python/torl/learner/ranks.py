@@ -15,15 +15,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torl.cluster import Role
 from torl.errors import LearnerDiedError, LearnerError, LearnerHungError
 from torl.learner.messages import RankSetup, Reply, Request, ShardWritten
+from torl.learner.rank_nodes import RankNodes
 from torl.processes.children import describe_exit, log_tail
 from torl.processes.stacks import request_stacks
 
 _EXIT_SECONDS = 30.0  # an orderly end of a rank takes less
 _KILL_SECONDS = 10.0
 _BLAME_SECONDS = 0.5  # when one rank fails others fail because of it: wait that long to find the first cause
+_LOSS_SECONDS = 60.0  # and that long for a node to be found lost, where a collective broke and nobody says why
+_COLLECTIVE = ("RuntimeError", "DistBackendError")  # what the *other* ranks see
 
 
 class RankProcess:
@@ -51,8 +53,12 @@ class RankProcess:
                 self.replies.put_nowait(message)
         except (EOFError, OSError):
             self.stop_listening()
-            self.replies.put_nowait(None)
-            self.closed.set()
+            self.lose()
+
+    def lose(self) -> None:
+        """It has gone, or its machine has."""
+        self.replies.put_nowait(None)
+        self.closed.set()
 
     def stop_listening(self) -> None:
         """Take the connection out of the event loop."""
@@ -113,9 +119,7 @@ class RankGroup:
         self.ranks: list[RankProcess] = []  # in order; filled by whoever starts them
         self.on_one_machine = True
         self.host = "127.0.0.1"  # where rank 0 is found by the others and by engines
-        self.agents: list[Role] = []  # what has started ranks on the nodes of a cluster
-        self.watching: list[asyncio.Task[None]] = []  # those that notice the loss of a node
-        self.meeting: Any = None  # what the ranks meet at, if the controller has it
+        self.nodes: RankNodes | None = None  # where the ranks are, if they are on the nodes of a cluster
         self._timeout_seconds = timeout_seconds
         self._failure: LearnerError | None = None
         self._shutting_down = False
@@ -126,6 +130,11 @@ class RankGroup:
         """The ranks that were started here and live, by the logs that they write their stacks to."""
         started = [(rank.log, rank.process) for rank in self.ranks if rank.log is not None]
         return {log: [process.pid] for log, process in started if process is not None and process.poll() is None}
+
+    async def write_stacks_elsewhere(self) -> None:
+        """Have the ranks on the nodes of a cluster write their stacks to their logs."""
+        if self.nodes is not None:
+            await self.nodes.write_stacks()
 
     async def call(self, command: str, arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Run `command` on every rank with its own arguments; the ranks' values in order.
@@ -212,11 +221,8 @@ class RankGroup:
             if rank.process is not None and rank.process.poll() is None:
                 rank.process.kill()
         await asyncio.to_thread(self._reap)
-        watching, self.watching = self.watching, []
-        for task in watching:
-            task.cancel()
-        agents, self.agents = self.agents, []
-        await asyncio.gather(*watching, *(agent.end() for agent in agents), return_exceptions=True)
+        if self.nodes is not None:
+            await self.nodes.close()
 
     async def _exchange(self, messages: Sequence[Any], command: str) -> list[Any]:
         async with self._turn:
@@ -232,8 +238,9 @@ class RankGroup:
                     await asyncio.gather(*sends, return_exceptions=True)
                     replies = await self._gather_replies()
             except TimeoutError:
-                await asyncio.to_thread(request_stacks, self.stack_logs)
-                logs = ", ".join(map(str, self.stack_logs)) or "nowhere: other programs have started them"
+                await asyncio.gather(asyncio.to_thread(request_stacks, self.stack_logs), self.write_stacks_elsewhere())
+                logs = ", ".join(str(rank.log) for rank in self.ranks if rank.log is not None)
+                logs = logs or "nowhere: other programs have started them"
                 failure = self._fail(
                     LearnerHungError(
                         f"the learner did not finish {command!r} within {self._timeout_seconds:g} s "
@@ -273,13 +280,14 @@ class RankGroup:
         deadline = time.monotonic() + _BLAME_SECONDS
         while (left := deadline - time.monotonic()) > 0 and any(not future.done() for future in waiting):
             await asyncio.wait(waiting, timeout=left)
+        if self.nodes is not None:
+            await _cause_in(waiting)
         silent = [rank for future, rank in waiting.items() if future.done() and future.result() is None]
         if silent:
             raise LearnerDiedError(await asyncio.to_thread(silent[0].describe_death))
         replies = [(rank, future.result()) for future, rank in waiting.items() if future.done()]
         errors = [(rank, reply) for rank, reply in replies if reply is not None and reply.error]
-        # An error of the collectives is what the *other* ranks see.
-        errors.sort(key=lambda pair: pair[1].error in ("RuntimeError", "DistBackendError"))
+        errors.sort(key=lambda pair: pair[1].error in _COLLECTIVE)
         for rank, reply in errors:
             reply.raise_error(rank.rank, rank.log)
 
@@ -300,3 +308,15 @@ class RankGroup:
         for rank in self.ranks:
             if rank.process is not None:
                 rank.process.wait(timeout=_KILL_SECONDS)
+
+
+async def _cause_in(waiting: Mapping[asyncio.Task[Reply | None], RankProcess]) -> None:
+    """Wait until a rank is lost or says what is wrong with itself, unless all have said that a collective broke."""
+    deadline = time.monotonic() + _LOSS_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        replies = [future.result() for future in waiting if future.done()]
+        causes = [reply for reply in replies if reply is None or (reply.error and reply.error not in _COLLECTIVE)]
+        if causes or len(replies) == len(waiting):
+            return
+        silent = [future for future in waiting if not future.done()]
+        await asyncio.wait(silent, timeout=left, return_when=asyncio.FIRST_COMPLETED)

@@ -156,5 +156,6 @@ def _require_whole_nodes(used: Sequence[int], size: int, machine: Machine) -> No
         if len({machine.node_of(device)[0] for device in replica}) > 1:
             raise ConfigError(
                 f"an engine would have the GPUs {numbers(replica)}, which are on several nodes of "
-                f"{listed(sorted(set(machine.nodes)))} GPUs: engine.tensor_parallel must divide the GPUs of a node"
+                f"{listed(sorted(set(machine.nodes)))} GPUs: engine.tensor_parallel must divide the GPUs of a node, "
+                "because torl starts an engine's workers in one machine"
             )

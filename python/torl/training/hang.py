@@ -35,7 +35,11 @@ class HangRecorder:
                 self._recorded = True
                 write_own_stacks(self._log, asyncio.get_running_loop())
                 logs = {**self._parts.player.engine.stack_logs, **self._parts.learner.stack_logs}
-                silent = await asyncio.to_thread(request_stacks, logs)
+                silent, *_ = await asyncio.gather(
+                    asyncio.to_thread(request_stacks, logs),
+                    self._parts.player.engine.write_stacks_elsewhere(),
+                    self._parts.learner.write_stacks_elsewhere(),
+                )
                 unheard = f"; the processes {silent} wrote none" if silent else ""
                 self._parts.console.warning(f"the stacks of all processes are in {self._log.parent}{unheard}")
             raise

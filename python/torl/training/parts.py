@@ -26,6 +26,7 @@ from torl.rollout.episode import EpisodePlayer
 from torl.rollout.opening import ModelDirectory, Rollouts, machine_of, open_rollouts
 from torl.text.prompts import EncodedPrompts
 from torl.training.checkpoints import Checkpoints
+from torl.training.shared_directory import require_shared
 
 
 @dataclass(slots=True)
@@ -94,6 +95,8 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console, clu
     settled = settle(config, await machine_of(cluster), ranks=None if job is None else job.local_world_size)
     placement = settled.placement
     console.line(f"placement: {placement}")
+    if cluster.apart:
+        await require_shared(cluster, directory, placement.rank_nodes)
     nodes = 1 if job is None else job.world_size // job.local_world_size
     settled = _fitted(config, settled, model.path, nodes, console)
     async with AsyncExitStack() as stack:

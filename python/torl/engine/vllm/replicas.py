@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import replace
+from pathlib import Path
 
 from torl.cluster import LocalCluster
 from torl.engine.placed import PlacedEngine
@@ -34,15 +35,20 @@ def _engine(setup: EngineSetup, options: VllmOptions, number: int, loads_weights
     alone = replace(
         setup,
         devices=setup.devices[number : number + 1],
-        log_path=setup.log_path.with_stem(f"{setup.log_path.stem}_{number}"),
         cluster=LocalCluster(),
         nodes=(),
     )
     return PlacedEngine(
         setup.cluster,
-        functools.partial(VllmEngine, alone, options.model_copy(update={"replicas": 1})),
+        functools.partial(_engine_alone, alone, options.model_copy(update={"replicas": 1})),
         node=setup.nodes[number],
         name=f"engine {number}",
+        log=setup.log_path.with_stem(f"{setup.log_path.stem}_{number}").resolve(),
         policy_version=setup.policy_version if loads_weights else NO_POLICY,
         receivers=options.tensor_parallel,
     )
+
+
+def _engine_alone(setup: EngineSetup, options: VllmOptions, log: Path) -> Engine:
+    """On its node."""
+    return VllmEngine(replace(setup, log_path=log), options)
