@@ -8,6 +8,8 @@ import pytest
 from placement_models import QWEN_7B, QWEN_32B
 from torl.plan import main
 
+QWEN_32B_PARAMETERS = 32_763_876_352  # as Qwen2.5-32B's model card counts them: 32.8 B
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
@@ -68,3 +70,15 @@ def test_a_32b_preset_is_planned_for_eight_nodes(tmp_path: Path, capsys: pytest.
     plan = json.loads(last)
     assert plan["fits"]
     assert len(plan["stages"]["update"]["gpus"]) == 64
+    seconds = plan["seconds"]
+    # Rows by hand: 2,048 samples of 512 + 4,000 tokens on 64 ranks.
+    row = int(next(line for line in lines if line.startswith("rows of")).split()[2].replace(",", ""))
+    rows = -(-2048 * (512 + 4000) // (64 * row))
+    # 65.5 GB, seven eighths of them from other nodes, into eight adapters of 50 GB/s at 80 %: four times for each row
+    # (for the forward, the forward that is made again, the backward, the gradients), and once for the engines' weights.
+    once = QWEN_32B_PARAMETERS * 2 * 7 / 8 / (8 * 50e9 * 0.8)
+    assert seconds["network"] == pytest.approx((4 * rows + 1) * once)
+    assert seconds["step"] == pytest.approx(sum(seconds.values()) - seconds["step"])
+    assert main(["ztrl_reinforce_32b", *options, "--network", "100"]) == 0
+    slower = json.loads(capsys.readouterr().out.splitlines()[-1])["seconds"]
+    assert slower["network"] == pytest.approx(4 * seconds["network"])

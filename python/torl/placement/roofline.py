@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torl.config import TrainConfig
 from torl.placement.ledger import Ledger
+from torl.placement.network import network_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +17,15 @@ class Card:
     """To other GPUs of the node."""
     host: float = 25e9
     """To CPU memory, page-locked."""
+    network: float = 12.5e9
+    """To other nodes: the adapter of one GPU. NVIDIA's DGX machines have 200 or 400 Gb/s for each."""
 
 
 CARDS = {
-    "B200": Card(2250e12, 8.0e12, 900e9, 50e9),
-    "H200": Card(989e12, 4.8e12, 450e9),
-    "H100": Card(989e12, 3.35e12, 450e9),
-    "A100": Card(312e12, 2.0e12, 300e9),
+    "B200": Card(2250e12, 8.0e12, 900e9, 50e9, 50e9),
+    "H200": Card(989e12, 4.8e12, 450e9, network=50e9),
+    "H100": Card(989e12, 3.35e12, 450e9, network=50e9),
+    "A100": Card(312e12, 2.0e12, 300e9, network=25e9),
     "L40S": Card(362e12, 0.86e12, 25e9),
     "4090": Card(165e12, 1.0e12, 25e9),
 }
@@ -45,6 +48,8 @@ class Seconds:
     handover: float
     """Moving states and waking, where both sides share GPUs."""
     weights: float
+    network: float
+    """Between nodes, for update and weights: as if nothing hid it."""
     step: float
 
 
@@ -64,9 +69,10 @@ def step_seconds(book: Ledger, card: Card, *, prompt: int, response: int) -> Sec
     handover = 2 * moved / (card.host * _MOVING) if config.learner.offload_while_sampling else 0.0
     whole = book.learner.shape.parameters * book.learner.itemsize
     weights = whole / (card.link * _MOVING) + book.engine.weights / (card.memory * _MOVING)
-    turns = rollout + update + handover + weights
-    step = turns if book.placement.colocated else max(rollout, update + weights)
-    return Seconds(rollout, update, handover, weights, step)
+    network = network_seconds(book, card.network, sample=prompt + response, episodes=_episodes(config))
+    turns = rollout + update + handover + weights + network
+    step = turns if book.placement.colocated else max(rollout, update + weights + network)
+    return Seconds(rollout, update, handover, weights, network, step)
 
 
 def _episodes(config: TrainConfig) -> int:
