@@ -53,14 +53,16 @@ pipeline: install
 	$(BIN)/python -m torl.evaluate $(foreach calls,$(PIPELINE_CALLS),$(PIPELINE)/trained-with-$(calls)) --suite $(PIPELINE_SETS) \
 		--grid $(shell echo $(PIPELINE_CALLS) | tr ' ' ',') --evaluation.max_problems 32 --output $(PIPELINE)/table
 
-test: install
+test: install $(VENV)/ray/installed
 	$(CARGO_TEST)
 	@# Half of the time tests wait for processes to start: two files at a time, each file in one process. OpenMP's threads
 	@# would spin while they wait for each other, beside the other file's: what uses torch would take twice as long.
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu and not topology" -n 2 --dist loadfile
+	$(VENV)/ray/bin/python -m pytest tests/cluster -m "not slow and not cluster"
 
-test-slow: install
+test-slow: install $(VENV)/ray/installed
 	$(BIN)/python -m pytest -m slow --timeout 7200
+	$(VENV)/ray/bin/python -m pytest tests/cluster -m slow --timeout 7200
 
 # Whole runs with ranks, ZeRO stages, engines and placements in every arrangement that a machine without a GPU has.
 test-topology: install
@@ -87,7 +89,8 @@ test-doors: install $(VENV)/openenv/installed $(VENV)/verifiers/installed
 	$(VENV)/openenv/bin/python -m pytest tests/doors
 	$(VENV)/verifiers/bin/python -m pytest tests/doors
 
-# Runs on the nodes of a Ray cluster on this machine, and nodes killed meanwhile: some ten minutes.
+# Runs on the nodes of a Ray cluster on this machine, and nodes killed meanwhile: some ten minutes. Ray has an environment of
+# its own: where it is found, vLLM imports it, and every engine that a test starts comes up a second later.
 test-cluster: install $(VENV)/ray/installed
 	$(VENV)/ray/bin/python -m pytest tests/cluster -m "not slow"
 

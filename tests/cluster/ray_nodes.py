@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import time
 import uuid
 from pathlib import Path
@@ -31,14 +30,12 @@ class RayNodes:
 
     def kill(self, number: int) -> None:
         """Kill the node that the run of now knows by this number, with all that runs on it."""
-        (group,) = [each for each in ray.util.placement_group_table().values() if each["state"] == "CREATED"]
-        name = group["bundles_to_node_id"][number]
-        self._kill(next(node for node in self._nodes if node.node_id == name))
-
-    def replace_any(self, generator: random.Random) -> None:
-        """Kill a node, and put another one in its place."""
-        self._kill(generator.choice(self._nodes))
-        self.bring_back()
+        while len(groups := self._groups()) != 1:
+            time.sleep(0.1)  # it is about to take its nodes again
+        name = groups[0]["bundles_to_node_id"][number]
+        node = next(node for node in self._nodes if node.node_id == name)
+        self._nodes.remove(node)
+        self._cluster.remove_node(node, allow_graceful=False)
 
     def bring_back(self) -> None:
         """Another node in the place of one that was killed. In the main thread: Ray sets a signal handler."""
@@ -56,9 +53,8 @@ class RayNodes:
         ray.shutdown()
         self._cluster.shutdown()
 
-    def _kill(self, node: Any) -> None:
-        self._nodes.remove(node)
-        self._cluster.remove_node(node, allow_graceful=False)
+    def _groups(self) -> list[Any]:
+        return [each for each in ray.util.placement_group_table().values() if each["state"] == "CREATED"]
 
     def _add(self) -> Any:
         return self._cluster.add_node(num_cpus=1, object_store_memory=_STORE)

@@ -1,7 +1,6 @@
-"""Nodes that die at any time, again and again."""
+"""Nodes that die again and again: of each kind, and in each part of a step."""
 
-import math
-import random
+import json
 import time
 from pathlib import Path
 
@@ -10,29 +9,48 @@ from cli import Command
 from ray_nodes import RayNodes
 from ray_runs import assert_audited, assert_each_episode_once, steps_trained, train
 
+pytestmark = pytest.mark.cluster
 
-def wait_for_steps(command: Command, directory: Path, steps: int, seconds: float = math.inf) -> None:
-    """Until so many steps have ended, or so much time has passed."""
-    enough, deadline = len(steps_trained(directory)) + steps, time.monotonic() + seconds
-    while len(steps_trained(directory)) < enough and time.monotonic() < deadline:
+NODES = 3
+"""Node 0 has a learner rank, node 1 a rank and an engine, node 2 an engine; each has a sandbox and graders."""
+
+
+def moments(kills: int) -> list[tuple[int, float]]:
+    """Which node to kill, and after which share of a step: for each node from a step's beginning to its end."""
+    turns = -(-kills // NODES)
+    return [(kill % NODES, (kill // NODES + 0.5) / turns) for kill in range(kills)]
+
+
+def wait_for_step(command: Command, directory: Path) -> float:
+    """Until the next step has ended; returns how long it took."""
+    enough = len(steps_trained(directory)) + 1
+    while len(steps_trained(directory)) < enough:
         assert command.process.poll() is None, command.output()
         time.sleep(0.05)
+    rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    seconds: float = [row["time/step"] for row in rows if "time/step" in row][-1]
+    return seconds
 
 
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_run_survives_the_death_of_any_node_at_any_time(nodes: RayNodes, tmp_path: Path, kills: int) -> None:
-    """A node is killed some time after the next step has ended, and before two more have: in whatever is done then."""
-    directory, steps, generator = tmp_path / "run", 3 * kills + 2, random.Random(kills)
+def survive(nodes: RayNodes, directory: Path, deaths: list[tuple[int, float]]) -> None:
+    """A run whose nodes die at these moments, each replaced at once, ends well: every step once, with whole batches."""
+    kills = len(deaths)
+    steps = 3 * kills + 2
     often = {"cluster.restarts": str(kills), "engine.restarts": str(kills)}
     with train(directory, nodes, steps, often) as command:
-        for _ in range(kills):
-            wait_for_steps(command, directory, 1)
-            wait_for_steps(command, directory, 2, seconds=generator.uniform(0, 4))
-            nodes.replace_any(generator)
+        for number, share in deaths:
+            time.sleep(share * wait_for_step(command, directory))
+            nodes.kill(number)
+            nodes.bring_back()
         assert command.wait(1200) == 0, command.output()
         command.assert_nothing_left()
     nodes.assert_nothing_left()
     assert steps_trained(directory) == list(range(steps))
     assert_each_episode_once(directory, steps)
     assert_audited(directory)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_run_survives_the_death_of_any_node_at_any_time(nodes: RayNodes, tmp_path: Path, kills: int) -> None:
+    survive(nodes, tmp_path / "run", moments(kills))

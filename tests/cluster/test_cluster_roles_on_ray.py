@@ -2,13 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from ray_nodes import RayNodes
+from something import Something
 
 from torl.cluster import ClusterConfig, RayCluster
 from torl.cluster.logs import gather_logs
@@ -17,47 +18,7 @@ from torl.learner.joining import RankListener
 from torl.learner.placed_ranks import orders
 from torl.learner.rank_agent import RankAgent
 
-
-class Something:
-    """What a node has."""
-
-    def __init__(self) -> None:
-        self.given_up: list[str] = []
-
-    async def add(self, one: int, other: int) -> int:
-        return one + other
-
-    async def where(self) -> int:
-        return os.getpid()
-
-    async def hang(self) -> None:
-        raise EngineHungError("no token came")
-
-    async def divide(self) -> float:
-        return 1 / 0
-
-    async def wait(self) -> None:
-        try:
-            await asyncio.Future()
-        except asyncio.CancelledError:
-            self.given_up.append("wait")
-            raise
-
-    async def count(self) -> AsyncGenerator[int, None]:
-        try:
-            for number in range(3):
-                yield number
-            await asyncio.Future()
-        except (asyncio.CancelledError, GeneratorExit):
-            self.given_up.append("count")
-            raise
-
-    async def fail_after_one(self) -> AsyncGenerator[int, None]:
-        yield 1
-        raise EngineError("that was all")
-
-    async def gave_up(self) -> list[str]:
-        return self.given_up
+pytestmark = pytest.mark.cluster
 
 
 @pytest_asyncio.fixture(loop_scope="session")

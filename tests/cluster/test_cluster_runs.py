@@ -7,6 +7,8 @@ import pytest
 from ray_nodes import RayNodes
 from ray_runs import assert_audited, assert_each_episode_once, sampled, steps_trained, train
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.mark.timeout(600)
 def test_a_run_on_three_nodes_is_the_run_on_one_machine(nodes: RayNodes, tmp_path: Path) -> None:

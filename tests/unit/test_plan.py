@@ -65,7 +65,7 @@ def test_a_32b_preset_is_planned_for_eight_nodes(tmp_path: Path, capsys: pytest.
     options = ["--gpus", "8", "--nodes", "8", "--model", str(tmp_path), "--host-memory", "1500"]
     assert main(["ztrl_reinforce_32b", *options]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("60-61 + 62-63; of 8 nodes 0-7 have ranks, 0-7 engines")
+    assert lines[0].endswith("engines on 0-63 (32 x 2); of 8 nodes 0-7 have ranks, 0-7 engines")
     assert lines[1].split() == ["GPUs", "0-63", "hosts"]
     plan = json.loads(last)
     assert plan["fits"]

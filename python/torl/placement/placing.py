@@ -9,6 +9,8 @@ from torl.placement.machine import Machine
 from torl.placement.sides import Wanted, devices_taken, sides
 from torl.placement.wording import counted, listed, numbers
 
+_FEW = 8  # engines whose devices are listed one by one
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -79,6 +81,9 @@ class Placement:
 
     def __str__(self) -> str:
         engines = " + ".join(numbers(replica) for replica in self.engine_devices) or "none"
+        if self.replicas > _FEW:
+            every = sorted({device for replica in self.engine_devices for device in replica})
+            engines = f"{numbers(every)} ({self.replicas} x {len(self.engine_devices[0])})"
         if not self.learner_devices:
             return f"engines on {self.machine.device}s {engines}"
         kind = "colocated" if self.colocated else "split"

@@ -1,0 +1,47 @@
+"""A Ray cluster of this machine that torl starts for itself: the short path of this folder, in `make test`."""
+
+import asyncio
+import os
+import signal
+from contextlib import aclosing
+
+import pytest
+import ray
+from something import Something
+
+from torl.cluster import ClusterConfig, open_cluster
+from torl.errors import ClusterError, EngineError, EngineHungError, RoleDiedError
+
+
+async def test_roles_answer_fail_give_up_and_die_in_processes_of_their_own() -> None:
+    async with open_cluster(ClusterConfig(kind="ray", address="local", nodes=1)) as cluster:
+        assert (cluster.apart, cluster.nodes) == (True, 1)
+        assert await cluster.ask(0, os.getcwd) == os.getcwd()
+        role = await cluster.place(0, Something, name="something")
+        assert await role.call("add", 1, 2) == 3
+        with pytest.raises(EngineHungError, match=r"^no token came$"):
+            await role.call("hang")
+        numbers = role.stream("fail_after_one")
+        assert await anext(numbers) == 1
+        with pytest.raises(EngineError, match=r"^that was all$"):
+            await anext(numbers)
+        waiting = asyncio.create_task(role.call("wait"))
+        await role.call("add", 1, 1)
+        waiting.cancel()
+        async with aclosing(role.stream("count")) as counted:
+            assert [await anext(counted) for _ in range(3)] == [0, 1, 2]
+        while sorted(await role.call("gave_up")) != ["count", "wait"]:
+            await asyncio.sleep(0.05)
+        watching = asyncio.create_task(role.watch())
+        os.kill(await role.call("where"), signal.SIGKILL)
+        with pytest.raises(RoleDiedError, match="something on node 0 is gone"):
+            await watching
+        with pytest.raises(RoleDiedError):
+            await role.call("add", 1, 1)
+    assert not ray.is_initialized()
+
+
+async def test_a_cluster_that_is_nowhere_is_said() -> None:
+    with pytest.raises(ClusterError, match=r"could be reached at cluster.address = 'nowhere'.* set cluster.address to"):
+        async with open_cluster(ClusterConfig(kind="ray", address="nowhere")):
+            pass
