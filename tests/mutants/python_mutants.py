@@ -63,6 +63,8 @@ _ROWS = "unit/test_records_rows.py"
 _WRITERS = "unit/test_records_writers.py"
 _RUN_DIRECTORY = "unit/test_records_run_directory.py"
 _CHANNEL = "unit/test_weights_channel.py"
+_NODES = "unit/test_weights_nodes.py"
+_CLUSTER_ROLES = "unit/test_cluster_roles.py"
 _OPTIONS = "unit/test_options.py"
 _CONFIG = "unit/test_config.py"
 _CHECKS = "unit/test_audit_checks.py"
@@ -356,6 +358,18 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("weights/bucket.py", "torch.arange(start, start + piece.numel(),", "torch.arange(0, piece.numel(),", _CHANNEL),
     ("weights/rendezvous.py", "range(sender, self.receivers, self.senders)", "range(sender, self.receivers)", _CHANNEL),
     ("weights/channel.py", "if self.end == OWNER else address_towards", "if True else address_towards", _CHANNEL),
+    ("weights/rendezvous.py", "place * self.senders // len(there)", "place % self.senders", _NODES),
+    ("weights/transports/gloo.py", "payload.clone()", "payload", _NODES),
+    (
+        "learner/ranks.py",
+        "if causes or len(replies) == len(waiting):",
+        "if True:",
+        "unit/test_learner_ranks_of_nodes.py",
+    ),
+    ("engine/host.py", ".replace(str(self._log_here), str(self._log))", "", "unit/test_cluster_logs.py"),
+    ("cluster/everywhere.py", "self._roles[number % len(self._roles)]", "self._roles[0]", _CLUSTER_ROLES),
+    ("training/shared_directory.py", "if not await cluster.ask(node, Path.exists, mark):", "if False:", _CLUSTER_ROLES),
+    ("placement/network.py", "(3 + learner.gradient_checkpointing)", "3", "unit/test_plan.py"),
     # --- devices and their memory
     ("engine/replicas.py", "self._make(seat.number, self._loads_weights)", "self._make(seat.number, True)", _DEATHS),
     (
