@@ -92,7 +92,7 @@ test-doors: install $(VENV)/openenv/installed $(VENV)/verifiers/installed
 # Runs on the nodes of a Ray cluster on this machine, and nodes killed meanwhile: some ten minutes. Ray has an environment of
 # its own: where it is found, vLLM imports it, and every engine that a test starts comes up a second later.
 test-cluster: install $(VENV)/ray/installed
-	$(VENV)/ray/bin/python -m pytest tests/cluster -m "not slow"
+	$(VENV)/ray/bin/python -m pytest tests/cluster -m "cluster and not slow"
 
 # An environment of its own that sees ours, behind its own packages.
 $(VENV)/%/installed: requirements/%.txt $(VENV)/installed

@@ -80,6 +80,7 @@ async def test_an_error_of_an_engine_on_a_node_keeps_its_kind() -> None:
     with pytest.raises(EngineError, match="the engine died") as raised:
         await turn_of(placed)
     assert not isinstance(raised.value, EngineDiedError)
+    await placed.close()
 
 
 async def test_an_engine_dies_with_its_node() -> None:
@@ -94,6 +95,7 @@ async def test_an_engine_dies_with_its_node() -> None:
             await task
     with pytest.raises(EngineDiedError):
         placed.check()
+    await placed.close()
 
 
 async def test_a_run_goes_on_without_a_lost_engine_and_takes_its_node_back() -> None:

@@ -11,6 +11,7 @@ from torl.cluster import Cluster, Role
 from torl.cluster.logs import gather_logs
 from torl.errors import LearnerError, RoleDiedError
 from torl.learner.rank_agent import RankAgent
+from torl.processes.supervision import first_error
 
 _ANSWER_SECONDS = 20.0  # of an agent that writes stacks, or ends its ranks
 
@@ -42,9 +43,16 @@ class RankNodes:
         Raises:
             RoleDiedError: a node was lost meanwhile.
         """
-        for node in sorted(set(nodes)):
-            agent = await cluster.place(node, RankAgent, name="the agent of the learner's ranks")
-            self._nodes[node] = _Node(agent, asyncio.create_task(gather_logs(agent, logs)))
+        try:
+            async with asyncio.TaskGroup() as starts:
+                for node in set(nodes):
+                    starts.create_task(self._place(cluster, node, logs))
+        except ExceptionGroup as errors:
+            raise first_error(errors) from errors
+
+    async def _place(self, cluster: Cluster, node: int, logs: Path) -> None:
+        agent = await cluster.place(node, RankAgent, name="the agent of the learner's ranks")
+        self._nodes[node] = _Node(agent, asyncio.create_task(gather_logs(agent, logs)))
 
     def agent(self, node: int) -> Role:
         """The agent of a node."""
