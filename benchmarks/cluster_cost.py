@@ -1,6 +1,6 @@
 """What Ray costs on one machine: the step time of the demo by local processes, and on a Ray cluster of one node.
 
-    python benchmarks/cluster_cost.py [--rounds 3] [--steps 12] [--output runs/cluster_cost]
+    .venv/ray/bin/python benchmarks/cluster_cost.py [--rounds 3] [--steps 12] [--output runs/cluster_cost]
 
 The runs take turns, so that both see the same machine. The first two steps of each are left out. Curves are equal where
 both play the same episodes: the seeds say what is sampled, and float32 sums in another order can change a token. So the

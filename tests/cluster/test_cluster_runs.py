@@ -29,12 +29,17 @@ def test_a_run_on_three_nodes_is_the_run_on_one_machine(nodes: RayNodes, tmp_pat
     assert sampled(directory, 2) == sampled(local, 2)
 
 
-def test_a_run_that_is_told_to_end_leaves_nothing_on_the_nodes(nodes: RayNodes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_a_run_that_is_ended_leaves_nothing_on_the_nodes(
+    nodes: RayNodes, tmp_path: Path, sent: signal.Signals, status: int
+) -> None:
     directory = tmp_path / "run"
     with train(directory, nodes, 100) as command:
         command.wait_for(directory / "metrics.jsonl", '"time/step"')
-        command.process.send_signal(signal.SIGTERM)
-        assert command.wait() == 128 + signal.SIGTERM, command.output()
+        command.process.send_signal(sent)
+        assert command.wait() == status, command.output()
         command.assert_nothing_left()
     nodes.assert_nothing_left()
 
