@@ -97,7 +97,7 @@ test-cluster: install $(VENV)/ray/installed
 # An environment of its own that sees ours, behind its own packages.
 $(VENV)/%/installed: requirements/%.txt $(VENV)/installed
 	rm -rf $(@D)
-	$(BIN)/python -m venv $(@D)
+	$(BIN)/python -m venv --without-pip $(@D)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 		> $$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/torl.pth
 	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --no-deps -r requirements/$*.txt
