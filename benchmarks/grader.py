@@ -1,10 +1,11 @@
 """How the grader judges and how fast: tables of judged pairs, and references against themselves and against others.
 
-    python benchmarks/grader.py [PROBLEMS...] [--workers 2] [--timeout-seconds 2] [--peers .venv/peers/bin/python]
+    python benchmarks/grader.py [PROBLEMS...] [--workers 2] [--timeout-seconds 2] [--peers PYTHON...]
 
 The tables are `tests/grading_pairs.py`; beside torl stands math-verify alone, in the same call, and with `--peers` the
-graders of verl and TRL. Of a file, every reference should be equal to itself, by math-verify too (shortcuts are off
-here), and hardly any to another's. Last, how many pairs are judged in a second.
+graders of verl and TRL (.venv/peers/bin/python) and of prime-rl (.venv/verifiers/bin/python). Of a file, every
+reference should be equal to itself, by math-verify too (shortcuts are off here), and hardly any to another's. Last, how
+many pairs are judged in a second.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from torl.data import load_problems
@@ -47,7 +49,7 @@ def verdicts_of(command: list[str], pairs: list[tuple[str, str]]) -> dict[str, l
     return verdicts
 
 
-async def judge_tables(grader: Grader, peers: str | None) -> None:
+async def judge_tables(grader: Grader, peers: Sequence[str]) -> None:
     """Print the mistakes of each grader in both directions, and how many of them torl makes where it makes none."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from grading_pairs import DIFFERENT, SAME
@@ -56,8 +58,8 @@ async def judge_tables(grader: Grader, peers: str | None) -> None:
     verdicts, _ = await judge(grader, pairs)
     table = {"torl": [verdict.correct for verdict in verdicts]}
     table |= verdicts_of([sys.executable, "-c", _ALONE], pairs)
-    if peers is not None:
-        table |= verdicts_of([peers, str(Path(__file__).with_name("grader_peers.py"))], pairs)
+    for python in peers:
+        table |= verdicts_of([python, str(Path(__file__).with_name("grader_peers.py"))], pairs)
     wrong = {name: [judged is not right[n] for n, judged in enumerate(column)] for name, column in table.items()}
     print(f"| grader | {len(SAME)} right: missed | {len(DIFFERENT)} wrong: passed | right where torl is not |")
     print("|---|---:|---:|---:|")
@@ -93,7 +95,7 @@ async def main() -> None:
     parser.add_argument("problems", nargs="*", type=Path)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout-seconds", type=float, default=2.0)
-    parser.add_argument("--peers", metavar="PYTHON", help="of the environment of `make peers`")
+    parser.add_argument("--peers", metavar="PYTHON", nargs="+", default=[], help="of environments with other graders")
     arguments = parser.parse_args()
     exceptions: list[str] = []
     async with Grader(arguments.workers, arguments.timeout_seconds) as grader:

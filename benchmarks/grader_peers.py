@@ -1,10 +1,12 @@
 """The verdicts of other projects' graders over pairs of answers, for `benchmarks/grader.py --peers`.
 
-Runs in the environment of `make peers`: reads a JSON list of [reference, answer] on stdin, and writes the verdicts by
-grader. Each gets its pair as its project gives it: the answer in a box in a sentence, the reference as its data has it.
+Runs in the environment of `make peers`, or of verifiers (`make test-doors`): reads a JSON list of [reference, answer]
+on stdin, and writes the verdicts of the graders whose library is there. Each gets its pair as its project gives it: the
+answer in a box in a sentence, the reference as its data has it.
 """
 
 import contextlib
+import importlib.util
 import json
 import logging
 import sys
@@ -41,11 +43,20 @@ def trl_accuracy(reference: str, answer: str) -> bool:
     return accuracy_reward([[{"content": boxed(answer)}]], [f"${reference}$"])[0] == 1.0
 
 
+def prime_rl(reference: str, answer: str) -> bool:
+    """`verify_boxed_math_answer` of verifiers: that of the environments for mathematics that prime-rl trains on."""
+    from verifiers.v1.utils import score
+
+    return score.verify_boxed_math_answer(boxed(answer), reference) == 1.0
+
+
+# By the library and what is called of it.
 JUDGES: dict[str, Judge] = {
     "verl, math_verify": verl_math_verify,
     "verl, math_reward": verl_math,
     "verl, prime_math": verl_prime,
-    "TRL, accuracy_reward": trl_accuracy,
+    "trl, accuracy_reward": trl_accuracy,
+    "verifiers (prime-rl), verify_boxed_math_answer": prime_rl,
 }
 
 
@@ -61,6 +72,8 @@ def main() -> None:
     verdicts: dict[str, list[bool]] = {}
     with contextlib.redirect_stdout(sys.stderr):
         for name, judge in JUDGES.items():
+            if importlib.util.find_spec(name.partition(",")[0].split()[0]) is None:
+                continue
             verdicts[name] = []
             for reference, answer in pairs:
                 verdict = False
