@@ -86,10 +86,12 @@ async def evaluate_models(asked: Asked) -> None:
         else:
             sets = find_sets(arguments.suite, arguments.sets)
             for label, config in _models(asked).items():
+                console.line(f"{label}: {config.model.path}")
                 await play_model(config, arguments.output / label, sets, _calls(asked, config), console)
     arms = read_results(arguments.output)
     told = write_all(arguments.output, arms, arguments.compare)
     print("\n".join(markdown(table) for table in all_tables(arms, arguments.compare)))
+    print(f"{arguments.output}: table.md, table.tex, page.html, and results.json, which comes here too")
     print(json.dumps(told), flush=True)
 
 
