@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from builders import asked, call, failed, scored, trajectory
@@ -39,10 +40,10 @@ def groups(chance: Random, limit: int) -> list[ScoredGroup]:
     return made
 
 
-def make_run(directory: Path, limit: int) -> Path:
+def make_run(directory: Path, limit: int, steps: int = STEPS) -> Path:
     chance = Random(limit)
     with RunWriter(directory, tensorboard=False) as writer:
-        for step in range(STEPS):
+        for step in range(steps):
             if step % 10 == 0:
                 for name in SETS[: 2 if step else 1]:  # the second set was not there at first
                     played = groups(chance, limit)
@@ -196,6 +197,22 @@ def test_accuracy_by_the_calls_that_runs_trained_with(page: str, runs: dict[str,
     assert [trace["name"] for trace in traces if trace["name"].endswith("fitted")] == [
         f"{name}, fitted" for name in (*SETS, "training")
     ]
+
+
+def test_what_goes_with_the_steps(page: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    """The code ratio of each step against the ranks by counting, and the fit by the normal equations."""
+    for label, directory in runs.items():
+        row = next(row for row in cells(page) if row[:2] == [label, "code ratio"])
+        steps, values = slow_curve(directory, "Code ratio", 1)
+        ranks = [sum(a < b for a in values) + sum(a == b for a in values) / 2 + 0.5 for b in values]
+        assert row[2] == f"{np.corrcoef(steps, ranks)[0, 1]:+.2f}"
+        logs = np.log1p(steps)
+        solution = np.linalg.lstsq(np.stack([np.ones(len(logs)), logs], axis=1), np.array(values), rcond=None)[0]
+        assert row[3:5] == [f"{solution[0]:.3g}", f"{solution[1] * np.log(2):+.3g}"]
+        assert row[5] == f"{np.corrcoef(logs, values)[0, 1] ** 2:.2f}"
+    young = make_run(tmp_path / "young", 1, steps=3)
+    assert main([f"young={young}", "--output", str(tmp_path / "page.html")]) == 0
+    assert "With the steps" not in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_runs_with_the_same_calls_have_no_chart_of_them(runs: dict[str, Path], tmp_path: Path) -> None:

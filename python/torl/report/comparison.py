@@ -54,7 +54,7 @@ def write_comparison(runs: Sequence[RunRecords], output: Path, window: int = WIN
         f'<div class="charts">{charts}</div>'
         f"<h2>At the end</h2>{_at_the_end(runs, window)}"
         f"{by_calls_section(runs, window)}"
-        f"<h2>With the steps</h2>{_trends(runs)}"
+        f"{_trends(runs)}"
     )
     with replacing(output) as file:
         file.write(document(title, body).encode("utf-8", errors="replace"))
@@ -104,16 +104,20 @@ def _told(values: Sequence[float], form: str) -> str:
 def _trends(runs: Sequence[RunRecords]) -> str:
     head = ("run", "", "Spearman's rank correlation", "at step 0", "for each doubling", "R²")
     rows = [row for run in runs for label, name in _TRENDS if (row := _trend_row(run, label, name))]
+    if not rows:
+        return ""
     note = (
         "Each measure against the steps of training: the rank correlation, and the least-squares line "
         "a + b ln(1 + step), its value at step 0, its growth where 1 + step doubles, and the share of the variance "
         "that it explains. The steps of one run depend on each other: this describes the run and is no test."
     )
-    return table_html(head, rows, note)
+    return f"<h2>With the steps</h2>{table_html(head, rows, note)}"
 
 
 def _trend_row(run: RunRecords, label: str, name: str) -> Sequence[str] | None:
     steps, values = values_of(run.rows, name)
+    if len(steps) < WINDOW:
+        return None  # a few steps go with anything
     correlation, fit = rank_correlation(steps, values), log_fit(steps, values)
     if correlation is None or fit is None:
         return None
