@@ -338,7 +338,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("config/commands.py", " if name not in _PROBLEM_SETS}", "}", _CONFIG),
     # --- measurements and records
     ("records/dynamics.py", "trajectory.turns[1:]]", "trajectory.turns]", _DYNAMICS),
-    ("records/dynamics.py", "True in ended_well[ended_well.index(False) :]", "True in ended_well", _DYNAMICS),
+    ("records/behaviors.py", "True in ended_well[ended_well.index(False) :]", "True in ended_well", _DYNAMICS),
     ("records/dynamics.py", "len(np.unique(each)) > 1", "len(np.unique(each)) > 0", _DYNAMICS),
     ("types.py", "for member in self.members}) == 1", "for member in self.members}) <= 2", _DYNAMICS),
     ("records/dynamics.py", "offset + block.start < answer.start", "block.start < answer.start", _DYNAMICS),

@@ -1,5 +1,7 @@
 """What responses do with code, told by small responses whose behavior is plain."""
 
+from dataclasses import replace
+
 import pytest
 
 from builders import call, failed, printed, scored, trajectory
@@ -57,6 +59,15 @@ def test_a_cross_check_is_a_run_behind_a_boxed_answer(
 
 def test_an_answer_behind_the_code_is_no_cross_check() -> None:
     assert cross_check(trajectory(BLOCK + r"\boxed{1}", "end", calls=[call("x\n", printed("1"))])) is None
+
+
+def test_several_calls_of_a_turn_check_what_stood_before_the_first() -> None:
+    text = "\\boxed{1}\n" + BLOCK + "\\boxed{2}\n" + BLOCK
+    calls = [call("x\n", failed()), call("x\n", printed("3"))]
+    first = trajectory(text, "end", calls=calls[1:])
+    assert cross_check(first) == ("2", "3")
+    both = replace(first, tool_calls=tuple(replace(each, start=first.turns[0].stop) for each in calls))
+    assert cross_check(both) == ("1", "3")
 
 
 def test_shares_of_cross_checks() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from builders import asked, call, failed, grade, trajectory
+from builders import asked, call, failed, grade, printed, trajectory
 from torl.errors import RecordError
 from torl.records import metric_names as names
 from torl.records.rows import TrajectoryRecord
@@ -163,6 +163,25 @@ def test_examples_are_one_of_each_kind(run: Path) -> None:
     examples = choose_examples(run)
     assert [example.kind for example in examples] == ["learned", "failed"]
     assert [(e.before.step, e.after.step) for e in examples] == [(0, 2), (0, 2)]
+
+
+def test_examples_of_an_error_that_was_recovered_and_of_an_answer_that_code_corrected(tmp_path: Path) -> None:
+    block = "```python\nx\n```output"
+    error, well = call("x\n", failed()), call("x\n", printed("2"))
+    recovered = trajectory(block, block, r"\boxed{2}", prompt=asked("recovered", "2"), calls=[error, well])
+    corrected = trajectory("\\boxed{3}\n" + block, r"\boxed{2}", prompt=asked("corrected", "2"), calls=[well])
+    agreed = trajectory("\\boxed{2}\n" + block, r"\boxed{2}", prompt=asked("agreed", "2"), calls=[well])
+    with RunWriter(tmp_path, tensorboard=False) as writer:
+        for step in (0, 10):
+            pairs = ((agreed, RIGHT), (recovered, WRONG if step == 0 else RIGHT), (corrected, RIGHT))
+            writer.write_trajectories(step, records(step, *pairs))
+    shown = {example.kind: example.after.trajectory.prompt.problem.id for example in choose_examples(tmp_path)}
+    assert shown["recovered"] == "recovered"
+    assert shown["corrected"] == "corrected"
+    with RunWriter(tmp_path / "wrong", tensorboard=False) as writer:
+        for step in (0, 10):
+            writer.write_trajectories(step, records(step, (recovered, WRONG), (corrected, WRONG)))
+    assert [example.kind for example in choose_examples(tmp_path / "wrong")] == ["failed"]
 
 
 def test_training_steps_give_the_examples_where_nothing_was_evaluated(tmp_path: Path) -> None:

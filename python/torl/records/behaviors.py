@@ -9,7 +9,7 @@ from keyword import iskeyword
 
 from torl.records import metric_names as names
 from torl.text.answers import find_answer
-from torl.types import Scored, ToolCall, Trajectory, Turn
+from torl.types import Grade, Scored, ToolCall, Trajectory
 
 _CALLED = re.compile(r"([A-Za-z_][\w.]*)\s*\(")
 _MARKUP = re.compile(r"[\s$]|\\[,;!]")
@@ -44,13 +44,21 @@ def called_names(code: str) -> set[str]:
 def cross_check(trajectory: Trajectory) -> tuple[str, str] | None:
     """The first boxed answer before code that ran and printed something, and the last line that it printed."""
     before = ""
-    for turn, call in zip(trajectory.turns, trajectory.tool_calls, strict=False):
-        if (printed := _printed(turn, call)) is not None:
-            stated = before + turn.text[: turn.blocks[-1].start]
+    for turn in trajectory.turns:
+        calls = trajectory.calls_of(turn)
+        printed = next((line for call in calls if (line := _printed(call)) is not None), None)
+        if printed is not None and len(turn.blocks) >= len(calls):
+            stated = before + turn.text[: turn.blocks[-len(calls)].start]  # those of a turn are its last
             if "\\boxed" in stated and (answer := find_answer(stated)) is not None:
                 return answer.text, printed
         before += turn.text + "\n"
     return None
+
+
+def recovers(trajectory: Trajectory, grade: Grade) -> bool:
+    """Whether the response is correct, and a run that failed is followed by one that did not."""
+    ended_well = [call.outcome.ok for call in trajectory.tool_calls if call.ran]
+    return grade.correct and False in ended_well and True in ended_well[ended_well.index(False) :]
 
 
 def same_value(one: str, other: str) -> bool:
@@ -62,7 +70,7 @@ def same_value(one: str, other: str) -> bool:
         return False
 
 
-def _printed(turn: Turn, call: ToolCall) -> str | None:
-    """The last line that a run printed which ended well; None where there is none."""
-    lines = call.outcome.text.split("\n") if call.ran and call.outcome.ok and turn.blocks else []
+def _printed(call: ToolCall) -> str | None:
+    """The last line that a run of code printed which ended well; None where there is none."""
+    lines = call.outcome.text.split("\n") if call.code and call.outcome.ok else []
     return next((line.strip() for line in reversed(lines) if line.strip()), None)

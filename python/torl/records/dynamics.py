@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from torl.records import metric_names as names
-from torl.records.behaviors import code_behaviors
+from torl.records.behaviors import code_behaviors, recovers
 from torl.text.answers import find_answer
 from torl.types import FinishReason, Scored, ScoredGroup, ToolCall, Trajectory
 
@@ -117,7 +117,7 @@ def _run_metrics(members: Sequence[Scored]) -> dict[str, float]:
     errors = Counter(_error_name(call.outcome.error) for call, _ in runs if call.outcome.error is not None)
     return {
         names.CALLS_PER_TRAJECTORY: calls / len(trajectories),
-        names.RECOVERED_ERRORS: sum(map(_recovers, members)) / len(members),
+        names.RECOVERED_ERRORS: sum(recovers(member.trajectory, member.grade) for member in members) / len(members),
         **_ratio(names.CALLS_WITHOUT_CODE, calls - len(runs), calls),
         **_ratio(names.PASS_RATIO, sum(of_correct) + sum(of_incorrect), len(runs)),
         **_ratio(names.PASS_RATIO_CORRECT, sum(of_correct), len(of_correct)),
@@ -126,12 +126,6 @@ def _run_metrics(members: Sequence[Scored]) -> dict[str, float]:
         **{names.status_share(status): count / len(runs) for status, count in sorted(statuses.items())},
         **{names.error_share(error): count / len(runs) for error, count in sorted(errors.items())},
     }
-
-
-def _recovers(member: Scored) -> bool:
-    """Whether the response is correct, and a run that failed is followed by one that did not."""
-    ended_well = [call.outcome.ok for call in member.trajectory.tool_calls if call.ran]
-    return member.grade.correct and False in ended_well and True in ended_well[ended_well.index(False) :]
 
 
 def _response_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from torl.records.behaviors import cross_check, recovers, same_value
 from torl.records.layout import evaluation_files, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
@@ -20,6 +21,8 @@ _KINDS: Final = (
     ("kept", "right before and after"),
     ("failed", "wrong before and after"),
     ("lost", "right before, wrong after"),
+    ("recovered", "an error, and a later run that ended well (ToRL, table 5)"),
+    ("corrected", "an answer that code disagreed with, and a right one after (ToRL, table 6)"),
 )
 
 
@@ -33,7 +36,7 @@ class Example:
 
 
 def choose_examples(run_directory: Path) -> list[Example]:
-    """The first problem of each kind in the first evaluation set that was played at least twice.
+    """The first problem of each kind in the first evaluation set that was played at least twice; a kind may be missing.
 
     Without such a set, problems that the first and the last training step have in common.
     """
@@ -57,7 +60,20 @@ def choose_examples(run_directory: Path) -> list[Example]:
             used_tool = bool(after.trajectory.tool_calls)
             if kind not in examples or (used_tool and not examples[kind].after.trajectory.tool_calls):
                 examples[kind] = Example(kind, before, after)
+            for behavior, shown in (("recovered", _recovered), ("corrected", _corrected)):
+                if behavior not in examples and shown(after):
+                    examples[behavior] = Example(behavior, before, after)
     return [examples[kind] for kind, _ in _KINDS if kind in examples]
+
+
+def _recovered(record: TrajectoryRecord) -> bool:
+    return recovers(record.trajectory, record.grade)
+
+
+def _corrected(record: TrajectoryRecord) -> bool:
+    """Whether code printed something else than the answer that stood before it, and the response is right."""
+    check = cross_check(record.trajectory) if record.grade.correct else None
+    return check is not None and not same_value(*check)
 
 
 def examples_html(examples: Sequence[Example]) -> str:
