@@ -8,14 +8,15 @@ from builders import asked, play_trajectories, player, turn
 from scripted_engine import ENCODER, VOCABULARY, ScriptedEngine, ScriptedInterpreter
 from scripted_run import ScriptedTool
 from torl.formats import SearchR1Format
-from torl.formats.search_r1 import INVALID, SearchR1Options
+from torl.formats.search_r1 import INVALID, NO_QUERY, SearchR1Options
 from torl.types import FinishReason, Outcome, OutcomeStatus
 
 FORM = SearchR1Format()
 
 
-def query_of(text: str) -> Any:
-    return FORM.request(turn(text))
+def asked_by(text: str) -> Any:
+    (found,) = FORM.requests(turn(text))
+    return found
 
 
 def fits(text: str, most: int) -> bool:
@@ -24,7 +25,7 @@ def fits(text: str, most: int) -> bool:
 
 
 def shown(outcome: Outcome, overshoot: bytes = b"", most: int = 500) -> str:
-    return SearchR1Format(SearchR1Options(max_observation_tokens=most)).answer(outcome, overshoot, fits)
+    return SearchR1Format(SearchR1Options(max_observation_tokens=most)).answer(turn(), [outcome], overshoot, fits)
 
 
 @pytest.mark.parametrize(
@@ -38,8 +39,11 @@ def shown(outcome: Outcome, overshoot: bytes = b"", most: int = 500) -> str:
     ],
 )
 def test_the_query_stands_between_the_tags(text: str, query: str | None) -> None:
-    request = query_of(text)
-    assert request is None if query is None else (request.tool, request.arguments) == ("search", {"query": query})
+    asked_for = asked_by(text)
+    if query is None:
+        assert asked_for == NO_QUERY
+    else:
+        assert (asked_for.tool, asked_for.arguments) == ("search", {"query": query})
 
 
 def test_passages_come_back_between_tags_and_without_what_was_sampled_of_them() -> None:

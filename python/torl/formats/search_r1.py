@@ -2,14 +2,14 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from torl._core import TurnEnd
-from torl.formats.base import NO_REQUEST, Format, without_overshoot
+from torl.formats.base import Format, without_overshoot
 from torl.formats.observation import observe
 from torl.options import PositiveInt, Section
-from torl.types import Outcome, ToolRequest, Turn
+from torl.types import MalformedCall, Outcome, ToolRequest, Turn
 
 SEARCH = "search"
 """The tool that is asked."""
@@ -18,6 +18,9 @@ INVALID = (
     "want to give the final answer, I should put the answer between <answer> and </answer>. Let me try again.\n"
 )
 """What Search-R1 says of a turn without a query (`execute_predictions` in `search_r1/llm_agent/generation.py`)."""
+
+NO_QUERY = MalformedCall("NoQuery", "there was no query between <search> and </search>")
+"""A turn that closes a query and has none."""
 
 _QUERY = re.compile(r"<search>(.*?)</search>", re.DOTALL)
 
@@ -45,20 +48,22 @@ class SearchR1Format(Format):
         """The tag that closes a query."""
         return TurnEnd.marker(b"</search>")
 
-    def request(self, turn: Turn) -> ToolRequest | None:
+    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """What stands behind the first <search>."""
         found = _QUERY.search(turn.text)
         query = found.group(1).strip() if found else ""
-        return ToolRequest(SEARCH, {"query": query}) if query else None
+        return [ToolRequest(SEARCH, {"query": query}) if query else NO_QUERY]
 
-    def answer(self, outcome: Outcome, overshoot: bytes, fits: Callable[[str, int], bool]) -> str:
+    def answer(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    ) -> str:
         """What the token that ended the turn may hold beyond the tag is not repeated.
 
         Search-R1 cuts the tokens of an observation, its closing tag among them; here the passages are cut.
         """
-        if outcome == NO_REQUEST:
+        if outcomes[0] == NO_QUERY.outcome:
             return without_overshoot(overshoot, INVALID)
-        text = observe(outcome, max_characters=None).strip()
+        text = observe(outcomes[0], max_characters=None).strip()
         most = self.options.max_observation_tokens
         if not fits(_framed(text), most):
             too_long = bisect_left(range(len(text)), True, key=lambda length: not fits(_framed(text[:length]), most))
