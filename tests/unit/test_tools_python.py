@@ -12,7 +12,7 @@ from torl.rollout.calls import EpisodeTools
 from torl.sandbox import SandboxPool
 from torl.tools import PythonOptions, PythonTool
 from torl.tools.python import InterpreterState
-from torl.types import OutcomeStatus, ToolRequest
+from torl.types import Outcome, OutcomeStatus, ToolRequest
 
 
 @pytest.fixture(scope="module", params=GUESTS)
@@ -33,12 +33,17 @@ def episode(pool: SandboxPool, state: InterpreterState) -> EpisodeTools:
     return EpisodeTools({"python": tool(pool, state)}, seed=7)
 
 
+async def called(episode: EpisodeTools, text: str) -> Outcome:
+    (answered,) = await episode.call([code(text)])
+    return answered.outcome
+
+
 async def printed(episode: EpisodeTools, *codes: str, early: bool) -> list[str]:
     told = []
     for text in codes:
         if early:
             episode.begin(code(text))
-        outcome = await episode.call(code(text))
+        outcome = await called(episode, text)
         told.append(outcome.details["stdout"] or outcome.error or "")
     await episode.close()
     return told
@@ -61,13 +66,13 @@ async def test_what_a_block_finds(pool: SandboxPool, state: InterpreterState, ex
 @pytest.mark.parametrize("state", ["episode", "replay"])
 async def test_a_run_that_nobody_asked_for_leaves_nothing(pool: SandboxPool, state: InterpreterState) -> None:
     calls = episode(pool, state)
-    assert (await calls.call(code("x = 1"))).ok
+    assert (await called(calls, "x = 1")).ok
     calls.begin(code("x = 2"))
     await asyncio.sleep(0.05)
-    assert (await calls.call(code("print(x)"))).text == "1\n"
+    assert (await called(calls, "print(x)")).text == "1\n"
     calls.begin(code("x = 3"))
     await calls.close()
-    assert (await calls.call(code("print(x)"))).text == "1\n"
+    assert (await called(calls, "print(x)")).text == "1\n"
 
 
 @pytest.mark.parametrize("state", ["episode", "replay"])
