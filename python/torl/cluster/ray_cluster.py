@@ -58,7 +58,8 @@ class RayCluster(Cluster):
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ClusterError(
                 f"no Ray cluster could be reached at cluster.address = {self._config.address!r}: {first_line(error)}; "
-                "start one with `ray start --head`, or set cluster.address to 'local'"
+                "start one with `ray start --head`, set RAY_AUTH_MODE=token where it asks for a token, or set "
+                "cluster.address to 'local'"
             ) from error
         finally:
             if threading.current_thread() is threading.main_thread():  # where Ray takes this signal for itself
