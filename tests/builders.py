@@ -238,6 +238,7 @@ def player(
     in_flight: int = 1024,
     vocabulary: Vocabulary = VOCABULARY,
     encoder: TextEncoder = ENCODER,
+    end_token_ids: frozenset[int] = frozenset(),
     **settings: Any,
 ) -> EpisodePlayer:
     """A player of ToRL's format, unless another is given, whose only tool is Python.
@@ -251,6 +252,7 @@ def player(
         in_flight: episodes sampled at once.
         vocabulary: of the engine's model; the scripted engine's if not given.
         encoder: of the engine's model; the scripted engine's if not given.
+        end_token_ids: of the format's end tokens.
         settings: the others of `EpisodeSettings`.
     """
     return EpisodePlayer(
@@ -261,6 +263,7 @@ def player(
         form or ToRLFormat(),
         EpisodeSettings(limit, **settings),
         EpisodeSlots(in_flight),
+        end_token_ids=end_token_ids,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tokenizers_for_tests import byte_level_bpe
-from torl._core import Scanner, TurnEnd
+from torl._core import Scanner, TurnEnd, Vocabulary
 from torl.engine import Engine
 from torl.errors import EngineError
 from torl.sandbox import Execution
@@ -42,6 +42,8 @@ class ScriptedEngine(Engine):
     pieces: Callable[[str], Sequence[int]] = lambda _: (1,)
     version: Callable[[str], int] = lambda _: 0
     fail_on: str | None = None
+    vocabulary: Vocabulary = VOCABULARY
+    stop_token_ids: frozenset[int] = frozenset({STOP})
     requests: dict[str, Request] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
     open: int = 0
@@ -63,10 +65,11 @@ class ScriptedEngine(Engine):
         assert request_id not in self.requests
         request = self.requests[request_id] = Request(list(token_ids), sampling, version=self.version(request_id))
         tokens = [*self.script(request_id), STOP]
-        tokens = tokens[: min(tokens.index(STOP) + 1, sampling.max_tokens)]
-        reason = "stop" if tokens[-1] == STOP else "length"
+        first = next(index for index, token in enumerate(tokens) if token in self.stop_token_ids)
+        tokens = tokens[: min(first + 1, sampling.max_tokens)]
+        reason = "stop" if tokens[-1] in self.stop_token_ids else "length"
         lengths = self.pieces(request_id)
-        scanner = Scanner(VOCABULARY, end, at_line_start)
+        scanner = Scanner(self.vocabulary, end, at_line_start)
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:

@@ -77,7 +77,7 @@ class TurnEnd:
         """The third backtick that closes the turn's first code block."""
     @staticmethod
     def tagged(open: bytes, close: bytes) -> TurnEnd:
-        """No call does: the turn goes on to its end token. A block is what stands between these bytes, wherever they are.
+        """No call does: the turn goes on to its end token. A block is what stands between these bytes, anywhere.
 
         Raises `ValueError` if one of both is empty.
         """

@@ -32,7 +32,7 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     (_SCANNER, "turn.code.extend_from_slice(token);", "", "code lacks the tokens that are skipped"),
     (_SCANNER, "turn.position += token.len();", "", "offsets lack the tokens that are skipped"),
     (_SCANNER, "return Ok(index + 1);", "return Ok(index);", "the token that ends the turn is not counted to it"),
-    (_SCANNER, "self.code.truncate(self.code.len() - 2);", "", "code ends with half a fence"),
+    (_SCANNER, "self.code.truncate(self.code.len() - taken);", "", "code ends with half a fence"),
     (
         _FENCES,
         "if count + 1 == opener.len() {",

@@ -102,7 +102,7 @@ def configuration(**rollout: Any) -> ModelRunConfig:
 
 @pytest.fixture(scope="module")
 def model() -> ModelDirectory:
-    return ModelDirectory.open(BASE_MODEL)
+    return ModelDirectory.open(BASE_MODEL, {})
 
 
 class Several(Part):
@@ -226,12 +226,12 @@ def test_a_model_whose_configuration_cannot_be_read(tmp_path: Path, config: str 
 
 def test_a_directory_that_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds no weights \(\*\.safetensors\)"):
-        ModelDirectory.open(str(directory(tmp_path, "{}", weights=False)))
+        ModelDirectory.open(str(directory(tmp_path, "{}", weights=False)), {})
     with pytest.raises(DataError, match="holds neither tokenizer"):
-        ModelDirectory.open(str(directory(tmp_path, "{}")))
+        ModelDirectory.open(str(directory(tmp_path, "{}")), {})
     with pytest.raises(DataError, match="no such file"):
-        ModelDirectory.open(str(tmp_path / "absent"))
-    assert ModelDirectory.open(BASE_MODEL).path == resolve_path(BASE_MODEL)
+        ModelDirectory.open(str(tmp_path / "absent"), {})
+    assert ModelDirectory.open(BASE_MODEL, {}).path == resolve_path(BASE_MODEL)
 
 
 def test_prompts_that_are_too_long_are_said(model: ModelDirectory) -> None:

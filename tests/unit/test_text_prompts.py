@@ -1,5 +1,8 @@
 """Templates to the letter, and prompts that fit."""
 
+import copy
+import functools
+
 import pytest
 
 from tokenizers_for_tests import byte_level_bpe
@@ -61,7 +64,8 @@ def test_questions_are_put_in_as_they_are(question: str) -> None:
 
 
 def test_templates_by_name() -> None:
-    names = ["torl", "zerotir", "orz", "search_r1", "none", "chatml", "qwen25_math", "qwen25_math_tir", "eurus", "tora"]
+    papers = ["qwen25_math", "qwen25_math_tir", "eurus", "tora"]
+    names = ["torl", "zerotir", "orz", "search_r1", "none", "chat", "chatml", *papers]
     assert list(TEMPLATES) == names
 
 
@@ -97,3 +101,34 @@ def test_a_tokenizer_that_ends_prompts_is_refused() -> None:
 def test_half_a_character_is_refused_with_the_problem_that_holds_it() -> None:
     with pytest.raises(DataError, match="problem b: its prompt cannot be encoded"):
         encode_prompts([Problem("a", "x", "1"), Problem("b", "\ud800", "1")], byte_level_bpe(), NONE, 100)
+
+
+# --- the model's own template -------------------------------------------------------------------------------------
+
+TOOLS_THEN_MESSAGES = (
+    "{% for tool in tools or [] %}{{ tool.function.name }}: {{ tool.function.description }}\n{% endfor %}"
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+TOOLS = [{"type": "function", "function": {"name": "python", "description": "Runs code.", "parameters": {}}}]
+
+
+def test_the_models_own_template_is_told_of_the_tools_and_nothing_is_added_to_its_text() -> None:
+    tokenizer = copy.deepcopy(byte_level_bpe())
+    tokenizer.chat_template = TOOLS_THEN_MESSAGES
+    template = functools.partial(TEMPLATES["chat"], system="Think.", ending=" Say.")
+    (prompt,) = encode_prompts([Problem("a", "What?", "1")], tokenizer, template, 1000, lambda: TOOLS).prompts
+    said = tokenizer.decode(prompt.token_ids)
+    assert said == "python: Runs code.\nsystem: Think.\nuser: What? Say.\nassistant: "
+
+
+def test_a_model_without_a_chat_template_says_so() -> None:
+    with pytest.raises(DataError, match=r"no chat template.*chat_template\.jinja"):
+        encode_prompts([Problem("a", "What?", "1")], byte_level_bpe(), TEMPLATES["chat"], 1000)
+
+
+def test_a_problem_that_the_chat_template_refuses_is_named() -> None:
+    tokenizer = copy.deepcopy(byte_level_bpe())
+    tokenizer.chat_template = "{{ raise_exception('no users, please') }}"
+    with pytest.raises(DataError, match=r"problem a: the model's chat template refuses it: no users, please"):
+        encode_prompts([Problem("a", "What?", "1")], tokenizer, TEMPLATES["chat"], 1000)

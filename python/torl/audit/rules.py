@@ -6,7 +6,7 @@ from pathlib import Path
 from torl._core import Vocabulary
 from torl.config import RolloutConfig
 from torl.formats import Format
-from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
+from torl.text.tokenizer import TextEncoder, control_token_ids, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import PythonTool
 
@@ -35,17 +35,20 @@ class EpisodeRules:
             DataError: the model's tokenizer cannot be read.
         """
         tokenizer = load_tokenizer(model)
-        vocabulary = build_vocabulary(tokenizer)
+        format: Format = rollout.format.make()
+        vocabulary = build_vocabulary(tokenizer, format.visible_tokens)
+        end_token_ids = frozenset(control_token_ids(tokenizer, format.end_tokens))
         python = (
             name
             for name, tool in rollout.tools.items()
             if isinstance(tool.target, type) and issubclass(tool.target, PythonTool)
         )
         return cls(
-            format=rollout.format.make(),
+            format=format,
             vocabulary=vocabulary,
             encoder=TextEncoder(tokenizer, vocabulary),
-            stop_token_ids=frozenset(stop_token_ids(model, tokenizer)),
+            stop_token_ids=end_token_ids.union(stop_token_ids(model, tokenizer)),
             python_tools=frozenset(python),
             rollout=rollout,
+            end_token_ids=end_token_ids,
         )

@@ -5,14 +5,34 @@ from types import MappingProxyType
 from typing import Any
 
 from torl.formats.base import Format
+from torl.formats.chat import (
+    ChatFormat,
+    DeepSeekFormat,
+    HarmonyFormat,
+    HermesFormat,
+    KimiFormat,
+    LlamaFormat,
+    MistralFormat,
+)
 from torl.formats.search_r1 import SearchR1Format
 from torl.formats.tora import ToRAFormat
 from torl.formats.torl import ToRLFormat
 from torl.formats.zerotir import ZeroTIRFormat
 
 FORMATS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
-    {"torl": ToRLFormat, "zerotir": ZeroTIRFormat, "tora": ToRAFormat, "search_r1": SearchR1Format}
+    {
+        "torl": ToRLFormat,
+        "zerotir": ZeroTIRFormat,
+        "tora": ToRAFormat,
+        "search_r1": SearchR1Format,
+        "hermes": HermesFormat,
+        "llama3": LlamaFormat,
+        "mistral": MistralFormat,
+        "deepseek": DeepSeekFormat,
+        "kimi": KimiFormat,
+        "harmony": HarmonyFormat,
+    }
 )
 """By the names that a configuration calls them."""
 
-__all__ = ["FORMATS", "Format", "SearchR1Format", "ToRAFormat", "ToRLFormat", "ZeroTIRFormat"]
+__all__ = ["FORMATS", "ChatFormat", "Format", "SearchR1Format", "ToRAFormat", "ToRLFormat", "ZeroTIRFormat"]

@@ -51,7 +51,9 @@ class Format(Protocol):
     name: ClassVar[str]
     """What records call it."""
     end_tokens: Sequence[str] = ()
-    """Tokens of the model's vocabulary that end a turn, calls or none."""
+    """Tokens of the model's vocabulary that end a turn, calls or none, beside its end-of-sequence tokens."""
+    control_tokens: Sequence[str] = ()
+    """All tokens that the model's vocabulary has to have."""
     visible_tokens: Sequence[str] = ()
     """Special tokens that calls are made of: where the vocabulary has them, a turn's text shows them."""
     every_block_is_a_call: bool = False

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from torl.cluster import Cluster, open_cluster
 from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptConfig
+from torl.config.choices import ToolChoice
 from torl.engine import EngineSetup
 from torl.errors import ConfigError, DataError
+from torl.formats import Format
 from torl.hub import resolve_model
 from torl.placement.machine import Machine, this_machine, together
 from torl.placement.settling import Settled, settle
@@ -20,8 +22,8 @@ from torl.report.console import Console
 from torl.reward import Reward
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
-from torl.text.prompts import EncodedPrompts, PromptStream, encode_prompts
-from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
+from torl.text.prompts import EncodedPrompts, PromptStream, ToolSchemas, encode_prompts
+from torl.text.tokenizer import TextEncoder, control_token_ids, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import ShuffledTool, Tool, make_tool
 
@@ -37,13 +39,14 @@ class ModelDirectory:
 
     path: Path
     tokenizer: "PreTrainedTokenizerFast"
+    tools: Mapping[str, ToolChoice]  # of the run, which a chat template tells the model of
 
     @classmethod
-    def open(cls, path: str) -> "ModelDirectory":
+    def open(cls, path: str, tools: Mapping[str, ToolChoice]) -> "ModelDirectory":
         """Find the directory and read its tokenizer; raises `DataError` if it holds no whole model."""
         located = resolve_model(path)
         require_weights(located)
-        return cls(located, load_tokenizer(located))
+        return cls(located, load_tokenizer(located), tools)
 
     def prompts(self, problems: ProblemChoice, config: PromptConfig) -> PromptStream:
         """The prompts of a problem set; those over `config.max_prompt_tokens` are dropped.
@@ -51,7 +54,7 @@ class ModelDirectory:
         Reading them raises `DataError` if the problems cannot be read, or no prompt fits.
         """
         template = config.template.function()
-        return PromptStream(problems.function(), self.tokenizer, template, config.max_prompt_tokens)
+        return PromptStream(problems.function(), self.tokenizer, template, config.max_prompt_tokens, self._tool_schemas)
 
     def problem_set(
         self, name: str, problems: ProblemChoice, config: PromptConfig, evaluation: EvaluationConfig, console: Console
@@ -63,10 +66,21 @@ class ModelDirectory:
         """
         first = islice(problems.function()(), evaluation.max_problems)
         template = config.template.function()
-        encoded = encode_prompts(first, self.tokenizer, template, evaluation.longest_prompt(config))
+        longest = evaluation.longest_prompt(config)
+        encoded = encode_prompts(first, self.tokenizer, template, longest, self._tool_schemas)
         unplayed = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
         console.line(f"{name}: {len(encoded.prompts)} problems{unplayed}")
         return encoded
+
+    def _tool_schemas(self) -> ToolSchemas:
+        """What the model is told of all that the tools offer; they are not started for it."""
+        offered = [make_tool(section, choice).offered(section) for section, choice in self.tools.items()]
+        functions = [
+            {"name": name, "description": tool.description, "parameters": dict(tool.parameters)}
+            for tools in offered
+            for name, tool in tools.items()
+        ]
+        return [{"type": "function", "function": function} for function in functions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +183,20 @@ def make_player(
     """A player whose engine is not yet started.
 
     Raises:
-        DataError: the tokenizer has no end-of-sequence token or cannot encode observations.
+        DataError: the tokenizer has no end-of-sequence token, lacks one of the format, or cannot encode observations.
     """
-    vocabulary = build_vocabulary(model.tokenizer)
     config = settled.config
     rollout = config.rollout
+    format: Format = rollout.format.make()
+    control_token_ids(model.tokenizer, format.control_tokens)
+    end_token_ids = frozenset(control_token_ids(model.tokenizer, format.end_tokens))
+    vocabulary = build_vocabulary(model.tokenizer, format.visible_tokens)
     assert rollout.max_concurrent_episodes is not None  # settled
     setup = EngineSetup(
         model=model.path,
         vocabulary=vocabulary,
         max_model_tokens=config.longest_prompt + rollout.max_response_tokens,
-        stop_token_ids=tuple(stop_token_ids(model.path, model.tokenizer)),
+        stop_token_ids=tuple(sorted({*stop_token_ids(model.path, model.tokenizer), *end_token_ids})),
         log_path=log_directory / "engine.log",
         loads_weights=loads_weights,
         seed=seed,
@@ -193,9 +210,10 @@ def make_player(
         tools=tools,
         vocabulary=vocabulary,
         encoder=TextEncoder(model.tokenizer, vocabulary),
-        format=rollout.format.make(),
+        format=format,
         settings=EpisodeSettings.from_config(rollout, seed),
         slots=EpisodeSlots(rollout.max_concurrent_episodes),
+        end_token_ids=end_token_ids,
     )
 
 

@@ -1,10 +1,16 @@
-"""Prompt templates of chat models, word for word: the papers' baselines.
+"""Prompt templates of chat models: the model's own, and word for word those of the papers' baselines.
 
-Their markup is read by the model's own tokenizer, which must know it: in another's vocabulary it is plain text. A turn
-ends with the model's own end-of-sequence tokens.
+The markup of these is read by the model's own tokenizer, which must know it: in another's vocabulary it is plain text.
+A turn ends with the model's own end-of-sequence tokens.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
 from torl.types import Problem
+
+Messages: TypeAlias = Sequence[Mapping[str, str]]
+"""A conversation: each message has a "role" and a "content"."""
 
 # Qwen2.5-Math's README: the system messages of its two modes.
 _STEP_BY_STEP = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -19,6 +25,17 @@ _ACTIONS = (
     "[OUTPUT]\n\nYou should strictly follow the format below:\n\n[ACTION NAME]\n\n# Your action step 1\n\n"
     "# Your action step 2\n\n# Your action step 3\n\n...\n\nNext action: [NEXT ACTION NAME]\n\n"
 )
+
+
+def chat(problem: Problem, system: str = "", ending: str = "") -> Messages:
+    """The model's own chat template, with the tools of the run, where the model answers next.
+
+    Args:
+        system: the system message; the template's own when empty.
+        ending: what stands behind the question.
+    """
+    before = [{"role": "system", "content": system}] if system else []
+    return [*before, {"role": "user", "content": problem.question + ending}]
 
 
 def chatml(problem: Problem, system: str = "", ending: str = "") -> str:

@@ -1,12 +1,17 @@
 """From problems to the tokens the engine is given."""
 
-from collections.abc import Callable, Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from torl.errors import DataError
+from torl.text.chat_templates import Messages
 from torl.text.templates import PromptTemplate
 from torl.types import Problem, Prompt
+
+ToolSchemas: TypeAlias = Sequence[Mapping[str, Any]]
+"""What a chat template is told of each tool: a "function" with its name, description and parameters."""
 
 
 class TextTokenizer(Protocol):
@@ -16,6 +21,10 @@ class TextTokenizer(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, with the special tokens the model expects at the start of a document."""
+        ...
+
+    def apply_chat_template(self, conversation: Any, /, **options: Any) -> Any:
+        """Token ids of a conversation, where the tokenizer has a chat template."""
         ...
 
 
@@ -28,16 +37,23 @@ class EncodedPrompts:
 
 
 def encode_prompts(
-    problems: Iterable[Problem], tokenizer: TextTokenizer, template: PromptTemplate, max_prompt_tokens: int
+    problems: Iterable[Problem],
+    tokenizer: TextTokenizer,
+    template: PromptTemplate,
+    max_prompt_tokens: int,
+    tools: Callable[[], ToolSchemas] = tuple,
 ) -> EncodedPrompts:
     """Put each problem into the template and encode it; prompts over `max_prompt_tokens` are left out.
+
+    `tools` gives what a chat template is told of the tools; it is asked where the template is the model's own.
 
     Raises:
         DataError: no prompt fits; a text is none (half of a surrogate pair); the tokenizer ends every text with its
             end-of-sequence token, after which a model has nothing to say.
     """
     too_long: list[str] = []
-    prompts = tuple(PromptStream(lambda: problems, tokenizer, template, max_prompt_tokens, too_long.append))
+    stream = PromptStream(lambda: problems, tokenizer, template, max_prompt_tokens, tools, too_long.append)
+    prompts = tuple(stream)
     return EncodedPrompts(prompts, tuple(too_long))
 
 
@@ -50,6 +66,7 @@ class PromptStream:
         tokenizer: TextTokenizer,
         template: PromptTemplate,
         max_prompt_tokens: int,
+        tools: Callable[[], ToolSchemas] = tuple,
         drop: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Read nothing yet.
@@ -59,9 +76,11 @@ class PromptStream:
             tokenizer: see `encode_prompts`.
             template: see there.
             max_prompt_tokens: see there.
+            tools: see there.
             drop: is told the id of each problem that is left out.
         """
         self._problems, self._drop = problems, drop
+        self._tools = functools.cache(tools)
         self._tokenizer, self._template, self._max_prompt_tokens = tokenizer, template, max_prompt_tokens
         self._kept = self._dropped = 0
         self._ended = False
@@ -71,7 +90,11 @@ class PromptStream:
         self._kept = self._dropped = 0
         self._ended = False
         for problem in self._problems():
-            token_ids = _encode(self._tokenizer, problem, self._template(problem))
+            prompt = self._template(problem)
+            if isinstance(prompt, str):
+                token_ids = _encode(self._tokenizer, problem, prompt)
+            else:
+                token_ids = _encode_messages(self._tokenizer, problem, prompt, self._tools())
             if token_ids and token_ids[-1] == self._tokenizer.eos_token_id:
                 raise DataError(
                     f"problem {problem.id}: the tokenizer ends prompts with its end-of-sequence token; "
@@ -93,6 +116,23 @@ class PromptStream:
         """How many were read since reading began last: "12 problems, 1 too long and dropped"."""
         dropped = f", {self._dropped} too long and dropped" if self._dropped else ""
         return f"{self._kept} problems{'' if self._ended else ' read so far'}{dropped}"
+
+
+def _encode_messages(
+    tokenizer: TextTokenizer, problem: Problem, messages: Messages, tools: ToolSchemas
+) -> tuple[int, ...]:
+    from jinja2 import TemplateError
+
+    if not getattr(tokenizer, "chat_template", None):
+        raise DataError(
+            "the model's tokenizer has no chat template, which data.template asks for: put the chat_template.jinja of "
+            'its family beside the tokenizer, or choose a template with a text of its own, "chatml" for example'
+        )
+    options = {"tools": [*tools] or None, "add_generation_prompt": True, "return_dict": False}
+    try:
+        return tuple(tokenizer.apply_chat_template([dict(message) for message in messages], **options))
+    except (TypeError, UnicodeEncodeError, TemplateError) as error:
+        raise DataError(f"problem {problem.id}: the model's chat template refuses it: {error}") from error
 
 
 def _encode(tokenizer: TextTokenizer, problem: Problem, text: str) -> tuple[int, ...]:

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from torl.text.chat_templates import chatml, eurus, qwen25_math, qwen25_math_tir, tora
+from torl.text.chat_templates import Messages, chat, chatml, eurus, qwen25_math, qwen25_math_tir, tora
 from torl.types import Problem
 
-PromptTemplate = Callable[[Problem], str]
-"""From a problem to the text of its prompt. A whole one:
+PromptTemplate = Callable[[Problem], str | Messages]
+"""From a problem to the text of its prompt, or to the messages that the model's own chat template makes a text of. A
+whole one:
 
     def question_first(problem: Problem, hint: str = "Think.") -> str:
         return f"{problem.question}\\n{hint}\\n"
@@ -88,6 +89,7 @@ TEMPLATES: Mapping[str, PromptTemplate] = MappingProxyType(
         "orz": orz,
         "search_r1": search_r1,
         "none": none,
+        "chat": chat,
         "chatml": chatml,
         "qwen25_math": qwen25_math,
         "qwen25_math_tir": qwen25_math_tir,

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,22 @@ def stop_token_ids(model: Path, tokenizer: "PreTrainedTokenizerFast") -> list[in
     if not stop_ids:
         raise DataError(f"{model}: neither the tokenizer nor the model's configuration names an end-of-sequence token")
     return sorted(stop_ids)
+
+
+def control_token_ids(tokenizer: "PreTrainedTokenizerFast", tokens: Sequence[str]) -> list[int]:
+    """The ids of tokens that were added to the vocabulary.
+
+    Raises:
+        DataError: it has one of them not, or only as other text.
+    """
+    added = {token.content: index for index, token in tokenizer.backend_tokenizer.get_added_tokens_decoder().items()}
+    missing = [token for token in tokens if token not in added]
+    if missing:
+        raise DataError(
+            f"the model's tokenizer has no token {', '.join(missing)}, which the format of its calls is made of: "
+            "choose the format of its own family (rollout.format), or add these tokens to its vocabulary"
+        )
+    return [added[token] for token in tokens]
 
 
 class TextEncoder:

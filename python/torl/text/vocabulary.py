@@ -6,7 +6,7 @@ themselves, through this table. It is derived from the tokenizer's own decoder a
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from torl._core import Vocabulary
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 PROBE = "Let x = 1.\n```python\nif x:\n    print(x)\n```\n```output\n1\n```\n"
 
 
-def build_vocabulary(tokenizer: "PreTrainedTokenizerFast") -> Vocabulary:
-    """The vocabulary of a tokenizer, for scanners.
+def build_vocabulary(tokenizer: "PreTrainedTokenizerFast", visible: Collection[str] = ()) -> Vocabulary:
+    """The vocabulary of a tokenizer, for scanners; `visible` special tokens are text in it, as they are written.
 
     Raises `DataError` if its decoder is not understood, or if it does not keep the text of a tool call byte for
     byte: without that no marker would ever be found, and a run would train without its tool.
     """
-    vocabulary = Vocabulary(token_bytes(tokenizer))
+    vocabulary = Vocabulary(token_bytes(tokenizer, visible))
     restored = vocabulary.decode(tokenizer.encode(PROBE, add_special_tokens=False))
     # SentencePiece may put one space before a text, which its decoder takes away again.
     if restored.removeprefix(" ") != PROBE:
@@ -36,12 +36,12 @@ def build_vocabulary(tokenizer: "PreTrainedTokenizerFast") -> Vocabulary:
     return vocabulary
 
 
-def token_bytes(tokenizer: "PreTrainedTokenizerFast") -> list[bytes]:
+def token_bytes(tokenizer: "PreTrainedTokenizerFast", visible: Collection[str] = ()) -> list[bytes]:
     """`result[i]` are the bytes that token i adds in the middle of a text, for all ids of the tokenizer.
 
-    Special tokens, and ids without a token, are empty: they are never text. A token may hold a part of a UTF-8
-    character. SentencePiece's token "\u2581x" is " x" here: its decoder drops the space at the start of a text only.
-    An embedding may have more rows than there are ids; the scanner takes those for empty.
+    Special tokens that are not `visible`, and ids without a token, are empty: they are never text. A token may hold a
+    part of a UTF-8 character. SentencePiece's token "\u2581x" is " x" here: its decoder drops the space at the start of
+    a text only. An embedding may have more rows than there are ids; the scanner takes those for empty.
 
     Raises `DataError` for a tokenizer without a fast backend, or with a decoder that is not understood.
     """
@@ -54,7 +54,7 @@ def token_bytes(tokenizer: "PreTrainedTokenizerFast") -> list[bytes]:
     tokens = backend.get_vocab(with_added_tokens=True)
     table = [b""] * (max(tokens.values(), default=-1) + 1)
     for token, index in tokens.items():
-        if index in special:
+        if index in special and token not in visible:
             continue
         # An added token is matched in the raw text: it stands for itself.
         table[index] = added[index].content.encode() if index in added else to_bytes(token)

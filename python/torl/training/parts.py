@@ -70,7 +70,7 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console, clu
     Raises:
         TorlError: what was wrong with the configuration, the data, a checkpoint or a part.
     """
-    model = ModelDirectory.open(config.model.path)
+    model = ModelDirectory.open(config.model.path, config.rollout.tools)
     prompts = model.prompts(config.data.train, config.data)
     sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
     console.line(f"train: {prompts}")

@@ -1,0 +1,89 @@
+"""What the formats of chat models share."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torl._core import TurnEnd
+from torl.formats.base import Format
+from torl.formats.observation import ErrorObservation, observe
+from torl.options import PositiveInt, Section
+from torl.types import Answer, MalformedCall, Markup, Outcome, ToolRequest, Turn
+
+CUT_CALL = "CutCall"
+
+
+class ChatOptions(Section):
+    """Options of the formats of chat models."""
+
+    errors: ErrorObservation = "last_line"
+    """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
+    traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
+    max_observation_characters: PositiveInt = 1024
+    """Longer results keep their head and tail, half of this each, with "..." between; of each call."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCall:
+    """A call as a chat model wrote it."""
+
+    request: ToolRequest | MalformedCall
+    name: str = ""  # that the result is addressed with, where the template says one
+    id: str = ""  # that the model gave the call, where the template repeats it
+
+
+class ChatFormat(Format):
+    """Calls inside a message, which the model's own end token ends; results as the model's template writes them.
+
+    What was sampled stays as it is. What stands between its end token and the first token of the next message is put
+    in: the results and the next header, as the chat template of the family has them. What a tool prints is plain text
+    there, also where it spells a control token. A message without calls is the last.
+    """
+
+    tags: ClassVar[tuple[str, str] | None] = None
+    """What opens and closes each call, where something closes it before the end of the turn."""
+
+    def __init__(self, options: ChatOptions | None = None) -> None:
+        """Take the options of a configuration, or the defaults."""
+        self.options = options or ChatOptions()
+        self.every_block_is_a_call = self.tags is not None
+
+    def calls(self, turn: Turn) -> Sequence[ChatCall]:
+        """The calls of a turn, in its order: those between the tags, and the one that was not closed."""
+        assert self.tags is not None, f"{type(self).__name__} has no tags: it reads the text of a turn"
+        opening, closing = self.tags
+        calls = [self.read(block.code) for block in turn.blocks]
+        if opening in turn.text[turn.blocks[-1].stop if turn.blocks else 0 :]:
+            calls.append(ChatCall(MalformedCall(CUT_CALL, f"a tool call was not closed by {closing}")))
+        return calls
+
+    def read(self, text: str) -> ChatCall:
+        """The call of the text between two tags."""
+        raise NotImplementedError(f"{type(self).__name__} has tags and does not read what stands between them")
+
+    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+        """What stands between the end token of a message with calls and the first token of the next message.
+
+        `contents` are what the calls gave, one for each. What is no `Markup` stays text.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how results are written")
+
+    def turn_end(self) -> TurnEnd:
+        """The end token alone; the engine says when a call has been closed."""
+        return TurnEnd.never() if self.tags is None else TurnEnd.tagged(*(tag.encode() for tag in self.tags))
+
+    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+        """All calls of the message."""
+        return [call.request for call in self.calls(turn)]
+
+    def early_request(self, code: str) -> ToolRequest | None:
+        """A call begins when its tag closes."""
+        request = self.read(code).request
+        return request if isinstance(request, ToolRequest) else None
+
+    def answer(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    ) -> Answer:
+        """The results of all calls, and the header of the next message."""
+        shown = [observe(each, self.options.errors, self.options.max_observation_characters) for each in outcomes]
+        return self.results(self.calls(turn), shown)

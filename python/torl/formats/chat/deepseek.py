@@ -1,0 +1,49 @@
+"""DeepSeek's calls (V3, R1)."""
+
+# ruff: noqa: RUF001  # its tokens are written with other characters than they seem
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torl.formats.chat.base import ChatCall, ChatFormat
+from torl.formats.chat.json_calls import INVALID_CALL, call_with
+from torl.types import MalformedCall, Markup
+
+_CALL = re.compile(r"\s*\w*<｜tool▁sep｜>([^\n]+)\n```json\n(.*)\n```\s*", re.DOTALL)
+
+
+class DeepSeekFormat(ChatFormat):
+    """The kind of call, its tool and a fenced block of JSON, between tokens of their own.
+
+    The results stand between tokens as well, and the same message goes on behind them (the templates of V3 and R1).
+    """
+
+    name: ClassVar[str] = "deepseek"
+    end_tokens = ("<｜end▁of▁sentence｜>",)
+    control_tokens = (
+        "<｜end▁of▁sentence｜>",
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁sep｜>",
+        "<｜tool▁outputs▁begin｜>",
+        "<｜tool▁outputs▁end｜>",
+        "<｜tool▁output▁begin｜>",
+        "<｜tool▁output▁end｜>",
+    )
+    visible_tokens = ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>")
+    tags = ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")
+
+    def read(self, text: str) -> ChatCall:
+        """The tool's name behind the separator, its arguments in the block."""
+        call = _CALL.fullmatch(text)
+        if call is None:
+            return ChatCall(MalformedCall(INVALID_CALL, "the tool call has no name with a block of JSON behind it"))
+        return ChatCall(call_with(call[1].strip(), call[2]))
+
+    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+        """Nothing follows the results: the model goes on at once."""
+        parts: list[str | Markup] = [Markup("<｜tool▁outputs▁begin｜>")]
+        for content in contents:
+            parts += [Markup("<｜tool▁output▁begin｜>"), content, Markup("<｜tool▁output▁end｜>")]
+        return [*parts, Markup("<｜tool▁outputs▁end｜>")]

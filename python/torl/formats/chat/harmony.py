@@ -1,0 +1,49 @@
+"""gpt-oss' calls, in the response format Harmony."""
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torl.formats.chat.base import ChatCall, ChatFormat
+from torl.formats.chat.json_calls import INVALID_CALL, call_with
+from torl.formats.fenced import PYTHON, run_block
+from torl.types import MalformedCall, Markup, Turn
+
+_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+_NAMESPACE = "functions."
+
+
+class HarmonyFormat(ChatFormat):
+    """A turn is a row of messages; one that is addressed to a tool and ended by <|call|> calls it, and ends the turn.
+
+    `to=functions.NAME` has JSON for its arguments, `to=python` is code. The result is a message of the tool to the
+    assistant (the template of gpt-oss).
+    """
+
+    name: ClassVar[str] = "harmony"
+    end_tokens = ("<|call|>", "<|return|>")
+    control_tokens = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
+    visible_tokens = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>")
+
+    def calls(self, turn: Turn) -> Sequence[ChatCall]:
+        """The last message, if it is a call."""
+        if not turn.text.endswith("<|call|>"):
+            return []
+        message = turn.text.removesuffix("<|call|>").rpartition("<|start|>")[2]
+        header, _, content = message.partition("<|message|>")
+        recipient = _RECIPIENT.search(header)
+        if recipient is None:
+            return [ChatCall(MalformedCall(INVALID_CALL, "the tool call has no recipient such as to=functions.NAME"))]
+        name = recipient[1]
+        if name == PYTHON:
+            return [ChatCall(run_block(content), name=name)]
+        return [ChatCall(call_with(name.removeprefix(_NAMESPACE), content), name=name)]
+
+    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+        """A message from the tool, on the channel of the calls."""
+        parts: list[str | Markup] = []
+        for call, content in zip(calls, contents, strict=True):
+            sender = call.name or "functions.unknown"
+            parts += [Markup("<|start|>"), f"{sender} to=assistant", Markup("<|channel|>commentary<|message|>")]
+            parts += [content, Markup("<|end|>")]
+        return [*parts, Markup("<|start|>assistant")]

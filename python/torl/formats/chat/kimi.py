@@ -1,0 +1,47 @@
+"""Kimi K2's calls."""
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torl.formats.chat.base import ChatCall, ChatFormat
+from torl.formats.chat.json_calls import INVALID_CALL, call_with
+from torl.types import MalformedCall, Markup
+
+_CALL = re.compile(r"\s*(functions\.([^\s:]+):\d+)\s*<\|tool_call_argument_begin\|>(.*)", re.DOTALL)
+
+
+class KimiFormat(ChatFormat):
+    """`functions.python:0` is the call's id: its tool, and its number in the conversation; JSON follows.
+
+    Each result is a message of its own that repeats the id (K2's template).
+    """
+
+    name: ClassVar[str] = "kimi"
+    end_tokens = ("<|im_end|>",)
+    control_tokens = (
+        "<|im_end|>",
+        "<|im_system|>",
+        "<|im_assistant|>",
+        "<|im_middle|>",
+        "<|tool_call_begin|>",
+        "<|tool_call_end|>",
+        "<|tool_call_argument_begin|>",
+    )
+    visible_tokens = ("<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_call_argument_begin|>")
+    tags = ("<|tool_call_begin|>", "<|tool_call_end|>")
+
+    def read(self, text: str) -> ChatCall:
+        """The id, then the arguments."""
+        call = _CALL.fullmatch(text)
+        if call is None:
+            return ChatCall(MalformedCall(INVALID_CALL, "the tool call has no id such as functions.NAME:0"))
+        return ChatCall(call_with(call[2], call[3]), id=call[1])
+
+    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+        """A message for each result."""
+        parts: list[str | Markup] = []
+        for call, content in zip(calls, contents, strict=True):
+            header = f"## Return of {call.id}\n"
+            parts += [Markup("<|im_system|>tool<|im_middle|>"), header, content, Markup("<|im_end|>")]
+        return [*parts, Markup("<|im_assistant|>assistant<|im_middle|>")]

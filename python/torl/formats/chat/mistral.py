@@ -1,0 +1,40 @@
+"""Mistral's calls, as its tokenizers write them from version 13 on."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torl.formats.chat.base import CUT_CALL, ChatCall, ChatFormat
+from torl.formats.chat.json_calls import call_with
+from torl.types import MalformedCall, Markup, Turn
+
+_CALL, _ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
+
+
+class MistralFormat(ChatFormat):
+    """`[TOOL_CALLS]python[ARGS]{...}`, any number of them at the end of a message; nothing closes a call but the next.
+
+    The results stand between tokens, and the model goes on behind them (mistral-common's `InstructTokenizerV13`).
+    """
+
+    name: ClassVar[str] = "mistral"
+    end_tokens = ("</s>",)
+    control_tokens = ("</s>", _CALL, _ARGUMENTS, "[TOOL_RESULTS]", "[/TOOL_RESULTS]")
+    visible_tokens = (_CALL, _ARGUMENTS)
+
+    def calls(self, turn: Turn) -> Sequence[ChatCall]:
+        """What stands behind each opening token."""
+        return [self.read(text) for text in turn.text.split(_CALL)[1:]]
+
+    def read(self, text: str) -> ChatCall:
+        """The tool's name, then its arguments."""
+        name, separator, arguments = text.partition(_ARGUMENTS)
+        if not separator:
+            return ChatCall(MalformedCall(CUT_CALL, f"a tool call has no {_ARGUMENTS}"))
+        return ChatCall(call_with(name.strip(), arguments))
+
+    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+        """Nothing follows the results."""
+        parts: list[str | Markup] = []
+        for content in contents:
+            parts += [Markup("[TOOL_RESULTS]"), content, Markup("[/TOOL_RESULTS]")]
+        return parts

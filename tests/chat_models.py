@@ -1,0 +1,130 @@
+"""A model of each chat family, as far as formats see one: the tests' vocabulary with the family's control tokens."""
+
+import asyncio
+import copy
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast
+
+from builders import asked, player
+from scripted_engine import STOP, ScriptedEngine, ScriptedInterpreter
+from tokenizers_for_tests import byte_level_bpe
+from torl.audit.rules import EpisodeRules
+from torl.config import RolloutConfig
+from torl.formats import FORMATS, ChatFormat
+from torl.rollout.episode import EpisodePlayer
+from torl.text.tokenizer import TextEncoder, control_token_ids
+from torl.text.vocabulary import build_vocabulary
+from torl.types import Trajectory
+
+FAMILIES = [name for name, form in FORMATS.items() if issubclass(form, ChatFormat)]
+
+
+@dataclass(frozen=True)
+class ChatModel:
+    """What a run knows of a model, and how its messages are written."""
+
+    form: ChatFormat
+    tokenizer: PreTrainedTokenizerFast
+
+    @classmethod
+    def of(cls, family: str, **options: Any) -> "ChatModel":
+        """A model of this family."""
+        form = FORMATS[family](**options)
+        tokenizer = copy.deepcopy(byte_level_bpe())
+        tokenizer.add_special_tokens(
+            {"additional_special_tokens": sorted({*form.control_tokens, *form.visible_tokens, *form.end_tokens})}
+        )
+        return cls(form, tokenizer)
+
+    def ids(self, text: str) -> list[int]:
+        """A text whose control tokens are these tokens, as a model samples it."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    @property
+    def end(self) -> str:
+        """What a message with calls ends with."""
+        return self.form.end_tokens[0]
+
+    @property
+    def end_token_ids(self) -> frozenset[int]:
+        return frozenset(control_token_ids(self.tokenizer, self.form.end_tokens))
+
+    def player(
+        self,
+        turns: Sequence[str],
+        *,
+        calls: int = 8,
+        limit: int = 4000,
+        piece: int = 1,
+        interpreter: ScriptedInterpreter | None = None,
+        **settings: Any,
+    ) -> EpisodePlayer:
+        """Plays episodes whose turns have these texts; every call prints its code, unless an interpreter is given."""
+        vocabulary = build_vocabulary(self.tokenizer, self.form.visible_tokens)
+        engine = ScriptedEngine(
+            lambda request: self.ids(turns[int(request.rpartition("/")[2])]),
+            pieces=lambda _: [piece],
+            vocabulary=vocabulary,
+            stop_token_ids=self.end_token_ids | {STOP},
+        )
+        return player(
+            engine,
+            interpreter or ScriptedInterpreter(),
+            form=self.form,
+            limit=limit,
+            vocabulary=vocabulary,
+            encoder=TextEncoder(self.tokenizer, vocabulary),
+            end_token_ids=self.end_token_ids,
+            max_tool_calls=calls,
+            **settings,
+        )
+
+    def play(self, turns: Sequence[str], **settings: Any) -> Trajectory:
+        """One episode of such a player."""
+        prompt = asked(token_ids=self.ids("Q\n"))
+        return asyncio.run(self.player(turns, **settings).play(prompt, series=0, sample=0))
+
+    def rules(self, *, calls: int = 8, limit: int = 4000, **rollout: Any) -> EpisodeRules:
+        """What the audit knows of such an episode."""
+        vocabulary = build_vocabulary(self.tokenizer, self.form.visible_tokens)
+        config = {"max_response_tokens": limit, "max_tool_calls": calls, **rollout}
+        return EpisodeRules(
+            self.form,
+            vocabulary,
+            TextEncoder(self.tokenizer, vocabulary),
+            self.end_token_ids | {STOP},
+            frozenset({"python"}),
+            RolloutConfig.model_validate(config),
+            self.end_token_ids,
+        )
+
+
+def message(family: str, *codes: str, said: str = "Let us see.", tool: str = "python") -> str:
+    """A message that runs these codes by a tool, as a model of the family writes it; the end token included."""
+    calls = [(json.dumps({"code": code}, ensure_ascii=False), index) for index, code in enumerate(codes)]
+    match family:
+        case "hermes":
+            written = [f'\n<tool_call>\n{{"name": "{tool}", "arguments": {call}}}\n</tool_call>' for call, _ in calls]
+            return f"{said}{''.join(written)}<|im_end|>"
+        case "llama3":
+            return "".join(f'{{"name": "{tool}", "parameters": {call}}}' for call, _ in calls) + "<|eot_id|>"
+        case "mistral":
+            return said + "".join(f"[TOOL_CALLS]{tool}[ARGS]{call}" for call, _ in calls) + "</s>"
+        case "deepseek":
+            begin, end = "<\uff5ctool\u2581call\u2581begin\uff5c>", "<\uff5ctool\u2581call\u2581end\uff5c>"
+            separator = f"function<\uff5ctool\u2581sep\uff5c>{tool}"
+            written = [f"{begin}{separator}\n```json\n{call}\n```{end}" for call, _ in calls]
+            return said + "\n".join(written) + "<\uff5cend\u2581of\u2581sentence\uff5c>"
+        case "kimi":
+            begin, middle, end = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+            written = [f"{begin}functions.{tool}:{index}{middle}{call}{end}" for call, index in calls]
+            return f"{said}{''.join(written)}<|im_end|>"
+        case "harmony":
+            thought = f"<|channel|>analysis<|message|>{said}<|end|><|start|>assistant"
+            header = f"<|channel|>commentary to=functions.{tool} <|constrain|>json<|message|>"
+            return thought + "".join(f"{header}{call}" for call, _ in calls) + "<|call|>"
+    raise ValueError(family)
