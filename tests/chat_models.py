@@ -5,6 +5,7 @@ import copy
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast
@@ -12,15 +13,27 @@ from transformers import PreTrainedTokenizerFast
 from builders import asked, player
 from scripted_engine import STOP, ScriptedEngine, ScriptedInterpreter
 from tokenizers_for_tests import byte_level_bpe
+from torl._core import Vocabulary
 from torl.audit.rules import EpisodeRules
 from torl.config import RolloutConfig
 from torl.formats import FORMATS, ChatFormat
+from torl.formats.chat.harmony import HarmonyOptions
 from torl.rollout.episode import EpisodePlayer
 from torl.text.tokenizer import TextEncoder, control_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.types import Trajectory
 
 FAMILIES = [name for name, form in FORMATS.items() if issubclass(form, ChatFormat)]
+OTHER_TOKENS = {
+    "hermes": ("<|endoftext|>", "<tool_response>", "</tool_response>", "</think>"),
+    "llama3": ("<|begin_of_text|>", "<|end_of_text|>"),
+    "deepseek": tuple(
+        f"<\uff5c{name}\uff5c>".replace(" ", "\u2581")
+        for name in ("begin of sentence", "User", "Assistant", "tool calls begin", "tool calls end")
+    ),
+    "kimi": ("<|im_user|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+}
+"""Tokens that the vocabularies have besides, which the formats pass over or, in other vocabularies, find spelled."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +44,13 @@ class ChatModel:
     tokenizer: PreTrainedTokenizerFast
 
     @classmethod
-    def of(cls, family: str, **options: Any) -> "ChatModel":
-        """A model of this family."""
-        form = FORMATS[family](**options)
-        tokenizer = copy.deepcopy(byte_level_bpe())
-        tokenizer.add_special_tokens(
-            {"additional_special_tokens": sorted({*form.control_tokens, *form.visible_tokens, *form.end_tokens})}
-        )
+    def of(cls, family: str, base: PreTrainedTokenizerFast | None = None, **options: Any) -> "ChatModel":
+        """A model of this family, with another vocabulary than the tests' own if one is given."""
+        made = FORMATS[family]
+        form = made(HarmonyOptions(**options)) if options else made()
+        tokenizer = copy.deepcopy(base or byte_level_bpe())
+        tokenizer.add_tokens([*form.control_tokens, *form.visible_tokens, *form.end_tokens], special_tokens=True)
+        tokenizer.add_tokens([*OTHER_TOKENS.get(family, ())], special_tokens=family != "hermes")
         return cls(form, tokenizer)
 
     def ids(self, text: str) -> list[int]:
@@ -49,7 +62,15 @@ class ChatModel:
         """What a message with calls ends with."""
         return self.form.end_tokens[0]
 
-    @property
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return build_vocabulary(self.tokenizer, self.form.visible_tokens)
+
+    @cached_property
+    def encoder(self) -> TextEncoder:
+        return TextEncoder(self.tokenizer, self.vocabulary)
+
+    @cached_property
     def end_token_ids(self) -> frozenset[int]:
         return frozenset(control_token_ids(self.tokenizer, self.form.end_tokens))
 
@@ -64,11 +85,10 @@ class ChatModel:
         **settings: Any,
     ) -> EpisodePlayer:
         """Plays episodes whose turns have these texts; every call prints its code, unless an interpreter is given."""
-        vocabulary = build_vocabulary(self.tokenizer, self.form.visible_tokens)
         engine = ScriptedEngine(
             lambda request: self.ids(turns[int(request.rpartition("/")[2])]),
             pieces=lambda _: [piece],
-            vocabulary=vocabulary,
+            vocabulary=self.vocabulary,
             stop_token_ids=self.end_token_ids | {STOP},
         )
         return player(
@@ -76,8 +96,8 @@ class ChatModel:
             interpreter or ScriptedInterpreter(),
             form=self.form,
             limit=limit,
-            vocabulary=vocabulary,
-            encoder=TextEncoder(self.tokenizer, vocabulary),
+            vocabulary=self.vocabulary,
+            encoder=self.encoder,
             end_token_ids=self.end_token_ids,
             max_tool_calls=calls,
             **settings,
@@ -90,12 +110,11 @@ class ChatModel:
 
     def rules(self, *, calls: int = 8, limit: int = 4000, **rollout: Any) -> EpisodeRules:
         """What the audit knows of such an episode."""
-        vocabulary = build_vocabulary(self.tokenizer, self.form.visible_tokens)
         config = {"max_response_tokens": limit, "max_tool_calls": calls, **rollout}
         return EpisodeRules(
             self.form,
-            vocabulary,
-            TextEncoder(self.tokenizer, vocabulary),
+            self.vocabulary,
+            self.encoder,
             self.end_token_ids | {STOP},
             frozenset({"python"}),
             RolloutConfig.model_validate(config),
@@ -118,11 +137,14 @@ def message(family: str, *codes: str, said: str = "Let us see.", tool: str = "py
             begin, end = "<\uff5ctool\u2581call\u2581begin\uff5c>", "<\uff5ctool\u2581call\u2581end\uff5c>"
             separator = f"function<\uff5ctool\u2581sep\uff5c>{tool}"
             written = [f"{begin}{separator}\n```json\n{call}\n```{end}" for call, _ in calls]
-            return said + "\n".join(written) + "<\uff5cend\u2581of\u2581sentence\uff5c>"
+            called = "\n".join(written)
+            section = [f"<\uff5ctool\u2581calls\u2581{edge}\uff5c>" for edge in ("begin", "end")]
+            return f"{said}{section[0]}{called}{section[1]}<\uff5cend\u2581of\u2581sentence\uff5c>"
         case "kimi":
             begin, middle, end = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
             written = [f"{begin}functions.{tool}:{index}{middle}{call}{end}" for call, index in calls]
-            return f"{said}{''.join(written)}<|im_end|>"
+            section = [f"<|tool_calls_section_{edge}|>" for edge in ("begin", "end")]
+            return f"{said}{section[0]}{''.join(written)}{section[1]}<|im_end|>"
         case "harmony":
             thought = f"<|channel|>analysis<|message|>{said}<|end|><|start|>assistant"
             header = f"<|channel|>commentary to=functions.{tool} <|constrain|>json<|message|>"

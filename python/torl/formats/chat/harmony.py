@@ -1,10 +1,11 @@
 """gpt-oss' calls, in the response format Harmony."""
 
+import json
 import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from torl.formats.chat.base import ChatCall, ChatFormat
+from torl.formats.chat.base import ChatCall, ChatFormat, ChatOptions
 from torl.formats.chat.json_calls import INVALID_CALL, call_with
 from torl.formats.fenced import PYTHON, run_block
 from torl.types import MalformedCall, Markup, Turn
@@ -13,17 +14,30 @@ _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _NAMESPACE = "functions."
 
 
+class HarmonyOptions(ChatOptions):
+    """Options of the format "harmony"."""
+
+    quoted: bool = False
+    """Results as JSON strings, as the template on Hugging Face's hub has them; OpenAI's own library does not quote."""
+
+
 class HarmonyFormat(ChatFormat):
     """A turn is a row of messages; one that is addressed to a tool and ended by <|call|> calls it, and ends the turn.
 
     `to=functions.NAME` has JSON for its arguments, `to=python` is code. The result is a message of the tool to the
-    assistant (the template of gpt-oss).
+    assistant (as OpenAI's library openai-harmony writes it).
     """
 
     name: ClassVar[str] = "harmony"
     end_tokens = ("<|call|>", "<|return|>")
     control_tokens = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
     visible_tokens = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>")
+
+    def __init__(self, options: HarmonyOptions | None = None) -> None:
+        """Take the options of a configuration, or the defaults."""
+        options = options or HarmonyOptions()
+        super().__init__(options)
+        self._quoted = options.quoted
 
     def calls(self, turn: Turn) -> Sequence[ChatCall]:
         """The last message, if it is a call."""
@@ -45,5 +59,5 @@ class HarmonyFormat(ChatFormat):
         for call, content in zip(calls, contents, strict=True):
             sender = call.name or "functions.unknown"
             parts += [Markup("<|start|>"), f"{sender} to=assistant", Markup("<|channel|>commentary<|message|>")]
-            parts += [content, Markup("<|end|>")]
+            parts += [json.dumps(content, ensure_ascii=False) if self._quoted else content, Markup("<|end|>")]
         return [*parts, Markup("<|start|>assistant")]
