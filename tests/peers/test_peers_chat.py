@@ -1,9 +1,9 @@
 """Chat formats beside those who render conversations: what torl puts in is what they put between the messages.
 
-Two oracles: `renderers` extends a sampled conversation by tool messages without rendering it again, and reads calls
-from tokens; TRL ships the families' own templates, by which whole conversations are rendered. The vocabulary is Qwen's,
-which Qwen-Agent ships, with the control tokens of each family. Where a result spells a control token both make that
-token of it, and torl keeps the text: there the texts are compared.
+Oracles: `renderers` extends a sampled conversation by tool messages without rendering it again, and reads calls
+from tokens; TRL ships the families' own templates, by which whole conversations are rendered; mistral-common encodes
+Mistral's. The vocabulary is Qwen's, which Qwen-Agent ships, with the control tokens of each family. Where a result
+spells a control token both make that token of it, and torl keeps the text: there the texts are compared.
 """
 
 import copy
@@ -16,6 +16,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mistral_common.protocol.instruct.messages import AssistantMessage, ToolMessage
+from mistral_common.protocol.instruct.tool_calls import FunctionCall, ToolCall
+from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy, SpecialTokens, TokenizerVersion
+from mistral_common.tokens.tokenizers.instruct import InstructTokenizerV13
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from renderers.deepseek_v3 import DeepSeekV3Renderer
 from renderers.kimi_k2 import KimiK2Renderer
 from renderers.llama_3 import Llama3Renderer
@@ -150,3 +155,34 @@ def assert_same(playing: ChatModel, expected: list[int], tokens: list[int], prin
         assert len(tokens) > len(expected)
     else:
         assert tokens == expected
+
+
+@cache
+def mistral() -> InstructTokenizerV13:
+    """Mistral's own encoder of that version, with the beginning of a published vocabulary."""
+    data = json.loads((package("mistral_common") / "data" / "tekken_240911.json").read_text())
+    names = dict.fromkeys(["<unk>", "<s>", "</s>", *(token.value for token in SpecialTokens)])
+    special: Any = [{"rank": rank, "token_str": name, "is_control": True} for rank, name in enumerate(names)]
+    size = 2000 + len(special)
+    vocabulary = data["vocab"][:2000]
+    version = TokenizerVersion.v13
+    return InstructTokenizerV13(Tekkenizer(vocabulary, special, data["config"]["pattern"], size, len(special), version))
+
+
+@CONVERSATIONS
+@given(data=st.data())
+def test_mistrals_calls_and_results_are_what_its_own_encoder_writes(data: st.DataObject) -> None:
+    """Its vocabulary is no `tokenizer.json`: the texts with their control tokens are compared."""
+    playing, own = model("mistral"), mistral()
+    codes = data.draw(st.lists(plain, min_size=1, max_size=4))
+    printed = data.draw(st.lists(results, min_size=len(codes), max_size=len(codes)))
+    functions = [
+        FunctionCall(name="python", arguments=json.dumps({"code": code}, ensure_ascii=False)) for code in codes
+    ]
+    calls = [ToolCall(id=f"call{number:05}", function=function) for number, function in enumerate(functions)]
+    said = own.encode_assistant_message(AssistantMessage(content="hm", tool_calls=calls), False)
+    assert own.tokenizer.decode(said, SpecialTokenPolicy.KEEP) == message("mistral", *codes, said="hm")
+    played = play(playing, message("mistral", *codes), printed)
+    answers = [ToolMessage(content=text, tool_call_id=call.id) for text, call in zip(printed, calls, strict=True)]
+    encoded = [token for answer in answers for token in own.encode_tool_message(answer, False)[0]]
+    assert playing.tokenizer.decode(observed(played)) == own.tokenizer.decode(encoded, SpecialTokenPolicy.KEEP)
