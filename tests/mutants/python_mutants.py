@@ -29,6 +29,7 @@ _JUDGED = "integration/test_reward_judged.py"
 _EPISODE = "unit/test_rollout_one_episode.py"
 _EPISODE_LAWS = "property/test_rollout_episode_laws.py"
 _CALLS = "unit/test_rollout_calls.py"
+_CHAT = "unit/test_formats_chat.py"
 _GRADING = "unit/test_rollout_grading.py"
 _SCHEDULER = "unit/test_rollout_scheduler.py"
 _BOUNDED = "unit/test_tools_bounded.py"
@@ -288,6 +289,19 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/scheduler.py", "await asyncio.gather(*left, return_exceptions=True)", "pass", _SCHEDULER),
     ("rollout/slots.py", "self._sampling + self._waiting < _BEGUN_FACTOR", "0 < _BEGUN_FACTOR", _SCHEDULER),
     # --- formats and tools
+    ("formats/base.py", "call if number < calls_left else TOO_MANY_CALLS", "call", _CHAT),
+    ("formats/chat/base.py", "turn.blocks[-1].stop if turn.blocks else 0 :", ":", _CHAT),
+    ("formats/chat/json_calls.py", "parse_constant=_refuse, ", "", _CHAT),
+    ("formats/chat/json_calls.py", "math.isfinite(number)", "True", _CHAT),
+    ("formats/chat/json_calls.py", "json.dumps(value, ensure_ascii=False).encode()", "pass", _CHAT),
+    ("formats/chat/hermes.py", "<|im_end|>\\n<|im_start|>assistant", "<|im_start|>assistant", _CHAT),
+    ("formats/chat/kimi.py", "header, content, Markup", "content, Markup", _CHAT),
+    ("formats/chat/llama.py", "if not tag and '\"name\"' not in text:", "if False:", _CHAT),
+    ("formats/chat/harmony.py", 'if not turn.text.endswith("<|call|>"):', "if False:", _CHAT),
+    ("rollout/episode.py", "or kept[-1] in player.end_token_ids", "", _CHAT),
+    ("rollout/episode.py", "and begun < calls_left", "", _CHAT),
+    ("text/tokenizer.py", "if isinstance(part, Markup) else [part]", "", _CHAT),
+    ("text/vocabulary.py", " and token not in visible", "", _CHAT),
     ("formats/base.py", "if rest.startswith(overshoot):", "if False:", _OBSERVATION),
     ("formats/fenced.py", "turn.blocks[-1].code", "turn.blocks[0].code", _OBSERVATION),
     (
@@ -399,6 +413,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("audit/outcomes.py", "not (named and outcome.text in lines | {outcome.error}) or ", "", _CHECKS),
     ("audit/formulas.py", "statistics.stdev(own)", "statistics.pstdev(own)", _FORMULAS),
     ("audit/logprobs.py", "if config.rollout.top_p < 1:", "if False:", _CHECKS),
+    ("audit/calls.py", "if observations != {observation}:", "if False:", _CHAT),
+    ("audit/tokens.py", "rules.end_token_ids.isdisjoint(", "frozenset().isdisjoint(", _CHAT),
     ("audit/calls.py", "if request != call.request:", "if False:", _AUDIT_TOKENS),
     ("audit/tokens.py", "if trajectory.rollout_logprobs_T[observed].any() or (", "if (", _AUDIT_TOKENS),
     ("audit/tokens.py", " or (trajectory.policy_versions_T[observed] != -1).any():", ":", _AUDIT_TOKENS),

@@ -1,6 +1,7 @@
 """Fences as published codes read them, and stop strings: equal to a reading of the whole turn, however it is cut."""
 
 import pickle
+import re
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -89,3 +90,22 @@ def test_the_end_of_a_turn_is_a_value(fences, call, stops):
     assert end.without_call() == TurnEnd.never(fences=fences).with_stops(stops)
     assert end != CALLS[call](fences="lines").with_stops(stops)
     assert end != end.with_stops([*stops, "more"])
+
+
+TAGS = [("<c>", "</c>"), ("|", "|"), ("aab", "ab"), ("[[", "]]"), ("é", "</c>")]
+tagged = st.lists(st.sampled_from([*"<>/c|aab[]é", "<c>", "</c>", "aab", "```python\n", "\n```", "User:"]), max_size=40)
+
+
+@settings(max_examples=800)
+@given(st.sampled_from(TAGS), tagged.map("".join), cuts, st.booleans())
+def test_blocks_between_tags_equal_those_of_a_regular_expression(tags, text, lengths, one_by_one):
+    data = text.encode()
+    tokens = cut(data, lengths)
+    scanner = Scanner(Vocabulary(tokens), TurnEnd.tagged(*(tag.encode() for tag in tags)))
+    pieces = [[token_id] for token_id in range(len(tokens))] if one_by_one else [range(len(tokens))]
+    blocks = [block for ids in pieces for block in scanner.feed(ids).blocks]
+    found = re.finditer(b"%b(.*?)%b" % tuple(re.escape(tag.encode()) for tag in tags), data, re.DOTALL)
+    assert [(block.start, block.stop, block.code.encode()) for block in blocks] == [
+        (*match.span(1), match[1]) for match in found
+    ]
+    assert not scanner.is_finished

@@ -3,7 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from torl._core import TurnEnd, Vocabulary
 from torl.engine.vllm.announcements import Announcer, Listener
+from torl.engine.vllm.turns import decode_turn, encode_turn
 
 
 async def test_blocks_reach_who_waits_for_their_turn(tmp_path: Path) -> None:
@@ -51,3 +55,17 @@ async def test_many_steps_are_few_messages(tmp_path: Path) -> None:
     await asyncio.sleep(0.05)
     assert len(steps) < 20
     listener.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "reads"),
+    [
+        (TurnEnd.never(), False),
+        (TurnEnd.never().with_stops(["User:"]), True),
+        (TurnEnd.tagged(b"<tool_call>", b"</tool_call>"), True),
+        (TurnEnd.block(), True),
+    ],
+)
+def test_the_engine_reads_a_turn_in_which_it_has_something_to_find(end: TurnEnd, reads: bool) -> None:
+    scanner, key = decode_turn(encode_turn(end, True, "0/p/0/0"), Vocabulary([b"a"]))
+    assert (scanner is not None, key) == (reads, "0/p/0/0")
