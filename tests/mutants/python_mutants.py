@@ -290,7 +290,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/slots.py", "self._sampling + self._waiting < _BEGUN_FACTOR", "0 < _BEGUN_FACTOR", _SCHEDULER),
     # --- formats and tools
     ("formats/base.py", "call if number < calls_left else TOO_MANY_CALLS", "call", _CHAT),
-    ("formats/chat/base.py", "turn.blocks[-1].stop if turn.blocks else 0 :", ":", _CHAT),
+    ("formats/chat/base.py", "closed[-1].end() if closed else 0 :", ":", _CHAT),
+    ("formats/chat/base.py", "[self._thinking_stop(turn) :]", "", _CHAT),
+    ("formats/chat/base.py", "if not any(self.early_request(code) for code in around):", "if not around:", _CHAT),
     ("formats/chat/json_calls.py", "parse_constant=_refuse, ", "", _CHAT),
     ("formats/chat/json_calls.py", "math.isfinite(number)", "True", _CHAT),
     ("formats/chat/json_calls.py", "json.dumps(value, ensure_ascii=False).encode()", "pass", _CHAT),

@@ -36,7 +36,7 @@ conversations = st.sampled_from(FAMILIES).flatmap(
 )
 
 
-@settings(max_examples=250)
+@settings(max_examples=250, deadline=None)
 @given(
     st.sampled_from(FAMILIES).flatmap(
         lambda family: st.tuples(st.just(family), st.lists(messages(family), max_size=4))

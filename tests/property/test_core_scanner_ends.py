@@ -96,7 +96,7 @@ TAGS = [("<c>", "</c>"), ("|", "|"), ("aab", "ab"), ("[[", "]]"), ("é", "</c>")
 tagged = st.lists(st.sampled_from([*"<>/c|aab[]é", "<c>", "</c>", "aab", "```python\n", "\n```", "User:"]), max_size=40)
 
 
-@settings(max_examples=800)
+@settings(max_examples=800, deadline=None)
 @given(st.sampled_from(TAGS), tagged.map("".join), cuts, st.booleans())
 def test_blocks_between_tags_equal_those_of_a_regular_expression(tags, text, lengths, one_by_one):
     data = text.encode()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from builders import asked
@@ -168,6 +169,16 @@ def test_thinking_stays_as_it_was_sampled() -> None:
     assert sampled == [model.ids(turn) for turn in turns]
 
 
+def test_a_call_in_the_thinking_of_a_message_is_a_thought() -> None:
+    model = ChatModel.of("hermes")
+    call = message("hermes", "1", said="").removesuffix("<|im_end|>")
+    thought = f"<think>{call} or <tool_call> is how I call.\n</think>\n\n"
+    played = model.play([thought + message("hermes", "print('</think>')"), thought + last(model, "hermes")])
+    assert [call.code for call in played.tool_calls] == ["print('</think>')"]
+    assert played.finish_reason is FinishReason.STOP
+    assert token_problem(played, model.rules()) is None
+
+
 def test_llama_runs_code_behind_its_tag_and_leaves_other_braces_alone() -> None:
     model = ChatModel.of("llama3")
     played = model.play(["<|python_tag|>print(1)<|eom_id|>", "{1, 2} \\boxed{1}<|eot_id|>"])
@@ -237,6 +248,18 @@ def test_the_audit_finds_what_is_wrong_in_an_answer() -> None:
     control = played.token_ids_T.copy()
     control[call.start + 1] = control_token_ids(model.tokenizer, ["<|im_end|>"])[0]
     assert "is not where it should be" in str(token_problem(replace(played, token_ids_T=control), rules))
+
+    twice = np.insert(played.token_ids_T, call.stop, played.token_ids_T[call.start : call.stop])
+    length = call.stop - call.start
+    doubled = replace(
+        played,
+        token_ids_T=twice,
+        loss_mask_T=np.insert(played.loss_mask_T, call.stop, [False] * length),
+        rollout_logprobs_T=np.insert(played.rollout_logprobs_T, call.stop, [0.0] * length),
+        policy_versions_T=np.insert(played.policy_versions_T, call.stop, [-1] * length),
+        tool_calls=tuple(replace(each, stop=each.stop + length) for each in played.tool_calls),
+    )
+    assert "is not where it should be" in str(token_problem(doubled, rules))
 
     one, other = played.tool_calls
     swapped = (replace(one, outcome=other.outcome), replace(other, outcome=one.outcome))

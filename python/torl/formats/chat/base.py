@@ -1,5 +1,6 @@
 """What the formats of chat models share."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -49,13 +50,26 @@ class ChatFormat(Format):
         self.every_block_is_a_call = self.tags is not None
 
     def calls(self, turn: Turn) -> Sequence[ChatCall]:
-        """The calls of a turn, in its order: those between the tags, and the one that was not closed."""
+        """The calls of a turn, in its order: those between the tags, and the one that was not closed.
+
+        What stands between tags in its thinking is a thought.
+        """
         assert self.tags is not None, f"{type(self).__name__} has no tags: it reads the text of a turn"
-        opening, closing = self.tags
-        calls = [self.read(block.code) for block in turn.blocks]
-        if opening in turn.text[turn.blocks[-1].stop if turn.blocks else 0 :]:
-            calls.append(ChatCall(MalformedCall(CUT_CALL, f"a tool call was not closed by {closing}")))
+        opening, closing = map(re.escape, self.tags)
+        text = turn.text[self._thinking_stop(turn) :]
+        closed = list(re.finditer(f"{opening}(.*?){closing}", text, re.DOTALL))
+        calls = [self.read(call[1]) for call in closed]
+        if self.tags[0] in text[closed[-1].end() if closed else 0 :]:
+            calls.append(ChatCall(MalformedCall(CUT_CALL, f"a tool call was not closed by {self.tags[1]}")))
         return calls
+
+    def _thinking_stop(self, turn: Turn) -> int:
+        """Where the thinking of a message ends: behind its first </think>, but for those in the text of a call."""
+        for found in re.finditer("</think>", turn.text):
+            around = [block.code for block in turn.blocks if block.start <= found.start() < block.stop]
+            if not any(self.early_request(code) for code in around):
+                return found.end()
+        return 0
 
     def read(self, text: str) -> ChatCall:
         """The call of the text between two tags."""
