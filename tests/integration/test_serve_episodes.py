@@ -10,7 +10,7 @@ from serving import Door, door
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine
 from torl.audit.outcomes import python_problem
-from torl.errors import SandboxError
+from torl.errors import ToolUnavailableError
 from torl.sandbox import SandboxPool
 from torl.tools import SandboxFusionOptions, SandboxFusionTool
 from torl.types import OutcomeStatus, Trajectory
@@ -84,14 +84,15 @@ async def test_an_episode_is_the_same_token_for_token(server: Door) -> None:
     assert statuses >= STATUSES
 
 
-async def test_a_server_that_is_killed_stops_the_run_and_is_no_outcome() -> None:
+async def test_a_server_that_is_killed_spoils_every_episode_which_stops_the_run() -> None:
     with door("--workers", "1") as server, SandboxPool(1) as pool:
         options = SandboxFusionOptions(url=server.url, retries=2, retry_seconds=0.01)
         tool = SandboxFusionTool(options)
         await tool.start()
         server.process.kill()
         server.process.wait()
-        with pytest.raises(SandboxError, match=f"the SandboxFusion server at {server.url} gave no outcome in 3 tries"):
+        last = f"the SandboxFusion server at {server.url} gave no outcome in 3 tries"
+        with pytest.raises(ToolUnavailableError, match=rf"rollout\.max_spoilt_share allows 0\.1: {last}"):
             await played(tool, pool)
         await tool.close()
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from builders import asked, player
 from faulty_server import FaultyServer, Reply, faulty_server, hangs, hangs_up, hangs_up_halfway, ran, result, says
 from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
-from torl.errors import SandboxError
+from torl.errors import SandboxError, ToolUnavailableError
 from torl.rollout.calls import EpisodeTools
 from torl.tools import SandboxFusionOptions, SandboxFusionTool
 from torl.types import OutcomeStatus, ToolRequest
@@ -115,7 +115,7 @@ FAULTS = {
 async def test_a_fault_is_tried_again_and_then_stops_the_run(fault: str) -> None:
     reply, said = FAULTS[fault]
     async with started(reply) as (tool, server):
-        with pytest.raises(SandboxError, match=f"(?s)gave no outcome in 3 tries; the last: .*{said}"):
+        with pytest.raises(ToolUnavailableError, match=f"(?s)gave no outcome in 3 tries; the last: .*{said}"):
             await tool.session(0).call({"code": "1"})
         assert len(server.asked) == 3
         assert tool.metrics() == {"requests": 4, "retried": 2}
@@ -175,7 +175,7 @@ async def test_a_start_without_a_server_says_so() -> None:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
     tool = SandboxFusionTool(SandboxFusionOptions(url=url, **QUICK))
     with pytest.raises(
-        SandboxError, match=rf"the SandboxFusion server at {url} gave no outcome in 3 tries; .*Cannot connect"
+        ToolUnavailableError, match=rf"the SandboxFusion server at {url} gave no outcome in 3 tries; .*Cannot connect"
     ):
         await tool.start()
     await tool.close()
@@ -192,7 +192,7 @@ async def test_a_server_that_cannot_compute_is_refused() -> None:
 async def test_a_check_finds_a_server_that_has_died() -> None:
     async with started(PROOF, hangs_up) as (tool, _):
         await tool.check()
-        with pytest.raises(SandboxError, match="ServerDisconnectedError"):
+        with pytest.raises(ToolUnavailableError, match="ServerDisconnectedError"):
             await tool.check()
 
 
@@ -220,11 +220,11 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, Any],
 
 
 @pytest.mark.parametrize("early", [False, True])
-async def test_a_broken_server_ends_the_episode_with_an_error(early: bool) -> None:
+async def test_a_broken_server_spoils_the_episode(early: bool) -> None:
     engine = ScriptedEngine(lambda _: ENCODER.encode("```python\nprint(1)\n```\n```output"))
     async with started(says("", 500)) as (tool, server):
         playing = player(engine, ScriptedInterpreter(), max_tool_calls=2, speculative_execution=early)
         playing.tools["python"] = tool  # type: ignore[index]
-        with pytest.raises(SandboxError, match="gave no outcome in 3 tries"):
+        with pytest.raises(ToolUnavailableError, match="gave no outcome in 3 tries"):
             await playing.play(asked(), series=0, sample=0)
         assert len(server.asked) >= 3

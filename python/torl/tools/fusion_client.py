@@ -6,7 +6,7 @@ import random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from torl.errors import ConfigError, SandboxError
+from torl.errors import ConfigError, SandboxError, ToolUnavailableError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -28,7 +28,7 @@ class _TransientError(Exception):
 
 
 class FusionClient:
-    """Connections to one server. Whatever is no outcome of the code is asked again, and then is a `SandboxError`."""
+    """Connections to one server. Whatever is no outcome of the code is asked again, and then is an error."""
 
     def __init__(
         self, url: str, *, timeout_seconds: float, retries: int, retry_seconds: float, concurrency: int
@@ -67,7 +67,8 @@ class FusionClient:
         Cancelling gives the request up: the connection is closed.
 
         Raises:
-            SandboxError: the server did not answer with an outcome, however often it was asked, or refuses requests.
+            ToolUnavailableError: the server did not answer with an outcome, however often it was asked.
+            SandboxError: it refuses the request.
         """
         body = json.dumps(request).encode()
         async with self._slots:
@@ -77,7 +78,7 @@ class FusionClient:
                     return await self._ask(body)
                 except _TransientError as error:
                     if attempt == self._retries:
-                        raise SandboxError(
+                        raise ToolUnavailableError(
                             f"the SandboxFusion server at {self._url} gave no outcome in {attempt + 1} tries; "
                             f"the last: {error}"
                         ) from error

@@ -35,7 +35,7 @@ class SandboxFusionOptions(Section):
     timeout_seconds: PositiveFloat = 60.0
     """How long the server may take to answer a request, waiting for its turn included."""
     retries: NonNegativeInt = 8
-    """How often a request that brought no outcome is sent again, before the training run stops."""
+    """How often a request that brought no outcome is sent again, before its episode is given up."""
     retry_seconds: PositiveFloat = 0.25
     """Pause before the first retry, in seconds; each further one is twice as long, up to 30 s."""
     concurrency: PositiveInt = 256
@@ -51,7 +51,7 @@ class SandboxFusionOptions(Section):
 
 
 class SandboxFusionTool(Tool):
-    """Runs each call in a fresh state on the server. What the server does wrong is no outcome: it stops the run."""
+    """Runs each call in a fresh state on the server. What the server does wrong is no outcome: it spoils an episode."""
 
     description = PythonTool.description
     parameters = PythonTool.parameters
@@ -77,7 +77,8 @@ class SandboxFusionTool(Tool):
         """Ask the server to prove that it works.
 
         Raises:
-            SandboxError: it does not, or nobody is there.
+            SandboxError: it does not.
+            ToolUnavailableError: nobody is there.
             ConfigError: aiohttp is not installed.
         """
         options = self.options
@@ -101,6 +102,7 @@ class SandboxFusionTool(Tool):
 
         Raises:
             SandboxError: it ended otherwise.
+            ToolUnavailableError: the server gave no outcome.
         """
         code, printed = _PROOF
         outcome = await self.session(0).call({"code": code})
