@@ -188,6 +188,15 @@ def test_a_data_set_is_pinned_to_what_the_hub_or_the_cache_has(
     assert pinned_dataset("hf:GAIR/Far") == f"hf:GAIR/Far@{COMMIT}"
 
 
+def test_problems_are_prepared_from_a_data_set_that_is_not_stored(hub: tuple[Path, list[int]], tmp_path: Path) -> None:
+    from torl.curation.command import main
+
+    (hub[0] / "train.jsonl").write_text('{"problem": "How many legs has a spider?", "answer": "8"}\n')
+    assert main(["prepare", "hf:GAIR/Far", "--stream", "--output", str(tmp_path / "out")]) == 0
+    assert [problem.answer for problem in load_problems(tmp_path / "out/problems.jsonl")] == ["8"]
+    assert not list((tmp_path / "cache").rglob("*.jsonl"))
+
+
 def test_a_stream_of_parquet_reads_the_same_rows(hub: tuple[Path, list[int]]) -> None:
     rows = [{"problem": f"{number}?", "answer": str(number)} for number in range(5)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), hub[0] / "test.parquet")

@@ -49,10 +49,13 @@ async def _prepare(words: Sequence[str]) -> None:
     parser.add_argument("--output", metavar="DIRECTORY", type=Path, required=True)
     parser.add_argument("--ngram-words", type=int, default=13, help="words in a row that count as the same problem")
     parser.add_argument("--similarity", type=float, default=0.8, help="of pairs of words: from here on the same")
+    parser.add_argument(
+        "--stream", action="store_true", help="read data sets of the hub over the network, five times, and store none"
+    )
     arguments = parser.parse_args(words)
     with Console() as console:
         counts = await prepare(
-            {name: partial(_raw, file) for name, file in _named(arguments.files).items()},
+            {name: partial(_raw, file, stored=not arguments.stream) for name, file in _named(arguments.files).items()},
             {name: load_problems(file) for name, file in _named(arguments.against).items()},
             arguments.output,
             PrepareOptions(arguments.ngram_words, arguments.similarity),
@@ -62,8 +65,8 @@ async def _prepare(words: Sequence[str]) -> None:
     print(json.dumps(counts), flush=True)
 
 
-def _raw(file: str) -> Iterator[Problem]:
-    return (problem for _, problem in raw_problems(file))
+def _raw(file: str, *, stored: bool) -> Iterator[Problem]:
+    return (problem for _, problem in raw_problems(file, stored=stored))
 
 
 def _named(files: Sequence[str]) -> dict[str, str]:

@@ -98,7 +98,7 @@ def stream_problems(
             row in a hundred had an empty answer.
     """
     answered, unanswered = 0, list[str]()
-    for place, problem in raw_problems(path, columns, split):
+    for place, problem in raw_problems(path, columns, split, stored=False):
         if problem.answer:
             answered += 1
             yield problem
@@ -108,14 +108,20 @@ def stream_problems(
 
 
 def raw_problems(
-    path: str | Path, columns: dict[str, str] | None = None, split: str | None = None
+    path: str | Path, columns: dict[str, str] | None = None, split: str | None = None, *, stored: bool = True
 ) -> Iterator[tuple[str, Problem]]:
     """The same one after the other, with those that have no answer, which is "" then; each with its place.
+
+    Args:
+        path: see `load_problems`.
+        columns: see there.
+        split: see there.
+        stored: whether a data set of the hub is downloaded first, or read over the network each time.
 
     Raises:
         DataError: the file is missing, or, when its turn comes, a row is broken.
     """
-    for place, row in _rows(_files(path, split, stream_dataset)):
+    for place, row in _rows(_files(path, split, resolve_dataset if stored else stream_dataset)):
         yield place, _read_row(place, row, columns)
 
 
