@@ -126,7 +126,7 @@ def pinned_dataset(path: str) -> str:
     """The name of a data set of the hub with the commit that it is at; anything else as it is.
 
     Raises:
-        DataError: the hub does not have it, or not for this user.
+        DataError: see `resolve_dataset`.
     """
     if not path.startswith(DATASET_PREFIX):
         return path
@@ -136,10 +136,8 @@ def pinned_dataset(path: str) -> str:
     found = _remote_dataset(path)
     if found is not None:
         return f"{DATASET_PREFIX}{repository}@{found.sha}"
-    folder = _cached_dataset(repository, revision)
-    if folder is None or not _COMMIT.fullmatch(folder.name):
-        return path
-    return f"{DATASET_PREFIX}{repository}@{folder.name}"
+    commit = _snapshot(_dataset_name(path), "dataset", _DATA_FILES, _IN_PLACE).name  # the cache, or an error
+    return f"{DATASET_PREFIX}{repository}@{commit}" if _COMMIT.fullmatch(commit) else path
 
 
 def _remote_dataset(path: str) -> "DatasetInfo | None":

@@ -1,6 +1,8 @@
 """Names of models and data sets, found in a cache as the hub's own library lays it out, without a network."""
 
+import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,9 +11,13 @@ import pyarrow.parquet
 import pytest
 
 from hub_server import COMMIT, serving
+from torl.config import TrainConfig
+from torl.config.command_line import find_config, load_config
 from torl.data import load_problems, stream_problems
 from torl.errors import DataError
 from torl.hub import pinned_dataset, pinned_model, resolve_dataset, resolve_model, resolve_model_config
+from torl.report.console import Console
+from torl.training.run import train
 
 Repository = Callable[[str, str], Path]
 
@@ -70,6 +76,16 @@ def test_without_a_network_the_error_says_what_to_download(repository: Repositor
         load_problems("GAIR/Absent")
     with pytest.raises(DataError, match=r"no such file \(.*\)$"):
         load_problems("GAIR/absent.jsonl")
+
+
+async def test_a_run_says_of_everything_that_is_missing_what_to_download(repository: Repository) -> None:
+    names = {"model.path": "Qwen/Absent", "data.train": "hf:GAIR/Absent", "run.directory": "run"}
+    config = load_config(TrainConfig, find_config("demo"), names | {"data.evaluation": {"held": "hf:GAIR/Other"}})
+    with pytest.raises(DataError) as error, Console(io.StringIO()) as console:
+        await train(config, console)
+    ways_out = re.findall(r"hf download (\S+)", str(error.value))
+    assert sorted(ways_out) == ["GAIR/Absent", "GAIR/Other", "Qwen/Absent"]
+    assert not Path("run").exists()
 
 
 def test_what_was_downloaded_elsewhere_is_read_as_the_hub_lays_it_out(tmp_path: Path) -> None:
@@ -180,7 +196,8 @@ def test_a_data_set_is_pinned_to_what_the_hub_or_the_cache_has(
     with pytest.raises(DataError, match=r"cannot be had from the hub: .*404"):
         pinned_dataset("hf:GAIR/Absent")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert pinned_dataset("hf:GAIR/Far") == "hf:GAIR/Far"
+    with pytest.raises(DataError, match="hf download GAIR/Far --repo-type dataset"):
+        pinned_dataset("hf:GAIR/Far")
     cached = tmp_path / "cache/datasets--GAIR--Far"
     (cached / "snapshots" / COMMIT).mkdir(parents=True)
     (cached / "refs").mkdir()

@@ -1,12 +1,13 @@
 """A training run from its configuration to its summary."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torl.cluster import Cluster, open_cluster
 from torl.config import ProblemChoice, TrainConfig
-from torl.errors import EngineDiedError, LearnerDiedError, RoleDiedError, TorlError, WeightTransferError
+from torl.errors import DataError, EngineDiedError, LearnerDiedError, RoleDiedError, TorlError, WeightTransferError
 from torl.hub import pinned_dataset, pinned_model
 from torl.processes.children import first_line
 from torl.processes.loop_watch import watched_loop
@@ -83,16 +84,30 @@ async def _attempt(config: TrainConfig, directory: Path, console: Console, clust
 
 
 def _pinned(config: TrainConfig) -> TrainConfig:
-    """With the commits that the names of the hub stand for now."""
-    model = config.model.model_copy(update={"path": pinned_model(config.model.path)})
-    train = _pinned_problems(config.data.train)
-    evaluation = {name: _pinned_problems(problems) for name, problems in config.data.evaluation.items()}
-    data = config.data.model_copy(update={"train": train, "evaluation": evaluation})
+    """With the commits that the names of the hub stand for now.
+
+    Raises:
+        DataError: some cannot be had; says of each what to download.
+    """
+    missing: list[str] = []
+
+    def pinned(pin: Callable[[str], str], path: str) -> str:
+        try:
+            return pin(path)
+        except DataError as error:
+            missing.append(str(error))
+            return path
+
+    def problems(chosen: ProblemChoice) -> ProblemChoice:
+        path = getattr(chosen.options, "path", None)
+        if path is None:
+            return chosen
+        options = chosen.options.model_copy(update={"path": pinned(pinned_dataset, str(path))})
+        return replace(chosen, options=options)
+
+    model = config.model.model_copy(update={"path": pinned(pinned_model, config.model.path)})
+    evaluation = {name: problems(chosen) for name, chosen in config.data.evaluation.items()}
+    data = config.data.model_copy(update={"train": problems(config.data.train), "evaluation": evaluation})
+    if missing:
+        raise DataError("\n".join(missing))
     return config.model_copy(update={"model": model, "data": data})
-
-
-def _pinned_problems(problems: ProblemChoice) -> ProblemChoice:
-    path = getattr(problems.options, "path", None)
-    if path is None:
-        return problems
-    return replace(problems, options=problems.options.model_copy(update={"path": pinned_dataset(str(path))}))
