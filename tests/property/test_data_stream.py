@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torl.data import StreamSampler, load_problems, stream_problems
@@ -28,6 +28,7 @@ COUNTS, BUFFERS, SEEDS = st.integers(1, 20), st.integers(1, 25), st.integers(0, 
 SHARES = st.lists(st.floats(0, 1), max_size=20)
 
 
+@settings(deadline=None)
 @given(COUNTS, BUFFERS, SEEDS, SHARES)
 def test_every_epoch_holds_every_problem_once_and_no_take_one_twice(
     count: int, buffer: int, seed: int, shares: list[float]
@@ -45,6 +46,7 @@ def test_every_epoch_holds_every_problem_once_and_no_take_one_twice(
     assert sampler.epoch == max(0, len(stream) - 1) // count
 
 
+@settings(deadline=None)
 @given(COUNTS, BUFFERS, SEEDS, SHARES, SHARES)
 def test_resuming_is_exact(count: int, buffer: int, seed: int, before: list[float], after: list[float]) -> None:
     sampler = StreamSampler(prompts(count), seed, buffer)
@@ -59,6 +61,7 @@ def test_resuming_is_exact(count: int, buffer: int, seed: int, before: list[floa
         assert ids(resumed.take(round(share * len(sampler)))) == ids(sampler.take(round(share * len(sampler))))
 
 
+@settings(deadline=None)
 @given(COUNTS, BUFFERS, SEEDS)
 def test_no_prompt_comes_earlier_than_the_buffer_lets_it(count: int, buffer: int, seed: int) -> None:
     sampler = StreamSampler(prompts(count), seed, buffer)

@@ -4,7 +4,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torl.data.choosing import balanced, bin_of, learning_impact, shares
@@ -69,6 +69,7 @@ def test_answers_are_normalized(answer: str, normalized: str) -> None:
 TEXTS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=9).map(" ".join), min_size=1, max_size=12)
 
 
+@settings(deadline=None)
 @given(TEXTS, st.sampled_from([0.2, 0.5, 0.8, 1.0]))
 def test_no_similar_pair_is_missed(texts: list[str], threshold: float) -> None:
     """Against comparing each with each."""
@@ -181,6 +182,7 @@ def test_a_problem_of_fewer_epochs_is_compared_in_these() -> None:
     assert scores["three"] == pytest.approx(1 - 0.25 / 0.5)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 9), st.integers(0, 20), max_size=6), st.integers(0, 80))
 def test_shares_are_as_equal_as_they_can_be(sizes: dict[int, int], count: int) -> None:
     given_ = shares(sizes, count)

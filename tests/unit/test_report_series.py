@@ -4,7 +4,7 @@ import math
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torl.report.series import log_fit, means_of, moving_mean, rank_correlation, values_of
@@ -36,6 +36,7 @@ def test_the_rank_correlation_of_a_textbook() -> None:
     assert rank_correlation(iq, hours) == pytest.approx(-29 / 165)
 
 
+@settings(deadline=None)
 @given(st.data(), NUMBERS)
 def test_the_rank_correlation_with_ties_is_that_of_counted_ranks(data: st.DataObject, x: list[int]) -> None:
     y = data.draw(st.lists(st.integers(-5, 5), min_size=len(x), max_size=len(x)))

@@ -7,6 +7,8 @@ from itertools import pairwise
 from math import ceil
 from typing import Final, TypeAlias
 
+import numpy as np
+
 Shingles: TypeAlias = frozenset[int]
 """Pairs of words by Python's hash of 64 bits, which is another in each process: a text takes a tenth of the memory."""
 
@@ -59,7 +61,7 @@ class SimilarTexts:
         if not 0 < threshold <= 1:
             raise ValueError("the similarity must be above 0 and at most 1")
         self._threshold = threshold
-        self._frequency = array("L", bytes(array("L").itemsize * _COUNTED))
+        self._frequency = np.zeros(_COUNTED, np.uint32).data  # of which only what is counted takes memory
         for text in texts:
             for shingle in shingles_of(text):
                 self._frequency[shingle % _COUNTED] += 1
