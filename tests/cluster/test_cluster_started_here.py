@@ -17,6 +17,8 @@ async def test_roles_answer_fail_give_up_and_die_in_processes_of_their_own() -> 
     async with open_cluster(ClusterConfig(kind="ray", address="local", nodes=1)) as cluster:
         assert (cluster.apart, cluster.nodes) == (True, 1)
         assert await cluster.ask(0, os.getcwd) == os.getcwd()
+        assert await cluster.ask(0, os.nice, 0) == os.nice(0)
+        assert await cluster.ask(0, os.getenv, "OMP_NUM_THREADS") == os.getenv("OMP_NUM_THREADS")
         role = await cluster.place(0, Something, name="something")
         assert await role.call("add", 1, 2) == 3
         with pytest.raises(EngineHungError, match=r"^no token came$"):

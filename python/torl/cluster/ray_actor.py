@@ -11,6 +11,8 @@ from typing import Any
 
 from torl.errors import TorlError
 
+_THREADS = "OMP_NUM_THREADS"
+
 
 class Holder:
     """In the actor: holds the object, and calls it in the actor's event loop.
@@ -50,13 +52,14 @@ class Holder:
 
 
 class Sent:
-    """A value on its way to a node, which first looks for modules and files where the controller does."""
+    """A value on its way to a node, which first makes the process like the controller's: modules, files, threads."""
 
     def __init__(self, value: Any) -> None:
         import ray
 
         self._path = list(sys.path)
         self._directory = Path.cwd()
+        self._threads = os.environ.get(_THREADS)
         self._pickled: bytes = ray.cloudpickle.dumps(value)
 
     def received(self) -> Any:
@@ -65,6 +68,9 @@ class Sent:
             os.chdir(self._directory)
         sys.path += [place for place in self._path if place not in sys.path]
         os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+        os.environ.pop(_THREADS, None)  # Ray sets it to 1, for all that is started there
+        if self._threads is not None:
+            os.environ[_THREADS] = self._threads
         return pickle.loads(self._pickled)
 
 

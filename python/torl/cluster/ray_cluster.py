@@ -51,6 +51,8 @@ class RayCluster(Cluster):
         """In the thread that lives as long as this process: what Ray starts here ends with the thread."""
         # Nothing is reported to Ray's makers by a cluster that torl starts.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # By default Ray's processes, and what they start, let all others go first.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         own = {"include_dashboard": False} if self._config.address == "local" else {}
         on_signal = signal.getsignal(signal.SIGTERM)
         try:
