@@ -30,7 +30,9 @@ def test_a_run_on_three_nodes_is_the_run_on_one_machine(nodes: RayNodes, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("sent", "status"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)]
+    ("sent", "status"),
+    [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)],
+    ids=["SIGTERM", "SIGKILL"],
 )
 def test_a_run_that_is_ended_leaves_nothing_on_the_nodes(
     nodes: RayNodes, tmp_path: Path, sent: signal.Signals, status: int
