@@ -58,21 +58,20 @@ async def test_a_servers_tools_have_its_schemas_and_its_answers() -> None:
         assert [text for _, text in many] == [str(number + 1) for number in range(50)]
 
 
-async def test_what_a_server_offers_is_known_before_it_is_started() -> None:
+async def test_what_a_server_offers_is_known_before_it_is_started_and_only_what_is_named() -> None:
     """Prompts are made of it."""
-    section = {"mcp": SMALL, "environment": ENVIRONMENT, "tools": ["add"]}
+    section = {"mcp": SMALL, "environment": ENVIRONMENT, "tools": ["add"], "max_result_characters": 1}
     tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
-    before = tool.offered("small")["add"]
-    assert "a" in before.parameters["properties"]
+    before = tool.offered("small")
+    assert list(before) == ["add"]
+    assert "a" in before["add"].parameters["properties"]
     await tool.start()
-    assert tool.offered("small")["add"].parameters == before.parameters
+    assert tool.offered("small")["add"].parameters == before["add"].parameters
+    assert await called(tool.offered("small")["add"], a=5, b=6) == (OutcomeStatus.OK, "1...")
     await tool.close()
 
 
-async def test_only_the_tools_that_are_named_are_offered_and_those_that_are_not_there_are_named() -> None:
-    async with offered(SMALL, tools=["add"], max_result_characters=1) as tools:
-        assert list(tools) == ["add"]
-        assert await called(tools["add"], a=5, b=6) == (OutcomeStatus.OK, "1...")
+async def test_a_tool_that_the_server_does_not_have_is_named() -> None:
     with pytest.raises(ConfigError, match=r"has no tool 'ad'; did you mean add\?"):
         async with offered(SMALL, tools=["ad"]):
             pass
@@ -92,18 +91,18 @@ async def test_a_command_that_died_is_started_again_for_the_next_try(tmp_path: P
         assert tools["add"].metrics()["connected"] == 3
 
 
-async def test_a_command_that_dies_in_every_try_spoils_the_episode(tmp_path: Path) -> None:
-    async with offered(SMALL, retries=0) as tools:
-        (tmp_path / "once").touch()
-        with pytest.raises(ToolUnavailableError, match=r"'die_while' gave no outcome in one try.*Connection closed"):
-            await called(tools["die_while"], path=str(tmp_path / "once"))
-        assert await called(tools["die_while"], path=str(tmp_path / "once")) == (OutcomeStatus.OK, "alive")
-
-
 @pytest.mark.parametrize("mcp", ["no_such_command --at all", "true", "http://127.0.0.1:9/mcp"])
 async def test_a_server_that_is_not_there_is_said_at_the_start(mcp: str) -> None:
     with pytest.raises(ToolUnavailableError, match=f"no MCP server at '{mcp}'"):
         async with offered(mcp):
+            pass
+
+
+async def test_a_command_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torl.tools.starting.FIRST_ANSWER_SECONDS", 0.2)
+    silent = shlex.join([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"])
+    with pytest.raises(ToolUnavailableError, match=r"the MCP server .* gave no answer within 0\.2 s"):
+        async with offered(silent):
             pass
 
 

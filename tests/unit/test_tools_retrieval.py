@@ -1,5 +1,6 @@
 """Search on a server that speaks as Search-R1's does, and on one that does not, or no longer."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -75,6 +76,22 @@ async def test_an_answer_without_passages_is_none(answer: Callable[[], web.Respo
         with pytest.raises(ToolUnavailableError, match=message):
             await tool.start()
         await tool.close()
+
+
+async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torl.tools.starting.FIRST_ANSWER_SECONDS", 0.05)
+    asked = asyncio.Event()
+
+    async def retrieve(_: web.Request) -> web.Response:
+        await asked.wait()
+        return web.json_response(documents())
+
+    async with served(retrieve) as url:
+        tool = RetrievalTool(RetrievalOptions(url=url))
+        with pytest.raises(ToolUnavailableError, match=f"{url} gave no answer within 0.05 s"):
+            await tool.start()
+        await tool.close()
+        asked.set()
 
 
 async def test_a_server_that_is_away_for_a_while_is_asked_again_and_then_given_up() -> None:

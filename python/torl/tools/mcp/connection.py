@@ -23,8 +23,8 @@ class RefusedCallError(Exception):
 class McpConnection:
     """One connection for all episodes, to a command's stdin and stdout or to a URL.
 
-    The SDK wants a client closed by the task that opened it: `_keep` is that task. A connection that broke is left to
-    end by itself, and the next call makes another, which starts a command again.
+    The SDK wants a client closed by the task that opened it: `_keep` is that task, and its end is the connection's. The
+    call after one that broke makes another, which starts a command again.
     """
 
     def __init__(self, target: str, environment: Mapping[str, str]) -> None:
@@ -38,7 +38,7 @@ class McpConnection:
         self._environment = dict(environment)
         self._lock = asyncio.Lock()
         self._client: Client | None = None
-        self._over: asyncio.Event | None = None
+        self._keeper: asyncio.Task[None] | None = None
         self._keepers: set[asyncio.Task[None]] = set()
         self.connected = 0  # times
 
@@ -84,10 +84,9 @@ class McpConnection:
         async with self._lock:
             if self._client is None:
                 ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-                self._over = asyncio.Event()
-                keeper = asyncio.create_task(self._keep(self._make(), ready, self._over))
-                self._keepers.add(keeper)
-                keeper.add_done_callback(self._keepers.discard)
+                self._keeper = asyncio.create_task(self._keep(self._make(), ready))
+                self._keepers.add(self._keeper)
+                self._keeper.add_done_callback(self._keepers.discard)
                 try:
                     self._client = await ready
                 except Exception as error:
@@ -108,12 +107,16 @@ class McpConnection:
         command, *words = shlex.split(self._target)
         return Client(StdioServerParameters(command=command, args=words, env=self._environment))
 
-    async def _keep(self, client: "Client", ready: "asyncio.Future[Client]", over: asyncio.Event) -> None:
+    async def _keep(self, client: "Client", ready: "asyncio.Future[Client]") -> None:
         try:
             async with client:
                 if not ready.done():
                     ready.set_result(client)
-                await over.wait()
+                await asyncio.Event().wait()  # until `_leave`
+        except asyncio.CancelledError:
+            if not ready.done():
+                ready.set_exception(ConnectionError("it was closed"))
+            raise
         except Exception as error:
             if not ready.done():
                 ready.set_exception(error)
@@ -126,8 +129,8 @@ class McpConnection:
 
     def _leave(self) -> None:
         self._client = None
-        if self._over is not None:
-            self._over.set()
+        if self._keeper is not None:
+            self._keeper.cancel()
 
 
 def _innermost(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from torl.errors import ConfigError
 from torl.options import Section, nearest
 from torl.tools.base import Tool, ToolSession
 from torl.tools.mcp.connection import McpConnection, RefusedCallError
+from torl.tools.starting import first_answer
 from torl.types import Outcome, OutcomeStatus
 
 if TYPE_CHECKING:
@@ -59,16 +60,17 @@ class McpServer(Tool):
             ConfigError: the SDK is not installed, or the server lacks a tool that the options name.
             ToolUnavailableError: there is no server.
         """
-        self._take(await self._connection.tools())
+        await self._ask(self._connection)
 
     async def _ask_alone(self) -> None:
         connection = McpConnection(self.options.mcp, self.options.environment)
         try:
-            self._take(await connection.tools())
+            await self._ask(connection)
         finally:
             await connection.close()
 
-    def _take(self, tools: "list[Described]") -> None:
+    async def _ask(self, connection: McpConnection) -> None:
+        tools = await first_answer(connection.tools(), f"the MCP server {self.options.mcp!r}")
         described = {tool.name: tool for tool in tools}
         for name in self.options.tools or described:
             if name not in described:

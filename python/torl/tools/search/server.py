@@ -10,6 +10,7 @@ from torl.errors import ConfigError, ToolUnavailableError
 from torl.options import PositiveInt, Section
 from torl.tools.base import Tool, ToolSession
 from torl.tools.search.passages import DESCRIPTION, NO_QUERY, PARAMETERS, found, query_in
+from torl.tools.starting import first_answer
 from torl.types import Outcome
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class RetrievalTool(Tool, ToolSession):
         self._connections = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
         )
-        await self._retrieve(_PROOF)
+        await first_answer(self._retrieve(_PROOF), self.options.url)
 
     async def close(self) -> None:
         """Close the connections."""
