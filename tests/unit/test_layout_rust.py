@@ -36,8 +36,8 @@ FLOORS: dict[Path, list[set[str]]] = {
     ],
     SANDBOX / "files": [{"archive", "contents"}, {"tree"}, {"descriptors"}, {"mod"}, {"encoding", "tests"}],
     SANDBOX / "guest": [
-        {"functions", "library", "module"},
-        {"frames", "integers"},
+        {"functions", "library", "module", "sources"},
+        {"casts", "frames", "integers"},
         {"preparation"},
         {"artifacts"},
         {"cache"},
