@@ -82,11 +82,12 @@ CAUSES: list[Cause] = [
         v.normal_tails, "import statistics\nprint(statistics.NormalDist(42, 19).cdf(-88))", since=(3, 14),
     ),
     Cause(
-        "Python before 3.12", VERSION, "quotes within f-strings, `sum` of floats, how weekdays and ordered dictionaries are printed",
+        "Python before 3.12", VERSION,
+        "quotes within f-strings, `sum` of floats, how weekdays and ordered dictionaries are printed; numpy before 2.5 wraps in `where`",
         v.before_3_12, "print(sum([0.1] * 10))", since=(3, 12),
     ),
     Cause(
-        "name of re's error", VERSION, "`re.error` is `re.PatternError` since 3.13",
+        "name of an error", VERSION, "`re.error` is `re.PatternError` since 3.13, and idna's `UnicodeError` a `UnicodeEncodeError`",
         v.renamed_error, "import re\nre.compile('(')", since=(3, 13),
     ),
     Cause(

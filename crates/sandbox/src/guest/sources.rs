@@ -26,7 +26,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::SOURCES;
+    use super::*;
 
     fn texts(directory: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(directory).unwrap().flatten() {
