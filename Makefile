@@ -14,11 +14,15 @@ export UV_EXCLUDE := requirements/excluded.txt
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-doors test-cluster fuzz lint format install extension guest wheel clean
+.PHONY: demo demo-chat demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-doors test-cluster fuzz lint format install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
 	$(BIN)/python -m torl.train demo --run.directory runs/demo-$$(date +%Y%m%d-%H%M%S)
+
+# A tiny chat model learns to call Python by <tool_call>; two controls do not.
+demo-chat: install
+	$(BIN)/python benchmarks/demo_chat.py runs/demo-chat
 
 demo-table: install
 	$(BIN)/python benchmarks/demo_table.py

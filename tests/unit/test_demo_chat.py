@@ -1,0 +1,37 @@
+"""The conversations that the demo's chat model has learned by heart are those that a run plays with it."""
+
+import random
+import re
+
+import pytest
+
+from demo_maker import chat
+from torl.formats.chat import HermesFormat
+from torl.formats.chat.base import ChatCall
+from torl.text.prompts import encode_prompts
+from torl.text.templates import TEMPLATES
+from torl.text.tokenizer import TextEncoder
+from torl.text.vocabulary import build_vocabulary
+from torl.types import MalformedCall, Problem
+
+TOOLS = [{"type": "function", "function": {"name": "python"}}]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_conversation_is_the_models_prompt_and_what_the_format_puts_between_its_messages(seed: int) -> None:
+    tokenizer, form = chat.make_tokenizer(), HermesFormat()
+    encoder = TextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
+    said = chat.conversation(random.Random(seed))
+    question = re.search(r"Find \d+ % \d+\.", said)
+    assert question is not None
+    problem = Problem("p", question[0], "1")
+    (prompt,) = encode_prompts([problem], tokenizer, TEMPLATES["chat"], 100, lambda: TOOLS).prompts
+    ids = [*prompt.token_ids]
+    messages = said.split("<|im_start|>assistant\n")[1:]
+    for message in messages[:-1]:
+        written, _, results = message.partition("<|im_end|>")
+        contents = re.findall("<tool_response>\n(.*?)\n</tool_response>", results)
+        call = ChatCall(MalformedCall("", ""))
+        ids += tokenizer.encode(f"{written}<|im_end|>")
+        ids += encoder.observe(form.results([call] * len(contents), contents))[0]
+    assert [*ids, *tokenizer.encode(messages[-1])] == tokenizer.encode(said)
