@@ -76,8 +76,8 @@ class TurnEnd:
     def block(*, fences: str = "lines") -> TurnEnd:
         """The third backtick that closes the turn's first code block."""
     @staticmethod
-    def tagged(open: bytes, close: bytes) -> TurnEnd:
-        """No call does: the turn goes on to its end token. A block is what stands between these bytes, anywhere.
+    def tagged(open: bytes, close: bytes, *, ends_turn: bool = False) -> TurnEnd:
+        """A block is what stands between these bytes, anywhere; the first ends the turn if that is asked.
 
         Raises `ValueError` if one of both is empty.
         """

@@ -123,6 +123,12 @@ def test_a_block_may_end_the_turn() -> None:
     assert scanner.feed([1]).overshoot is None  # a fence that closes nothing ends nothing
 
 
+def test_the_first_block_between_tags_ends_a_turn_where_that_is_asked() -> None:
+    scanner = Scanner(BYTES, TurnEnd.tagged(b"<a>", b"</>", ends_turn=True))
+    found = scanner.feed(list(b"<b>x</><a>y</>z<a>w</>"))
+    assert ([block.code for block in found.blocks], found.consumed, found.overshoot) == (["y"], 14, b"")
+
+
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="marker is empty"):
         TurnEnd.marker(b"")
@@ -148,18 +154,21 @@ def test_a_language_that_no_fence_could_name_is_refused(language: str) -> None:
 
 
 ENDS = [TurnEnd.never(), TurnEnd.block(), TurnEnd.marker(b"a"), TurnEnd.marker(b"\xff\n"), END]
+ENDS += [TurnEnd.tagged(b"<a>", b"</a>", ends_turn=True)]
 ENDS += [TurnEnd.tagged(b"<a>", b"</a>"), TurnEnd.tagged(b"<a>", b"\xff").with_stops(["."])]
 
 
 def test_ends_of_turns_are_values() -> None:
     again = [TurnEnd.never(), TurnEnd.block(), TurnEnd.marker(b"a"), TurnEnd.marker(b"\xff\n"), END]
+    again += [TurnEnd.tagged(b"<a>", b"</a>", ends_turn=True)]
     again += [TurnEnd.tagged(b"<a>", b"</a>"), TurnEnd.tagged(b"<a>", b"\xff").with_stops(["."])]
     assert again == ENDS
     assert len({*ENDS, *again}) == len(ENDS)
     assert TurnEnd.never() != None  # noqa: E711
-    assert [end.kind for end in ENDS] == ["never", "block", "marker", "marker", "marker", "never", "never"]
-    assert [end.marker_bytes for end in ENDS] == [None, None, b"a", b"\xff\n", b"```output", None, None]
-    assert [end.tags for end in ENDS] == [None] * 5 + [(b"<a>", b"</a>"), (b"<a>", b"\xff")]
+    assert [end.kind for end in ENDS] == ["never", "block", "marker", "marker", "marker", "block", "never", "never"]
+    assert [end.marker_bytes for end in ENDS] == [None, None, b"a", b"\xff\n", b"```output", None, None, None]
+    assert [end.tags for end in ENDS] == [None] * 5 + [(b"<a>", b"</a>")] * 2 + [(b"<a>", b"\xff")]
+    assert ENDS[5].without_call() == ENDS[6]
     assert ENDS[-1].without_call() == ENDS[-1]
     with pytest.raises(AttributeError):
         END.kind = "never"  # type: ignore[misc]

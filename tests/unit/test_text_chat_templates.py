@@ -27,6 +27,8 @@ EXPECTED = {
     "<|im_start|>user\nWhat {is} it?\n\nPresent the answer in LaTex format: \\boxed{Your answer}<|im_end|>\n"
     "<|im_start|>assistant\n",
     "tora": "<|user|>\nWhat {is} it?\n<|assistant|>\n",
+    "mathcoder": "<|system|><|text|><|endofblock|><|endofmessage|>"
+    "<|user|><|text|>What {is} it?\n<|endofblock|><|endofmessage|><|assistant|>",
 }
 
 

@@ -89,9 +89,10 @@ class RolloutConfig(Section):
     top_p: Share = 1.0
     """Nucleus sampling mass; the trainer's log-probabilities are exact only at 1."""
     format: FormatChoice = chosen("torl")
-    """Protocol of a tool call: "torl" runs the last block at ```output, "tora" too, with ToRA's results; "zerotir" runs
-    each block when its fence closes; "search_r1" searches for what stands between <search> tags. Of chat models:
-    "hermes" (Qwen too), "llama3", "mistral", "deepseek", "kimi", "harmony" (gpt-oss)."""
+    """Protocol of a tool call: "torl" runs the last block at ```output, "tora" too, with ToRA's results; "mathcoder"
+    runs each block of code between MathCoder's tokens, "zerotir" each block when its fence closes; "search_r1" searches
+    for what stands between <search> tags. Of chat models: "hermes" (Qwen too), "llama3", "mistral", "deepseek", "kimi",
+    "harmony" (gpt-oss)."""
     tools: Annotated[dict[str, ToolChoice], BeforeValidator(_named_by_key)] = chosen({"python": {}})
     """The tools, by the names that the format calls them."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()

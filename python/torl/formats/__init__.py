@@ -14,6 +14,7 @@ from torl.formats.chat import (
     LlamaFormat,
     MistralFormat,
 )
+from torl.formats.mathcoder import MathCoderFormat
 from torl.formats.search_r1 import SearchR1Format
 from torl.formats.tora import ToRAFormat
 from torl.formats.torl import ToRLFormat
@@ -24,6 +25,7 @@ FORMATS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
         "torl": ToRLFormat,
         "zerotir": ZeroTIRFormat,
         "tora": ToRAFormat,
+        "mathcoder": MathCoderFormat,
         "search_r1": SearchR1Format,
         "hermes": HermesFormat,
         "llama3": LlamaFormat,

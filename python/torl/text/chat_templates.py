@@ -67,3 +67,13 @@ def eurus(problem: Problem) -> str:
 def tora(problem: Problem) -> str:
     """ToRA (`construct_prompt` in its `utils.py`), whose calls have the format "tora"."""
     return f"<|user|>\n{problem.question}\n<|assistant|>\n"
+
+
+def mathcoder(problem: Problem, system: str = "") -> str:
+    """MathCoder (`code_generation` in its `src/inference.py`), whose calls have the format "mathcoder".
+
+    Args:
+        system: the system message, which its code leaves empty by default.
+    """
+    before = f"<|system|><|text|>{system}<|endofblock|><|endofmessage|>"
+    return f"{before}<|user|><|text|>{problem.question}\n<|endofblock|><|endofmessage|><|assistant|>"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from torl.text.chat_templates import Messages, chat, chatml, eurus, qwen25_math, qwen25_math_tir, tora
+from torl.text.chat_templates import Messages, chat, chatml, eurus, mathcoder, qwen25_math, qwen25_math_tir, tora
 from torl.types import Problem
 
 PromptTemplate = Callable[[Problem], str | Messages]
@@ -95,6 +95,7 @@ TEMPLATES: Mapping[str, PromptTemplate] = MappingProxyType(
         "qwen25_math_tir": qwen25_math_tir,
         "eurus": eurus,
         "tora": tora,
+        "mathcoder": mathcoder,
     }
 )
 """By the names that a configuration calls them."""

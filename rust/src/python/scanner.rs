@@ -82,9 +82,14 @@ impl TurnEnd {
     }
 
     #[staticmethod]
-    fn tagged(open: &[u8], close: &[u8]) -> PyResult<Self> {
+    #[pyo3(signature = (open, close, *, ends_turn = false))]
+    fn tagged(open: &[u8], close: &[u8], ends_turn: bool) -> PyResult<Self> {
         Ok(Self(core::TurnEnd {
-            call: core::CallEnd::Never,
+            call: if ends_turn {
+                core::CallEnd::Block
+            } else {
+                core::CallEnd::Never
+            },
             fences: Fences::Tags {
                 open: Marker::new(open)?,
                 close: Marker::new(close)?,
@@ -175,7 +180,9 @@ impl TurnEnd {
         let fences: String = field("fences")?.extract()?;
         let tags: Option<Vec<Vec<u8>>> = field("tags")?.extract()?;
         let end = match (kind.as_str(), marker, tags.as_deref()) {
-            ("never", None, Some([open, close])) if fences == "tags" => Self::tagged(open, close),
+            ("never" | "block", None, Some([open, close])) if fences == "tags" => {
+                Self::tagged(open, close, kind == "block")
+            }
             ("never", None, None) => Self::never(&fences),
             ("marker", Some(bytes), None) => Self::marker(&bytes, &fences),
             ("block", None, None) => Self::block(&fences),
@@ -198,6 +205,9 @@ impl TurnEnd {
         }
         if let Some((open, close)) = self.tags(py) {
             arguments.extend([open.repr()?.to_string(), close.repr()?.to_string()]);
+            if self.0.call == core::CallEnd::Block {
+                arguments.push("ends_turn=True".to_owned());
+            }
         } else if self.0.fences != Fences::default() {
             arguments.push(format!("fences={:?}", self.fences()));
         }

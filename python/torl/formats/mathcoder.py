@@ -1,0 +1,43 @@
+"""MathCoder's format: blocks between the model's own tokens; a block of code runs as soon as it is closed."""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from torl._core import TurnEnd
+from torl.formats.base import Format
+from torl.formats.fenced import run_block
+from torl.formats.observation import observe
+from torl.types import Answer, MalformedCall, Markup, Outcome, ToolRequest, Turn
+
+CODE, CLOSED = "<|code|>", "<|endofblock|>"
+NOTHING_PRINTED = "<empty_execution>"
+
+
+class MathCoderFormat(Format):
+    """MathCoder's (`src/inference.py`): `<|code|>` to `<|endofblock|>` runs, and `<|execution|>` says what came of it.
+
+    A block of `<|text|>` closes likewise, and the message goes on. An error is shown with its traceback. MathCoder runs
+    a notebook: `rollout.tools.python.interpreter_state = "episode"` keeps variables; the value of a last line without
+    `print` is not shown here. It also rewrites what the model has written with more than six decimals; here what was
+    sampled stays.
+    """
+
+    name: ClassVar[str] = "mathcoder"
+    end_tokens = ("<|endofmessage|>",)
+    control_tokens = (CODE, "<|execution|>", CLOSED, "<|endofmessage|>")
+    visible_tokens = (CODE, CLOSED)
+
+    def turn_end(self) -> TurnEnd:
+        """The token that closes a block of code."""
+        return TurnEnd.tagged(CODE.encode(), CLOSED.encode(), ends_turn=True)
+
+    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+        """The block that the turn closed."""
+        return [run_block(block.code) for block in turn.blocks]
+
+    def answer(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    ) -> Answer:
+        """One block of what was printed."""
+        text = observe(outcomes[0], "traceback", max_characters=None).strip()
+        return [Markup("<|execution|>"), text or NOTHING_PRINTED, Markup(CLOSED)]
