@@ -39,5 +39,8 @@ class MathCoderFormat(Format):
         self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
     ) -> Answer:
         """One block of what was printed."""
-        text = observe(outcomes[0], "traceback", max_characters=None).strip()
-        return [Markup("<|execution|>"), text or NOTHING_PRINTED, Markup(CLOSED)]
+        (outcome,) = outcomes
+        text = observe(outcome, "traceback", max_characters=None).strip()
+        if outcome.ok and not outcome.text.strip():
+            text = NOTHING_PRINTED
+        return [Markup("<|execution|>"), text, Markup(CLOSED)]
