@@ -504,7 +504,7 @@ def test_help_shows_every_option_quickly() -> None:
 def test_help_tells_choices_apart() -> None:
     _, shown = _help("torl.train")
     words = " ".join(shown.split())
-    formats = "torl, zerotir, tora, search_r1, hermes, llama3, mistral, deepseek, kimi, harmony"
+    formats = "torl, zerotir, tora, mathcoder, search_r1, hermes, llama3, mistral, deepseek, kimi, harmony"
     assert f"One of {formats}, or package.module:Name of your own. (default: torl)" in words
     assert "--rollout.format.max_observation_tokens INT Of zerotir: An observation" in words
     assert "or nothing. (default: last_line of torl, traceback of zerotir, last_line of hermes," in words

@@ -64,7 +64,7 @@ def test_questions_are_put_in_as_they_are(question: str) -> None:
 
 
 def test_templates_by_name() -> None:
-    papers = ["qwen25_math", "qwen25_math_tir", "eurus", "tora"]
+    papers = ["qwen25_math", "qwen25_math_tir", "eurus", "tora", "mathcoder"]
     names = ["torl", "zerotir", "orz", "search_r1", "none", "chat", "chatml", *papers]
     assert list(TEMPLATES) == names
 
