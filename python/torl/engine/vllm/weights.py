@@ -17,7 +17,9 @@ class EngineWeights:
     """What is known of the weights that vLLM's processes hold."""
 
     def __init__(self, version: int, options: VllmOptions) -> None:
-        self._versions = [version]  # by how often the engine was paused and resumed
+        self._version = version
+        self._versions = [version]  # that sampled, by how often the engine was paused and resumed
+        self._asleep = False
         self._options = options
         self._settled = asyncio.Event()  # cleared while weights arrive
         self._settled.set()
@@ -26,8 +28,8 @@ class EngineWeights:
 
     @property
     def version(self) -> int:
-        """The version of the weights that sample now."""
-        return self._versions[-1]
+        """The version of the weights that sample now, or would if the engine were awake."""
+        return self._version
 
     @property
     def arriving(self) -> bool:
@@ -45,8 +47,9 @@ class EngineWeights:
     async def receive(self, llm: Any, rendezvous: Rendezvous, version: int, *, first: int, live: bool) -> None:
         """Take weights. The workers are numbered from `first` on; `live` says whether turns are being sampled.
 
-        Where it raises, the engine is `unusable`.
+        Turns that an engine was asked for in its sleep go on waiting. Where it raises, the engine is `unusable`.
         """
+        live = live and not self._asleep
         self._settled.clear()
         try:
             if live:
@@ -56,10 +59,11 @@ class EngineWeights:
             keeps_cache = live and self._options.keeps_old_cache
             if not keeps_cache and not await llm.reset_prefix_cache(reset_running_requests=True):
                 raise EngineError("cached prefixes of the old policy are still in use")
+            self._version = version
             if live:
                 self._versions.append(version)
                 await llm.resume_generation()
-            else:
+            elif not self._asleep:
                 self._versions[-1] = version
         except BaseException:  # cancelled in the middle it holds weights of two versions as well
             self.unusable = f"it did not take the weights of version {version}"
@@ -71,11 +75,13 @@ class EngineWeights:
         """Sample nothing more, and drop the weights and the cache where there is a GPU."""
         # Level 1 would copy the weights to CPU memory, only for others to take their place; level 0 moves nothing.
         await llm.sleep(level=0 if on_cpu else 2)
+        self._asleep = True
 
     async def wake(self, llm: Any, part: EngineMemoryPart, *, on_cpu: bool) -> None:
         """Take memory back for the weights, then for the cache, and sample again."""
-        if not on_cpu or part == "cache":
-            await llm.wake_up(["scheduling" if on_cpu else _TAGS[part]])
         if part == "cache":
             # vLLM resumes its scheduler when all memory is there again.
             self._versions.append(self.version)
+            self._asleep = False
+        if not on_cpu or part == "cache":
+            await llm.wake_up(["scheduling" if on_cpu else _TAGS[part]])

@@ -1,0 +1,47 @@
+"""What an engine knows of its weights: in what order it pauses, takes and resumes, and which version sampled what."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.weights import EngineWeights
+from torl.weights.rendezvous import Rendezvous
+
+RENDEZVOUS = Rendezvous("127.0.0.1", 1, receivers=1)
+
+
+class Calls:
+    """Stands where vLLM's engine does, and only takes down what it is asked."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[bool]]:
+        async def called(*arguments: Any, **options: Any) -> bool:
+            self.made.append(name)
+            return True
+
+        return called
+
+
+async def test_weights_that_come_while_the_engine_sleeps_wake_no_turn_that_waits() -> None:
+    """Its cache has no memory yet: whatever is sampled now would be written nowhere."""
+    weights, calls = EngineWeights(3, VllmOptions()), Calls()
+    await weights.sleep(calls, on_cpu=False)
+    await weights.wake(calls, "weights", on_cpu=False)
+    await weights.receive(calls, RENDEZVOUS, 4, first=1, live=True)
+    assert calls.made == ["sleep", "wake_up", "collective_rpc", "reset_prefix_cache"]
+    assert weights.version == 4
+    await weights.wake(calls, "cache", on_cpu=False)
+    assert weights.spans([(0, 0), (1, 7)]) == ((3, 0), (4, 7))
+
+
+async def test_weights_that_come_between_turns_and_between_tokens_have_their_versions() -> None:
+    weights, calls = EngineWeights(3, VllmOptions()), Calls()
+    await weights.receive(calls, RENDEZVOUS, 4, first=1, live=False)
+    assert weights.spans([(0, 0)]) == ((4, 0),)
+    calls.made.clear()
+    await weights.receive(calls, RENDEZVOUS, 5, first=1, live=True)
+    assert calls.made[0] == "pause_generation"
+    assert calls.made[-1] == "resume_generation"
+    assert weights.spans([(0, 0), (1, 9)]) == ((4, 0), (5, 9))
