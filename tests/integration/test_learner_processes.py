@@ -30,7 +30,7 @@ from learner_fixtures import (
 from transformers import AutoModelForCausalLM
 
 from torl.config import AlgorithmConfig
-from torl.errors import DataError, LearnerError
+from torl.errors import DataError, LearnerDiedError, LearnerError
 from torl.learner.checkpoint.directory import checkpoint_path, latest_checkpoint
 from torl.learner.learner import Learner
 from torl.weights.channel import WeightChannel
@@ -169,9 +169,11 @@ async def test_a_rank_killed_in_the_middle_of_a_step(model_directory: Path, tmp_
     await asyncio.sleep(0.5)
     assert not step.done()
     processes(learner)[0].send_signal(signal.SIGKILL)
-    with pytest.raises(LearnerError, match="learner rank 0 was ended by SIGKILL"):
+    with pytest.raises(LearnerDiedError, match="learner rank 0 was ended by SIGKILL"):
         await asyncio.wait_for(step, 10)
     assert not any(process.poll() is None for process in processes(learner))
+    with pytest.raises(LearnerDiedError, match="failed before: learner rank 0 was ended"):  # who hears of it second
+        await learner.update(random_samples(3, seed=6), step=1)
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, None], ids=["killed", "orderly"])

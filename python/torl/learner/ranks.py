@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from torl.errors import LearnerDiedError, LearnerError, LearnerHungError
 from torl.learner.messages import RankSetup, Reply, Request, ShardWritten
 from torl.learner.rank_nodes import RankNodes
-from torl.processes.children import describe_exit, log_tail
+from torl.processes.children import describe_exit, first_line, log_tail
 from torl.processes.stacks import request_stacks
 
 _EXIT_SECONDS = 30.0  # an orderly end of a rank takes less
@@ -227,7 +227,7 @@ class RankGroup:
     async def _exchange(self, messages: Sequence[Any], command: str) -> list[Any]:
         async with self._turn:
             if self._failure is not None:
-                raise LearnerError("the learner has failed before") from self._failure
+                raise self._failed_before() from self._failure
             try:
                 async with asyncio.timeout(self._timeout_seconds):
                     sends = [
@@ -294,6 +294,11 @@ class RankGroup:
     def _fail(self, error: LearnerError) -> LearnerError:
         self._failure = self._failure or error
         return error
+
+    def _failed_before(self) -> LearnerError:
+        """Of the kind that the failure was: who hears of it second may be the first whose error is seen."""
+        assert self._failure is not None
+        return type(self._failure)(f"the learner has failed before: {first_line(self._failure)}")
 
     def _await_exits(self) -> None:
         deadline = time.monotonic() + _EXIT_SECONDS
