@@ -2,14 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from torl.cluster import Cluster
 from torl.errors import ToolUnavailableError
 from torl.options import Choice, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.tools.base import Tool, ToolSession
+from torl.tools.wrapped import WrappedTool
 from torl.types import Outcome
 
 _LONGEST_PAUSE = 30.0  # seconds
@@ -51,7 +51,7 @@ class _Counts:
     cut: int = 0  # results that were too long
 
 
-class BoundedTool(Tool):
+class BoundedTool(WrappedTool):
     """Calls another tool: not too many at once, each for a limited time, again where it gave no outcome.
 
     Each try is made in a fork of the session, which becomes the session if it gave an outcome: a try that was given up
@@ -60,10 +60,8 @@ class BoundedTool(Tool):
 
     def __init__(self, name: str, tool: Tool, bounds: Bounds, slots: asyncio.Semaphore | None = None) -> None:
         """Bound `tool`, which messages call `name`; its calls share `slots`, where they are given, with others'."""
-        self.name, self.tool, self.bounds = name, tool, bounds
-        self.description = tool.description
-        self.parameters = tool.parameters
-        self.starts_early = tool.starts_early
+        super().__init__(tool)
+        self.name, self.bounds = name, bounds
         self._counts = _Counts()
         self._slots = slots or asyncio.Semaphore(bounds.max_concurrent)
 
@@ -117,22 +115,6 @@ class BoundedTool(Tool):
             return outcome
         self._counts.cut += 1
         return replace(outcome, text=outcome.text[:limit] + _CUT)
-
-    def spread(self, cluster: Cluster) -> None:
-        """Tell it where the run is."""
-        self.tool.spread(cluster)
-
-    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
-        """Start the tool itself."""
-        await self.tool.start(on_progress)
-
-    async def close(self) -> None:
-        """Close it."""
-        await self.tool.close()
-
-    async def check(self) -> None:
-        """Check it."""
-        await self.tool.check()
 
     def metrics(self) -> Mapping[str, float]:
         """The tool's own counts, and of its calls: all, tries after the first, given up, cut."""

@@ -1,18 +1,18 @@
 """A control experiment: a tool that cuts the link between a model's call and what it sees of it."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any, Self
 
-from torl.cluster import Cluster
 from torl.tools.base import Tool, ToolSession
+from torl.tools.wrapped import WrappedTool
 from torl.types import Outcome
 
 _REMEMBERED = 256
 
 
-class ShuffledTool(Tool):
+class ShuffledTool(WrappedTool):
     """Makes every call, and answers with the outcome of an earlier call for another problem.
 
     A model that learned to use its tool with this would have learned from something else than the tool's answers.
@@ -21,10 +21,7 @@ class ShuffledTool(Tool):
 
     def __init__(self, tool: Tool, seed: int) -> None:
         """`seed` chooses among the last outcomes."""
-        self.tool = tool
-        self.description = tool.description
-        self.parameters = tool.parameters
-        self.starts_early = tool.starts_early
+        super().__init__(tool)
         self._random = Random(seed)
         self._outcomes: deque[tuple[int, Outcome]] = deque(maxlen=_REMEMBERED)
 
@@ -37,26 +34,6 @@ class ShuffledTool(Tool):
         others = [other for other_seed, other in self._outcomes if other_seed != seed]
         self._outcomes.append((seed, outcome))
         return self._random.choice(others) if others else outcome
-
-    def spread(self, cluster: Cluster) -> None:
-        """Spread the tool itself."""
-        self.tool.spread(cluster)
-
-    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
-        """Start the tool itself."""
-        await self.tool.start(on_progress)
-
-    async def close(self) -> None:
-        """Close it."""
-        await self.tool.close()
-
-    async def check(self) -> None:
-        """Check it."""
-        await self.tool.check()
-
-    def metrics(self) -> Mapping[str, float]:
-        """The counts of the tool itself."""
-        return self.tool.metrics()
 
 
 class _ShuffledSession(ToolSession):
