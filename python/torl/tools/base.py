@@ -106,3 +106,11 @@ class Tool(Protocol):
     def metrics(self) -> Mapping[str, float]:
         """Counts since the start, by name, for the records of a run."""
         return {}
+
+
+class StatelessTool(Tool, ToolSession):
+    """A tool that keeps nothing of an episode: it is the session of all of them."""
+
+    def session(self, seed: int) -> Self:
+        """Itself."""
+        return self

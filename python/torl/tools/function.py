@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from pydantic import PydanticUserError, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
@@ -12,13 +12,13 @@ from pydantic_core import CoreSchema, to_json
 
 from torl.errors import ConfigError, TorlError
 from torl.options import arguments_of, load_object, nearest
-from torl.tools.base import Tool, ToolSession
+from torl.tools.base import StatelessTool
 from torl.types import Outcome, OutcomeStatus
 
 _SECTION = re.compile(r"^(Args|Arguments|Returns|Yields|Raises|Examples?):$", re.MULTILINE)
 
 
-class FunctionTool(Tool, ToolSession):
+class FunctionTool(StatelessTool):
     """Calls a function of this process: a coroutine function in the event loop, any other in a thread.
 
     Its schema comes from its type hints, its description from its docstring, and what "Args:" says of each parameter.
@@ -45,14 +45,6 @@ class FunctionTool(Tool, ToolSession):
         self.description = _SECTION.split(inspect.getdoc(self._function) or "")[0].strip()
         if not self.description:
             raise ConfigError(f"the tool {function!r}: it has no docstring, which would tell a model what it does")
-
-    def session(self, seed: int) -> Self:
-        """Itself: it keeps nothing of an episode."""
-        return self
-
-    def fork(self) -> Self:
-        """Itself."""
-        return self
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         """Call the function; arguments that it does not take are an error that says which and why."""

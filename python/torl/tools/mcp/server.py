@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from torl.errors import ConfigError
 from torl.options import Section, nearest
-from torl.tools.base import Tool, ToolSession
+from torl.tools.base import StatelessTool, Tool
 from torl.tools.mcp.connection import McpConnection, RefusedCallError
 from torl.tools.starting import first_answer
 from torl.types import Outcome, OutcomeStatus
@@ -83,7 +83,7 @@ class McpServer(Tool):
         await self._connection.close()
 
 
-class McpTool(Tool, ToolSession):
+class McpTool(StatelessTool):
     """One tool of a server. The server does not know which episode calls it."""
 
     def __init__(self, connection: McpConnection, described: "Described") -> None:
@@ -92,14 +92,6 @@ class McpTool(Tool, ToolSession):
         self._name = described.name
         self.description = described.description or described.title or described.name
         self.parameters = described.input_schema
-
-    def session(self, seed: int) -> Self:
-        """Itself."""
-        return self
-
-    def fork(self) -> Self:
-        """Itself."""
-        return self
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         """Call it; an error that the server reports is the model's to see."""

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from torl.errors import ToolUnavailableError
 from torl.options import NonNegativeFloat, PositiveInt, Section
 from torl.paths import resolve_path
-from torl.tools.base import Tool, ToolSession
+from torl.tools.base import StatelessTool
 from torl.tools.search.corpus import Corpus
 from torl.tools.search.index import Bm25Index, open_index
 from torl.tools.search.passages import DESCRIPTION, NO_QUERY, PARAMETERS, found, query_in
@@ -32,7 +32,7 @@ class Bm25Options(Section):
     """How much the length of a passage counts against it."""
 
 
-class Bm25Tool(Tool, ToolSession):
+class Bm25Tool(StatelessTool):
     """Answers a query with the passages that BM25 ranks highest, in Search-R1's words."""
 
     description = DESCRIPTION
@@ -44,14 +44,6 @@ class Bm25Tool(Tool, ToolSession):
         self.options = options
         self._corpus: Corpus | None = None
         self._index: Bm25Index | None = None
-
-    def session(self, seed: int) -> Self:
-        """Itself: it keeps nothing of an episode."""
-        return self
-
-    def fork(self) -> Self:
-        """Itself."""
-        return self
 
     async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
         """Open the index, or make it.

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
 
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.options import PositiveInt, Section
-from torl.tools.base import Tool, ToolSession
+from torl.tools.base import StatelessTool
 from torl.tools.search.passages import DESCRIPTION, NO_QUERY, PARAMETERS, found, query_in
 from torl.tools.starting import first_answer
 from torl.types import Outcome
@@ -36,7 +36,7 @@ class RetrievalOptions(Section):
         return url
 
 
-class RetrievalTool(Tool, ToolSession):
+class RetrievalTool(StatelessTool):
     """Sends each query to the server and shows its passages as Search-R1 does.
 
     The interface (`search_r1/search/retrieval_server.py`): posted is `{"queries": [text], "topk": number,
@@ -52,14 +52,6 @@ class RetrievalTool(Tool, ToolSession):
         """Connect to nothing yet."""
         self.options = options
         self._connections: aiohttp.ClientSession | None = None
-
-    def session(self, seed: int) -> Self:
-        """Itself: it keeps nothing of an episode."""
-        return self
-
-    def fork(self) -> Self:
-        """Itself."""
-        return self
 
     async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
         """Ask the server a question.
