@@ -119,3 +119,9 @@ def test_what_doors_are_built_on_is_loaded_when_one_opens(module: str) -> None:
     program = f"import sys, torl.{module}; print(sorted({libraries!r} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert shown.stdout.strip() == "[]"
+
+
+def test_no_two_test_files_share_a_name() -> None:
+    """pytest imports them by their names alone, and its whole run ends in an error where two are the same."""
+    names = [path.name for path in (PACKAGE.parents[1] / "tests").rglob("test_*.py")]
+    assert [name for name in names if names.count(name) > 1] == []
