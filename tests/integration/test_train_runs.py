@@ -111,6 +111,18 @@ def test_a_killed_run_resumes_where_it_was_and_a_killed_engine_is_replaced(tmp_p
     assert [path.parent.name for path in manifests] == ["step_000003", "step_000004"]
 
 
+def test_a_run_whose_engine_samples_from_another_model_stops_before_its_next_checkpoint(tmp_path: Path) -> None:
+    """Two float32 implementations differ by rounding, which this limit does not allow."""
+    directory = tmp_path / "run"
+    with train(directory, learner__max_logprob_gap="1e-12", checkpoint__every_steps="1") as command:
+        assert command.wait() == 1
+        command.assert_nothing_left()
+        assert "engine and learner disagree by" in command.output()
+        assert "learner.verify_weights" in command.output()
+    assert steps_trained(directory)[-1] in (0, 1)  # the first step that learned anything
+    assert not list((directory / "checkpoints").glob("step_000002*"))
+
+
 def test_sigterm_stops_a_run_and_leaves_nothing(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     with train(directory, run__steps="50") as command:

@@ -14,7 +14,7 @@ from torl.errors import EngineError, RewardError, SandboxError
 from torl.reward import Reward
 from torl.training.step import PlayedStep
 from torl.training.told import normalized, shuffled
-from torl.training.tool_check import require_working_tools
+from torl.training.health import require_working_tools
 from torl.types import Grade, Group, OutcomeStatus, ScoredGroup
 
 

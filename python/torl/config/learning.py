@@ -179,6 +179,9 @@ class LearnerConfig(Section):
     """Way of new weights to the engine: shared_memory, cuda_ipc (on shared GPUs), nccl (on others), gloo; or chosen."""
     verify_weights: bool = False
     """Compare checksums of the weights on both sides of every transfer to the engine."""
+    max_logprob_gap: PositiveFloat | None = 1.0
+    """Largest mean |trainer's logprob - engine's| of a step's sampled tokens, in nats, above which the run stops: the
+    two then hold different models."""
     timeout_seconds: PositiveFloat = 1800.0
     """Longest wait for any answer of a rank before the run stops."""
 

@@ -15,6 +15,7 @@ from torl.records.rows import group_records
 from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
 from torl.training.experience import Experience
+from torl.training.health import require_one_policy
 from torl.training.parts import Parts
 from torl.training.residency import Residency
 from torl.training.samples import training_samples, with_advantages
@@ -99,6 +100,7 @@ class Run:
         metrics |= parts.counters()
         parts.writer.write_metrics(step, metrics)
         parts.console.step(step + 1, parts.config.run.steps, metrics)
+        require_one_policy(metrics, parts.config.learner.max_logprob_gap)
 
     async def _evaluate_if_due(self, step: int) -> None:
         """Evaluate the policy after `step` updates: before the first, after the last, and as often as configured."""

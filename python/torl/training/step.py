@@ -18,7 +18,7 @@ from torl.rollout.scheduler import play_groups
 from torl.seeds import derive_seed
 from torl.training.selection import prompts_for_next_round, select_groups
 from torl.training.told import normalized, shuffled
-from torl.training.tool_check import require_working_tools
+from torl.training.health import require_working_tools
 from torl.types import Prompt, ScoredGroup, Trajectory
 
 

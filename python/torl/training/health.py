@@ -1,9 +1,10 @@
-"""Stopping a run whose tools no longer work."""
+"""Stopping a run whose tools no longer work, or whose engine holds another model than its learner."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from torl.errors import SandboxError
+from torl.errors import EngineError, SandboxError
+from torl.records.metric_names import LOGPROB_GAP_MEAN
 from torl.tools import Tool
 from torl.types import OutcomeStatus, Trajectory
 
@@ -31,3 +32,24 @@ async def require_working_tools(tools: Mapping[str, Tool], trajectories: Iterabl
     for name, count in calls.items():
         if count >= _CALLS_TO_JUDGE and crashes[name] > _CRASH_SHARE * count:
             raise SandboxError(f"{crashes[name]} of {count} calls of the tool {name!r} crashed in one step")
+
+
+def require_one_policy(metrics: Mapping[str, float], limit: float | None) -> None:
+    """Stop rather than learn from tokens of another model, whatever the transfer of the weights said of itself.
+
+    Args:
+        metrics: those of a step; without the gap where nothing was learned.
+        limit: `learner.max_logprob_gap`, in nats; None for none.
+
+    Raises:
+        EngineError: the mean gap of the step's sampled tokens is above the limit, or is no number.
+    """
+    gap = metrics.get(LOGPROB_GAP_MEAN)
+    if gap is None or limit is None or gap <= limit:
+        return
+    raise EngineError(
+        f"engine and learner disagree by {gap:.3g} nats on a sampled token, and learner.max_logprob_gap allows"
+        f" {limit:g}: they hold different models. learner.verify_weights finds a transfer that spoils them; a kernel or"
+        " precision of the engine's that differs shows on the first step; tokens of older versions are bounded by"
+        " rollout.max_staleness. The last checkpoint is from before"
+    )

@@ -1,0 +1,24 @@
+"""What stops a run after a step: an engine that samples from another model than the learner trains."""
+
+import math
+
+import pytest
+
+from torl.errors import EngineError
+from torl.records.metric_names import LOGPROB_GAP_MEAN
+from torl.training.health import require_one_policy
+
+
+@pytest.mark.parametrize(("gap", "limit"), [(1.01, 1.0), (math.inf, 1.0), (math.nan, 1.0), (0.03, 0.02)])
+def test_a_gap_above_the_limit_and_one_that_is_no_number_stop_the_run(gap: float, limit: float) -> None:
+    with pytest.raises(EngineError, match=f"allows {limit:g}"):
+        require_one_policy({LOGPROB_GAP_MEAN: gap}, limit)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "limit"),
+    [({LOGPROB_GAP_MEAN: 1.0}, 1.0), ({LOGPROB_GAP_MEAN: math.nan}, None), ({}, 1.0)],
+    ids=["at the limit", "no limit", "a step that learned nothing"],
+)
+def test_a_run_goes_on(metrics: dict[str, float], limit: float | None) -> None:
+    require_one_policy(metrics, limit)
