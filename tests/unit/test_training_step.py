@@ -12,9 +12,9 @@ from scripted_engine import ENCODER
 from scripted_run import ScriptedRun
 from torl.errors import EngineError, RewardError, SandboxError
 from torl.reward import Reward
+from torl.training.health import require_working_tools
 from torl.training.step import PlayedStep
 from torl.training.told import normalized, shuffled
-from torl.training.health import require_working_tools
 from torl.types import Grade, Group, OutcomeStatus, ScoredGroup
 
 

@@ -16,9 +16,9 @@ from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_group
 from torl.rollout.scheduler import play_groups
 from torl.seeds import derive_seed
+from torl.training.health import require_working_tools
 from torl.training.selection import prompts_for_next_round, select_groups
 from torl.training.told import normalized, shuffled
-from torl.training.health import require_working_tools
 from torl.types import Prompt, ScoredGroup, Trajectory
 
 
