@@ -18,6 +18,7 @@ from typing import Any
 from torl.config import SampleConfig
 from torl.config.command_line import find_config, load_config, parse_with_overrides
 from torl.curation.difficulty import measure_difficulty
+from torl.curation.layouts import Layout, layouts
 from torl.curation.preparing import PrepareOptions, prepare
 from torl.curation.selecting import SelectOptions, accuracies_of_run, select
 from torl.data import load_problems
@@ -47,16 +48,28 @@ async def _prepare(words: Sequence[str]) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="problems, of any file that torl reads")
     parser.add_argument("--against", metavar="FILE", nargs="*", default=[], help="evaluation sets, to keep none of")
     parser.add_argument("--output", metavar="DIRECTORY", type=Path, required=True)
+    parser.add_argument(
+        "--column",
+        metavar="[NAME:]FIELD=COLUMN",
+        action="append",
+        default=[],
+        help="where problem, answer or id stands, in all files or in the one called NAME: answer=solution.text",
+    )
+    parser.add_argument(
+        "--split", metavar="[NAME:]SPLIT", action="append", default=[], help="of data sets; train when it is not said"
+    )
     parser.add_argument("--ngram-words", type=int, default=13, help="words in a row that count as the same problem")
     parser.add_argument("--similarity", type=float, default=0.8, help="of pairs of words: from here on the same")
     parser.add_argument(
         "--stream", action="store_true", help="read data sets of the hub over the network, five times, and store none"
     )
     arguments = parser.parse_args(words)
+    files, against = _named(arguments.files), _named(arguments.against)
+    laid_out = layouts(arguments.column, arguments.split, files.keys() | against.keys())
     with Console() as console:
         counts = await prepare(
-            {name: partial(_raw, file, stored=not arguments.stream) for name, file in _named(arguments.files).items()},
-            {name: load_problems(file) for name, file in _named(arguments.against).items()},
+            {name: partial(_raw, file, laid_out[name], stored=not arguments.stream) for name, file in files.items()},
+            {name: _evaluation_set(file, laid_out[name]) for name, file in against.items()},
             arguments.output,
             PrepareOptions(arguments.ngram_words, arguments.similarity),
             console,
@@ -65,8 +78,12 @@ async def _prepare(words: Sequence[str]) -> None:
     print(json.dumps(counts), flush=True)
 
 
-def _raw(file: str, *, stored: bool) -> Iterator[Problem]:
-    return (problem for _, problem in raw_problems(file, stored=stored))
+def _raw(file: str, layout: Layout, *, stored: bool) -> Iterator[Problem]:
+    return (problem for _, problem in raw_problems(file, layout.columns, layout.split, stored=stored))
+
+
+def _evaluation_set(file: str, layout: Layout) -> list[Problem]:
+    return load_problems(file, layout.columns, layout.split)
 
 
 def _named(files: Sequence[str]) -> dict[str, str]:
