@@ -138,7 +138,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("data/stream.py", "deferred=frozenset(taken), shared=missing", "deferred=frozenset(), shared=0", _STREAM),
     ("data/stream.py", "while len(self._held) < self._size", "while True", _STREAM),
     ("data/stream.py", '(state["drawn"], state.get("problems"))', "(self._drawn, self._digest.hexdigest())", _STREAM),
-    ("hub.py", "if missing := sorted(", "if missing := not sorted(", "unit/test_hub.py"),
+    ("hub/splits.py", "if missing := sorted(", "if missing := not sorted(", "unit/test_hub.py"),
     ("report/series.py", "values[max(0, end - window) : end]", "values[max(0, end - window - 1) : end]", _SERIES),
     ("report/series.py", "(first[value] + last[value]) / 2", "first[value]", _SERIES),
     ("records/behaviors.py", "member.grade.correct for member in disagreed", "1 for member in disagreed", _BEHAVIORS),
