@@ -36,6 +36,9 @@ class RunConfig(Section):
     """Number of optimizer steps."""
     note: str = ""
     """What a reader of the report should know of this run."""
+    kinds_by: str | None = None
+    """Field of the problems' metadata (source, subject, level) by whose values accuracy and code ratio are told apart,
+    in training and in evaluations."""
     resume: bool = False
     """Resume from the last checkpoint in `directory`; without it a directory that holds a run is refused."""
 

@@ -4,7 +4,7 @@ A row of `metrics.jsonl` maps these names to numbers. A ratio whose denominator 
 rather than invented. Evaluation rows carry the same names behind `evaluation/<set>/`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 # --- reward -----------------------------------------------------------------------------------------------
@@ -195,6 +195,7 @@ TRAINED_GROUPS: Final = "data/trained_groups"
 """Groups whose trajectories entered the loss."""
 
 _EVALUATION: Final = "evaluation/"
+_KIND: Final = "kind/"
 
 
 def speculation(speculated: int, wasted: int) -> dict[str, float]:
@@ -215,6 +216,18 @@ def of_evaluation(set_name: str, name: str) -> str:
 def evaluation(set_name: str, metrics: Mapping[str, float]) -> dict[str, float]:
     """Metrics of one evaluation set under their names in a row."""
     return {of_evaluation(set_name, name): value for name, value in metrics.items()}
+
+
+def of_kind(kind: str, name: str) -> str:
+    """The metric of one kind of problems (`run.kinds_by`)."""
+    return f"{_KIND}{kind}/{name}"
+
+
+def kinds_of(rows: Iterable[Mapping[str, object]], name: str) -> dict[str, str]:
+    """The kinds that rows have this metric of, each with its name there."""
+    ending = f"/{name}"
+    found = {full for row in rows for full in row if full.startswith(_KIND) and full.endswith(ending)}
+    return {full.removeprefix(_KIND).removesuffix(ending): full for full in sorted(found)}
 
 
 def split_evaluation(name: str) -> tuple[str, str] | None:

@@ -1,7 +1,8 @@
 """The curves of a report: which metrics stand together, and how they become interactive charts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Final
 
 from torl.records import metric_names as names
@@ -108,11 +109,17 @@ def chart_sections(rows: Sequence[Row]) -> list[tuple[Chart, str]]:
     """Each chart that has data, with its HTML (which needs plotly.js on the page)."""
     sets = sorted({part[0] for row in rows for name in row if (part := names.split_evaluation(name))})
     sections = []
-    for index, chart in enumerate((*CHARTS, _reward_parts(rows))):
+    for index, chart in enumerate((*CHARTS, *_by_kind(rows), _reward_parts(rows))):
         figure = _figure(chart, rows, sets)
         if figure is not None:
             sections.append((chart, chart_html(figure, f"chart-{index}")))
     return sections
+
+
+def _by_kind(rows: Sequence[Row]) -> Iterator[Chart]:
+    note = "Training problems by `run.kinds_by`."
+    yield Chart("Accuracy by kind", note, names.kinds_of(rows, names.ACCURACY), {}, share=True)
+    yield Chart("Code ratio by kind", note, names.kinds_of(rows, names.CODE_RATIO), {}, share=True)
 
 
 def _reward_parts(rows: Sequence[Row]) -> Chart:
@@ -127,7 +134,7 @@ def _figure(chart: Chart, rows: Sequence[Row], sets: Sequence[str]) -> Any:
     import plotly.graph_objects as graph
 
     figure = graph.Figure()
-    colors = iter(COLORS * 4)
+    colors = cycle(COLORS)
     for label, name in chart.training.items():
         _add_training(figure, chart, label, *values_of(rows, name), next(colors))
     for set_name in sets:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from torl.records import metric_names as names
 from torl.records.dynamics import staleness, training_dynamics
+from torl.records.kinds import dynamics_by_kind
 from torl.records.rows import group_records
 from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
@@ -22,7 +23,7 @@ from torl.training.samples import training_samples, with_advantages
 from torl.training.silencing import improbable, silence, silenced
 from torl.training.step import PlayedStep
 from torl.training.step_records import step_records
-from torl.types import TrainingSample
+from torl.types import ScoredGroup, TrainingSample
 
 
 @dataclass(slots=True)
@@ -94,6 +95,7 @@ class Run:
         records = await asyncio.to_thread(step_records, step, played, samples, parts.config.algorithm)
         await asyncio.to_thread(parts.writer.write_trajectories, step, records)
         metrics |= await asyncio.to_thread(training_dynamics, played.groups) | played.counts
+        metrics |= self._by_kind(played.groups)
         metrics |= await asyncio.to_thread(staleness, played.trajectories, step)
         metrics[names.TIME_ROLLOUT] = played.seconds
         metrics[names.TIME_REWARD] = played.reward_seconds
@@ -101,6 +103,10 @@ class Run:
         parts.writer.write_metrics(step, metrics)
         parts.console.step(step + 1, parts.config.run.steps, metrics)
         require_one_policy(metrics, parts.config.learner.max_logprob_gap)
+
+    def _by_kind(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
+        field = self.parts.config.run.kinds_by
+        return {} if field is None else dynamics_by_kind(groups, field)
 
     async def _evaluate_if_due(self, step: int) -> None:
         """Evaluate the policy after `step` updates: before the first, after the last, and as often as configured."""
@@ -112,7 +118,7 @@ class Run:
             for name, problems in parts.evaluation_sets.items():
                 with parts.console.wait(f"evaluating {name}", config.episodes(len(problems.prompts))) as wait:
                     shown = await evaluate(parts.rollouts, problems, config, name=name, on_episode=wait.advance)
-                metrics |= names.evaluation(name, shown.metrics)
+                metrics |= names.evaluation(name, shown.metrics | self._by_kind(shown.groups))
                 for label, groups in shown.recorded(name).items():
                     records = group_records(step, groups)
                     await asyncio.to_thread(parts.writer.write_trajectories, step, records, evaluation_set=label)

@@ -1,0 +1,59 @@
+"""Accuracy and use of code by kinds of problems, against numbers worked out by hand."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from builders import asked, scored, trajectory
+from torl.errors import ConfigError
+from torl.records import metric_names as names
+from torl.records.kinds import MOST_KINDS, dynamics_by_kind
+from torl.report.charts import chart_sections
+from torl.types import Problem, Prompt, ScoredGroup
+
+CODE, WORDS = "```python\nprint(1)\n```\n```output", "\\boxed{1}"
+
+
+def group(metadata: Mapping[str, Any], *played: tuple[bool, bool]) -> ScoredGroup:
+    """Responses, each with whether it writes code and whether it is correct."""
+    prompt = Prompt(Problem("p", "?", "1", metadata), asked().token_ids)
+    members = [
+        scored(trajectory(*([CODE, WORDS] if code else [WORDS]), prompt=prompt), correct) for code, correct in played
+    ]
+    return ScoredGroup(prompt, tuple(members))
+
+
+GROUPS = (
+    group({"subject": "algebra/1"}, (True, True), (True, False)),
+    group({"subject": "algebra/1"}, (False, False), (True, True)),
+    group({"subject": 3}, (False, True), (False, True)),
+    group({"level": 3}, (False, False)),
+)
+
+
+def test_each_value_of_the_field_is_a_kind_and_so_is_its_absence() -> None:
+    assert dynamics_by_kind(GROUPS, "subject") == {
+        "kind/algebra/1/reward/accuracy": 0.5,
+        "kind/algebra/1/tool/code_ratio": 0.75,
+        "kind/3/reward/accuracy": 1.0,
+        "kind/3/tool/code_ratio": 0.0,
+        "kind/none/reward/accuracy": 0.0,
+        "kind/none/tool/code_ratio": 0.0,
+    }
+
+
+def test_a_field_that_names_problems_is_refused() -> None:
+    groups = [group({"id": number}, (True, True)) for number in range(MOST_KINDS + 1)]
+    assert len(dynamics_by_kind(groups[1:], "id")) == 2 * MOST_KINDS
+    with pytest.raises(ConfigError, match="'id' has 65 values in one step; 64 can be told apart"):
+        dynamics_by_kind(groups, "id")
+
+
+def test_the_report_has_a_line_for_each_kind_of_as_many_as_there_may_be() -> None:
+    groups = [group({"id": f"kind {number}"}, (True, True)) for number in range(MOST_KINDS)]
+    rows = [{"step": 0, **dynamics_by_kind(groups, "id")}]
+    charts = {chart.title: html for chart, html in chart_sections(rows)}
+    assert names.kinds_of(rows, names.ACCURACY).keys() == {f"kind {number}" for number in range(MOST_KINDS)}
+    for title in ("Accuracy by kind", "Code ratio by kind"):
+        assert all(f'"kind {number}"' in charts[title] for number in range(MOST_KINDS))
