@@ -4,7 +4,7 @@ Axis suffix `_T`: the tokens of one trajectory's response, sampled and observed,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -198,6 +198,10 @@ class FinishReason(StrEnum):
 class Trajectory:
     """The record of one episode. The four `_T` arrays have one entry for each response token.
 
+    An episode that an agent program plays may take several token sequences: the trajectory is the one that was sampled
+    last, and the others are its `branches`. Each sampled token is the response of one of them; what a branch shares
+    with another is prompt there.
+
     On observed tokens `loss_mask_T` is False, `rollout_logprobs_T` is 0 and `policy_versions_T` is -1.
     """
 
@@ -214,9 +218,21 @@ class Trajectory:
     text: str  # the whole response, observations included
     seconds: float
     format: str = "torl"  # the name of the format it was played in
+    branches: tuple["Trajectory", ...] = ()  # the others of its episode, in the order of their beginnings
+    answer: str | None = None  # what the agent program gave as its answer, where one played
 
     def __len__(self) -> int:
         return len(self.token_ids_T)
+
+    @property
+    def whole_episode(self) -> tuple["Trajectory", ...]:
+        """All trajectories of its episode; it is the last of them."""
+        return (*self.branches, self)
+
+    @property
+    def answer_text(self) -> str:
+        """The text that holds the answer of its episode: what an agent program gave, or else all that was sampled."""
+        return self.sampled_text if self.answer is None else self.answer
 
     @property
     def sampled_text(self) -> str:
@@ -230,7 +246,10 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trajectories of one prompt, in the order of their samples: what is compared with each other."""
+    """The trajectories of one prompt, in the order of their samples: what is compared with each other.
+
+    One for each episode; the branches of an episode share what is said of it.
+    """
 
     prompt: Prompt
     trajectories: tuple[Trajectory, ...]
@@ -276,6 +295,12 @@ class Scored:
     def total(self) -> float:
         """All that the learner is told it was paid, turns included."""
         return self.reward + sum(self.grade.turn_rewards)
+
+    @property
+    def whole_episode(self) -> tuple["Scored", ...]:
+        """Each trajectory of its episode with what the episode is worth; turns are paid in the last of them."""
+        grade = replace(self.grade, turn_rewards=())
+        return (*(Scored(branch, grade, self.reward) for branch in self.trajectory.branches), self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +349,7 @@ class TrainingSample:
     ref_logprobs: Float32Array | None = None  # the reference policy's
     values: Float32Array | None = None  # the critic's, before the first update of the step
     returns: Float32Array | None = None  # what the critic should have said
+    episode: int | None = None  # equal for the samples of one episode; None for one that is an episode by itself
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -168,7 +168,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("reward/boxed.py", "max_response_tokens, options.overlong_buffer", "max_response_tokens, 1", _BOXED),
     ("reward/boxed.py", "verdict.correct and valid,", "verdict.correct,", _BOXED),
     ("reward/boxed.py", "Grade(sum(parts.values())", 'Grade(parts["answer"]', _BOXED),
-    ("reward/boxed.py", "find_answer(trajectory.sampled_text)", "find_answer(trajectory.text)", _BOXED),
+    ("reward/boxed.py", "find_answer(trajectory.answer_text)", "find_answer(trajectory.text)", _BOXED),
     ("reward/boxed.py", "self.overlong_buffer >= limit", "self.overlong_buffer > limit", _BOXED),
     (
         "reward/boxed.py",

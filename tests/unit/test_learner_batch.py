@@ -114,7 +114,7 @@ def test_a_batch_of_which_only_some_were_prepared_is_refused() -> None:
 
 
 def test_an_aggregation_that_forgets_a_trajectory_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"weights of shape \(1,\) for 2 samples"):
+    with pytest.raises(ValueError, match=r"weights of shape \(1,\) for 2 episodes"):
         pack_batch([sample([1, 2], [0, 1])] * 2, row_tokens=8, ranks=1, aggregation=lambda counts: counts[:1] / 2)
 
 

@@ -2,7 +2,8 @@
 
 The loss is the sum over all tokens of weight * loss. The weights are those of the whole batch of an optimizer step,
 so they do not depend on how it is cut into micro-batches or ranks; ranks that *average* their gradients multiply by
-their number. A trajectory without sampled tokens in the loss does not count as one, and its weight is 0.
+their number. A trajectory without sampled tokens in the loss does not count as one, and its weight is 0. The
+trajectories of one episode count as one, with the tokens of all of them.
 """
 
 from collections.abc import Callable, Mapping

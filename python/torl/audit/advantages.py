@@ -12,7 +12,7 @@ from torl.audit.formulas import Numbers, Payment, slow_advantages, slow_kl, slow
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.records.rows import TrajectoryRecord
 from torl.training.silencing import silenced
-from torl.types import Float32Array, Scored
+from torl.types import BoolArray, Float32Array, Scored
 
 _TOLERANCE = 2e-5  # float32, beside a deviation that may be small
 
@@ -29,15 +29,18 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
         check.note = "the records do not hold the shuffled rewards"
         return
     algorithm = config.algorithm
-    batch = [record for record in records if record.advantage is not None]
+    episodes = [record for record in records if record.advantage is not None]
+    batch = [each for record in episodes for each in record.whole_episode]
     scored = [Scored(record.trajectory, record.grade, record.grade.reward) for record in batch]
     quiet = frozenset().union(*silenced(scored, config.selection).values(), _improbable(batch, algorithm))
     uncounted = frozenset[int]() if config.selection.silence_after_advantages else quiet
-    payment = _payment(batch, uncounted, algorithm)
-    expected = slow_advantages(algorithm, payment)
-    if expected is None:
+    payment = _payment(episodes, uncounted, algorithm)
+    of_episodes = slow_advantages(algorithm, payment)
+    if of_episodes is None:
         check.note = f"estimator {algorithm.estimator.name} is not torl's own: it was asked again"
-        expected = _asked_again(batch, uncounted, payment, algorithm)
+        of_episodes = _asked_again(episodes, uncounted, payment, algorithm)
+    following = iter([number for numbers in of_episodes for number in numbers])
+    expected = [[next(following) for _ in range(_counted(index, batch, uncounted))] for index in range(len(batch))]
     expected = [[] if index in quiet else again for index, again in enumerate(expected)]
     for index, (record, again) in enumerate(zip(batch, expected, strict=True)):
         assert record.advantage is not None
@@ -58,19 +61,31 @@ def _improbable(batch: Sequence[TrajectoryRecord], algorithm: AlgorithmConfig) -
     return {index for index, mean in enumerate(means) if math.exp(-mean) > most}
 
 
-def _payment(batch: Sequence[TrajectoryRecord], quiet: frozenset[int], algorithm: AlgorithmConfig) -> Payment:
-    """What the batch was paid; trajectories in `quiet` have no token with a loss."""
-    token_rewards = [[] if index in quiet else _token_rewards(record, algorithm) for index, record in enumerate(batch)]
-    values = None
-    if algorithm.needs_critic:
-        values = [_sampled(record, "values", index in quiet) for index, record in enumerate(batch)]
-    return Payment(
+def _counted(index: int, batch: Sequence[TrajectoryRecord], quiet: frozenset[int]) -> int:
+    """Tokens of a trajectory that carry a loss."""
+    return 0 if index in quiet else int(batch[index].trajectory.loss_mask_T.sum())
+
+
+def _payment(episodes: Sequence[TrajectoryRecord], quiet: frozenset[int], algorithm: AlgorithmConfig) -> Payment:
+    """What the episodes of a batch were paid, each with the tokens of all its trajectories, one after the other.
+
+    Trajectories in `quiet`, counted through all episodes, have no token with a loss.
+    """
+    rewards: Numbers = []
+    token_rewards: list[Numbers] = []
+    values: list[Numbers] = []
+    first = 0
+    for record in episodes:
+        own = list(enumerate(record.whole_episode, first))
+        first += len(own)
+        loud = [each for index, each in own if index not in quiet]
         # A silenced trajectory has no token that can be paid for its turns: their pay comes at the end.
-        rewards=[record.grade.total if index in quiet else record.grade.reward for index, record in enumerate(batch)],
-        groups=[record.trajectory.group for record in batch],
-        token_rewards=token_rewards,
-        values=values,
-    )
+        rewards.append(record.grade.total if first - 1 in quiet else record.grade.reward)
+        token_rewards.append([paid for each in loud for paid in _token_rewards(each, algorithm)])
+        if algorithm.needs_critic:
+            values.append([value for each in loud for value in _sampled(each, "values")])
+    groups = [record.trajectory.group for record in episodes]
+    return Payment(rewards, groups, token_rewards, values if algorithm.needs_critic else None)
 
 
 def _token_rewards(record: TrajectoryRecord, algorithm: AlgorithmConfig) -> Numbers:
@@ -95,14 +110,20 @@ def _sampled(record: TrajectoryRecord, name: str, quiet: bool = False) -> Number
 
 
 def _asked_again(
-    batch: Sequence[TrajectoryRecord], quiet: frozenset[int], payment: Payment, algorithm: AlgorithmConfig
+    episodes: Sequence[TrajectoryRecord], quiet: frozenset[int], payment: Payment, algorithm: AlgorithmConfig
 ) -> list[Numbers]:
     """What the run's own estimator gives for arrays that are laid out as in training, prompts included."""
-    lengths = [len(record.trajectory.prompt.token_ids) + len(record.trajectory) for record in batch]
-    masks = [np.zeros(length, np.bool_) for length in lengths]
-    for index, (mask, record) in enumerate(zip(masks, batch, strict=True)):
-        if index not in quiet:
-            mask[len(mask) - len(record.trajectory) :] = record.trajectory.loss_mask_T
+    masks: list[BoolArray] = []  # of episodes
+    first = 0
+    for record in episodes:
+        own: list[BoolArray] = []
+        for index, each in enumerate(record.whole_episode, first):
+            mask_T = each.trajectory.loss_mask_T
+            own += [np.zeros(len(each.trajectory.prompt.token_ids), np.bool_)]
+            own += [np.zeros_like(mask_T) if index in quiet else mask_T]
+        first += len(record.whole_episode)
+        masks.append(np.concatenate(own))
+    lengths = [len(mask) for mask in masks]
     mask_M = np.concatenate([np.zeros(0, np.bool_), *masks])
 
     def on_tokens(numbers: Sequence[Numbers]) -> Float32Array:
@@ -110,7 +131,7 @@ def _asked_again(
         values_M[mask_M] = [number for row in numbers for number in row]
         return values_M
 
-    paid_by_token = algorithm.penalizes_rewards or any(record.grade.turn_rewards for record in batch)
+    paid_by_token = algorithm.penalizes_rewards or any(record.grade.turn_rewards for record in episodes)
     estimate = algorithm.estimator.function()(
         Rewards(
             rewards_N=np.array(slow_rewards(algorithm, payment.rewards), np.float64),

@@ -134,7 +134,7 @@ class _Work:
 
     def look_through(self, records: Sequence[TrajectoryRecord]) -> None:
         """Everything about a step that needs neither graders nor weights."""
-        for record in records:
+        for record in [each for episode in records for each in episode.whole_episode]:
             self.tokens.add_problem(record, token_problem(record.trajectory, self.rules))
             self.versions.add_problem(record, version_problem(record, self.config.rollout.max_staleness))
             self._keep(record)

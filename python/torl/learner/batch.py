@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 import torl._core as _core
 from torl.algorithms.aggregation import Aggregation, by_token
+from torl.learner.mini_batches import episodes_of
 from torl.types import Float32Array, Int32Array, TrainingSample
 
 Int64Array = npt.NDArray[np.int64]
@@ -69,7 +70,8 @@ def pack_batch(
 ) -> Batch:
     """Lay samples into rows of at most `row_tokens` tokens (the longest sample's length, if that is more).
 
-    Which rows and ranks there are never changes what is learned, only how it is computed. Samples without a sampled
+    Which rows and ranks there are never changes what is learned, only how it is computed. An episode of several samples
+    counts once in the aggregation. Samples without a sampled
     token are in no row. With `skip_without_advantage` neither are those whose advantages are all zero, but they count
     in what the loss is divided by, so that leaving them out only saves time. So many neighbors as are `sharing` get the
     same rows, which may be so many times as long; they divide `ranks`.
@@ -85,9 +87,7 @@ def pack_batch(
         if len({getattr(sample, name) is None for sample in samples}) > 1:
             raise ValueError(f"some samples of a batch have {name}, others do not")
     counts = [int(sample.loss_mask.sum()) for sample in samples]
-    weights = aggregation(np.array(counts, dtype=np.int64))
-    if np.shape(weights) != (len(samples),):
-        raise ValueError(f"the aggregation gave weights of shape {np.shape(weights)} for {len(samples)} samples")
+    weights = _weights(samples, counts, aggregation)
     laid = [
         index
         for index, sample in enumerate(samples)
@@ -102,6 +102,20 @@ def pack_batch(
     )
     rows = tuple(own for own in rows for _ in range(sharing))
     return Batch(rows, sum(counts[index] for index in laid), sum(lengths), len(laid))
+
+
+def _weights(
+    samples: Sequence[TrainingSample], counts: Sequence[int], aggregation: Aggregation
+) -> npt.NDArray[np.float64]:
+    """The weight of each sample's tokens: an episode counts once, with the tokens of all its samples."""
+    episodes = episodes_of(samples)
+    weights = aggregation(np.array([sum(counts[index] for index in own) for own in episodes], dtype=np.int64))
+    if np.shape(weights) != (len(episodes),):
+        raise ValueError(f"the aggregation gave weights of shape {np.shape(weights)} for {len(episodes)} episodes")
+    of_samples = np.zeros(len(samples))
+    for own, weight in zip(episodes, weights, strict=True):
+        of_samples[own] = weight
+    return of_samples
 
 
 def carries_advantage(sample: TrainingSample) -> bool:

@@ -35,7 +35,7 @@ async def _train_policy(
         names.append("ref_logprobs")
     _require(samples, names)
     reports = []
-    for part in mini_batches(len(samples), algorithm.epochs, algorithm.mini_batches, (setup.seed, step, "policy")):
+    for part in mini_batches(samples, algorithm.epochs, algorithm.mini_batches, (setup.seed, step, "policy")):
         chosen = [samples[index] for index in part]
         if not (has_loss(chosen) if algorithm.learns_without_advantage else any(map(carries_advantage, chosen))):
             continue
@@ -57,7 +57,7 @@ async def _train_critic(
     critic = setup.critic
     _require(samples, ["values", "returns"])
     reports = []
-    for part in mini_batches(len(samples), critic.epochs, critic.mini_batches, (setup.seed, step, "critic")):
+    for part in mini_batches(samples, critic.epochs, critic.mini_batches, (setup.seed, step, "critic")):
         chosen = [samples[index] for index in part]
         if has_loss(chosen):
             learner = setup.learner

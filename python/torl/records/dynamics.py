@@ -1,7 +1,8 @@
 """Training dynamics of scored groups (ToRL, figure 5; ZeroTIR, table 3).
 
 Pure functions: the same trajectories give the same numbers, in a run, in an evaluation and in an audit. Means
-over responses weight every response alike; ratios of blocks and runs weight every block and run alike.
+over responses weight every response alike; ratios of blocks and runs weight every block and run alike. The branches of
+an episode are responses of their own; its reward is one.
 """
 
 import builtins
@@ -34,13 +35,15 @@ def training_dynamics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     members = [member for group in groups for member in group.members]
     if not members:
         raise ValueError("no trajectory to measure")
+    played = [each for member in members for each in member.whole_episode]
     return {
         **_group_metrics(groups),
         **_reward_metrics(members),
-        **_block_metrics(members),
-        **_run_metrics(members),
-        **code_behaviors(members),
-        **_response_metrics([member.trajectory for member in members]),
+        **_block_metrics(played),
+        **_run_metrics(played),
+        **code_behaviors(played),
+        **_response_metrics([each.trajectory for each in played]),
+        **({names.BRANCHES: (len(played) - len(members)) / len(members)} if len(played) > len(members) else {}),
     }
 
 

@@ -113,6 +113,9 @@ TRUNCATED: Final = "response/truncated"
 """Share of responses cut at the token limit."""
 EPISODE_SECONDS: Final = "response/seconds"
 """Mean seconds of an episode."""
+BRANCHES: Final = "response/branches"
+"""Responses of an episode beside its last, on average; of agent programs that change their history. Each is one of the
+responses above."""
 
 # --- selection: what a step does not learn from ---------------------------------------------------------------
 

@@ -7,7 +7,7 @@ characters, of which the head is kept: what the model saw of it is in the observ
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -24,6 +24,7 @@ from torl.types import (
     OutcomeStatus,
     Problem,
     Prompt,
+    Scored,
     ScoredGroup,
     ToolCall,
     ToolRequest,
@@ -41,7 +42,7 @@ class TrajectoryRecord:
 
     `advantage` is the mean over the sampled tokens; None where none was computed: in evaluations, and for a trajectory
     that was left out of the batch. `token_numbers` are arrays over the response that token-wise advantages were made
-    of, and these advantages; most runs have none.
+    of, and these advantages; most runs have none. `branches` are the records of the trajectory's own.
     """
 
     step: int
@@ -49,11 +50,22 @@ class TrajectoryRecord:
     grade: Grade
     advantage: float | None = None
     token_numbers: Mapping[str, Float32Array] = field(default_factory=dict)
+    branches: tuple["TrajectoryRecord", ...] = ()
+
+    @property
+    def whole_episode(self) -> tuple["TrajectoryRecord", ...]:
+        """The records of all trajectories of its episode; it is the last of them."""
+        return (*self.branches, self)
 
 
 def group_records(step: int, groups: Iterable[ScoredGroup]) -> list[TrajectoryRecord]:
     """The records of groups that nothing was learned from, after `step` updates."""
-    return [TrajectoryRecord(step, member.trajectory, member.grade) for group in groups for member in group.members]
+    return [_record(step, member) for group in groups for member in group.members]
+
+
+def _record(step: int, member: Scored) -> TrajectoryRecord:
+    *branches, main = (TrajectoryRecord(step, each.trajectory, each.grade) for each in member.whole_episode)
+    return replace(main, branches=tuple(branches))
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
@@ -110,6 +122,10 @@ def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
         row["reward_parts"] = dict(grade.parts)
     if grade.turn_rewards:
         row["turn_rewards"] = list(grade.turn_rewards)
+    if trajectory.answer is not None:
+        row["program_answer"] = trajectory.answer
+    if record.branches:
+        row["branches"] = [encode_trajectory(branch) for branch in record.branches]
     return row
 
 
@@ -119,6 +135,7 @@ def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
     Raises:
         KeyError, TypeError, ValueError: the row is not a whole trajectory.
     """
+    branches = tuple(decode_trajectory(branch) for branch in row.get("branches", ()))
     trajectory = Trajectory(
         prompt=Prompt(
             Problem(row["problem"], row["question"], row["reference_answer"]), tuple(row["prompt_token_ids"])
@@ -135,6 +152,8 @@ def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
         text=row["text"],
         seconds=row["seconds"],
         format=row["format"],
+        branches=tuple(branch.trajectory for branch in branches),
+        answer=row.get("program_answer"),
     )
     numbers = {name: np.array(values, np.float32) for name, values in row["token_numbers"].items()}
     grade = Grade(
@@ -146,7 +165,7 @@ def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
         turn_rewards=tuple(row.get("turn_rewards", ())),
         valid_format=row["valid_format"],
     )
-    record = TrajectoryRecord(row["step"], trajectory, grade, row["advantage"], numbers)
+    record = TrajectoryRecord(row["step"], trajectory, grade, row["advantage"], numbers, branches)
     _check_lengths(record)
     return record
 

@@ -89,7 +89,7 @@ class BoxedReward(Reward):
             await asyncio.to_thread(self.grader.close)
 
     async def _grade(self, trajectory: Trajectory, max_response_tokens: int) -> Grade:
-        answer = find_answer(trajectory.sampled_text)
+        answer = find_answer(trajectory.answer_text)
         verdict = Verdict(correct=False)
         if answer is not None:
             verdict = await self.grader.grade_async(trajectory.prompt.problem.answer, answer.text)

@@ -30,6 +30,6 @@ class ExactMatchReward(Reward):
         return [self._grade(trajectory) for trajectory in group.trajectories]
 
     def _grade(self, trajectory: Trajectory) -> Grade:
-        answer = tagged_answer(trajectory.sampled_text)
+        answer = tagged_answer(trajectory.answer_text)
         correct = answer is not None and is_same_answer(answer, trajectory.prompt.problem.answer)
         return Grade(self.options.correct if correct else self.options.wrong, correct, answer)

@@ -14,7 +14,7 @@ def ran_failing_code(trajectory: Trajectory) -> bool:
 
 def keeps_format(trajectory: Trajectory, format: AnswerFormat) -> bool:
     """Whether the response ended by itself, or at a stop string, in this format (`torl.text.answer_tags`)."""
-    return trajectory.finish_reason is FinishReason.STOP and has_format(trajectory.sampled_text, format)
+    return trajectory.finish_reason is FinishReason.STOP and has_format(trajectory.answer_text, format)
 
 
 def overlong_punishment(lengths_N: npt.ArrayLike, limit: int, buffer: int) -> npt.NDArray[np.float64]:

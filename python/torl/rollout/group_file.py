@@ -8,7 +8,7 @@ from pathlib import Path
 from torl.records.files import append_whole, replacing
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory, group_records
-from torl.types import Prompt, Scored, ScoredGroup
+from torl.types import Prompt, Scored, ScoredGroup, Trajectory
 
 _STEP = 0  # of the records: nothing was learned
 
@@ -62,8 +62,15 @@ class GroupFile:
 def _group(prompt: Prompt, members: Sequence[Scored]) -> ScoredGroup:
     in_order = sorted(members, key=lambda member: member.trajectory.sample)
     return ScoredGroup(
-        prompt, tuple(replace(member, trajectory=replace(member.trajectory, prompt=prompt)) for member in in_order)
+        prompt,
+        tuple(replace(member, trajectory=_asked(prompt, member.trajectory)) for member in in_order),
     )
+
+
+def _asked(prompt: Prompt, trajectory: Trajectory) -> Trajectory:
+    """With the problem as it was read; what an agent program asked is not what the template makes of it."""
+    own = prompt if trajectory.answer is None else replace(trajectory.prompt, problem=prompt.problem)
+    return replace(trajectory, prompt=own, branches=tuple(_asked(prompt, branch) for branch in trajectory.branches))
 
 
 def _line(record: TrajectoryRecord) -> bytes:

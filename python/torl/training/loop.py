@@ -72,7 +72,8 @@ class Run:
         """One step of the learner on the step's batch; returns what it was made of."""
         config = self.parts.config
         batch = [member for group in played.batch for member in group.members]
-        silent = await asyncio.to_thread(silenced, batch, config.selection)
+        trajectories = [each for member in batch for each in member.whole_episode]
+        silent = await asyncio.to_thread(silenced, trajectories, config.selection)
         metrics |= {names.masked(reason): len(members) for reason, members in silent.items()}
         metrics[names.TRAINED_GROUPS] = len(played.batch)
         silence_late = config.selection.silence_after_advantages

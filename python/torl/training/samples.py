@@ -15,13 +15,19 @@ from torl.types import BoolArray, Float32Array, Scored, ScoredGroup, TrainingSam
 def training_samples(scored: Sequence[Scored]) -> list[TrainingSample]:
     """One sample for each trajectory, prompt and response, as the engine sampled it; no advantages yet.
 
+    Those of an episode are neighbors, its branches first (`Scored.whole_episode`).
+
     Turn rewards stand at the last token of their turns; samples have none where no trajectory has any.
 
     Raises:
         ValueError: a grade has turn rewards, but not one for every turn.
     """
     pays_turns = any(each.grade.turn_rewards for each in scored)
-    return [_training_sample(each, pays_turns) for each in scored]
+    return [
+        replace(_training_sample(each, pays_turns), episode=episode)
+        for episode, member in enumerate(scored)
+        for each in member.whole_episode
+    ]
 
 
 def with_advantages(
@@ -31,7 +37,8 @@ def with_advantages(
 
     Args:
         samples: with everything that the estimator asks for (`Learner.prepare`).
-        groups: their trajectories, in the same order, and the rewards at their ends.
+        groups: their trajectories, in the same order, and the rewards at their ends. The trajectories of an episode are
+            laid end to end for the estimator, which sees one that is paid once, at its last sampled token.
         algorithm: the estimator, and whether the rewards pay for the distance from a reference policy.
 
     Raises:
@@ -49,7 +56,7 @@ def with_advantages(
     advantages_M = estimated.advantages_M
     if algorithm.normalize_advantages:
         advantages_M = _core.whiten(advantages_M, rewards.lengths_N, rewards.mask_M)
-    cuts = np.cumsum(rewards.lengths_N)[:-1]
+    cuts = np.cumsum([len(sample) for sample in samples])[:-1]
     advantages = np.split(advantages_M, cuts)
     returns = [None] * len(samples) if estimated.returns_M is None else np.split(estimated.returns_M, cuts)
     return [
@@ -113,18 +120,22 @@ def _token_rewards(scored: Scored) -> Float32Array:
 
 def _rewards(samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], algorithm: AlgorithmConfig) -> Rewards:
     members = [(index, member) for index, group in enumerate(groups) for member in group.members]
-    if len(members) != len(samples):
-        raise ValueError(f"{len(samples)} samples of {len(members)} trajectories")
+    # Of each sample the episode that it belongs to.
+    episodes = [episode for episode, (_, member) in enumerate(members) for _ in member.whole_episode]
+    if len(episodes) != len(samples):
+        raise ValueError(f"{len(samples)} samples of {len(episodes)} trajectories")
     rewards = [member.reward for _, member in members]
+    lengths_N = np.zeros(len(members), np.int64)
+    np.add.at(lengths_N, episodes, [len(sample) for sample in samples])
     mask_M: BoolArray = np.concatenate([sample.loss_mask for sample in samples])
     token_rewards_M: Float32Array | None = None
     if any(sample.token_rewards is not None for sample in samples):
         token_rewards_M = _flat([sample.token_rewards for sample in samples])
-        for index, sample in enumerate(samples):
+        for episode, sample in zip(episodes, samples, strict=True):
             # No token of a silenced trajectory can be paid: what its turns earned joins the reward at its end, so that
             # its group is compared with all of it.
             if sample.token_rewards is not None and not sample.loss_mask.any():
-                rewards[index] += float(sample.token_rewards.sum(dtype=np.float64))
+                rewards[episode] += float(sample.token_rewards.sum(dtype=np.float64))
     if algorithm.penalizes_rewards:
         old_M = _flat([sample.old_logprobs for sample in samples])
         ref_M = _flat([sample.ref_logprobs for sample in samples])
@@ -134,7 +145,7 @@ def _rewards(samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], a
     return Rewards(
         rewards_N=np.array(rewards, dtype=np.float64),
         groups_N=[index for index, _ in members],
-        lengths_N=np.array([len(sample) for sample in samples], dtype=np.int64),
+        lengths_N=lengths_N,
         mask_M=mask_M,
         token_rewards_M=token_rewards_M,
         values_M=_flat([sample.values for sample in samples]) if algorithm.needs_critic else None,

@@ -35,7 +35,8 @@ class PlayedStep:
     @property
     def trajectories(self) -> list[Trajectory]:
         """All that were played."""
-        return [member.trajectory for group in self.groups for member in group.members]
+        members = [member for group in self.groups for member in group.members]
+        return [each for member in members for each in member.trajectory.whole_episode]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
 """The records of a step: each trajectory with its grade and what was learned from it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torl.config import AlgorithmConfig
 from torl.records.rows import TrajectoryRecord
 from torl.training.samples import mean_advantage, token_numbers
 from torl.training.step import PlayedStep
-from torl.types import TrainingSample
+from torl.types import Scored, TrainingSample
 
 
 def step_records(
@@ -16,15 +17,20 @@ def step_records(
 
     `samples` are those of the batch's members, in their order.
     """
-    batch = [member.trajectory for group in played.batch for member in group.members]
-    learned = {id(trajectory): sample for trajectory, sample in zip(batch, samples, strict=True)}
+    batch = [member for group in played.batch for member in group.members]
+    trajectories = [trajectory for member in batch for trajectory in member.trajectory.whole_episode]
+    learned = {id(trajectory): sample for trajectory, sample in zip(trajectories, samples, strict=True)}
+
+    def record(member: Scored) -> TrajectoryRecord:
+        sample = learned.get(id(member.trajectory))
+        if sample is None:
+            return TrajectoryRecord(step, member.trajectory, member.grade)
+        numbers = token_numbers(sample, len(member.trajectory), algorithm)
+        return TrajectoryRecord(step, member.trajectory, member.grade, mean_advantage(sample), numbers)
+
     records = []
     for group in played.groups:
         for member in group.members:
-            sample = learned.get(id(member.trajectory))
-            if sample is None:
-                records.append(TrajectoryRecord(step, member.trajectory, member.grade))
-                continue
-            numbers = token_numbers(sample, len(member.trajectory), algorithm)
-            records.append(TrajectoryRecord(step, member.trajectory, member.grade, mean_advantage(sample), numbers))
+            *branches, main = map(record, member.whole_episode)
+            records.append(replace(main, branches=tuple(branches)))
     return records
