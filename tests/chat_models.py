@@ -17,6 +17,7 @@ from torl._core import Vocabulary
 from torl.audit.rules import EpisodeRules
 from torl.config import RolloutConfig
 from torl.formats import FORMATS, ChatFormat
+from torl.formats.chat import ChatOptions
 from torl.formats.chat.harmony import HarmonyOptions
 from torl.rollout.episode import EpisodePlayer
 from torl.text.tokenizer import TextEncoder, control_token_ids
@@ -29,9 +30,9 @@ OTHER_TOKENS = {
     "llama3": ("<|begin_of_text|>", "<|end_of_text|>"),
     "deepseek": tuple(
         f"<\uff5c{name}\uff5c>".replace(" ", "\u2581")
-        for name in ("begin of sentence", "User", "Assistant", "tool calls begin", "tool calls end")
+        for name in ("begin of sentence", "tool calls begin", "tool calls end")
     ),
-    "kimi": ("<|im_user|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    "kimi": ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
 }
 """Tokens that the vocabularies have besides, which the formats pass over or, in other vocabularies, find spelled."""
 
@@ -47,7 +48,7 @@ class ChatModel:
     def of(cls, family: str, base: PreTrainedTokenizerFast | None = None, **options: Any) -> "ChatModel":
         """A model of this family, with another vocabulary than the tests' own if one is given."""
         made = FORMATS[family]
-        form = made(HarmonyOptions(**options)) if options else made()
+        form = made((HarmonyOptions if family == "harmony" else ChatOptions)(**options))
         tokenizer = copy.deepcopy(base or byte_level_bpe())
         tokenizer.add_tokens([*form.control_tokens, *form.visible_tokens, *form.end_tokens], special_tokens=True)
         tokenizer.add_tokens([*OTHER_TOKENS.get(family, ())], special_tokens=family != "hermes")

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mistral_common.protocol.instruct.messages import AssistantMessage, ToolMessage
+from mistral_common.protocol.instruct.messages import AssistantMessage, ToolMessage, UserMessage
 from mistral_common.protocol.instruct.tool_calls import FunctionCall, ToolCall
 from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy, SpecialTokens, TokenizerVersion
 from mistral_common.tokens.tokenizers.instruct import InstructTokenizerV13
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+from renderers.configs import Qwen3RendererConfig
 from renderers.deepseek_v3 import DeepSeekV3Renderer
 from renderers.kimi_k2 import KimiK2Renderer
 from renderers.llama_3 import Llama3Renderer
@@ -28,15 +29,25 @@ from renderers.qwen3 import Qwen3Renderer
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
+from builders import printed
 from chat_models import ChatModel, message
 from scripted_engine import ScriptedInterpreter
-from torl.types import Trajectory
+from torl._core import Scanner
+from torl.text.turns import read_turn
+from torl.types import Trajectory, Turn, TurnEnding
 
 RENDERERS = {
     "hermes": Qwen3Renderer,
     "llama3": Llama3Renderer,
     "deepseek": DeepSeekV3Renderer,
     "kimi": KimiK2Renderer,
+}
+TEMPLATES = {
+    "qwen2_5": "hermes",
+    "qwen3": "hermes",
+    "llama3_1": "llama3",
+    "gptoss": "harmony",
+    "deepseekv3": "deepseek",
 }
 SINGLE = ("llama3", "harmony")
 QUESTION = [{"role": "user", "content": "What is 1?"}]
@@ -114,13 +125,58 @@ def test_results_are_what_a_renderer_puts_behind_the_sampled_message(family: str
     ]
 
 
-TEMPLATES = {
-    "qwen2_5": "hermes",
-    "qwen3": "hermes",
-    "llama3_1": "llama3",
-    "gptoss": "harmony",
-    "deepseekv3": "deepseek",
-}
+@pytest.mark.parametrize("family", sorted(RENDERERS))
+@CONVERSATIONS
+@given(data=st.data())
+def test_what_a_user_says_is_what_a_renderer_puts_behind_a_sampled_message_or_its_results(
+    family: str, data: st.DataObject
+) -> None:
+    playing = model(family)
+    said = data.draw(st.lists(texts, min_size=1, max_size=3))
+    if family == "llama3":  # whose renderer keeps blanks around what is said; its template does not
+        said = [text.strip() for text in said]
+    if family == "deepseek":  # whose renderer encodes what is said apart from the results before it
+        said = [text or "1" for text in said]
+    codes = data.draw(st.lists(plain, max_size=1 if family in SINGLE else 3))
+    sampled = message(family, *codes) if codes else f"Let us see.{playing.end}"
+    turn = turn_of(playing, sampled)
+    outcomes = [printed(str(number)) for number, _ in enumerate(codes)]
+    tokens, _ = playing.encoder.observe(playing.form.reply(turn, outcomes, said))
+    configuration = {"config": Qwen3RendererConfig(thinking_retention="all")} if family == "hermes" else {}
+    renderer = RENDERERS[family](playing.tokenizer, **configuration)
+    prompt = renderer.render_ids(QUESTION, add_generation_prompt=True)
+    messages = [
+        *({"role": "tool", "content": each.text, "tool_call_id": f"functions.python:{number}"}
+          for number, each in enumerate(outcomes)),
+        *({"role": "user", "content": text} for text in said),
+    ]  # fmt: skip
+    extended = renderer.bridge_to_next_turn(prompt, playing.ids(sampled), messages).token_ids
+    assert_same(playing, extended[len(prompt) + len(playing.ids(sampled)) :], tokens, said)
+
+
+@pytest.mark.parametrize("template", sorted(TEMPLATES))
+@CONVERSATIONS
+@given(said=texts)
+def test_what_a_user_says_is_what_the_familys_template_renders(template: str, said: str) -> None:
+    playing = model(TEMPLATES[template], **({"opening": "<think>\n"} if template == "deepseekv3" else {}))
+    tokenizer = copy.copy(playing.tokenizer)
+    tokenizer.chat_template = (package("trl") / "chat_templates" / f"{template}.jinja").read_text()
+    asked = [*QUESTION, {"role": "assistant", "content": "Let us see."}]
+    whole = tokenizer.apply_chat_template(
+        [*asked, {"role": "user", "content": said}], tokenize=False, add_generation_prompt=True
+    )
+    end = "<|end|>" if template == "gptoss" else playing.end  # <|return|> stands in the last message alone
+    rest = whole.rpartition("Let us see.")[2].removeprefix(end)
+    turn = turn_of(playing, f"Let us see.{playing.form.end_tokens[-1]}")
+    tokens, _ = playing.encoder.observe(playing.form.reply(turn, said=[said]))
+    assert_same(playing, playing.ids(rest), tokens, [said])
+
+
+def turn_of(playing: ChatModel, sampled: str) -> Turn:
+    """A turn of this text, as an episode reads it."""
+    ids = playing.ids(sampled)
+    scan = Scanner(playing.vocabulary, playing.form.turn_end(), False).feed(ids)
+    return read_turn(playing.vocabulary, ids, scan, 0, TurnEnding.STOP, 0)
 
 
 @pytest.mark.parametrize("template", sorted(TEMPLATES))
@@ -186,3 +242,12 @@ def test_mistrals_calls_and_results_are_what_its_own_encoder_writes(data: st.Dat
     answers = [ToolMessage(content=text, tool_call_id=call.id) for text, call in zip(printed, calls, strict=True)]
     encoded = [token for answer in answers for token in own.encode_tool_message(answer, False)[0]]
     assert playing.tokenizer.decode(observed(played)) == own.tokenizer.decode(encoded, SpecialTokenPolicy.KEEP)
+
+
+@CONVERSATIONS
+@given(said=texts)
+def test_what_a_user_says_to_mistral_is_what_its_own_encoder_writes(said: str) -> None:
+    playing, own = model("mistral"), mistral()
+    tokens, _ = playing.encoder.observe(playing.form.reply(turn_of(playing, "hm</s>"), said=[said]))
+    encoded, *_ = own.encode_user_message(UserMessage(content=said), None, is_last=True, is_first=False)
+    assert playing.tokenizer.decode(tokens) == own.tokenizer.decode(encoded, SpecialTokenPolicy.KEEP)

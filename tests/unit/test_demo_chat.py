@@ -33,5 +33,5 @@ def test_a_conversation_is_the_models_prompt_and_what_the_format_puts_between_it
         contents = re.findall("<tool_response>\n(.*?)\n</tool_response>", results)
         call = ChatCall(MalformedCall("", ""))
         ids += tokenizer.encode(f"{written}<|im_end|>")
-        ids += encoder.observe(form.results([call] * len(contents), contents))[0]
+        ids += encoder.observe(form.continuation([call] * len(contents), contents))[0]
     assert [*ids, *tokenizer.encode(messages[-1])] == tokenizer.encode(said)

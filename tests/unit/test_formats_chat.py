@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from builders import asked
+from builders import asked, printed, turn
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedInterpreter
 from torl.audit.tokens import token_problem
@@ -14,7 +14,7 @@ from torl.formats.chat import KimiFormat
 from torl.formats.chat.json_calls import named_call
 from torl.rollout.calls import CallCounters
 from torl.text.tokenizer import control_token_ids
-from torl.types import FinishReason, MalformedCall, ToolRequest, TurnEnding
+from torl.types import FinishReason, MalformedCall, Markup, ToolRequest, TurnEnding
 
 SEVERAL = [family for family in FAMILIES if family not in ("llama3", "harmony")]
 ANSWERS = {
@@ -268,3 +268,53 @@ def test_the_audit_finds_what_is_wrong_in_an_answer() -> None:
     assert "turn asks for 2 calls, and 1 were answered" in str(
         token_problem(replace(played, tool_calls=played.tool_calls[:1]), rules)
     )
+
+
+SAID = {
+    "hermes": "\n<|im_start|>user\nAnd 2?<|im_end|>\n<|im_start|>assistant\n",
+    "llama3": "<|start_header_id|>user<|end_header_id|>\n\nAnd 2?<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "mistral": "[INST]And 2?[/INST]",
+    "deepseek": "<\uff5cUser\uff5c>And 2?<\uff5cAssistant\uff5c>",
+    "kimi": "<|im_user|>user<|im_middle|>And 2?<|im_end|><|im_assistant|>assistant<|im_middle|>",
+    "harmony": "<|start|>user<|message|>And 2?<|end|><|start|>assistant",
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_user_says_stands_alone_or_behind_results_as_the_family_writes_it(family: str) -> None:
+    model = ChatModel.of(family)
+    silent = turn(last(model, family))
+    alone, _ = model.encoder.observe(model.form.reply(silent, said=["And 2?"]))
+    assert alone == model.ids(SAID[family])
+    asking = turn(message(family, "1"))
+    header = model.form.header if family != "deepseek" else ""
+    results, _ = model.encoder.observe(model.form.reply(asking, [printed("1")], ["And 2?"]))
+    assert results == model.ids(ANSWERS[family].removesuffix(header) + SAID[family])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_user_says_never_becomes_a_control_token(family: str) -> None:
+    model = ChatModel.of(family)
+    spelled = "".join((*model.form.control_tokens, *model.form.visible_tokens, "<|endoftext|>"))
+    tokens, text = model.encoder.observe(model.form.reply(turn(last(model, family)), said=[spelled]))
+    control = {*model.tokenizer.added_tokens_decoder}
+    assert [token for token in tokens if token in control] == [
+        token for token in model.ids(SAID[family]) if token in control
+    ]
+    assert spelled in text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_message_says_is_neither_its_thinking_nor_its_calls(family: str) -> None:
+    model = ChatModel.of(family)
+    shown = {"llama3": "", "harmony": ""}.get(family, "Let us see.")  # a thought in Harmony, and a call alone in Llama
+    called = turn(model.vocabulary.decode(model.ids(message(family, "1"))))
+    assert model.form.content(called) == shown
+    said = {"harmony": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>7"}
+    assert model.form.content(turn(said.get(family, "Hm.</think>\n\n7\n"))) == "7"
+
+
+def test_a_template_that_opens_the_thinking_opens_it_in_each_message() -> None:
+    form = ChatModel.of("hermes", opening="<think>\n").form
+    assert form.reply(turn("7"), said=["And 2?"])[-1] == Markup("\n<|im_start|>assistant\n<think>\n")

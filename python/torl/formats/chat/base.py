@@ -22,6 +22,9 @@ class ChatOptions(Section):
     traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
     max_observation_characters: PositiveInt = 1024
     """Longer results keep their head and tail, half of this each, with "..." between; of each call."""
+    opening: str = ""
+    """What the template puts behind the header of each message of the model, such as "<think>\\n" where it opens the
+    thinking (R1, Qwen3's Thinking models)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,17 @@ class ChatFormat(Format):
     """Calls inside a message, which the model's own end token ends; results as the model's template writes them.
 
     What was sampled stays as it is. What stands between its end token and the first token of the next message is put
-    in: the results and the next header, as the chat template of the family has them. What a tool prints is plain text
-    there, also where it spells a control token. A message without calls is the last.
+    in: results, what a user says, and the next header, as the chat template of the family has them. What a tool prints
+    and a user says is plain text there, also where it spells a control token. A message without calls is the last,
+    where nobody has an answer to it.
     """
 
     tags: ClassVar[tuple[str, str] | None] = None
     """What opens and closes each call, where something closes it before the end of the turn."""
+    header: ClassVar[str] = ""
+    """What the template puts before each message of the model."""
+    goes_on_after_results: ClassVar[bool] = False
+    """Whether the model's message goes on behind results, and no header stands between them."""
 
     def __init__(self, options: ChatOptions | None = None) -> None:
         """Take the options of a configuration, or the defaults."""
@@ -56,31 +64,57 @@ class ChatFormat(Format):
         """
         assert self.tags is not None, f"{type(self).__name__} has no tags: it reads the text of a turn"
         opening, closing = map(re.escape, self.tags)
-        text = turn.text[self._thinking_stop(turn) :]
+        text = self._message(turn)
         closed = list(re.finditer(f"{opening}(.*?){closing}", text, re.DOTALL))
         calls = [self.read(call[1]) for call in closed]
         if self.tags[0] in text[closed[-1].end() if closed else 0 :]:
             calls.append(ChatCall(MalformedCall(CUT_CALL, f"a tool call was not closed by {self.tags[1]}")))
         return calls
 
-    def _thinking_stop(self, turn: Turn) -> int:
-        """Where the thinking of a message ends: behind its first </think>, but for those in the text of a call."""
+    def _message(self, turn: Turn) -> str:
+        """What stands behind its thinking, which ends at the first </think>, but for those in the text of a call."""
         for found in re.finditer("</think>", turn.text):
             around = [block.code for block in turn.blocks if block.start <= found.start() < block.stop]
             if not any(self.early_request(code) for code in around):
-                return found.end()
-        return 0
+                return turn.text[found.end() :]
+        return turn.text
 
     def read(self, text: str) -> ChatCall:
         """The call of the text between two tags."""
         raise NotImplementedError(f"{type(self).__name__} has tags and does not read what stands between them")
 
+    def content(self, turn: Turn) -> str:
+        """What a message says to who reads it: neither its thinking nor its calls, and no blanks around it."""
+        text = self._message(turn)
+        return (text if self.tags is None else text.partition(self.tags[0])[0]).strip()
+
     def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
-        """What stands between the end token of a message with calls and the first token of the next message.
+        """The results of calls, from behind the end token of the message that made them.
 
         `contents` are what the calls gave, one for each. What is no `Markup` stays text.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how results are written")
+
+    def user(self, content: str) -> list[str | Markup]:
+        """A message of the user, from behind what stands before it: an end token, results, another such message."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how a user's messages are written")
+
+    def continuation(
+        self, calls: Sequence[ChatCall], contents: Sequence[str], said: Sequence[str] = ()
+    ) -> list[str | Markup]:
+        """What stands between the end token of a message and the first token of the model's next message.
+
+        Args:
+            calls: of the message.
+            contents: what they gave, one for each.
+            said: what a user says then, a message each.
+        """
+        parts = self.results(calls, contents) if calls else []
+        for content in said:
+            parts += self.user(content)
+        if self.goes_on_after_results and not said:
+            return parts
+        return [*parts, Markup(self.header + self.options.opening)]
 
     def turn_end(self) -> TurnEnd:
         """The end token alone; the engine says when a call has been closed."""
@@ -99,5 +133,15 @@ class ChatFormat(Format):
         self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
     ) -> Answer:
         """The results of all calls, and the header of the next message."""
+        return self.reply(turn, outcomes)
+
+    def reply(self, turn: Turn, outcomes: Sequence[Outcome] = (), said: Sequence[str] = ()) -> list[str | Markup]:
+        """What is put in after a turn that is not the last: the results of its calls, then what a user says.
+
+        Args:
+            turn: that has ended with an end token.
+            outcomes: of its calls, one for each; none where the calls of the turn are not made any more.
+            said: messages of the user.
+        """
         shown = [observe(each, self.options.errors, self.options.max_observation_characters) for each in outcomes]
-        return self.results(self.calls(turn), shown)
+        return self.continuation(self.calls(turn) if outcomes else [], shown, said)

@@ -23,6 +23,8 @@ class DeepSeekFormat(ChatFormat):
     end_tokens = ("<｜end▁of▁sentence｜>",)
     control_tokens = (
         "<｜end▁of▁sentence｜>",
+        "<｜User｜>",
+        "<｜Assistant｜>",
         "<｜tool▁call▁begin｜>",
         "<｜tool▁call▁end｜>",
         "<｜tool▁sep｜>",
@@ -33,6 +35,8 @@ class DeepSeekFormat(ChatFormat):
     )
     visible_tokens = ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>")
     tags = ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")
+    header = "<｜Assistant｜>"
+    goes_on_after_results = True
 
     def read(self, text: str) -> ChatCall:
         """The tool's name behind the separator, its arguments in the block."""
@@ -42,8 +46,12 @@ class DeepSeekFormat(ChatFormat):
         return ChatCall(call_with(call[1].strip(), call[2]))
 
     def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
-        """Nothing follows the results: the model goes on at once."""
+        """All of them between two tokens, and each between two more."""
         parts: list[str | Markup] = [Markup("<｜tool▁outputs▁begin｜>")]
         for content in contents:
             parts += [Markup("<｜tool▁output▁begin｜>"), content, Markup("<｜tool▁output▁end｜>")]
         return [*parts, Markup("<｜tool▁outputs▁end｜>")]
+
+    def user(self, content: str) -> list[str | Markup]:
+        """Nothing closes it but the header that follows."""
+        return [Markup("<｜User｜>"), content]

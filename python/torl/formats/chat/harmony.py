@@ -32,6 +32,7 @@ class HarmonyFormat(ChatFormat):
     end_tokens = ("<|call|>", "<|return|>")
     control_tokens = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
     visible_tokens = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>")
+    header = "<|start|>assistant"
 
     def __init__(self, options: HarmonyOptions | None = None) -> None:
         """Take the options of a configuration, or the defaults."""
@@ -53,6 +54,15 @@ class HarmonyFormat(ChatFormat):
             return [ChatCall(run_block(content), name=name)]
         return [ChatCall(call_with(name.removeprefix(_NAMESPACE), content), name=name)]
 
+    def content(self, turn: Turn) -> str:
+        """The messages to the user: those without a recipient, on another channel than the analysis."""
+        said = []
+        for message in turn.text.split("<|start|>"):
+            header, _, content = message.partition("<|message|>")
+            if _RECIPIENT.search(header) is None and "<|channel|>analysis" not in header:
+                said.append(content.removesuffix("<|end|>").strip())
+        return "\n".join(filter(None, said))
+
     def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """A message from the tool, on the channel of the calls."""
         parts: list[str | Markup] = []
@@ -60,4 +70,8 @@ class HarmonyFormat(ChatFormat):
             sender = call.name or "functions.unknown"
             parts += [Markup("<|start|>"), f"{sender} to=assistant", Markup("<|channel|>commentary<|message|>")]
             parts += [json.dumps(content, ensure_ascii=False) if self._quoted else content, Markup("<|end|>")]
-        return [*parts, Markup("<|start|>assistant")]
+        return parts
+
+    def user(self, content: str) -> list[str | Markup]:
+        """A message without a channel; the model's own before it keeps the <|return|> that it was sampled with."""
+        return [Markup("<|start|>user<|message|>"), content, Markup("<|end|>")]

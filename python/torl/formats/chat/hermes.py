@@ -19,6 +19,7 @@ class HermesFormat(ChatFormat):
     control_tokens = ("<|im_start|>", "<|im_end|>")
     visible_tokens = ("<tool_call>", "</tool_call>")
     tags = ("<tool_call>", "</tool_call>")
+    header = "\n<|im_start|>assistant\n"
 
     def read(self, text: str) -> ChatCall:
         """An object with "name" and "arguments"."""
@@ -29,4 +30,8 @@ class HermesFormat(ChatFormat):
         parts: list[str | Markup] = [Markup("\n<|im_start|>user")]
         for content in contents:
             parts += [Markup("\n<tool_response>\n"), content, Markup("\n</tool_response>")]
-        return [*parts, Markup("<|im_end|>\n<|im_start|>assistant\n")]
+        return [*parts, Markup("<|im_end|>")]
+
+    def user(self, content: str) -> list[str | Markup]:
+        """A message of ChatML."""
+        return [Markup("\n<|im_start|>user\n"), content, Markup("<|im_end|>")]

@@ -22,6 +22,7 @@ class KimiFormat(ChatFormat):
     control_tokens = (
         "<|im_end|>",
         "<|im_system|>",
+        "<|im_user|>",
         "<|im_assistant|>",
         "<|im_middle|>",
         "<|tool_call_begin|>",
@@ -30,6 +31,7 @@ class KimiFormat(ChatFormat):
     )
     visible_tokens = ("<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_call_argument_begin|>")
     tags = ("<|tool_call_begin|>", "<|tool_call_end|>")
+    header = "<|im_assistant|>assistant<|im_middle|>"
 
     def read(self, text: str) -> ChatCall:
         """The id, then the arguments."""
@@ -44,4 +46,8 @@ class KimiFormat(ChatFormat):
         for call, content in zip(calls, contents, strict=True):
             header = f"## Return of {call.id}\n"
             parts += [Markup("<|im_system|>tool<|im_middle|>"), header, content, Markup("<|im_end|>")]
-        return [*parts, Markup("<|im_assistant|>assistant<|im_middle|>")]
+        return parts
+
+    def user(self, content: str) -> list[str | Markup]:
+        """Its role stands between tokens."""
+        return [Markup("<|im_user|>user<|im_middle|>"), content, Markup("<|im_end|>")]

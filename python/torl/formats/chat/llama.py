@@ -23,6 +23,7 @@ class LlamaFormat(ChatFormat):
     end_tokens = ("<|eot_id|>", "<|eom_id|>")
     control_tokens = ("<|eot_id|>", "<|eom_id|>", "<|start_header_id|>", "<|end_header_id|>", _PYTHON_TAG)
     visible_tokens = (_PYTHON_TAG,)
+    header = "<|start_header_id|>assistant<|end_header_id|>\n\n"
 
     def calls(self, turn: Turn) -> Sequence[ChatCall]:
         """The message as a whole, or what stands behind the tag."""
@@ -38,6 +39,11 @@ class LlamaFormat(ChatFormat):
                 return []  # an answer that begins with a brace: a set, say
         return [ChatCall(request)]
 
+    def content(self, turn: Turn) -> str:
+        """Nothing, where the whole message is a call."""
+        before, tag, _ = super().content(turn).partition(_PYTHON_TAG)
+        return before.strip() if tag or not self.calls(turn) else ""
+
     def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """The result in quotes."""
         parts: list[str | Markup] = []
@@ -47,4 +53,8 @@ class LlamaFormat(ChatFormat):
                 json.dumps(content, ensure_ascii=False),
             ]
             parts.append(Markup("<|eot_id|>"))
-        return [*parts, Markup("<|start_header_id|>assistant<|end_header_id|>\n\n")]
+        return parts
+
+    def user(self, content: str) -> list[str | Markup]:
+        """The template takes blanks away from around it."""
+        return [Markup("<|start_header_id|>user<|end_header_id|>\n\n"), content.strip(), Markup("<|eot_id|>")]

@@ -13,17 +13,22 @@ _CALL, _ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
 class MistralFormat(ChatFormat):
     """`[TOOL_CALLS]python[ARGS]{...}`, any number of them at the end of a message; nothing closes a call but the next.
 
-    The results stand between tokens, and the model goes on behind them (mistral-common's `InstructTokenizerV13`).
+    Results and what a user says stand between tokens, and the model goes on behind them (mistral-common's
+    `InstructTokenizerV13`).
     """
 
     name: ClassVar[str] = "mistral"
     end_tokens = ("</s>",)
-    control_tokens = ("</s>", _CALL, _ARGUMENTS, "[TOOL_RESULTS]", "[/TOOL_RESULTS]")
+    control_tokens = ("</s>", _CALL, _ARGUMENTS, "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[INST]", "[/INST]")
     visible_tokens = (_CALL, _ARGUMENTS)
 
     def calls(self, turn: Turn) -> Sequence[ChatCall]:
         """What stands behind each opening token."""
         return [self.read(text) for text in turn.text.split(_CALL)[1:]]
+
+    def content(self, turn: Turn) -> str:
+        """What stands before the first call."""
+        return super().content(turn).partition(_CALL)[0].strip()
 
     def read(self, text: str) -> ChatCall:
         """The tool's name, then its arguments."""
@@ -33,8 +38,12 @@ class MistralFormat(ChatFormat):
         return ChatCall(call_with(name.strip(), arguments))
 
     def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
-        """Nothing follows the results."""
+        """Between tokens, one by one."""
         parts: list[str | Markup] = []
         for content in contents:
             parts += [Markup("[TOOL_RESULTS]"), content, Markup("[/TOOL_RESULTS]")]
         return parts
+
+    def user(self, content: str) -> list[str | Markup]:
+        """Between tokens, as everything."""
+        return [Markup("[INST]"), content, Markup("[/INST]")]
