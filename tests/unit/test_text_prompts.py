@@ -122,6 +122,18 @@ def test_the_models_own_template_is_told_of_the_tools_and_nothing_is_added_to_it
     assert said == "python: Runs code.\nsystem: Think.\nuser: What? Say.\nassistant: "
 
 
+def test_variables_of_the_models_template_are_told_and_those_that_it_lacks_are_refused() -> None:
+    tokenizer = copy.deepcopy(byte_level_bpe())
+    tokenizer.chat_template = "{{ messages[0].content }}{% if enable_thinking is false %}<think></think>{% endif %}"
+    problems = [Problem("a", "What?", "1")]
+    template = functools.partial(TEMPLATES["chat"], variables={"enable_thinking": False})
+    (prompt,) = encode_prompts(problems, tokenizer, template, 1000).prompts
+    assert tokenizer.decode(prompt.token_ids) == "What?<think></think>"
+    misspelled = functools.partial(TEMPLATES["chat"], variables={"enable_thinkin": False})
+    with pytest.raises(DataError, match="has no variable 'enable_thinkin'"):
+        encode_prompts(problems, tokenizer, misspelled, 1000)
+
+
 def test_a_model_without_a_chat_template_says_so() -> None:
     with pytest.raises(DataError, match=r"no chat template.*chat_template\.jinja"):
         encode_prompts([Problem("a", "What?", "1")], byte_level_bpe(), TEMPLATES["chat"], 1000)

@@ -5,12 +5,22 @@ A turn ends with the model's own end-of-sequence tokens.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from torl.types import Problem
 
 Messages: TypeAlias = Sequence[Mapping[str, str]]
 """A conversation: each message has a "role" and a "content"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages, and what the model's chat template is told beside them and the tools, by the names of its variables."""
+
+    messages: Messages
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
 
 # Qwen2.5-Math's README: the system messages of its two modes.
 _STEP_BY_STEP = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -27,15 +37,18 @@ _ACTIONS = (
 )
 
 
-def chat(problem: Problem, system: str = "", ending: str = "") -> Messages:
+def chat(
+    problem: Problem, system: str = "", ending: str = "", variables: Mapping[str, Any] | None = None
+) -> Conversation:
     """The model's own chat template, with the tools of the run, where the model answers next.
 
     Args:
         system: the system message; the template's own when empty.
         ending: what stands behind the question.
+        variables: of the template: { enable_thinking = false } for Qwen3, { reasoning_effort = "low" } for gpt-oss.
     """
     before = [{"role": "system", "content": system}] if system else []
-    return [*before, {"role": "user", "content": problem.question + ending}]
+    return Conversation([*before, {"role": "user", "content": problem.question + ending}], variables or {})
 
 
 def chatml(problem: Problem, system: str = "", ending: str = "") -> str:

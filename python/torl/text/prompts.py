@@ -1,12 +1,13 @@
 """From problems to the tokens the engine is given."""
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from torl.errors import DataError
-from torl.text.chat_templates import Messages
+from torl.text.chat_templates import Conversation
 from torl.text.templates import PromptTemplate
 from torl.types import Problem, Prompt
 
@@ -94,7 +95,8 @@ class PromptStream:
             if isinstance(prompt, str):
                 token_ids = _encode(self._tokenizer, problem, prompt)
             else:
-                token_ids = _encode_messages(self._tokenizer, problem, prompt, self._tools())
+                conversation = prompt if isinstance(prompt, Conversation) else Conversation(prompt)
+                token_ids = _encode_conversation(self._tokenizer, problem, conversation, self._tools())
             if token_ids and token_ids[-1] == self._tokenizer.eos_token_id:
                 raise DataError(
                     f"problem {problem.id}: the tokenizer ends prompts with its end-of-sequence token; "
@@ -118,19 +120,23 @@ class PromptStream:
         return f"{self._kept} problems{'' if self._ended else ' read so far'}{dropped}"
 
 
-def _encode_messages(
-    tokenizer: TextTokenizer, problem: Problem, messages: Messages, tools: ToolSchemas
+def _encode_conversation(
+    tokenizer: TextTokenizer, problem: Problem, conversation: Conversation, tools: ToolSchemas
 ) -> tuple[int, ...]:
     from jinja2 import TemplateError
 
-    if not getattr(tokenizer, "chat_template", None):
+    template = getattr(tokenizer, "chat_template", None)
+    if not template:
         raise DataError(
             "the model's tokenizer has no chat template, which data.template asks for: put the chat_template.jinja of "
             'its family beside the tokenizer, or choose a template with a text of its own, "chatml" for example'
         )
+    if unknown := [name for name in conversation.variables if not re.search(rf"\b{re.escape(name)}\b", str(template))]:
+        raise DataError(f"the model's chat template has no variable {unknown[0]!r} (data.template.variables)")
     options = {"tools": [*tools] or None, "add_generation_prompt": True, "return_dict": False}
+    messages = [dict(message) for message in conversation.messages]
     try:
-        return tuple(tokenizer.apply_chat_template([dict(message) for message in messages], **options))
+        return tuple(tokenizer.apply_chat_template(messages, **options, **conversation.variables))
     except (TypeError, UnicodeEncodeError, TemplateError) as error:
         raise DataError(f"problem {problem.id}: the model's chat template refuses it: {error}") from error
 

@@ -3,10 +3,20 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from torl.text.chat_templates import Messages, chat, chatml, eurus, mathcoder, qwen25_math, qwen25_math_tir, tora
+from torl.text.chat_templates import (
+    Conversation,
+    Messages,
+    chat,
+    chatml,
+    eurus,
+    mathcoder,
+    qwen25_math,
+    qwen25_math_tir,
+    tora,
+)
 from torl.types import Problem
 
-PromptTemplate = Callable[[Problem], str | Messages]
+PromptTemplate = Callable[[Problem], str | Messages | Conversation]
 """From a problem to the text of its prompt, or to the messages that the model's own chat template makes a text of. A
 whole one:
 
