@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from ray_nodes import RayNodes
-from something import Something
 
+from something import Something
 from torl.cluster import ClusterConfig, RayCluster
 from torl.cluster.logs import gather_logs
 from torl.errors import ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError, RoleDiedError

@@ -1,54 +1,41 @@
-"""What runs in a Ray actor: it holds an object of a run, and calls it. And how values and errors travel."""
+"""What runs in a Ray actor: it holds an object of a run, and calls it. And how an object to make travels."""
 
 import asyncio
 import os
 import pickle
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from torl.errors import TorlError
+from torl.cluster.answers import Answers
+from torl.cluster.messages import Asked, Told
 
 _THREADS = "OMP_NUM_THREADS"
 
 
 class Holder:
-    """In the actor: holds the object, and calls it in the actor's event loop.
-
-    What torl raises is handed over as a value: Ray would put it into an error of its own.
-    """
+    """In the actor: holds the object, and calls it in the actor's event loop."""
 
     def __init__(self) -> None:
-        self._held: Any = None
+        self._answers: Answers
+        self._made = asyncio.Event()
 
     async def hear(self) -> None:
         """Say nothing: the actor is there."""
 
     async def make(self, make: "Sent") -> None:
         """Make the object."""
-        self._held = make.received()()
+        self._answers = Answers(make.received()())
+        self._made.set()
 
-    async def call(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        """What a method returns, or the error that it raises."""
-        try:
-            return await getattr(self._held, method)(*arguments)
-        except TorlError as error:
-            return Raised(error)
+    async def deliver(self, asked: list[Asked]) -> None:
+        """Take calls of its methods; nothing waits for them here."""
+        self._answers.take(asked)
 
-    async def stream(self, method: str, arguments: tuple[Any, ...]) -> AsyncGenerator[Any, None]:
-        """What a generator gives, then the error that it raises."""
-        try:
-            async with aclosing(getattr(self._held, method)(*arguments)) as items:
-                async for item in items:
-                    yield item
-        except TorlError as error:
-            yield Raised(error)
-
-    async def stay(self) -> None:
-        """Never returns: who waits for it hears of the actor's end."""
-        await asyncio.Future()
+    async def answers(self) -> list[Told]:
+        """What the calls gave, once there is something."""
+        await self._made.wait()  # the controller asks from the start
+        return await self._answers.fetch()
 
 
 class Sent:
@@ -72,10 +59,3 @@ class Sent:
         if self._threads is not None:
             os.environ[_THREADS] = self._threads
         return pickle.loads(self._pickled)
-
-
-class Raised:
-    """An error on its way."""
-
-    def __init__(self, error: TorlError) -> None:
-        self.error = error

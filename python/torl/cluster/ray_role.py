@@ -1,28 +1,30 @@
 """A role of a run in a Ray actor, as the controller sees it."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
+from torl.cluster.calls import Calls
+from torl.cluster.messages import Asked, Told
 from torl.cluster.protocol import Role
-from torl.cluster.ray_actor import Raised, Sent
+from torl.cluster.ray_actor import Sent
 from torl.errors import RoleDiedError
 
 
 class RayRole(Role):
-    """In the controller: the object in an actor."""
+    """In the controller: the object in an actor. Its calls share those of Ray."""
 
     def __init__(self, actor: Any, name: str, node: int) -> None:
         self.name = name
         self.node = node
         self._actor = actor
+        self._calls = Calls(self._deliver, self._fetch)
 
     async def is_up(self) -> bool:
         """Wait until the actor has a place. False if it was given one on a node that is gone, before Ray noticed."""
         try:
             with self._dying():
-                await self._answer(self._actor.hear.remote())
+                await self._actor.hear.remote()
         except RoleDiedError:
             return False
         return True
@@ -30,33 +32,19 @@ class RayRole(Role):
     async def make(self, make: Callable[[], object]) -> None:
         """Have the object made."""
         with self._dying():
-            await self._answer(self._actor.make.remote(Sent(make)))
+            await self._actor.make.remote(Sent(make))
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """Have a coroutine method called."""
-        with self._dying():
-            return _value(await self._answer(self._actor.call.remote(method, arguments)))
+        return await self._calls.call(method, *arguments)
 
-    async def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
+    def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
         """Have an asynchronous generator run."""
-        import ray
-
-        items = self._actor.stream.options(num_returns="streaming").remote(method, arguments)
-        done = False
-        try:
-            with self._dying():
-                async for item in items:
-                    yield _value(await item)
-            done = True
-        finally:
-            if not done:
-                ray.cancel(items)
+        return self._calls.stream(method, *arguments)
 
     async def watch(self) -> NoReturn:
         """Wait for the actor's end."""
-        with self._dying():
-            await self._answer(self._actor.stay.remote())
-        raise AssertionError("an actor that stays has ended")
+        await self._calls.watch()
 
     async def end(self) -> None:
         """Kill the actor. What it has started notices, or was told to end with it."""
@@ -64,15 +52,16 @@ class RayRole(Role):
 
         if ray.is_initialized():
             ray.kill(self._actor)
+        self._calls.close(RoleDiedError(f"{self.name} on node {self.node} was ended"))
 
-    async def _answer(self, reference: Any) -> Any:
-        import ray
+    async def _deliver(self, asked: list[Asked]) -> None:
+        with self._dying():
+            await self._actor.deliver.remote(asked)
 
-        try:
-            return await reference
-        except asyncio.CancelledError:
-            ray.cancel(reference)
-            raise
+    async def _fetch(self) -> Sequence[Told]:
+        with self._dying():
+            told: Sequence[Told] = await self._actor.answers.remote()
+        return told
 
     @contextlib.contextmanager
     def _dying(self) -> Iterator[None]:
@@ -84,9 +73,3 @@ class RayRole(Role):
             raise  # a defect, with its traceback
         except ray.exceptions.RayError as error:
             raise RoleDiedError(f"{self.name} on node {self.node} is gone (Ray: {type(error).__name__})") from error
-
-
-def _value(answer: Any) -> Any:
-    if isinstance(answer, Raised):
-        raise answer.error
-    return answer

@@ -12,6 +12,7 @@ class Something:
 
     def __init__(self) -> None:
         self.given_up: list[str] = []
+        self.waits = 0
 
     async def add(self, one: int, other: int) -> int:
         return one + other
@@ -26,6 +27,7 @@ class Something:
         return 1 / 0
 
     async def wait(self) -> None:
+        self.waits += 1
         try:
             await asyncio.Future()
         except asyncio.CancelledError:
