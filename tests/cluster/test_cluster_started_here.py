@@ -3,12 +3,13 @@
 import asyncio
 import os
 import signal
+import socket
 from contextlib import aclosing
 
 import pytest
 import ray
-from something import Something
 
+from something import Something
 from torl.cluster import ClusterConfig, open_cluster
 from torl.errors import ClusterError, EngineError, EngineHungError, RoleDiedError
 
@@ -43,7 +44,22 @@ async def test_roles_answer_fail_give_up_and_die_in_processes_of_their_own() -> 
     assert not ray.is_initialized()
 
 
-async def test_a_cluster_that_is_nowhere_is_said() -> None:
-    with pytest.raises(ClusterError, match=r"could be reached at cluster.address = 'nowhere'.* set cluster.address to"):
-        async with open_cluster(ClusterConfig(kind="ray", address="nowhere")):
-            pass
+def unused_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+    return port
+
+
+async def test_a_cluster_that_is_nowhere_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"127.0.0.1:{unused_port()}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    for asked, said in (
+        ("nowhere", "cluster.address = 'nowhere' is neither 'auto' nor 'local' nor HOST:PORT"),
+        ("host:port", "cluster.address = 'host:port' is neither"),
+        (address, f"nothing listens at cluster.address = '{address}' .* start one with `ray start --head`"),
+        ("auto", f"nothing listens at RAY_ADDRESS = '{address}' "),
+    ):
+        with pytest.raises(ClusterError, match=said):
+            async with open_cluster(ClusterConfig(kind="ray", address=asked)):
+                pass

@@ -15,6 +15,7 @@ from typing import Any
 from torl.cluster.options import ClusterConfig
 from torl.cluster.protocol import Cluster, Result
 from torl.cluster.ray_actor import Holder, Sent
+from torl.cluster.ray_address import HELP, require_listener
 from torl.cluster.ray_reservation import reserve_nodes
 from torl.cluster.ray_role import RayRole
 from torl.errors import ClusterError, ConfigError, RoleDiedError, TorlError
@@ -44,6 +45,7 @@ class RayCluster(Cluster):
         ray = _import_ray()
         self._connected = not ray.is_initialized()  # or the program that runs here has done so before
         if self._connected:
+            await require_listener(self._config.address)
             self._connect(ray)
         self._group, self._nodes = await reserve_nodes(self._config)
 
@@ -59,9 +61,8 @@ class RayCluster(Cluster):
             ray.init(self._config.address, namespace="torl", log_to_driver=False, configure_logging=False, **own)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ClusterError(
-                f"no Ray cluster could be reached at cluster.address = {self._config.address!r}: {first_line(error)}; "
-                "start one with `ray start --head`, set RAY_AUTH_MODE=token where it asks for a token, or set "
-                "cluster.address to 'local'"
+                f"no Ray cluster could be reached at cluster.address = {self._config.address!r}: "
+                f"{first_line(error)}; {HELP}"
             ) from error
         finally:
             if threading.current_thread() is threading.main_thread():  # where Ray takes this signal for itself
