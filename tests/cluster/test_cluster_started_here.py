@@ -4,19 +4,31 @@ import asyncio
 import os
 import signal
 import socket
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 import ray
 
 from something import Something
-from torl.cluster import ClusterConfig, open_cluster
+from torl.cluster import ClusterConfig, RayCluster, open_cluster
 from torl.errors import ClusterError, EngineError, EngineHungError, RoleDiedError
 
 
+@asynccontextmanager
+async def started_here() -> AsyncIterator[RayCluster]:
+    """As it is, though runs on it do without its roles."""
+    cluster = RayCluster(ClusterConfig(kind="ray", address="local", nodes=1))
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.close()
+
+
 async def test_roles_answer_fail_give_up_and_die_in_processes_of_their_own() -> None:
-    async with open_cluster(ClusterConfig(kind="ray", address="local", nodes=1)) as cluster:
-        assert (cluster.apart, cluster.nodes) == (True, 1)
+    async with started_here() as cluster:
+        assert (cluster.nodes, cluster.is_this_machine) == (1, True)
         assert await cluster.ask(0, os.getcwd) == os.getcwd()
         assert await cluster.ask(0, os.nice, 0) == os.nice(0)
         assert await cluster.ask(0, os.getenv, "OMP_NUM_THREADS") == os.getenv("OMP_NUM_THREADS")

@@ -235,3 +235,21 @@ async def test_a_cluster_that_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(ConfigError, match=said):
         async with open_cluster(ClusterConfig(kind=kind)):
             pass
+
+
+class OneNode(NodesInOneProcess):
+    """That of this process."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        super().__init__(config.nodes or 1)
+
+    @property
+    def is_this_machine(self) -> bool:
+        return self.nodes == 1
+
+
+async def test_a_run_on_one_node_that_is_this_machine_is_by_local_processes() -> None:
+    for nodes, apart in ((1, False), (2, True)):
+        config = ClusterConfig(kind="test_cluster_roles:OneNode", nodes=nodes)
+        async with open_cluster(config) as cluster:
+            assert (cluster.apart, cluster.nodes) == (apart, nodes)

@@ -18,7 +18,7 @@ CLUSTERS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"local":
 
 @asynccontextmanager
 async def open_cluster(config: ClusterConfig) -> AsyncIterator[Cluster]:
-    """The nodes of a run, held until the block ends.
+    """The nodes of a run, held until the block ends. One node that is this machine is a `LocalCluster` to the run.
 
     Raises:
         ConfigError: there is no such kind of cluster, or what it takes is not installed.
@@ -31,6 +31,6 @@ async def open_cluster(config: ClusterConfig) -> AsyncIterator[Cluster]:
     cluster: Cluster = kind(config)
     try:
         await cluster.start()
-        yield cluster
+        yield LocalCluster() if cluster.is_this_machine else cluster
     finally:
         await cluster.close()

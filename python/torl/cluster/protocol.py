@@ -47,6 +47,11 @@ class Cluster(Protocol):
         return True
 
     @property
+    def is_this_machine(self) -> bool:
+        """Whether its one node is that of this process, so that a run needs no roles: it starts processes itself."""
+        return False
+
+    @property
     def nodes(self) -> int:
         """How many there are, those that are lost included."""
         return 1

@@ -37,6 +37,14 @@ async def reserve_nodes(config: ClusterConfig) -> tuple[Any, int]:
         raise ClusterError(f"{waits_for} (cluster.wait_seconds = {config.wait_seconds:g})") from None
 
 
+def nodes_of(group: Any) -> list[str]:
+    """The names of the nodes that a placement group is on now, by the numbers of its bundles."""
+    import ray
+
+    places: Mapping[int, str] = ray.util.placement_group_table(group)["bundles_to_node_id"]
+    return [places[number] for number in sorted(places)]
+
+
 async def _reserved(bundles: list[dict[str, float]], config: ClusterConfig) -> Any:
     """The group, once it is ready; None if its nodes are no longer the ones to ask for."""
     import ray
