@@ -386,6 +386,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("engine/host.py", ".replace(str(self._log_here), str(self._log))", "", "unit/test_cluster_logs.py"),
     ("cluster/everywhere.py", "self._roles[number % len(self._roles)]", "self._roles[0]", _CLUSTER_ROLES),
+    ("cluster/choosing.py", "if cluster.is_this_machine", "if not cluster.is_this_machine", _CLUSTER_ROLES),
+    ("cluster/answers.py", "self._bytes > _WAITING_BYTES", "self._bytes < 0", "unit/test_cluster_calls.py"),
+    ("cluster/messages.py", "not isinstance(error, TorlError)", "False", "unit/test_cluster_calls.py"),
+    ("cluster/calls.py", 'if told.kind != "item":', "if False:", "unit/test_cluster_calls.py"),
     ("training/shared_directory.py", "if not await cluster.ask(node, Path.exists, mark):", "if False:", _CLUSTER_ROLES),
     ("placement/network.py", "(3 + learner.gradient_checkpointing)", "3", "unit/test_plan.py"),
     # --- devices and their memory
