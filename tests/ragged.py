@@ -20,6 +20,7 @@ class RaggedBatch:
     masks: list[list[bool]]  # of each trajectory; True on sampled tokens
     token_rewards: Array
     values: Array
+    turns: list[int] | None = None  # that each token belongs to, where they are not the runs of sampled tokens
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -30,10 +31,29 @@ class RaggedBatch:
         return np.array([sampled for mask in self.masks for sampled in mask], dtype=np.bool_)
 
     @property
+    def turn_numbers(self) -> npt.NDArray[np.int32]:
+        """The number of the run of sampled tokens that each token belongs to; -1 between them."""
+        if self.turns is not None:
+            return np.array(self.turns, np.int32)
+        numbers: list[int] = []
+        for mask in self.masks:
+            begun = -1
+            for place, sampled in enumerate(mask):
+                begun += sampled and not (place and mask[place - 1])
+                numbers.append(begun if sampled else -1)
+        return np.array(numbers, np.int32)
+
+    @property
     def paid(self) -> Rewards:
         """As an estimator gets it: with token rewards and values."""
         return Rewards(
-            np.array(self.rewards, np.float64), self.groups, self.lengths, self.mask, self.token_rewards, self.values
+            np.array(self.rewards, np.float64),
+            self.groups,
+            self.lengths,
+            self.mask,
+            self.token_rewards,
+            self.values,
+            self.turn_numbers,
         )
 
     def rows(self, flat: npt.NDArray[np.generic]) -> list[list[float]]:

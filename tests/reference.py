@@ -252,6 +252,38 @@ def discounted_turn_returns(
     return returns
 
 
+def turn_return_advantages(
+    rewards: list[float],
+    turn_rewards: list[list[float]],
+    groups: list[int],
+    masks: list[list[bool]],
+    discount: float,
+    baseline: str,
+) -> list[list[float | None]]:
+    """GTPO, one turn at a time: R_j = sum over k >= j of discount^(k - j) * r_k, then (R - mean) / (std + 1e-6).
+
+    The mean and the deviation are those of all turns of the group, or ("turn") of those with the same number.
+    """
+    returns: dict[tuple[int, int], float] = {}
+    for row, (reward, of_turns) in enumerate(zip(rewards, turn_rewards, strict=True)):
+        paid = of_turns or [0.0]  # a response without a turn is compared with as well
+        for j in range(len(paid)):
+            returns[row, j] = sum(discount ** (k - j) * paid[k] for k in range(j, len(paid)))
+            returns[row, j] += discount ** (len(paid) - 1 - j) * reward
+    advantages: list[list[float | None]] = [[None] * len(mask) for mask in masks]
+    for row, mask in enumerate(masks):
+        for j, own in enumerate(_turns(mask)):
+            peers = [
+                value
+                for (other, number), value in returns.items()
+                if groups[other] == groups[row] and (baseline == "group" or number == j)
+            ]
+            mean, deviation = (statistics.fmean(peers), statistics.stdev(peers)) if len(peers) > 1 else (0.0, 1.0)
+            for place in own:
+                advantages[row][place] = (returns[row, j] - mean) / (deviation + 1e-6)
+    return advantages
+
+
 def generalized_turn_advantages(
     reward: float, turn_rewards: list[float], values: list[float], mask: list[bool], discount: float, gae_lambda: float
 ) -> list[float | None]:

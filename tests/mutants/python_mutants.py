@@ -192,6 +192,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
     ("algorithms/rewards.py", "-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT", "-np.inf, LOG_RATIO_LIMIT", _ALGORITHM_REWARDS),
     # --- advantages
+    ("algorithms/turns.py", "returns_K[places + 1]", "returns_K[places]", _TOKEN_ADVANTAGES),
+    ("algorithms/turns.py", "] += rewards_N", "] += 0", _TOKEN_ADVANTAGES),
+    ("algorithms/advantages.py", 'baseline == "turn"', 'baseline == "group"', _TOKEN_ADVANTAGES),
+    ("reward/shaping.py", "not (own or number)", "not own", _BOXED),
+    ("training/samples.py", "turn.start : turn.stop] = number", "turn.start : turn.stop - 1] = number", _SAMPLES),
     ("algorithms/advantages.py", "is None and discount == 1", "is None", _TOKEN_ADVANTAGES),
     ("algorithms/advantages.py", "_core.whiten(returns_M, lengths_N, mask_M)", "returns_M", _TOKEN_ADVANTAGES),
     ("algorithms/advantages.py", "rewards_N + _core.row_sums", "rewards_N - _core.row_sums", _TOKEN_ADVANTAGES),

@@ -16,6 +16,7 @@ from torl.algorithms.advantages import ESTIMATORS, TokenAdvantages
 from torl.options import options_of
 
 NEEDS_CRITIC = "ppo"
+BY_TURN = "gtpo"
 estimators = st.sampled_from(list(ESTIMATORS))
 discounts = st.sampled_from([1.0, 0.99, 0.5, 0.0])
 
@@ -50,6 +51,8 @@ def expected(estimator: str, batch: RaggedBatch, discount: float, gae_lambda: fl
             rewards[index] += sum(value for value, sampled in zip(extra, mask, strict=True) if sampled)
         advantages = reference.group_advantages(estimator, rewards, batch.groups)
         return as_they_are(spread(advantages, batch))
+    if estimator == BY_TURN:
+        return by_turn(batch, [turn_sums(*row) for row in zip(token_rewards, batch.masks, strict=True)], discount)
     if estimator == NEEDS_CRITIC:
         rows = zip(rewards, token_rewards, values, batch.masks, strict=True)
         return as_they_are([reference.generalized_advantages(*row, discount, gae_lambda) for row in rows])
@@ -57,6 +60,22 @@ def expected(estimator: str, batch: RaggedBatch, discount: float, gae_lambda: fl
         rewards = reference.group_advantages("dr_grpo", rewards, batch.groups)
     rows = zip(rewards, token_rewards, batch.masks, strict=True)
     return whitened([reference.discounted_returns(*row, discount) for row in rows])
+
+
+def by_turn(batch: RaggedBatch, of_turns: list[list[float]], discount: float, baseline: str = "group") -> Expected:
+    """Returns that nearly agree are divided by next to nothing, and so is their rounding."""
+    rows = reference.turn_return_advantages(batch.rewards, of_turns, batch.groups, batch.masks, discount, baseline)
+    return Expected(flat(rows), 2e-6)
+
+
+def turn_sums(token_rewards: list[float], mask: list[bool]) -> list[float]:
+    """What the tokens of each run of sampled ones are paid."""
+    sums: list[float] = []
+    for place, sampled in enumerate(mask):
+        if sampled:
+            sums += [0.0] if place == 0 or not mask[place - 1] else []
+            sums[-1] += token_rewards[place]
+    return sums
 
 
 def spread(advantages: list[float], batch: RaggedBatch) -> Rows:
@@ -196,6 +215,7 @@ def test_observations_may_as_well_not_be_there(estimator, batch, discount) -> No
         [[sampled for sampled in mask if sampled] for mask in batch.masks],
         batch.token_rewards[kept],
         batch.values[kept],
+        batch.turn_numbers[kept].tolist(),
     )
     whole = compute(estimator, batch, discount=discount, gae_lambda=0.9).advantages_M
     bare = compute(estimator, compressed, discount=discount, gae_lambda=0.9).advantages_M
@@ -223,6 +243,8 @@ def test_rewards_of_turns(estimator, paid, discount, gae_lambda) -> None:
     if estimator in ("grpo", "dr_grpo", "rloo"):
         totals = [reward + sum(turns) for reward, turns in rewards]
         again = as_they_are(spread(reference.group_advantages(estimator, totals, batch.groups), batch))
+    elif estimator == BY_TURN:
+        again = by_turn(batch, of_turns, discount)
     elif estimator == NEEDS_CRITIC:
         rows = zip(rewards, batch.rows(batch.values), batch.masks, strict=True)
         again = as_they_are(
@@ -242,6 +264,23 @@ def test_rewards_of_turns(estimator, paid, discount, gae_lambda) -> None:
             ]
         )
     again.check(found)
+
+
+@given(turns_paid(), discounts)
+def test_turns_compared_with_those_of_their_number(paid, discount) -> None:
+    batch, of_turns = paid
+    found = ESTIMATORS[BY_TURN](batch.paid, discount=discount, baseline="turn").advantages_M
+    by_turn(batch, of_turns, discount, "turn").check(found)
+
+
+@given(ragged_batches())
+def test_a_response_of_one_turn_has_the_advantage_that_grpo_gives_it(batch) -> None:
+    """To the bit, whatever the discount: there is nothing to discount over."""
+    one = replace(batch, turns=np.where(batch.mask, 0, -1).tolist())
+    for token_rewards in (True, False):
+        found = compute(BY_TURN, one, discount=0.5, token_rewards=token_rewards)
+        again = compute("grpo", batch, token_rewards=token_rewards)
+        np.testing.assert_array_equal(found.advantages_M, again.advantages_M)
 
 
 @given(estimators, ragged_batches(min_sampled=1), st.sampled_from([1.0, 0.9]))
@@ -267,6 +306,10 @@ def test_refusals() -> None:
         ESTIMATORS["reinforce_plus_plus"](replace(batch.paid, token_rewards_M=np.zeros(1, np.float32)))
     with pytest.raises(ValueError, match="3 values for 2 tokens"):
         compute("grpo", replace(batch, token_rewards=np.zeros(3, np.float32)))
+    with pytest.raises(ValueError, match="'gtpo' needs the turns"):
+        ESTIMATORS["gtpo"](replace(batch.paid, turns_M=None))
+    with pytest.raises(ValueError, match="turns of 1 tokens for 2"):
+        ESTIMATORS["gtpo"](replace(batch.paid, turns_M=np.zeros(1, np.int32)))
     bare = replace(batch.paid, token_rewards_M=None)
     with pytest.raises(ValueError, match="a mask of 2"):
         ESTIMATORS["grpo"](replace(bare, lengths_N=np.array([3])))

@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builders import grade, trajectory
+from builders import grade, scored_group, trajectory
 from torl.audit.advantages import check_advantages
 from torl.audit.check import Check
 from torl.audit.logprobs import why_unchecked
 from torl.audit.outcomes import is_whole, python_problem
 from torl.audit.rewards import check_rewards, grade_problem
 from torl.audit.versions import version_problem
-from torl.config import TrainConfig
+from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.command_line import find_config, load_config
 from torl.records.rows import LONGEST_OUTPUT, TrajectoryRecord
 from torl.reward import Reward
-from torl.types import FinishReason, Grade, Group, Outcome, OutcomeStatus
+from torl.training.samples import mean_advantage, token_numbers, training_samples, with_advantages
+from torl.training.silencing import silence
+from torl.types import FinishReason, Grade, Group, Outcome, OutcomeStatus, Scored, TrainingSample
 
 
 def config(**overrides: Any) -> TrainConfig:
@@ -172,6 +174,33 @@ def test_a_turn_is_paid_at_its_last_token() -> None:
     check = checked(records, algorithm__estimator__name="reinforce_plus_plus")
     assert (check.compared, check.wrong) == (2, 0)
     assert checked(records[::-1], algorithm__estimator__name="reinforce_plus_plus").wrong == 0
+
+
+def test_what_is_compared_turn_by_turn_is_worked_out_again_as_training_does() -> None:
+    """Also where the first of three was silenced: its turns stay in the comparison, paid at their end."""
+    cut, *others = batch(-1.0, 1.0, -1.0, turn_rewards=(0.5, 0.25))
+    cut = replace(cut, trajectory=replace(cut.trajectory, finish_reason=FinishReason.LENGTH))
+    records = [cut, *others]
+    estimator = {"name": "gtpo", "discount": 0.5, "baseline": "group"}
+    for quiet in (set[int](), {0}):
+        members = [Scored(record.trajectory, record.grade, record.grade.reward) for record in records]
+        samples = silence(training_samples(members), {"wrong_truncated": quiet})
+        trained = with_advantages(
+            samples, [scored_group(*members)], AlgorithmConfig.model_validate({"estimator": estimator})
+        )
+        again = [
+            replace(record, advantage=mean_advantage(sample), token_numbers=numbers_of(record, sample))
+            for record, sample in zip(records, trained, strict=True)
+        ]
+        options = {f"algorithm__estimator__{name}": value for name, value in estimator.items()}
+        check = checked(again, selection__mask_wrong_truncated=bool(quiet), **options)
+        assert (check.compared, check.wrong) == (3, 0)
+        options["algorithm__estimator__discount"] = 0.75
+        assert checked(again, selection__mask_wrong_truncated=bool(quiet), **options).wrong > 0
+
+
+def numbers_of(record: TrajectoryRecord, sample: TrainingSample) -> dict[str, Any]:
+    return token_numbers(sample, len(record.trajectory), AlgorithmConfig())
 
 
 def test_an_estimator_of_one_s_own_is_asked_again_and_the_note_says_so() -> None:

@@ -20,7 +20,8 @@ def found(
     """Three trajectories of two groups, with two, one and one tokens, paid 1, -1 and 1."""
     config = AlgorithmConfig(estimator={"name": name, **options}, **(algorithm or {}))  # type: ignore[arg-type]
     extra = token_rewards or [[0.0, 0.0], [0.0], [0.0]]
-    rows = slow_advantages(config, Payment([1.0, -1.0, 1.0], ["a", "a", "b"], extra, values))
+    turns = [[1, 1], [1], [1]]
+    rows = slow_advantages(config, Payment([1.0, -1.0, 1.0], ["a", "a", "b"], extra, values, turns))
     assert rows is not None
     assert [len(row) for row in rows] == [2, 1, 1]
     return [value for row in rows for value in row]
@@ -34,6 +35,23 @@ def test_slow_advantages_by_hand() -> None:
     # Errors: 1/2 * 3 - 2, 1 - 3, -1 - 4, 1 - 0; the first advantage is -1/2 - 2 / 4.
     values = [[2.0, 3.0], [4.0], [0.0]]
     assert found("ppo", values=values, discount=0.5, gae_lambda=0.5) == [-1, -2, -5, 1]
+
+
+def test_returns_from_turn_to_turn_by_hand() -> None:
+    """Three turns of a: returns 1/2, 1 and -1, mean 1/6, variance 13/12; then paid 2 and 0 besides: 5/2, 1, -1."""
+    deviation = (13 / 12) ** 0.5
+    assert found("gtpo", discount=0.5) == pytest.approx(
+        [(1 / 2 - 1 / 6) / deviation, (1 - 1 / 6) / deviation, (-1 - 1 / 6) / deviation, 1], rel=1e-5
+    )
+    mean, deviation = 5 / 6, ((5 / 2 - 5 / 6) ** 2 + (1 - 5 / 6) ** 2 + (-1 - 5 / 6) ** 2) ** 0.5 / 2**0.5
+    assert found("gtpo", discount=0.5, token_rewards=[[2.0, 0.0], [0.0], [0.0]]) == pytest.approx(
+        [(value - mean) / deviation for value in (5 / 2, 1, -1)] + [1], rel=1e-5
+    )
+    # First turns: 1/2 and -1, mean -1/4; the second has nothing to be compared with.
+    first = 0.75 / (2 * 0.75**2) ** 0.5
+    assert found("gtpo", discount=0.5, baseline="turn") == pytest.approx([first, 1, -first, 1], rel=1e-5)
+    # Without a discount to bring it back, the outcome is the last turn's alone.
+    assert found("gtpo", discount=0.0)[0] == 0
 
 
 def test_what_tokens_are_paid_is_part_of_the_whole_reward_and_comes_at_its_time() -> None:

@@ -10,7 +10,7 @@ from builders import call, failed, group, printed, trajectory
 from torl.options import ChosenFrom
 from torl.reward import REWARDS, BoxedOptions, BoxedReward
 from torl.reward.shaping import keeps_format, overlong_punishment, ran_failing_code
-from torl.types import FinishReason, Grade, OutcomeStatus, Trajectory
+from torl.types import FinishReason, Grade, OutcomeStatus, ToolCall, Trajectory
 
 ERROR = call(outcome=failed())
 OK = call(outcome=printed())
@@ -55,6 +55,23 @@ async def test_a_reward_that_asks_for_the_format(text: str, finish: FinishReason
     assert (grade.reward, grade.correct) == (reward, "204" in text)  # right is right, whatever it is worth
     assert grade.valid_format == ("</think>" in text and finish is FinishReason.STOP)
     assert grade.rewarded == (reward == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("calls", "paid"),
+    [
+        ([OK, OK], (0.0, 0.0, 0.0)),
+        ([ERROR, NO_CODE], (0.0, -0.1, 0.0)),  # code that fails is a call all the same
+        ([NO_CODE], (-0.1, 0.0)),
+        ([], (-0.1,)),
+    ],
+)
+async def test_a_turn_pays_for_a_call_that_cannot_be_made(calls: list[ToolCall], paid: tuple[float, ...]) -> None:
+    """And the first for none (GTPO, section 3.3). The answer is paid at the end, as without it."""
+    played = trajectory(*[""] * len(calls), r"\boxed{204}", answer="204", calls=calls)
+    grade = await graded(played, BoxedOptions(malformed_turn=-0.1))
+    assert (grade.reward, grade.turn_rewards) == (1.0, paid)
+    assert (await graded(played)).turn_rewards == ()
 
 
 async def test_an_observation_is_no_answer() -> None:

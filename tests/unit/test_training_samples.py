@@ -9,7 +9,7 @@ import pytest
 from builders import scored, trajectory
 from torl.algorithms.advantages import Rewards, TokenAdvantages
 from torl.config import AlgorithmConfig
-from torl.training.samples import mean_advantage, token_numbers, training_samples, with_advantages
+from torl.training.samples import mean_advantage, token_numbers, training_samples, turn_numbers, with_advantages
 from torl.training.silencing import silence
 from torl.types import Problem, Prompt, Scored, ScoredGroup, TrainingSample
 
@@ -213,6 +213,32 @@ def test_a_turn_is_paid_and_pays_for_its_distance() -> None:
     prepared[1] = replace(prepared[1], ref_logprobs=np.zeros(5, np.float32))
     found = with_advantages(prepared, [group(*members)], paying("dr_grpo", 0.125))
     assert [mean_advantage(each) for each in found] == [0.125, -0.125]  # 1 + 0.5 - 2 / 8, and 1
+
+
+# --- turn by turn -------------------------------------------------------------------------------------------------
+
+GTPO = AlgorithmConfig.model_validate({"estimator": {"name": "gtpo", "discount": 0.5}})
+
+
+def test_each_token_knows_the_turn_that_sampled_it() -> None:
+    played = member(turns=("a", "b", "c")).trajectory
+    assert turn_numbers([played]).tolist() == [-1, -1, 0, -1, 1, -1, 2]
+    # An observation may have no token: the turns stay two.
+    touching = trajectory("a", "b", prompt=PROMPT, turn_tokens=2, observation_tokens=0)
+    assert turn_numbers([touching]).tolist() == [-1, -1, 0, 0, 1, 1]
+    # The trajectories of an episode stand one behind the other, and so do their turns.
+    assert turn_numbers([touching, touching]).tolist() == [-1, -1, 0, 0, 1, 1, -1, -1, 2, 2, 3, 3]
+
+
+def test_a_silenced_trajectory_is_compared_turn_by_turn_with_all_that_it_was_paid() -> None:
+    """Paid 1/4 and 3/4 for its turns and 1 at the end, one that is silenced is paid 2 in its last turn."""
+    for turns in ((0.25, 0.75), (0.0, 0.0)):
+        members = [member(1.0 if any(turns) else 2.0, *turns), member(-1.0, turns=["c"])]
+        quiet = silence(training_samples(members), {"cut": {0}})
+        first, second = with_advantages(quiet, [group(*members)], GTPO)
+        assert mean_advantage(first) == 0
+        # Returns 1, 2 and -1: mean 2/3, variance 7/3.
+        assert mean_advantage(second) == pytest.approx((-1 - 2 / 3) / (7 / 3) ** 0.5, rel=1e-5)
 
 
 # --- what is written down -----------------------------------------------------------------------------------------

@@ -10,19 +10,21 @@ Every estimator raises `ValueError` for shapes that do not fit and for a reward 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 import torl._core as _core
+from torl.algorithms.turns import Turns
 from torl.options import Share
-from torl.types import BoolArray, Float32Array
+from torl.types import BoolArray, Float32Array, Int32Array
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 Lambda = Annotated[float, Field(ge=0, le=1)]
+TurnDiscount = Annotated[float, Field(ge=0, le=1)]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -36,6 +38,7 @@ class Rewards:
     mask_M: BoolArray  # the sampled tokens
     token_rewards_M: Float32Array | None = None  # paid at single tokens: turn rewards, a penalty on each token
     values_M: Float32Array | None = None  # the critic's, before each token; only where the estimator requires one
+    turns_M: Int32Array | None = None  # the number of the turn in its trajectory that sampled a token; -1 on all others
 
     @property
     def totals(self) -> Float64Array:
@@ -121,6 +124,35 @@ def _spread_group_advantages(kernel: str, rewards: Rewards) -> TokenAdvantages:
     return TokenAdvantages(rewards.spread(group_advantages(kernel, rewards.totals, rewards.groups_N)))
 
 
+# --- compared turn by turn: one advantage for all tokens of a turn -----------------------------------------
+
+
+def gtpo(
+    rewards: Rewards, *, discount: TurnDiscount = 1.0, baseline: Literal["group", "turn"] = "group"
+) -> TokenAdvantages:
+    """Returns from turn to turn, normalized within the group as `grpo` normalizes (GTPO, arXiv 2511.14846).
+
+    A turn's return is what it and the turns behind it were paid; the reward at the end comes with the last turn.
+
+    Args:
+        rewards: of the step, with its turns.
+        discount: What a reward is multiplied by for each turn that it lies ahead; 0 pays every turn for itself.
+        baseline: What a return is compared with: those of all turns of its group, or of the turns with its number.
+
+    Raises:
+        ValueError: there are no turns.
+    """
+    if rewards.turns_M is None:
+        raise ValueError("estimator 'gtpo' needs the turns of the trajectories")
+    turns = Turns.of(rewards.turns_M, rewards.lengths_N, rewards.mask_M)
+    returns_K = turns.returns(turns.paid(rewards.rewards_N, rewards.token_rewards_M), discount)
+    numbers_K = turns.numbers if baseline == "turn" else np.zeros_like(turns.numbers)
+    groups_K = [
+        (rewards.groups_N[row], number) for row, number in zip(turns.rows.tolist(), numbers_K.tolist(), strict=True)
+    ]
+    return TokenAdvantages(turns.spread(group_advantages("grpo", returns_K, groups_K)))
+
+
 # --- discounted from token to token ------------------------------------------------------------------------
 
 
@@ -189,6 +221,7 @@ ESTIMATORS: Mapping[str, Callable[..., TokenAdvantages]] = MappingProxyType(
         "reinforce_plus_plus": reinforce_plus_plus,
         "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
         "ppo": ppo,
+        "gtpo": gtpo,
     }
 )
 """The estimators that a configuration knows by name."""

@@ -11,8 +11,9 @@ from torl.audit.check import Check, place_of
 from torl.audit.formulas import Numbers, Payment, slow_advantages, slow_kl, slow_rewards, slow_whitened
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.records.rows import TrajectoryRecord
+from torl.training.samples import turn_numbers
 from torl.training.silencing import silenced
-from torl.types import BoolArray, Float32Array, Scored
+from torl.types import BoolArray, Float32Array, Int32Array, Scored
 
 _TOLERANCE = 2e-5  # float32, beside a deviation that may be small
 
@@ -74,6 +75,7 @@ def _payment(episodes: Sequence[TrajectoryRecord], quiet: frozenset[int], algori
     rewards: Numbers = []
     token_rewards: list[Numbers] = []
     values: list[Numbers] = []
+    turns: list[list[int]] = []
     first = 0
     for record in episodes:
         own = list(enumerate(record.whole_episode, first))
@@ -82,10 +84,13 @@ def _payment(episodes: Sequence[TrajectoryRecord], quiet: frozenset[int], algori
         # A silenced trajectory has no token that can be paid for its turns: their pay comes at the end.
         rewards.append(record.grade.total if first - 1 in quiet else record.grade.reward)
         token_rewards.append([paid for each in loud for paid in _token_rewards(each, algorithm)])
+        turns.append(
+            [0 if index in quiet else turn.stop - turn.start for index, each in own for turn in each.trajectory.turns]
+        )
         if algorithm.needs_critic:
             values.append([value for each in loud for value in _sampled(each, "values")])
     groups = [record.trajectory.group for record in episodes]
-    return Payment(rewards, groups, token_rewards, values if algorithm.needs_critic else None)
+    return Payment(rewards, groups, token_rewards, values if algorithm.needs_critic else None, turns)
 
 
 def _token_rewards(record: TrajectoryRecord, algorithm: AlgorithmConfig) -> Numbers:
@@ -140,8 +145,13 @@ def _asked_again(
             mask_M=mask_M,
             token_rewards_M=on_tokens(payment.token_rewards) if paid_by_token else None,
             values_M=None if payment.values is None else on_tokens(payment.values),
+            turns_M=np.concatenate([np.zeros(0, np.int32), *map(_turns_of, episodes)]),
         )
     )
     rows = np.split(estimate.advantages_M, np.cumsum(lengths)[:-1]) if lengths else []
     expected: list[Numbers] = [row[mask].tolist() for row, mask in zip(rows, masks, strict=True)]
     return slow_whitened(expected) if algorithm.normalize_advantages else expected
+
+
+def _turns_of(record: TrajectoryRecord) -> Int32Array:
+    return turn_numbers([each.trajectory for each in record.whole_episode])

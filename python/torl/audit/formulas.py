@@ -23,6 +23,7 @@ class Payment:
     groups: Sequence[Hashable]  # equal for those that are compared with each other
     token_rewards: Sequence[Numbers]  # paid at single tokens besides; as many as there are tokens
     values: Sequence[Numbers] | None = None  # the critic's, before each token, where there is one
+    turns: Sequence[Sequence[int]] = ()  # how many tokens each turn has
 
     @property
     def totals(self) -> Numbers:
@@ -101,6 +102,31 @@ def _rloo(payment: Payment) -> list[Numbers]:
     return payment.spread([total - other for total, other in zip(totals, others, strict=True)])
 
 
+def _gtpo(payment: Payment, discount: float, baseline: str) -> list[Numbers]:
+    """Each turn's sum over the turns from it to the last, compared with its peers."""
+    peers: defaultdict[Hashable, Numbers] = defaultdict(list)
+    compared: list[list[tuple[Hashable, float]]] = []
+    rows = zip(payment.rewards, payment.token_rewards, payment.turns, payment.groups, strict=True)
+    for reward, extra, turns, group in rows:
+        paid = [sum(extra[sum(turns[:number]) : sum(turns[: number + 1])]) for number in range(len(turns))]
+        paid[-1:] = [last + reward for last in paid[-1:]]
+        compared.append([])
+        for number in range(len(turns)):
+            still = sum(pay * discount**distance for distance, pay in enumerate(paid[number:]))
+            key = (group, number if baseline == "turn" else None)
+            peers[key].append(still)
+            compared[-1].append((key, still))
+
+    def advantage(key: Hashable, still: float) -> float:
+        deviation = statistics.stdev(peers[key]) if len(peers[key]) > 1 else 1.0
+        return (still - _mean(peers[key])) / (deviation + 1e-6)
+
+    return [
+        [advantage(*own) for own, length in zip(row, turns, strict=True) for _ in range(length)]
+        for row, turns in zip(compared, payment.turns, strict=True)
+    ]
+
+
 def _reinforce_plus_plus(payment: Payment, discount: float) -> list[Numbers]:
     pairs = zip(payment.rewards, payment.token_rewards, strict=True)
     return slow_whitened([_returns(discount, reward, extra) for reward, extra in pairs])
@@ -143,6 +169,7 @@ SLOW_ESTIMATORS: Mapping[Callable[..., Any], Callable[..., list[Numbers]]] = Map
         advantages.grpo: _grpo,
         advantages.dr_grpo: _dr_grpo,
         advantages.rloo: _rloo,
+        advantages.gtpo: _gtpo,
         advantages.reinforce_plus_plus: _reinforce_plus_plus,
         advantages.reinforce_plus_plus_baseline: _reinforce_plus_plus_baseline,
         advantages.ppo: _ppo,

@@ -8,7 +8,7 @@ from torl.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, Positi
 from torl.reward.base import Reward
 from torl.reward.grader import Grader
 from torl.reward.grader_nodes import GraderNodes
-from torl.reward.shaping import keeps_format, overlong_punishment, ran_failing_code
+from torl.reward.shaping import keeps_format, overlong_punishment, ran_failing_code, turns_out_of_format
 from torl.reward.verdict import Verdict
 from torl.text.answer_tags import AnswerFormat
 from torl.text.answers import find_answer
@@ -30,6 +30,9 @@ class BoxedOptions(Section):
     ZeroTIR ask for ("orz": a box in <answer>; "zerotir": besides, each tag once, and </think>); off when unset."""
     failed_code: float = 0.0
     """Added if the trajectory ran code and some of it failed (ToRL tried -0.5)."""
+    malformed_turn: float = 0.0
+    """Paid to each turn that asks for a call that cannot be made, and to a first turn that asks for none (GTPO:
+    -0.1)."""
     overlong_buffer: NonNegativeInt = 0
     """Tokens before `rollout.max_response_tokens` in which a punishment of length grows from 0 (DAPO); 0 for none."""
     overlong_penalty: NonNegativeFloat = 1.0
@@ -97,7 +100,12 @@ class BoxedReward(Reward):
         valid = asked is None or keeps_format(trajectory, asked)
         parts = self._parts(trajectory, verdict.correct and valid, max_response_tokens)
         text = None if answer is None else answer.text
-        return Grade(sum(parts.values()), verdict.correct, text, verdict.failure, parts, valid_format=valid)
+        turns = self._turn_rewards(trajectory)
+        return Grade(sum(parts.values()), verdict.correct, text, verdict.failure, parts, turns, valid_format=valid)
+
+    def _turn_rewards(self, trajectory: Trajectory) -> tuple[float, ...]:
+        pay = self.options.malformed_turn
+        return tuple(pay * malformed for malformed in turns_out_of_format(trajectory)) if pay else ()
 
     def _parts(self, trajectory: Trajectory, paid: bool, max_response_tokens: int) -> dict[str, float]:
         options = self.options

@@ -17,6 +17,12 @@ def keeps_format(trajectory: Trajectory, format: AnswerFormat) -> bool:
     return trajectory.finish_reason is FinishReason.STOP and has_format(trajectory.answer_text, format)
 
 
+def turns_out_of_format(trajectory: Trajectory) -> list[bool]:
+    """Of each turn whether it asks for a call that cannot be made, or is the first and asks for none (GTPO)."""
+    calls = [trajectory.calls_of(turn) for turn in trajectory.turns]
+    return [not (own or number) or not all(call.ran for call in own) for number, own in enumerate(calls)]
+
+
 def overlong_punishment(lengths_N: npt.ArrayLike, limit: int, buffer: int) -> npt.NDArray[np.float64]:
     """DAPO's soft punishment of long responses (equation 13), shape (N,), between -1 and 0.
 

@@ -9,7 +9,7 @@ import torl._core as _core
 from torl.algorithms.advantages import Rewards
 from torl.algorithms.rewards import kl_to_reference
 from torl.config import AlgorithmConfig
-from torl.types import BoolArray, Float32Array, Scored, ScoredGroup, TrainingSample
+from torl.types import BoolArray, Float32Array, Int32Array, Scored, ScoredGroup, TrainingSample, Trajectory
 
 
 def training_samples(scored: Sequence[Scored]) -> list[TrainingSample]:
@@ -70,6 +70,23 @@ def mean_advantage(sample: TrainingSample) -> float:
     if sample.advantages is None or not sample.loss_mask.any():
         return 0.0
     return float(sample.advantages[sample.loss_mask].mean(dtype=np.float64))
+
+
+def turn_numbers(episode: Sequence[Trajectory]) -> Int32Array:
+    """Which turn sampled each token of an episode, -1 where none did, shape (its tokens, prompts included).
+
+    Args:
+        episode: its trajectories, whose turns are numbered one after the other.
+    """
+    numbers: list[Int32Array] = []
+    before = 0
+    for trajectory in episode:
+        of_response = np.full(len(trajectory), -1, np.int32)
+        for number, turn in enumerate(trajectory.turns, before):
+            of_response[turn.start : turn.stop] = number
+        before += len(trajectory.turns)
+        numbers += [np.full(len(trajectory.prompt.token_ids), -1, np.int32), of_response]
+    return np.concatenate(numbers)
 
 
 def token_numbers(sample: TrainingSample, response_tokens: int, algorithm: AlgorithmConfig) -> dict[str, Float32Array]:
@@ -149,6 +166,7 @@ def _rewards(samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], a
         mask_M=mask_M,
         token_rewards_M=token_rewards_M,
         values_M=_flat([sample.values for sample in samples]) if algorithm.needs_critic else None,
+        turns_M=np.concatenate([turn_numbers(member.trajectory.whole_episode) for _, member in members]),
     )
 
 
