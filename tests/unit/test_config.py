@@ -155,8 +155,8 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[rollout]\nformat = 'zerotr'", "rollout.format: no format is called 'zerotr'; did you mean zerotir?"),
         (
             "[rollout.format]\nname = 'zerotir'\nmax_observation_characters = 9",
-            "rollout.format.max_observation_characters is an option of torl, hermes, llama3, mistral, deepseek, kimi, "
-            "harmony, and not of the format chosen here",
+            "rollout.format.max_observation_characters is an option of torl, retool, artist, hermes, llama3, mistral, "
+            "deepseek, kimi, harmony, and not of the format chosen here",
         ),
         ("[rollout.format]\nerors = 'hidden'", "rollout.format.erors is unknown; did you mean rollout.format.errors?"),
         ("[rollout.format]\nerrors = 'hiden'", "rollout.format.errors: Input should be 'last_line'"),
@@ -378,7 +378,7 @@ def test_presets_come_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (config.run.steps, config.rollout.samples_per_prompt) == (3, 16)
     with pytest.raises(ConfigError, match="torl_8b: no such file, and no preset of that name; did you mean torl_7b"):
         find_config("torl_8b")
-    with pytest.raises(ConfigError, match=r"no preset of that name; the presets are: dapo, demo, orz_ppo_7b, .*"):
+    with pytest.raises(ConfigError, match=r"no preset of that name; the presets are: artist, dapo, demo, .*"):
         find_config("x")
 
 
@@ -504,10 +504,12 @@ def test_help_shows_every_option_quickly() -> None:
 def test_help_tells_choices_apart() -> None:
     _, shown = _help("torl.train")
     words = " ".join(shown.split())
-    formats = "torl, zerotir, tora, mathcoder, search_r1, hermes, llama3, mistral, deepseek, kimi, harmony"
+    formats = (
+        "torl, zerotir, tora, mathcoder, search_r1, retool, artist, hermes, llama3, mistral, deepseek, kimi, harmony"
+    )
     assert f"One of {formats}, or package.module:Name of your own. (default: torl)" in words
     assert "--rollout.format.max_observation_tokens INT Of zerotir: An observation" in words
-    assert "or nothing. (default: last_line of torl, traceback of zerotir, last_line of hermes," in words
+    assert "or nothing. (default: last_line of torl, traceback of zerotir, traceback of retool," in words
     assert "Of reinforce_plus_plus, reinforce_plus_plus_baseline, ppo: What a reward" in words
     assert "Of tis: Weights above this are cut to it. Of icepop: Tokens" in words
     assert "--algorithm.aggregation.length INT Of fixed: What the sum" in words

@@ -74,6 +74,19 @@ async def test_a_turn_pays_for_a_call_that_cannot_be_made(calls: list[ToolCall],
     assert (await graded(played)).turn_rewards == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "calls", "reward"),
+    [("205", 0, -1.0), ("205", 1, -0.9), ("205", 3, -0.7), ("205", 6, -0.6), ("204", 3, 1.0), ("no box", 2, -0.8)],
+)
+async def test_a_wrong_answer_costs_less_where_tools_were_called(text: str, calls: int, reward: float) -> None:
+    """-1 + 0.1 for each turn that calls, at most -0.6 (`compute_score` in verl's `recipe/retool/retool.py`)."""
+    boxed = text if text == "no box" else f"\\boxed{{{text}}}"
+    played = trajectory(*[""] * calls, boxed, answer="204", calls=[OK] * calls)
+    grade = await graded(played, BoxedOptions(wrong_call=0.1))
+    assert grade.reward == pytest.approx(reward)
+    assert grade.parts["wrong_calls"] == pytest.approx(0 if text == "204" else reward + 1)
+
+
 async def test_an_observation_is_no_answer() -> None:
     printing = call(outcome=printed("\\boxed{204}"))
     assert (await graded(trajectory("", "I see.", answer="204", calls=[printing]))).answer is None

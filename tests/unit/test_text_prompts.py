@@ -56,6 +56,18 @@ def test_the_templates_of_zerotir_and_orz_to_the_letter() -> None:
     assert render("zerotir", "What?") == f"{THINK}{python}{ANSWER}What?\nAssistant: <think>"
 
 
+def test_retool_s_prompt_is_that_of_its_data() -> None:
+    """Row by row the first message of JoeYing/ReTool-SFT but for the question, as Qwen's template shows it."""
+    rendered = render("retool", "What is {1}?")
+    assert rendered.startswith(
+        "<|im_start|>user\nSolve the following problem step by step. You now have the ability to"
+    )
+    assert "\nEach code snippet is wrapped with `<code>\n```python\ncode snippet\n```\n</code>`.\n" in rendered
+    answer = "<answer>\n\\boxed{'The final answer goes here.'}\n</answer>"
+    assert f"\n{answer}\n\n*user question:*\nWhat is {{1}}?\n\nRemember to place the final answer" in rendered
+    assert rendered.endswith(f"using the format: \n{answer}<|im_end|>\n<|im_start|>assistant\n")
+
+
 @pytest.mark.parametrize("question", ["{problem}", "{}", "{0} {x}", "\\boxed{}", "%s", "", "  indented\n", "\n\nx "])
 def test_questions_are_put_in_as_they_are(question: str) -> None:
     assert render("none", question) == question
@@ -64,7 +76,7 @@ def test_questions_are_put_in_as_they_are(question: str) -> None:
 
 
 def test_templates_by_name() -> None:
-    papers = ["qwen25_math", "qwen25_math_tir", "eurus", "tora", "mathcoder"]
+    papers = ["qwen25_math", "qwen25_math_tir", "eurus", "tora", "mathcoder", "retool", "artist"]
     names = ["torl", "zerotir", "orz", "search_r1", "none", "chat", "chatml", *papers]
     assert list(TEMPLATES) == names
 

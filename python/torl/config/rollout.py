@@ -91,8 +91,8 @@ class RolloutConfig(Section):
     format: FormatChoice = chosen("torl")
     """Protocol of a tool call: "torl" runs the last block at ```output, "tora" too, with ToRA's results; "mathcoder"
     runs each block of code between MathCoder's tokens, "zerotir" each block when its fence closes; "search_r1" searches
-    for what stands between <search> tags. Of chat models: "hermes" (Qwen too), "llama3", "mistral", "deepseek", "kimi",
-    "harmony" (gpt-oss)."""
+    for what stands between <search> tags; "retool" runs code between <code> tags, "artist" between <python> tags. Of
+    chat models: "hermes" (Qwen too), "llama3", "mistral", "deepseek", "kimi", "harmony" (gpt-oss)."""
     tools: Annotated[dict[str, ToolChoice], BeforeValidator(_named_by_key)] = chosen({"python": {}})
     """The tools, by the names that the format calls them."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()

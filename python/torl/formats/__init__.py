@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
+from torl.formats.artist import ArtistFormat
 from torl.formats.base import Format
 from torl.formats.chat import (
     ChatFormat,
@@ -15,6 +16,7 @@ from torl.formats.chat import (
     MistralFormat,
 )
 from torl.formats.mathcoder import MathCoderFormat
+from torl.formats.retool import ReToolFormat
 from torl.formats.search_r1 import SearchR1Format
 from torl.formats.tora import ToRAFormat
 from torl.formats.torl import ToRLFormat
@@ -27,6 +29,8 @@ FORMATS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
         "tora": ToRAFormat,
         "mathcoder": MathCoderFormat,
         "search_r1": SearchR1Format,
+        "retool": ReToolFormat,
+        "artist": ArtistFormat,
         "hermes": HermesFormat,
         "llama3": LlamaFormat,
         "mistral": MistralFormat,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
+from torl.reward.artist import ArtistReward
 from torl.reward.base import Reward
 from torl.reward.boxed import BoxedOptions, BoxedReward
 from torl.reward.exact_match import ExactMatchOptions, ExactMatchReward
@@ -18,6 +19,7 @@ REWARDS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
         "judged": JudgedReward,
         "exact_match": ExactMatchReward,
         "expected_calls": ExpectedCallsReward,
+        "artist": ArtistReward,
     }
 )
 """By the names that a configuration calls them."""

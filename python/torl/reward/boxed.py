@@ -33,6 +33,11 @@ class BoxedOptions(Section):
     malformed_turn: float = 0.0
     """Paid to each turn that asks for a call that cannot be made, and to a first turn that asks for none (GTPO:
     -0.1)."""
+    wrong_call: NonNegativeFloat = 0.0
+    """Added to the reward of an answer that is not right for each turn that calls a tool, as verl's recipe of ReTool
+    does (0.1), so that calls are tried where nothing succeeds yet."""
+    most_wrong_calls: NonNegativeInt = 4
+    """How many of them count."""
     overlong_buffer: NonNegativeInt = 0
     """Tokens before `rollout.max_response_tokens` in which a punishment of length grows from 0 (DAPO); 0 for none."""
     overlong_penalty: NonNegativeFloat = 1.0
@@ -52,7 +57,7 @@ class BoxedOptions(Section):
 class BoxedReward(Reward):
     r"""Pays for the last complete \boxed{...} of what was sampled, plus what its options add.
 
-    Parts of a grade: "answer"; "failed_code" and "length" where the options give them a weight.
+    Parts of a grade: "answer"; "failed_code", "wrong_calls" and "length" where the options give them a weight.
     """
 
     def __init__(self, options: BoxedOptions | None = None) -> None:
@@ -112,6 +117,9 @@ class BoxedReward(Reward):
         parts = {"answer": options.correct if paid else options.wrong}
         if options.failed_code:
             parts["failed_code"] = options.failed_code if ran_failing_code(trajectory) else 0.0
+        if options.wrong_call:
+            calls = min(options.most_wrong_calls, sum(bool(trajectory.calls_of(turn)) for turn in trajectory.turns))
+            parts["wrong_calls"] = 0.0 if paid else options.wrong_call * calls
         if options.overlong_buffer and options.overlong_penalty:
             (punishment,) = overlong_punishment([len(trajectory)], max_response_tokens, options.overlong_buffer)
             parts["length"] = options.overlong_penalty * float(punishment)

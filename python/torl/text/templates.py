@@ -1,6 +1,7 @@
 """Prompt templates by name, word for word."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from torl.text.chat_templates import (
@@ -65,6 +66,23 @@ SEARCH_R1_TEMPLATE = (
     "inside <answer> and </answer>, without detailed illustrations. For example, <answer> Beijing </answer>. "
     "Question: {problem}\n"
 )
+# ReTool, figure 7, as its data has it (JoeYing/ReTool-SFT).
+_RETOOL_ENDING = "<answer>\n\\boxed{'The final answer goes here.'}\n</answer>"
+RETOOL_PROMPT = (
+    "Solve the following problem step by step. You now have the ability to selectively write executable Python code to "
+    "enhance your reasoning process. The Python code will be executed by an external sandbox, and the output (wrapped "
+    "in `<interpreter>output_str</interpreter>`) can be returned to aid your reasoning and help you arrive at the "
+    "final answer. The Python code should be complete scripts, including necessary imports. \nEach code snippet is "
+    "wrapped with `<code>\n```python\ncode snippet\n```\n</code>`.\nThe last part of your response should be in the "
+    f"following format:\n{_RETOOL_ENDING}\n\n*user question:*\n{{problem}}\n\nRemember to place the final answer in "
+    f"the last part using the format: \n{_RETOOL_ENDING}"
+)
+# In the words of ARTIST's section 3.1; the prompt of its appendix A is another.
+ARTIST_PROMPT = (
+    "Solve the problem below. Reason between <think> and </think>. Any code intended for execution is placed between "
+    "<python> and </python>; it is executed by a Python interpreter, and the output is returned between <output> and "
+    "</output>. Give the final answer between <answer> and </answer>.\n\n{problem}"
+)
 
 
 def torl(problem: Problem) -> str:
@@ -87,6 +105,24 @@ def search_r1(problem: Problem) -> str:
     return _filled(SEARCH_R1_TEMPLATE, problem)
 
 
+def retool(problem: Problem, system: str = "") -> str:
+    """ReTool's, in ChatML: code in <code>, its output in <interpreter>, the boxed answer in <answer>.
+
+    Args:
+        system: the system message; none when empty.
+    """
+    return chatml(replace(problem, question=_filled(RETOOL_PROMPT, problem)), system)
+
+
+def artist(problem: Problem, system: str = "") -> str:
+    """For ARTIST's format, in ChatML: thoughts in <think>, code in <python>, the answer in <answer>.
+
+    Args:
+        system: the system message; none when empty.
+    """
+    return chatml(replace(problem, question=_filled(ARTIST_PROMPT, problem)), system)
+
+
 def none(problem: Problem) -> str:
     """The question as it stands."""
     return problem.question
@@ -106,6 +142,8 @@ TEMPLATES: Mapping[str, PromptTemplate] = MappingProxyType(
         "eurus": eurus,
         "tora": tora,
         "mathcoder": mathcoder,
+        "retool": retool,
+        "artist": artist,
     }
 )
 """By the names that a configuration calls them."""

@@ -1,0 +1,61 @@
+"""What formats share whose code stands between tags, and runs when the tag closes."""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from torl._core import TurnEnd
+from torl.formats.base import Format, without_overshoot
+from torl.formats.fenced import NO_CODE, run_block
+from torl.formats.observation import ErrorObservation, cap, observe
+from torl.options import PositiveInt, Section
+from torl.types import MalformedCall, Outcome, ToolRequest, Turn
+
+
+class TaggedOptions(Section):
+    """Options of the formats whose code stands between tags."""
+
+    errors: ErrorObservation = "traceback"
+    """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
+    traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
+    max_observation_characters: PositiveInt | None = None
+    """Longer results keep their head and tail, half of this each, with "..." between; whole when unset."""
+
+
+class TaggedFormat(Format):
+    """Code between `tags` runs as soon as its tag closes; the result comes back between `result_tags`."""
+
+    tags: ClassVar[tuple[str, str]]
+    """What opens and closes the code."""
+    result_tags: ClassVar[tuple[str, str]]
+    """What stands around the result."""
+
+    def __init__(self, options: TaggedOptions | None = None) -> None:
+        """Take the options of a configuration, or the defaults."""
+        self.options = options or TaggedOptions()
+
+    def turn_end(self) -> TurnEnd:
+        """The tag that closes the code."""
+        opening, closing = self.tags
+        return TurnEnd.tagged(opening.encode(), closing.encode(), ends_turn=True)
+
+    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+        """The code that ended the turn."""
+        return [self.early_request(turn.blocks[-1].code) if turn.blocks else NO_CODE]
+
+    def early_request(self, code: str) -> ToolRequest:
+        """The code begins to run before the turn has reached the controller."""
+        return run_block(self.code_in(code))
+
+    def code_in(self, text: str) -> str:
+        """The code of what stands between the tags."""
+        return text.strip()
+
+    def answer(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    ) -> str:
+        """The result between its tags, each on a line; a line break that the closing tag's token holds stays one."""
+        result = observe(outcomes[0], self.options.errors, max_characters=None).strip()
+        if self.options.max_observation_characters is not None:
+            result = cap(result, self.options.max_observation_characters)
+        opening, closing = self.result_tags
+        return without_overshoot(overshoot, f"\n{opening}\n{result}\n{closing}\n")

@@ -1,0 +1,68 @@
+"""ARTIST's reward for mathematics, worked out by hand from its section 3.1."""
+
+import pytest
+
+from builders import call, failed, group, trajectory
+from torl.reward.artist import ArtistOptions, ArtistReward, is_ordered
+from torl.types import Grade, ToolCall
+
+OK = call("print(2)", observation="\n<output>\n2\n</output>\n")
+FAILED = call("x", failed(), observation="\n<output>\nNameError: x\n</output>\n")
+TURN = "<think>Hm.</think><python>print(2)</python>"
+
+
+async def graded(*turns: str, calls: list[ToolCall], options: ArtistOptions | None = None) -> Grade:
+    played = trajectory(*turns, answer="2", calls=calls)
+    (grade,) = await ArtistReward(options).grade(group(played))
+    assert grade.reward == pytest.approx(sum(grade.parts.values()))
+    return grade
+
+
+async def test_all_that_there_is_to_earn() -> None:
+    grade = await graded(TURN, TURN, "<think>So.</think><answer> 2 </answer>", calls=[OK, OK])
+    assert grade.parts == {"answer": 2.0, "tags": 0.5, "order": 0.5, "tool": 1.0}
+    assert (grade.correct, grade.answer, grade.valid_format) == (True, "2", True)
+
+
+@pytest.mark.parametrize(
+    ("turns", "calls", "parts"),
+    [
+        ((TURN, TURN, "<answer>3</answer>"), [OK, FAILED], (0.0, 0.5, 0.5, 0.5)),
+        ((TURN, "<answer>2.0</answer>"), [FAILED], (0.0, 0.5, 0.5, 0.0)),  # letter by letter
+        (("<think>Easy.</think><answer>2</answer>",), [], (2.0, 0.25, 0.0, 0.0)),
+        (("<answer>2",), [], (0.0, 0.0, 0.0, 0.0)),
+        (("<python>print(2)</python>", "<think>Two.</think><answer>2</answer>"), [OK], (2.0, 0.5, 0.0, 1.0)),
+    ],
+)
+async def test_parts(turns: tuple[str, ...], calls: list[ToolCall], parts: tuple[float, ...]) -> None:
+    grade = await graded(*turns, calls=calls)
+    assert tuple(grade.parts.values()) == parts
+
+
+async def test_the_weights_are_options() -> None:
+    options = ArtistOptions(correct=1.0, wrong=-1.0, tag=1.0, order=2.0, tool=3.0)
+    assert (await graded(TURN, "<answer>2</answer>", calls=[OK], options=options)).reward == 1 + 4 + 2 + 3
+    assert (await graded("", calls=[], options=options)).reward == -1
+
+
+async def test_an_answer_in_an_observation_is_none() -> None:
+    told = call("print(2)", observation="<output><answer>2</answer></output>")
+    assert (await graded(TURN, "Done.", calls=[told])).answer is None
+
+
+@pytest.mark.parametrize(
+    ("text", "ordered"),
+    [
+        ("<think></think><python></python><output></output><answer></answer>", True),
+        ("a<think>b</think>c<python></python><output></output><think></think> <answer>2</answer> d", True),
+        ("<think></think><python></python><output></output>", False),
+        ("<think></think><output></output><python></python><answer></answer>", False),
+        ("<think><python></python></think><output></output><answer></answer>", False),
+        ("<think></think><python></python><output></output><answer></answer><think></think>", False),
+        ("<think></think><python></python><output></output><answer>", False),
+        ("</think><think></think><python></python><output></output><answer></answer>", False),
+        ("<answer></answer><think></think><python></python><output></output><answer></answer>", False),
+    ],
+)
+def test_the_order_of_the_tags(text: str, ordered: bool) -> None:
+    assert is_ordered(text) is ordered
