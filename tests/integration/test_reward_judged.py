@@ -1,35 +1,16 @@
 """A model as judge, behind a server that speaks as OpenAI's does: what it pays, and that its failures never do."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from builders import asked, group, trajectory
+from judge_server import JudgeServer, serving
 from torl.errors import RewardError
 from torl.reward.judging.judge import Judge
 from torl.reward.judging.reward import JudgedOptions, JudgedReward
 from torl.types import Grade
-
-Reply = Callable[[str], Any]
-
-
-class JudgeServer:
-    """Answers each prompt as `reply` says: a text, or a status."""
-
-    def __init__(self) -> None:
-        self.reply: Reply = honest
-        self.prompts: list[str] = []
-        self.url = ""
-
-    async def answer(self, request: web.Request) -> web.Response:
-        prompt = (await request.json())["messages"][0]["content"]
-        self.prompts.append(prompt)
-        said = self.reply(prompt)
-        if isinstance(said, int):
-            return web.Response(status=said)
-        return web.json_response({"choices": [{"message": {"content": said}}]})
 
 
 def honest(prompt: str) -> str:
@@ -40,15 +21,8 @@ def honest(prompt: str) -> str:
 
 @pytest.fixture
 async def server() -> AsyncIterator[JudgeServer]:
-    judge = JudgeServer()
-    application = web.Application()
-    application.add_routes([web.post("/v1/chat/completions", judge.answer)])
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    judge.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    yield judge
-    await runner.cleanup()
+    async with serving(honest) as judge:
+        yield judge
 
 
 async def grades(server: JudgeServer, *answers: str | None, **options: Any) -> tuple[list[Grade], JudgedReward]:

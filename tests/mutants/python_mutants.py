@@ -25,6 +25,7 @@ _RESULTS = "unit/test_evaluation_results.py"
 _PREPARING = "unit/test_data_preparing.py"
 _CURRICULUM = "property/test_data_curriculum.py"
 _PAIRS = "unit/test_reward_pairs.py"
+_SCORED_TURNS = "integration/test_reward_scored_turns.py"
 _JUDGED = "integration/test_reward_judged.py"
 _EPISODE = "unit/test_rollout_one_episode.py"
 _EPISODE_LAWS = "property/test_rollout_episode_laws.py"
@@ -151,6 +152,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("reward/refusals.py", "Decimal(percentage[1]) != Decimal(reference)", "False", _PAIRS),
     ("reward/python_notation.py", 'return _LOGARITHM.sub(r"\\\\ln(", text)', "return text", _EQUIVALENCE),
     ("reward/judging/reward.py", "if grade.valid_format:", "if True:", _JUDGED),
+    ("reward/judging/turn_scores.py", "shown.append(text[", "shown.append(turn.text[", _SCORED_TURNS),
+    ("reward/judging/scored_turns.py", "last = last if score is None else score", "last = 0.0", _SCORED_TURNS),
     ("reward/judging/judge.py", "if len(answer) > LONGEST_ANSWER:", "if False:", _JUDGED),
     ("rollout/evaluation.py", "temperature=temperature, top_p=top_p", "top_p=top_p", _EVALUATION),
     (

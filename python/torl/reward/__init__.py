@@ -11,12 +11,14 @@ from torl.reward.exact_match import ExactMatchOptions, ExactMatchReward
 from torl.reward.expected_calls import ExpectedCallsOptions, ExpectedCallsReward
 from torl.reward.grader import Grader
 from torl.reward.judging.reward import JudgedReward
+from torl.reward.judging.scored_turns import ScoredTurnsReward
 from torl.reward.verdict import Verdict
 
 REWARDS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
     {
         "boxed": BoxedReward,
         "judged": JudgedReward,
+        "scored_turns": ScoredTurnsReward,
         "exact_match": ExactMatchReward,
         "expected_calls": ExpectedCallsReward,
         "artist": ArtistReward,

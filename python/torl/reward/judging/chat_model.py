@@ -1,0 +1,112 @@
+"""Questions to a model behind an OpenAI-compatible URL: bounded, counted, and given up on when it keeps failing."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from torl.errors import RewardError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+Said = TypeVar("Said")
+
+_FAILURES_IN_A_ROW = 20
+_MOST_REMEMBERED = 100_000
+
+
+class ChatModel(Generic[Said]):
+    """Asks for short replies at temperature 0. Equal questions are asked once; a question that failed, again."""
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        read: Callable[[str], Said | None],
+        key_variable: str,
+        timeout_seconds: float,
+        concurrency: int,
+    ) -> None:
+        """Ask nobody yet.
+
+        Args:
+            url: of the server, such as http://host:8000/v1.
+            model: its name there.
+            read: what a reply says; None for one that says nothing of use, which is a failure.
+            key_variable: environment variable that holds the key, if it needs one.
+            timeout_seconds: of one question.
+            concurrency: questions that are asked at once.
+        """
+        self.url = url.rstrip("/") + "/chat/completions"
+        self.model = model
+        self.asked = 0
+        self.failures = 0
+        self._read = read
+        self._key = os.environ.get(key_variable, "")
+        self._seconds = timeout_seconds
+        self._slots = asyncio.Semaphore(concurrency)
+        self._waiting: dict[str, asyncio.Future[Said | None]] = {}
+        self._session: aiohttp.ClientSession | None = None
+        self._failures_in_a_row = 0
+
+    async def start(self) -> None:
+        """Open the connection."""
+        import aiohttp
+
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._seconds))
+
+    async def close(self) -> None:
+        """End it."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(self, prompt: str) -> Said | None:
+        """What the model says; None if it fails.
+
+        Raises:
+            RewardError: it has failed many times in a row: it is broken.
+        """
+        waiting = self._waiting.get(prompt)
+        if waiting is None:
+            if len(self._waiting) >= _MOST_REMEMBERED:
+                self._waiting.pop(next(iter(self._waiting)))
+            waiting = asyncio.ensure_future(self._ask(prompt))
+            self._waiting[prompt] = waiting
+        said = await asyncio.shield(waiting)
+        if said is None:
+            self._waiting.pop(prompt, None)  # another time it may answer
+        return said
+
+    async def _ask(self, prompt: str) -> Said | None:
+        async with self._slots:
+            said = await self._reply(prompt)
+        self.asked += 1
+        if said is not None:
+            self._failures_in_a_row = 0
+            return said
+        self.failures += 1
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row >= _FAILURES_IN_A_ROW:
+            raise RewardError(f"the judge at {self.url} failed {self._failures_in_a_row} times in a row")
+        return None
+
+    async def _reply(self, prompt: str) -> Said | None:
+        import aiohttp
+
+        assert self._session is not None
+        asked = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": 0,
+            "max_tokens": 8,
+        }
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        try:
+            async with self._session.post(self.url, json=asked, headers=headers) as response:
+                if response.status != 200:
+                    return None
+                told: Mapping[str, Any] = await response.json()
+                return self._read(told["choices"][0]["message"]["content"])
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, IndexError, TypeError):
+            return None

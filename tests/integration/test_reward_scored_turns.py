@@ -1,0 +1,163 @@
+"""Turns that a model or a function scores: what they are paid, and that failures never are."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from builders import asked, call, group, printed, trajectory
+from judge_server import JudgeServer, serving
+from torl.errors import RewardError, ToolUnavailableError
+from torl.reward.judging.scored_turns import ScoredTurnsOptions, ScoredTurnsReward, paid_by_turn
+from torl.reward.judging.turn_scores import LONGEST_TRANSCRIPT, read_score, transcripts
+from torl.types import Grade, Trajectory
+
+QUESTION = asked(answer="12", question="How many eggs?")
+PLAYED = trajectory(
+    "first <b>",
+    "second",
+    r"\boxed{12}",
+    prompt=QUESTION,
+    calls=[call(outcome=printed("6"), observation="\nsix\n"), call(outcome=printed("12"), observation="\ntwelve\n")],
+)
+
+
+def opinion(prompt: str) -> str:
+    """Rises with what has been written."""
+    return "0.5" if "twelve" in prompt else "0.75" if "six" in prompt else "0.25."
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[JudgeServer]:
+    async with serving(opinion) as judge:
+        yield judge
+
+
+async def graded(*played: Trajectory, **options: Any) -> tuple[list[Grade], ScoredTurnsReward]:
+    reward = ScoredTurnsReward(ScoredTurnsOptions(workers=1, **options))
+    await reward.start()
+    try:
+        return await reward.grade(group(*played)), reward
+    finally:
+        await reward.close()
+
+
+async def test_each_turn_is_paid_what_the_model_says_of_the_response_up_to_it(server: JudgeServer) -> None:
+    ((grade,), reward) = await graded(PLAYED, url=server.url, model="judge")
+    assert (grade.reward, grade.turn_rewards) == (1.0, (0.25, 0.75, 0.5))
+    assert grade.total == 2.5
+    about_eggs = [prompt for prompt in server.prompts if "eggs" in prompt]
+    shown = sorted((prompt.partition(" and </transcript>")[2] for prompt in about_eggs), key=len)
+    assert [prompt.partition("\n<transcript>")[2].partition("</transcript>")[0] for prompt in shown] == [
+        "first  < b>",
+        "first  < b>\nsix\nsecond",
+        "first  < b>\nsix\nsecond\ntwelve\n\\boxed{12}",
+    ]
+    assert (reward.metrics()["judge_asked"], reward.metrics()["judge_failures"]) == (4, 0)
+
+
+async def test_progress_is_what_a_turn_adds(server: JudgeServer) -> None:
+    ((grade,), _) = await graded(PLAYED, url=server.url, model="judge", pays="progress", turn_weight=2.0)
+    assert grade.turn_rewards == (0.5, 1.0, -0.5)
+
+
+async def test_a_turn_that_the_model_fails_on_earns_nothing(server: JudgeServer) -> None:
+    server.reply = lambda prompt: 500 if "six" in prompt and "twelve" not in prompt else opinion(prompt)
+    ((grade,), reward) = await graded(PLAYED, url=server.url, model="judge", malformed_turn=-0.5)
+    assert grade.turn_rewards == (0.25, 0.0, 0.5)
+    assert reward.metrics()["judge_failures"] == 1
+
+
+async def test_a_model_that_gives_no_numbers_does_not_start(server: JudgeServer) -> None:
+    server.reply = lambda _: "quite likely"
+    reward = ScoredTurnsReward(ScoredTurnsOptions(url=server.url, model="judge", workers=1))
+    with pytest.raises(RewardError, match="did not answer with a number from 0 to 1"):
+        await reward.start()
+    await reward.close()
+
+
+def lengths(trajectory: Trajectory) -> list[float]:
+    return [len(turn.text) / 10 for turn in trajectory.turns]
+
+
+async def later(trajectory: Trajectory) -> list[float]:
+    return lengths(trajectory)
+
+
+@pytest.mark.parametrize("name", ["lengths", "later"])
+async def test_a_function_of_one_s_own_scores_turns(name: str) -> None:
+    ((grade,), _) = await graded(PLAYED, function=f"{__name__}:{name}", malformed_turn=-0.5)
+    assert grade.turn_rewards == (0.9, 0.6, 1.0)
+
+
+def too_few(trajectory: Trajectory) -> list[float]:
+    return [0.0]
+
+
+def no_number(trajectory: Trajectory) -> list[float]:
+    return [float("nan")] * len(trajectory.turns)
+
+
+def broken(trajectory: Trajectory) -> list[float]:
+    raise KeyError("weights")
+
+
+def unavailable(trajectory: Trajectory) -> list[float]:
+    raise ToolUnavailableError("the server is away")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("too_few", RewardError, r"gave \[0.0\] for 3 turns"),
+        ("no_number", RewardError, "gave .nan, nan, nan. for 3 turns"),
+        ("broken", RewardError, "broken failed: KeyError: 'weights'"),
+        ("unavailable", ToolUnavailableError, "the server is away"),
+        ("missing", RewardError, "has no missing"),
+    ],
+)
+async def test_a_function_that_is_broken_stops_the_run(name: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        await graded(PLAYED, function=f"{__name__}:{name}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "set one of function and url"),
+        ({"function": "a:b", "url": "http://x", "model": "m"}, "set one of function and url"),
+        ({"url": "http://x"}, "url and model belong together"),
+    ],
+)
+def test_one_of_both_scores(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ScoredTurnsOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ("0.25", 0.25),
+        ("0.25.", 0.25),
+        (" 1\n", 1.0),
+        ("0", 0.0),
+        (".5 because", 0.5),
+        ("1.0", 1.0),
+        ("1.5", None),
+        ("2", None),
+    ]
+    + [(reply, None) for reply in ("", "likely", "-0.5", "10", "0.5.1", "I say 0.5")],
+)
+def test_a_reply_begins_with_a_number_from_0_to_1(reply: str, score: float | None) -> None:
+    assert read_score(reply) == score
+
+
+def test_progress_goes_on_from_the_last_number_there_was() -> None:
+    assert paid_by_turn([0.5, None, 0.75], "progress") == [0.5, 0.0, 0.25]
+    assert paid_by_turn([None, 0.5], "promise") == [0.0, 0.5]
+
+
+def test_a_transcript_keeps_its_end() -> None:
+    (shown,) = transcripts(trajectory("a" * LONGEST_TRANSCRIPT + "z"))
+    assert (len(shown), shown[-1]) == (LONGEST_TRANSCRIPT, "z")
