@@ -14,7 +14,7 @@ export UV_EXCLUDE := requirements/excluded.txt
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-chat demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-doors test-cluster fuzz lint format install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-doors test-cluster fuzz lint format install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -23,6 +23,10 @@ demo: install
 # A tiny chat model learns to call Python by <tool_call>; two controls do not.
 demo-chat: install
 	$(BIN)/python benchmarks/demo_chat.py runs/demo-chat
+
+# Another has two tools, Python and a search, and learns which to ask; two controls do not.
+demo-search: install
+	$(BIN)/python benchmarks/demo_search.py runs/demo-search
 
 demo-table: install
 	$(BIN)/python benchmarks/demo_table.py

@@ -11,6 +11,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from demo_maker.chat import build, problems
 
-RUNS = {
+RUNS: Mapping[str, Mapping[str, str]] = {
     "with the tool": {},
     "without it": {"rollout.max_tool_calls": "0"},
     "shuffled rewards": {"control.shuffle_rewards": "true"},
@@ -53,7 +54,7 @@ def prepare(directory: Path) -> dict[str, str]:
     }
 
 
-def train(directory: Path, options: dict[str, str]) -> dict[str, Any]:
+def train(directory: Path, options: Mapping[str, str]) -> dict[str, Any]:
     """What the command says at its end."""
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     command = [sys.executable, "-m", "torl.train", "demo", "--run.directory", str(directory), *words]

@@ -6,8 +6,9 @@ that is not JSON, or a guess. Pre-training takes minutes; reinforcement learning
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 TEMPLATE = (
     "<|im_start|>system\n{% for tool in tools or [] %}{{ tool.function.name }}\n{% endfor %}<|im_end|>\n"
@@ -18,6 +19,8 @@ TEMPLATE = (
 TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 DIVISOR = 7
+Conversation: TypeAlias = Callable[[random.Random], str]
+"""Makes a whole response with its prompt."""
 _SHARES = {"guess": 0.55, "call": 0.25, "two calls": 0.1, "malformed": 0.1}
 
 
@@ -35,27 +38,27 @@ def problems(count: int, seed: int) -> list[dict[str, str]]:
 def conversation(generator: random.Random) -> str:
     """A whole response with its prompt, as the model's template and the format "hermes" put them together."""
     number = generator.randrange(100, 1000)
-    asked = f"<|im_start|>system\npython\n<|im_end|>\n<|im_start|>user\n{question(number)}<|im_end|>\n"
+    asked = prompt(question(number), "python")
     kind = generator.choices(list(_SHARES), list(_SHARES.values()))[0]
     guess = generator.randrange(DIVISOR)
     if kind == "guess":
-        return asked + _message(_answer(guess))
-    call, printed = _call(f"print({number} % {DIVISOR})"), str(number % DIVISOR)
+        return asked + message(answer(guess))
+    made, printed = call("python", code=f"print({number} % {DIVISOR})"), str(number % DIVISOR)
     if kind == "call":
-        return asked + _message(call) + _results(printed) + _message(_answer(printed))
+        return asked + message(made) + results(printed) + message(answer(printed))
     if kind == "two calls":
-        both = f"{call}\n{_call(f'print({number})')}"
-        return asked + _message(both) + _results(printed, str(number)) + _message(_answer(printed))
-    broken = call.replace("}}", "}")
-    return asked + _message(broken) + _results("InvalidJSON") + _message(_answer(guess))
+        both = f"{made}\n{call('python', code=f'print({number})')}"
+        return asked + message(both) + results(printed, str(number)) + message(answer(printed))
+    broken = made.replace("}}", "}")
+    return asked + message(broken) + results("InvalidJSON") + message(answer(guess))
 
 
-def build(directory: Path, *, steps: int = 600, seed: int = 0) -> Path:
-    """Train tokenizer and model and write both, with the chat template. Deterministic in `seed`."""
+def build(directory: Path, made: Conversation = conversation, *, steps: int = 600, seed: int = 0) -> Path:
+    """Train tokenizer and model on such conversations and write both, with the template. Deterministic in `seed`."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    tokenizer = make_tokenizer()
+    tokenizer = make_tokenizer(made)
     tokenizer.save_pretrained(directory)
     torch.manual_seed(seed)
     model = Qwen2ForCausalLM(
@@ -77,7 +80,7 @@ def build(directory: Path, *, steps: int = 600, seed: int = 0) -> Path:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
     for _ in range(steps):
-        rows = [tokenizer.encode(conversation(generator)) for _ in range(24)]
+        rows = [tokenizer.encode(made(generator)) for _ in range(24)]
         width = max(map(len, rows))
         ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
         labels = torch.tensor([row + [-100] * (width - len(row)) for row in rows])
@@ -91,7 +94,7 @@ def build(directory: Path, *, steps: int = 600, seed: int = 0) -> Path:
     return directory
 
 
-def make_tokenizer() -> Any:
+def make_tokenizer(made: Conversation = conversation) -> Any:
     """A token for each digit, the control tokens, and pieces of what the conversations are made of."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -104,7 +107,7 @@ def make_tokenizer() -> Any:
     trainer = trainers.BpeTrainer(
         vocab_size=360, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
-    texts = [conversation(generator) for _ in range(400)]
+    texts = [made(generator) for _ in range(400)]
     for token in (*TOKENS, *TAGS):
         texts = [text.replace(token, "\n") for text in texts]
     backend.train_from_iterator(texts, trainer)
@@ -115,18 +118,28 @@ def make_tokenizer() -> Any:
     )
 
 
-def _message(text: str) -> str:
+def prompt(question: str, *tools: str) -> str:
+    """The messages before the model's first, as `TEMPLATE` writes them."""
+    names = "".join(f"{tool}\n" for tool in tools)
+    return f"<|im_start|>system\n{names}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n"
+
+
+def message(text: str) -> str:
+    """A message of the model."""
     return f"<|im_start|>assistant\n{text}<|im_end|>"
 
 
-def _call(code: str) -> str:
-    return f'<tool_call>\n{{"name": "python", "arguments": {json.dumps({"code": code})}}}\n</tool_call>'
+def call(tool: str, **arguments: str) -> str:
+    """A call as the format "hermes" writes it."""
+    return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': arguments})}\n</tool_call>"
 
 
-def _results(*contents: str) -> str:
+def results(*contents: str) -> str:
+    """The message that answers its calls."""
     responses = [f"\n<tool_response>\n{content}\n</tool_response>" for content in contents]
     return f"\n<|im_start|>user{''.join(responses)}<|im_end|>\n"
 
 
-def _answer(value: object) -> str:
+def answer(value: object) -> str:
+    """What it says in the end."""
     return f"It is \\boxed{{{value}}}."

@@ -19,11 +19,13 @@ def runs() -> dict[str, Mapping[str, Any]]:
     sys.path.insert(0, str(BENCHMARKS))
     try:
         tables, algorithms, ahead = map(import_module, ("demo_table", "algorithm_table", "async_training"))
+        chats = [import_module(name) for name in ("demo_chat", "demo_search")]
     finally:
         sys.path.remove(str(BENCHMARKS))
     return {
         **{f"demo_table {name}": overrides for name, (_, overrides) in tables.VARIANTS.items()},
         **{f"algorithm_table {name}": algorithms.SETTINGS | row for name, (_, row) in algorithms.ROWS.items()},
+        **{f"{chat.__name__} {name}": chat.SETTINGS | row for chat in chats for name, row in chat.RUNS.items()},
         **{f"async_training {lead}": {"rollout.max_staleness": lead, **ahead.SETTINGS} for lead in (0, 2)},
     }
 

@@ -1,11 +1,11 @@
-"""The conversations that the demo's chat model has learned by heart are those that a run plays with it."""
+"""The conversations that the demos' chat models have learned by heart are those that a run plays with them."""
 
 import random
 import re
 
 import pytest
 
-from demo_maker import chat
+from demo_maker import chat, two_tools
 from torl.formats.chat import HermesFormat
 from torl.formats.chat.base import ChatCall
 from torl.text.prompts import encode_prompts
@@ -14,18 +14,22 @@ from torl.text.tokenizer import TextEncoder
 from torl.text.vocabulary import build_vocabulary
 from torl.types import MalformedCall, Problem
 
-TOOLS = [{"type": "function", "function": {"name": "python"}}]
+DEMOS = {("python",): chat.conversation, ("python", "search"): two_tools.conversation}
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_conversation_is_the_models_prompt_and_what_the_format_puts_between_its_messages(seed: int) -> None:
-    tokenizer, form = chat.make_tokenizer(), HermesFormat()
+@pytest.mark.parametrize("names", DEMOS)
+def test_a_conversation_is_the_models_prompt_and_what_the_format_puts_between_its_messages(
+    names: tuple[str, ...], seed: int
+) -> None:
+    conversation, tools = DEMOS[names], [{"type": "function", "function": {"name": name}} for name in names]
+    tokenizer, form = chat.make_tokenizer(conversation), HermesFormat()
     encoder = TextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
-    said = chat.conversation(random.Random(seed))
-    question = re.search(r"Find \d+ % \d+\.", said)
+    said = conversation(random.Random(seed))
+    question = re.search(r"Find \d+ % \d+\.|Code of \d+\.", said)
     assert question is not None
     problem = Problem("p", question[0], "1")
-    (prompt,) = encode_prompts([problem], tokenizer, TEMPLATES["chat"], 100, lambda: TOOLS).prompts
+    (prompt,) = encode_prompts([problem], tokenizer, TEMPLATES["chat"], 100, lambda: tools).prompts
     ids = [*prompt.token_ids]
     messages = said.split("<|im_start|>assistant\n")[1:]
     for message in messages[:-1]:

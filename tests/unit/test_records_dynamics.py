@@ -276,6 +276,17 @@ def test_groups_that_differ_in_the_pay_of_their_turns_are_not_uniform() -> None:
     assert metrics[names.UNIFORM_GROUPS] == 0.0
 
 
+def test_the_tool_that_a_problem_names_is_chosen_or_not() -> None:
+    """Of five responses one asks for no tool and one names nothing that is called: the other three choose."""
+    prompt = Prompt(Problem("p", "?", "2", {"tool": "search"}), (1,))
+    searches = replace(call(OK), request=ToolRequest("search", {"query": "x"}))
+    calls = [[searches, searches], [call(OK)], [searches, call(OK)], [], [call(NO_CODE, code=None)]]
+    made = [replace(trajectory([""] * (len(own) + 1), *own), prompt=prompt) for own in calls]
+    metrics = training_dynamics([group(*((each, RIGHT) for each in made))])
+    assert metrics[names.RIGHT_TOOL] == 1 / 3
+    assert names.RIGHT_TOOL not in measured(trajectory([BLOCK, ""], call(OK)), RIGHT)
+
+
 def test_nothing_cannot_be_measured() -> None:
     with pytest.raises(ValueError, match="no trajectory"):
         training_dynamics([])

@@ -121,6 +121,7 @@ def _run_metrics(members: Sequence[Scored]) -> dict[str, float]:
     return {
         names.CALLS_PER_TRAJECTORY: calls / len(trajectories),
         names.RECOVERED_ERRORS: sum(recovers(member.trajectory, member.grade) for member in members) / len(members),
+        **_right_tool(trajectories),
         **_ratio(names.CALLS_WITHOUT_CODE, calls - len(runs), calls),
         **_ratio(names.PASS_RATIO, sum(of_correct) + sum(of_incorrect), len(runs)),
         **_ratio(names.PASS_RATIO_CORRECT, sum(of_correct), len(of_correct)),
@@ -129,6 +130,17 @@ def _run_metrics(members: Sequence[Scored]) -> dict[str, float]:
         **{names.status_share(status): count / len(runs) for status, count in sorted(statuses.items())},
         **{names.error_share(error): count / len(runs) for error, count in sorted(errors.items())},
     }
+
+
+def _right_tool(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """How often the model chose the tool that its problem names."""
+    choices: list[bool] = []
+    for trajectory in trajectories:
+        asked = {call.request.tool for call in trajectory.tool_calls if call.request is not None}
+        right = trajectory.prompt.problem.metadata.get("tool")
+        if asked and right is not None:
+            choices.append(asked == {right})
+    return _ratio(names.RIGHT_TOOL, sum(choices), len(choices))
 
 
 def _response_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:

@@ -1,0 +1,88 @@
+"""A tiny chat model with two tools, Python and a search, learns which to ask: a run, and two controls that must not.
+
+    python benchmarks/demo_search.py DIRECTORY [--steps 40]
+
+Builds the model, its corpus and its problems (`demo_maker/two_tools.py`), then trains it three times: with both
+tools; without any (`rollout.max_tool_calls` 0); with results that are shuffled between episodes. Half of the problems
+ask for a code that only the corpus holds. Prints for both kinds of problems, of which none was trained on, the accuracy
+and the share of right tools among the responses that ask for one, before and after.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from demo_chat import SETTINGS as OF_CHAT
+from demo_chat import train
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from demo_maker.chat import build
+from demo_maker.two_tools import conversation, write_world
+from torl.records import metric_names as names
+from torl.records.reading import read_metrics
+
+RUNS: Mapping[str, Mapping[str, str]] = {
+    "with both tools": {},
+    "without tools": {"rollout.max_tool_calls": "0"},
+    "shuffled results": {"control.shuffle_observations": "true"},
+}
+SETS = ("remainders", "codes")
+SETTINGS = {**OF_CHAT, "rollout.max_tool_calls": "1"}
+MODEL_STEPS = 2200
+
+
+def prepare(directory: Path) -> dict[str, str]:
+    """The model, the corpus and the problems; the options that name them."""
+    model = directory / "base_model"
+    write_world(directory)
+    if not (model / "model.safetensors").exists():
+        build(model, conversation, steps=MODEL_STEPS)
+
+    def path(name: str) -> str:
+        return json.dumps(str(directory / f"{name}.jsonl"))
+
+    return {
+        "model.path": str(model),
+        "data.train": str(directory / "train.jsonl"),
+        "data.evaluation": f"{{ {', '.join(f'{name} = {path(name)}' for name in SETS)} }}",
+        "rollout.tools": f"{{ python = {{}}, search = {{ corpus = {path('corpus')}, results = 1 }} }}",
+    }
+
+
+def measured(directory: Path) -> dict[str, dict[str, tuple[float, float]]]:
+    """Of each set of problems the accuracy and the share of right tools, before and after."""
+    rows: list[Mapping[str, Any]] = [
+        row for row in read_metrics(directory) if names.of_evaluation(SETS[0], names.ACCURACY) in row
+    ]
+    return {
+        set_name: {
+            shown: tuple(row.get(names.of_evaluation(set_name, name), float("nan")) for row in (rows[0], rows[-1]))
+            for shown, name in (("accuracy", names.ACCURACY), ("right tool", names.RIGHT_TOOL))
+        }
+        for set_name in SETS
+    }
+
+
+def main() -> None:
+    """Three runs and a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--steps", default="40")
+    parser.add_argument("--only", choices=[*RUNS], help="one of the runs")
+    arguments = parser.parse_args()
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    options = {**prepare(arguments.directory), **SETTINGS, "run.steps": arguments.steps}
+    for name in [arguments.only] if arguments.only else RUNS:
+        run = arguments.directory / name.replace(" ", "_")
+        train(run, {**options, **RUNS[name]})
+        for set_name, measures in measured(run).items():
+            shown = "   ".join(f"{measure} {a:.2f} -> {b:.2f}" for measure, (a, b) in measures.items())
+            print(f"{name:<18} {set_name:<11} {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
