@@ -28,8 +28,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -281,14 +281,23 @@ async def main() -> None:
     names = [name for name in options.only if options.transcripts or "real" not in name]
     if "c0" not in names:
         parser.error("c0 is what all others are compared with")
+    snippets = read_snippets(options.transcripts) if options.transcripts else []
+    async with open_bench(options, len(snippets) or SNIPPETS) as bench:
+        with SandboxPool(1, shared_bytes=0) as pool:
+            await measure(bench, options.rounds, names, Running(pool, snippets) if snippets else None)
+    report(bench)
+
+
+@asynccontextmanager
+async def open_bench(options: argparse.Namespace, snippets: int) -> AsyncIterator[Bench]:
+    """An engine whose model calls, with all that the variants share; blocks hold the numbers below `snippets`."""
     with tempfile.TemporaryDirectory(prefix="torl-rollout-") as scratch:
         directory = Path(scratch)
         model = copy_model(resolve_path(options.model), directory / "model", options.layers)
         tokenizer = load_tokenizer(model)
         vocabulary = build_vocabulary(tokenizer)
         encoder = TextEncoder(tokenizer, vocabulary)
-        snippets = read_snippets(options.transcripts) if options.transcripts else []
-        codes = [f"\n```python\nprint({number})\n```\n```output" for number in range(len(snippets) or SNIPPETS)]
+        codes = [f"\n```python\nprint({number})\n```\n```output" for number in range(snippets)]
         plan = {
             "tokens": options.tokens,
             "calls": [encoder.encode(code) for code in codes],
@@ -321,14 +330,11 @@ async def main() -> None:
             tools = {"python": PythonTool(interpreter=tool)}
             return EpisodePlayer(engine, tools, vocabulary, encoder, ToRLFormat(), settings, EpisodeSlots(in_flight))
 
-        bench = Bench(engine, player, encoder, vocabulary, options.tokens, options.in_flight)
         await engine.start()
         try:
-            with SandboxPool(1, shared_bytes=0) as pool:
-                await measure(bench, options.rounds, names, Running(pool, snippets) if snippets else None)
+            yield Bench(engine, player, encoder, vocabulary, options.tokens, options.in_flight)
         finally:
             await engine.close()
-        report(bench)
 
 
 def variants(bench: Bench, sandbox: Interpreter | None) -> dict[str, Callable[[], Awaitable[float]]]:
