@@ -35,6 +35,19 @@ class Prompt:
 
     problem: Problem
     token_ids: tuple[int, ...]
+    low_reward_token_ids: tuple[int, ...] = ()  # the same asking for a low reward, where a run says what is wanted
+    high_reward_share: float = 1.0  # of its episodes, those that `token_ids` are the prompt of
+
+    def of_episode(self, seed: int) -> "Prompt":
+        """The prompt of one episode: this one, or by its `seed` the one that asks for a low reward."""
+        if not self.low_reward_token_ids or seed / 2**63 < self.high_reward_share:
+            return self
+        return replace(self, token_ids=self.low_reward_token_ids)
+
+    @property
+    def wants_high_reward(self) -> bool | None:
+        """Which reward it asks for; None where a run does not say."""
+        return self.token_ids != self.low_reward_token_ids if self.low_reward_token_ids else None
 
 
 # --- tools ------------------------------------------------------------------------------------------------

@@ -287,6 +287,15 @@ def test_the_tool_that_a_problem_names_is_chosen_or_not() -> None:
     assert names.RIGHT_TOOL not in measured(trajectory([BLOCK, ""], call(OK)), RIGHT)
 
 
+def test_rewards_by_what_the_prompt_asked_for() -> None:
+    high = Prompt(Problem("p", "?", "2"), (1,), (2,), 0.5)
+    low = replace(high, token_ids=(2,))
+    made = [(high, RIGHT), (high, WRONG), (high, RIGHT), (low, WRONG)]
+    metrics = training_dynamics([group(*((replace(trajectory(""), prompt=prompt), grade) for prompt, grade in made))])
+    assert (metrics[names.HIGH_GOAL_REWARD], metrics[names.LOW_GOAL_REWARD]) == (1 / 3, -1.0)
+    assert names.HIGH_GOAL_REWARD not in measured(trajectory(""), RIGHT)
+
+
 def test_nothing_cannot_be_measured() -> None:
     with pytest.raises(ValueError, match="no trajectory"):
         training_dynamics([])

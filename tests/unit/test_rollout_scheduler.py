@@ -2,15 +2,18 @@
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from builders import asked, play_all, player
+from builders import asked, play_all, player, scored
 from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
 from torl.errors import EngineError, SandboxError
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots
+from torl.training.samples import training_samples
+from torl.types import Trajectory
 
 CALL = ENCODER.encode("\n```python\nprint(1)\n```\n```output")
 PLAIN = ENCODER.encode("The answer is \\boxed{1}.")
@@ -49,6 +52,25 @@ async def test_every_episode_once_and_groups_whole() -> None:
         assert [trajectory.sample for trajectory in group.trajectories] == [0, 1, 2, 3]
         assert len({trajectory.group for trajectory in group.trajectories}) == 1
     assert len(episodes) == 24
+
+
+async def test_episodes_of_training_ask_for_high_and_low_rewards_and_evaluations_for_high_ones() -> None:
+    """Which, the run's seed says for each episode (RC-GRPO); the loss sees the prompt that was asked."""
+    told = [replace(prompt, low_reward_token_ids=(5, 6, 8), high_reward_share=0.25) for prompt in PROMPTS]
+
+    async def played(series: int | str) -> list[Trajectory]:
+        groups = await play_all(player(ScriptedEngine(lambda _: PLAIN), ScriptedInterpreter()), told, series, 16)
+        groups.sort(key=lambda group: group.prompt.problem.id)
+        return [each for group in groups for each in group.trajectories]
+
+    trained, evaluated = await played(0), await played("heldout")
+    assert all(each.prompt.wants_high_reward for each in evaluated)
+    high = [each.prompt.wants_high_reward for each in trained]
+    assert 10 < sum(map(bool, high)) < 40  # of 96 a quarter, by one seed
+    assert high[:16] != high[16:32]
+    assert high == [each.prompt.wants_high_reward for each in await played(0)]
+    for each, sample in zip(trained, training_samples([scored(each) for each in trained]), strict=True):
+        assert tuple(sample.token_ids[:3]) == each.prompt.token_ids
 
 
 async def test_a_group_is_in_the_order_of_its_samples_whichever_ended_first() -> None:

@@ -8,8 +8,9 @@ import pytest
 from tokenizers_for_tests import byte_level_bpe
 from torl.errors import DataError
 from torl.text.prompts import encode_prompts
+from torl.text.reward_goal import RewardGoal
 from torl.text.templates import TEMPLATES, TORL_TEMPLATE
-from torl.types import Problem
+from torl.types import Problem, Prompt
 
 NONE = TEMPLATES["none"]
 
@@ -96,6 +97,20 @@ def test_prompts_in_order_without_the_long_ones() -> None:
     assert [prompt.problem.id for prompt in encoded.prompts] == ["5", "10", "3"]
     assert encoded.too_long == ("11", "400")
     assert encoded.prompts[0].token_ids == (120,) * 5
+
+
+def test_prompts_that_say_which_reward_is_wanted() -> None:
+    """In the template, before the question; the problem stays what it is, and the longer of both counts."""
+    problem, goal = Problem("a", "x", "1"), RewardGoal(high="hi", low="low", high_share=0.75)
+    (prompt,) = encode_prompts([problem], Characters(), lambda each: f"<{each.question}>", 7, goal=goal).prompts
+    assert (prompt.token_ids, prompt.low_reward_token_ids) == (tuple(map(ord, "<hi\nx>")), tuple(map(ord, "<low\nx>")))
+    assert prompt.problem is problem
+    low = prompt.of_episode(int(0.76 * 2**63))
+    assert prompt.of_episode(int(0.74 * 2**63)) is prompt
+    assert (low.token_ids, low.problem) == (prompt.low_reward_token_ids, problem)
+    assert [each.wants_high_reward for each in (prompt, low, Prompt(problem, (1,)))] == [True, False, None]
+    with pytest.raises(DataError, match="has at most 6 tokens"):
+        encode_prompts([problem], Characters(), lambda each: f"<{each.question}>", 6, goal=goal)
 
 
 def test_a_beginning_of_sequence_token_stays_and_counts() -> None:

@@ -13,6 +13,7 @@ from torl.options import (
     Section,
     Share,
 )
+from torl.text.reward_goal import RewardGoal
 
 
 class LoraConfig(Section):
@@ -54,6 +55,8 @@ class PromptConfig(Section):
     """Prompt template."""
     max_prompt_tokens: PositiveInt = 400
     """Problems whose prompt is longer are dropped and counted."""
+    reward_goal: RewardGoal | None = None
+    """Say in every prompt which reward is wanted, a high or a low one (RC-GRPO); off when unset."""
 
 
 class DataConfig(PromptConfig):

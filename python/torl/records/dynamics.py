@@ -66,6 +66,7 @@ def _reward_metrics(members: Sequence[Scored]) -> dict[str, float]:
     paid_by_turn = any(grade.turn_rewards for grade in grades)
     return {
         names.REWARD_MEAN: sum(grade.total for grade in grades) / len(grades),
+        **_goal_rewards(members),
         names.ACCURACY: sum(grade.correct for grade in grades) / len(grades),
         names.VALID_FORMAT: sum(grade.valid_format for grade in grades) / len(grades),
         names.ANSWERED: sum(grade.answer is not None for grade in grades) / len(grades),
@@ -73,6 +74,17 @@ def _reward_metrics(members: Sequence[Scored]) -> dict[str, float]:
         names.GRADER_ERRORS: sum(grade.failure == "error" for grade in grades),
         **{names.reward_part(name): sum(values) / len(values) for name, values in sorted(parts.items())},
         **_ratio(names.REWARD_TURNS, sum(sum(grade.turn_rewards) for grade in grades), paid_by_turn * len(grades)),
+    }
+
+
+def _goal_rewards(members: Sequence[Scored]) -> dict[str, float]:
+    of_goal: defaultdict[bool | None, list[float]] = defaultdict(list)
+    for member in members:
+        of_goal[member.trajectory.prompt.wants_high_reward].append(member.grade.total)
+    high, low = of_goal[True], of_goal[False]
+    return {
+        **_ratio(names.HIGH_GOAL_REWARD, sum(high), len(high)),
+        **_ratio(names.LOW_GOAL_REWARD, sum(low), len(low)),
     }
 
 

@@ -54,7 +54,8 @@ class ModelDirectory:
         Reading them raises `DataError` if the problems cannot be read, or no prompt fits.
         """
         template = config.template.function()
-        return PromptStream(problems.function(), self.tokenizer, template, config.max_prompt_tokens, self._tool_schemas)
+        longest, goal = config.max_prompt_tokens, config.reward_goal
+        return PromptStream(problems.function(), self.tokenizer, template, longest, self._tool_schemas, goal=goal)
 
     def problem_set(
         self, name: str, problems: ProblemChoice, config: PromptConfig, evaluation: EvaluationConfig, console: Console
@@ -67,7 +68,7 @@ class ModelDirectory:
         first = islice(problems.function()(), evaluation.max_problems)
         template = config.template.function()
         longest = evaluation.longest_prompt(config)
-        encoded = encode_prompts(first, self.tokenizer, template, longest, self._tool_schemas)
+        encoded = encode_prompts(first, self.tokenizer, template, longest, self._tool_schemas, config.reward_goal)
         unplayed = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
         console.line(f"{name}: {len(encoded.prompts)} problems{unplayed}")
         return encoded

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from torl.errors import ToolUnavailableError
 from torl.rollout.episode import EpisodePlayer
+from torl.seeds import derive_seed
 from torl.types import Group, Prompt, Trajectory
 
 
@@ -61,7 +62,11 @@ async def play_groups(
             return False
         group, sample = request
         slots.begin()
-        task = asyncio.ensure_future(player.play(group.prompt, series=series, sample=sample))
+        prompt = group.prompt
+        if isinstance(series, int):  # evaluations ask for a high reward
+            seed = player.settings.seed
+            prompt = prompt.of_episode(derive_seed(seed, series, prompt.problem.id, sample, "reward goal"))
+        task = asyncio.ensure_future(player.play(prompt, series=series, sample=sample))
         running[task] = group
         task.add_done_callback(end)
         return True

@@ -3,11 +3,12 @@
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from torl.errors import DataError
 from torl.text.chat_templates import Conversation
+from torl.text.reward_goal import RewardGoal
 from torl.text.templates import PromptTemplate
 from torl.types import Problem, Prompt
 
@@ -43,17 +44,19 @@ def encode_prompts(
     template: PromptTemplate,
     max_prompt_tokens: int,
     tools: Callable[[], ToolSchemas] = tuple,
+    goal: RewardGoal | None = None,
 ) -> EncodedPrompts:
     """Put each problem into the template and encode it; prompts over `max_prompt_tokens` are left out.
 
-    `tools` gives what a chat template is told of the tools; it is asked where the template is the model's own.
+    `tools` gives what a chat template is told of the tools; it is asked where the template is the model's own. With a
+    `goal` every prompt says which reward is wanted.
 
     Raises:
         DataError: no prompt fits; a text is none (half of a surrogate pair); the tokenizer ends every text with its
             end-of-sequence token, after which a model has nothing to say.
     """
     too_long: list[str] = []
-    stream = PromptStream(lambda: problems, tokenizer, template, max_prompt_tokens, tools, too_long.append)
+    stream = PromptStream(lambda: problems, tokenizer, template, max_prompt_tokens, tools, too_long.append, goal)
     prompts = tuple(stream)
     return EncodedPrompts(prompts, tuple(too_long))
 
@@ -69,6 +72,7 @@ class PromptStream:
         max_prompt_tokens: int,
         tools: Callable[[], ToolSchemas] = tuple,
         drop: Callable[[str], object] = lambda _: None,
+        goal: RewardGoal | None = None,
     ) -> None:
         """Read nothing yet.
 
@@ -79,7 +83,9 @@ class PromptStream:
             max_prompt_tokens: see there.
             tools: see there.
             drop: is told the id of each problem that is left out.
+            goal: see `encode_prompts`.
         """
+        self._goal = goal
         self._problems, self._drop = problems, drop
         self._tools = functools.cache(tools)
         self._tokenizer, self._template, self._max_prompt_tokens = tokenizer, template, max_prompt_tokens
@@ -91,28 +97,40 @@ class PromptStream:
         self._kept = self._dropped = 0
         self._ended = False
         for problem in self._problems():
-            prompt = self._template(problem)
-            if isinstance(prompt, str):
-                token_ids = _encode(self._tokenizer, problem, prompt)
-            else:
-                conversation = prompt if isinstance(prompt, Conversation) else Conversation(prompt)
-                token_ids = _encode_conversation(self._tokenizer, problem, conversation, self._tools())
-            if token_ids and token_ids[-1] == self._tokenizer.eos_token_id:
-                raise DataError(
-                    f"problem {problem.id}: the tokenizer ends prompts with its end-of-sequence token; "
-                    "turn that off in tokenizer_config.json (add_eos_token)"
-                )
-            if len(token_ids) > self._max_prompt_tokens:
+            prompt = self._prompt(problem)
+            if max(len(prompt.token_ids), len(prompt.low_reward_token_ids)) > self._max_prompt_tokens:
                 self._dropped += 1
                 self._drop(problem.id)
             else:
                 self._kept += 1
-                yield Prompt(problem, token_ids)
+                yield prompt
         self._ended = True
         if not self._kept:
             raise DataError(
                 f"none of the {self._dropped} prompts has at most {self._max_prompt_tokens} tokens (max_prompt_tokens)"
             )
+
+    def _prompt(self, problem: Problem) -> Prompt:
+        goal = self._goal
+        if goal is None:
+            return Prompt(problem, self._token_ids(problem))
+        asked = [replace(problem, question=f"{wanted}\n{problem.question}") for wanted in (goal.high, goal.low)]
+        high, low = map(self._token_ids, asked)
+        return Prompt(problem, high, low, goal.high_share)
+
+    def _token_ids(self, problem: Problem) -> tuple[int, ...]:
+        prompt = self._template(problem)
+        if isinstance(prompt, str):
+            token_ids = _encode(self._tokenizer, problem, prompt)
+        else:
+            conversation = prompt if isinstance(prompt, Conversation) else Conversation(prompt)
+            token_ids = _encode_conversation(self._tokenizer, problem, conversation, self._tools())
+        if token_ids and token_ids[-1] == self._tokenizer.eos_token_id:
+            raise DataError(
+                f"problem {problem.id}: the tokenizer ends prompts with its end-of-sequence token; "
+                "turn that off in tokenizer_config.json (add_eos_token)"
+            )
+        return token_ids
 
     def __str__(self) -> str:
         """How many were read since reading began last: "12 problems, 1 too long and dropped"."""

@@ -1,0 +1,14 @@
+"""Prompts that say which reward is wanted, so that a group holds good and bad responses (RC-GRPO)."""
+
+from torl.options import Section, Share
+
+
+class RewardGoal(Section):
+    """What prompts say of the reward that is wanted. The model must have learned before what each text means."""
+
+    high: str = "<|high_reward|>"
+    """Stands on a line of its own before the question where a high reward is wanted, and in evaluations."""
+    low: str = "<|low_reward|>"
+    """Stands there where a low one is wanted."""
+    high_share: Share = 0.5
+    """Share of the episodes of training that a high reward is wanted of, drawn for each by itself."""
