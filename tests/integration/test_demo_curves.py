@@ -52,7 +52,7 @@ def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers
         before, after = of_set["accuracy"]
         assert after > before + 0.2
         before, after = of_set["right tool"]
-        assert before < 0.6
+        assert before < 0.65  # either tool, whatever is asked
         assert after > before + 0.15
     for control in ("without tools", "shuffled results"):
         assert found[control]["codes"]["accuracy"][1] < 0.3
