@@ -111,7 +111,7 @@ class ChatModel:
 
     def rules(self, *, calls: int = 8, limit: int = 4000, **rollout: Any) -> EpisodeRules:
         """What the audit knows of such an episode."""
-        config = {"max_response_tokens": limit, "max_tool_calls": calls, **rollout}
+        config = {"max_response_tokens": limit, "max_tool_calls": calls, "format": self.form.name, **rollout}
         return EpisodeRules(
             self.form,
             self.vocabulary,

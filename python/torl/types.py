@@ -171,6 +171,19 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class UserMessage:
+    """What an environment said in the middle of an episode, as a message of the user.
+
+    Several behind one turn, and the results of its calls before them, have one observation.
+    """
+
+    text: str
+    observation: str  # the text spliced in, what stands around it included
+    start: int  # index in the response of the first observation token: where the turn before has ended
+    stop: int  # one past the last
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """A closed code block; [start, stop) are the characters of its code in the text of its turn."""
 
@@ -205,6 +218,8 @@ class FinishReason(StrEnum):
     STOP = "stop"  # the model sampled its end-of-sequence token, or a stop string
     LENGTH = "length"  # the response reached its token limit
     VOID = "void"  # a turn asked for output with nothing to run in it, and the run ends episodes there
+    ENVIRONMENT = "environment"  # the environment answered the last turn, and ended the episode with that
+    TURNS = "turns"  # the model wrote as many messages as it may
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +248,8 @@ class Trajectory:
     format: str = "torl"  # the name of the format it was played in
     branches: tuple["Trajectory", ...] = ()  # the others of its episode, in the order of their beginnings
     answer: str | None = None  # what the agent program gave as its answer, where one played
+    user_messages: tuple[UserMessage, ...] = ()  # of its environment
+    environment_rewards: Mapping[str, float] = field(default_factory=dict, hash=False)  # by part
 
     def __len__(self) -> int:
         return len(self.token_ids_T)

@@ -34,6 +34,7 @@ _CHAT = "unit/test_formats_chat.py"
 _GRADING = "unit/test_rollout_grading.py"
 _SCHEDULER = "unit/test_rollout_scheduler.py"
 _BOUNDED = "unit/test_tools_bounded.py"
+_ENVIRONMENT = "unit/test_rollout_environment.py"
 _SEARCH = "unit/test_tools_search.py"
 _SPOILT = "unit/test_training_spoilt.py"
 _OBSERVATION = "unit/test_formats_observation.py"
@@ -317,7 +318,22 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("formats/chat/kimi.py", "header, content, Markup", "content, Markup", _CHAT),
     ("formats/chat/llama.py", "if not tag and '\"name\"' not in text:", "if False:", _CHAT),
     ("formats/chat/harmony.py", 'if not turn.text.endswith("<|call|>"):', "if False:", _CHAT),
-    ("rollout/episode.py", "or kept[-1] in player.end_token_ids", "", _CHAT),
+    ("rollout/episode.py", "at_end = self.closed or (", "at_end = (", _CHAT),
+    ("rollout/episode.py", "self.closed and room:", "room:", _ENVIRONMENT),
+    ("rollout/episode.py", "self.environment.unshown = turn", "pass", _ENVIRONMENT),
+    ("rollout/answering.py", "next(of_environment if each.tool in environment.tools else", "next(", _ENVIRONMENT),
+    ("rollout/environment.py", "await session.close()", "pass", _ENVIRONMENT),
+    (
+        "environments/bounded.py",
+        "            self._slots.release()\n            raise",
+        "            raise",
+        _ENVIRONMENT,
+    ),
+    ("environments/bounded.py", "await _end(session, self._limits)\n            raise", "raise", _ENVIRONMENT),
+    ("environments/limits.py", "if deadline.expired():", "if False:", _ENVIRONMENT),
+    ("reward/environment.py", "weights.get(name, 1.0) * value", "value", _ENVIRONMENT),
+    ("audit/answers.py", "if turns != rollout.max_turns:", "if False:", _ENVIRONMENT),
+    ("audit/calls.py", "outcomes, [message.text for message in said]", "outcomes, ['No.'] * len(said)", _ENVIRONMENT),
     ("rollout/episode.py", "and begun < calls_left", "", _CHAT),
     ("text/tokenizer.py", "if isinstance(part, Markup) else [part]", "", _CHAT),
     ("text/vocabulary.py", " and token not in visible", "", _CHAT),

@@ -128,6 +128,7 @@ PATTERNS = [
     metric_names.of_evaluation("*", "*"),
     *metric_names.reward({"*": 0}),
     *metric_names.tool("*", {"*": 0}),
+    *metric_names.environment({"*": 0}),
     *metric_names.learner({"*": 0}),
 ]
 FAMILIES = {name.split("/")[0] for name in CONSTANTS}

@@ -19,6 +19,7 @@ from torl.algorithms.losses import ImportanceCorrection, PolicyLoss
 from torl.config import TrainConfig
 from torl.config.command_line import load_config
 from torl.engine import Engine
+from torl.environments import Environment
 from torl.formats import Format
 from torl.options import load_object, options_of
 from torl.reward import Reward
@@ -164,7 +165,7 @@ def section_of(documented: Any) -> str:
     return next(line.strip() for line in reversed(text.splitlines()) if line.strip().startswith("name = "))
 
 
-PROTOCOLS = [Tool, Format, Reward, Engine, Estimator, PolicyLoss, Aggregation, ImportanceCorrection]
+PROTOCOLS = [Tool, Environment, Format, Reward, Engine, Estimator, PolicyLoss, Aggregation, ImportanceCorrection]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.__name__)

@@ -15,6 +15,7 @@ FLOORS: list[set[str]] = [
     {"options", "paths", "processes"},
     {"algorithms", "cluster", "hub", "sandbox", "text", "weights"},
     {"data", "engine", "formats", "reward", "tools"},
+    {"environments"},
     {"config"},
     {"placement"},
     {"learner", "records"},
@@ -35,8 +36,9 @@ OWNERS = {
     "bm25s": {"tools/search"},
     "mcp": {"sandbox/serve", "tools/mcp"},
     **{name: {"sandbox/serve"} for name in ("uvicorn", "starlette", "uvloop", "prometheus_client")},
-    **{name: {"sandbox/serve"} for name in ("fastapi", "openenv")},
-    "verifiers": {"sandbox/environments"},
+    "fastapi": {"sandbox/serve"},
+    "openenv": {"sandbox/serve", "environments"},
+    "verifiers": {"sandbox/environments", "environments"},
     "ray": {"cluster"},
 }
 # The giants are loaded by the functions that need them, never by an import of torl.

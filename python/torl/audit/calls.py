@@ -4,17 +4,24 @@ from collections.abc import Sequence
 
 from torl.audit.outcomes import is_whole, python_problem
 from torl.audit.rules import EpisodeRules, ProblemError
+from torl.formats import ChatFormat
 from torl.formats.base import permitted
-from torl.types import ToolCall, ToolRequest, Turn
+from torl.types import Answer, ToolCall, ToolRequest, Turn, UserMessage
 
 
 def checked_observation(
-    calls: Sequence[ToolCall], number: int, turn: Turn, overshoot: bytes, rules: EpisodeRules
+    calls: Sequence[ToolCall],
+    said: Sequence[UserMessage],
+    number: int,
+    turn: Turn,
+    overshoot: bytes,
+    rules: EpisodeRules,
 ) -> list[int] | None:
-    """The tokens of the observation that answers the calls of a turn; None where the record cuts what was markup.
+    """The tokens of the observation that answers a turn; None where the record cuts what was markup.
 
     Args:
         calls: of the turn.
+        said: by the environment, behind their results.
         number: of the first of them in the response.
         turn: that asked.
         overshoot: what its last token holds beyond its end.
@@ -23,7 +30,7 @@ def checked_observation(
     Raises:
         ProblemError: something is off in the calls.
     """
-    asked = permitted(rules.format.requests(turn), rules.rollout.max_tool_calls - number)
+    asked = permitted(rules.format.requests(turn), rules.rollout.max_tool_calls - number) if calls else []
     if len(asked) != len(calls):
         raise ProblemError(f"turn asks for {len(asked)} calls, and {len(calls)} were answered, from call {number} on")
     for index, (call, expected) in enumerate(zip(calls, asked, strict=True), number):
@@ -32,10 +39,15 @@ def checked_observation(
             raise ProblemError(f"call {index} ran other code than was written")
         if request is None and call.outcome != expected:
             raise ProblemError(f"call {index} asked for nothing, and has an outcome")
-    observations = {call.observation for call in calls}
+    observations = {call.observation for call in calls} | {message.observation for message in said}
     if len(observations) != 1:
         raise ProblemError(f"the calls from call {number} on have several observations")
-    answer = rules.format.answer(turn, [call.outcome for call in calls], overshoot, rules.encoder.fits)
+    outcomes = [call.outcome for call in calls]
+    if said:
+        assert isinstance(rules.format, ChatFormat)  # as the configuration says
+        answer: Answer = rules.format.reply(turn, outcomes, [message.text for message in said])
+    else:
+        answer = rules.format.answer(turn, outcomes, overshoot, rules.encoder.fits)
     if not all(is_whole(call.outcome) for call in calls):
         return rules.encoder.encode(calls[0].observation) if isinstance(answer, str) else None
     token_ids, observation = rules.encoder.observe(answer)

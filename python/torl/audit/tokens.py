@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from torl._core import Scan, Scanner, Vocabulary
+from torl.audit.answers import check_end, check_said, put_in
 from torl.audit.calls import checked_observation
 from torl.audit.rules import EpisodeRules, ProblemError
 from torl.formats.base import is_void, turn_end
-from torl.types import Block, FinishReason, Trajectory, Turn, TurnEnding
+from torl.types import Block, FinishReason, ToolCall, Trajectory, Turn, TurnEnding, UserMessage
 
 
 def token_problem(trajectory: Trajectory, rules: EpisodeRules) -> str | None:
@@ -33,28 +33,33 @@ def _replay(trajectory: Trajectory, rules: EpisodeRules) -> list[Turn]:
     at_line_start, place = not prompt or prompt.endswith(b"\n"), 0
     turns: list[Turn] = []
     number = 0  # of the calls that were answered
-    for _, grouped in groupby(trajectory.tool_calls, key=lambda call: call.start):
-        calls = list(grouped)  # of one turn
-        if number >= rules.rollout.max_tool_calls:
+    for calls, said in put_in(trajectory):
+        if calls and number >= rules.rollout.max_tool_calls:
             raise ProblemError(f"call {number} is beyond the last that the run allows")
-        turn, scan = _next_turn(ids, place, at_line_start, True, rules)
-        if turn.ended_by is not TurnEnding.CALL:
+        calls_left = number < rules.rollout.max_tool_calls
+        turn, scan = _next_turn(ids, place, at_line_start, calls_left, rules)
+        if calls and turn.ended_by is not TurnEnding.CALL:
             raise ProblemError(f"nothing asks for call {number}")
+        if said:
+            check_said(turn, calls, closed=scan.stop is None and ids[turn.stop - 1] in rules.end_token_ids, rules=rules)
         turns.append(turn)
-        expected = checked_observation(calls, number, turn, scan.overshoot or b"", rules)
-        stop, place = turn.stop, calls[0].stop
+        expected = checked_observation(calls, said, number, turn, scan.overshoot or b"", rules)
+        together: list[ToolCall | UserMessage] = [*calls, *said]
+        first = together[0]
+        stop, place = turn.stop, first.stop
         if expected is None:
-            right = place == limit or rules.vocabulary.decode(ids[stop:place]) == calls[0].observation
+            right = place == limit or rules.vocabulary.decode(ids[stop:place]) == first.observation
         else:
             right = place == min(limit, stop + len(expected)) and ids[stop:place] == expected[: place - stop]
-        if not right or any((call.start, call.stop) != (stop, place) for call in calls):
-            raise ProblemError(f"the observation of call {number} is not where it should be")
-        at_line_start = calls[0].observation.endswith("\n")
+        if not right or any((each.start, each.stop) != (stop, place) for each in together):
+            what = f"call {number}" if calls else f"the environment behind turn {len(turns) - 1}"
+            raise ProblemError(f"the observation of {what} is not where it should be")
+        at_line_start = first.observation.endswith("\n")
         number += len(calls)
     if place < len(ids) or not turns:
         turns.append(_last_turn(trajectory, ids, place, at_line_start, rules))
-    elif trajectory.finish_reason is not FinishReason.LENGTH or len(ids) < limit:
-        raise ProblemError("no turn follows the last observation, though the limit was not reached")
+    else:
+        check_end(trajectory, len(turns), rules)
     return turns
 
 
@@ -86,6 +91,8 @@ def _last_turn(trajectory: Trajectory, ids: list[int], place: int, at_line_start
         return turn
     if reason is FinishReason.VOID:
         raise ProblemError("its finish reason is void, and no turn asks for a call in vain")
+    if reason in (FinishReason.ENVIRONMENT, FinishReason.TURNS):
+        raise ProblemError(f"its finish reason is {reason.value}, and its last turn was not answered")
     ended_by = TurnEnding(reason.value)
     stopped = scan.overshoot is not None or (bool(ids) and ids[-1] in rules.stop_token_ids)
     right = full and scan.stop is None if ended_by is TurnEnding.LENGTH else stopped

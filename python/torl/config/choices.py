@@ -9,6 +9,7 @@ from torl.algorithms.aggregation import AGGREGATIONS, Aggregation
 from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler
 from torl.engine import ENGINES, Engine
+from torl.environments import ENVIRONMENT_OPTIONS, ENVIRONMENTS, Environment, EnvironmentBounds
 from torl.formats import FORMATS, Format
 from torl.options import (
     Choice,
@@ -25,6 +26,8 @@ TemplateChoice = Annotated[Choice[PromptTemplate], ChosenFrom(TEMPLATES, "prompt
 FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl")]
 TOOL = ChosenFrom(TOOLS, "tool", shared=bounds_of, by_option=TOOL_OPTIONS)
 ToolChoice = Annotated[Choice[Tool], TOOL]
+ENVIRONMENT = ChosenFrom(ENVIRONMENTS, "environment", shared=lambda _: EnvironmentBounds, by_option=ENVIRONMENT_OPTIONS)
+EnvironmentChoice = Annotated[Choice[Environment], ENVIRONMENT]
 EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", given=1)]
 RewardChoice = Annotated[Choice[Reward], ChosenFrom(REWARDS, "reward", "boxed")]
 EstimatorChoice = Annotated[Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", given=1)]

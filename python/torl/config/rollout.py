@@ -1,10 +1,21 @@
 """What is played, and how: the model, its prompts, its episodes."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from torl.config.choices import TOOL, FormatChoice, ProblemChoice, SamplerChoice, TemplateChoice, ToolChoice, chosen
+from torl.config.choices import (
+    TOOL,
+    EnvironmentChoice,
+    FormatChoice,
+    ProblemChoice,
+    SamplerChoice,
+    TemplateChoice,
+    ToolChoice,
+    chosen,
+)
+from torl.environments import EnvironmentBounds
+from torl.formats import FORMATS, ChatFormat
 from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -78,6 +89,10 @@ def _named_by_key(tools: Any) -> Any:
     return {key: {"name": key, **TOOL.expand(tool)} if isinstance(tool, dict) else tool for key, tool in tools.items()}
 
 
+def _is_chat(format: Any) -> bool:
+    return isinstance(format, type) and issubclass(format, ChatFormat)
+
+
 class RolloutConfig(Section):
     """How episodes are played."""
 
@@ -98,6 +113,9 @@ class RolloutConfig(Section):
     chat models: "hermes" (Qwen too), "llama3", "mistral", "deepseek", "kimi", "harmony" (gpt-oss)."""
     tools: Annotated[dict[str, ToolChoice], BeforeValidator(_named_by_key)] = chosen({"python": {}})
     """The tools, by the names that the format calls them."""
+    environment: EnvironmentChoice | None = None
+    """What an episode is a conversation with, beside the tools: it may begin the episode, answer what calls no tool,
+    end it, and say what it is worth. None when unset. It needs the format of a chat model."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Strings that end a response, wherever it stands in its turn; kept in the text and in the loss."""
     max_tool_calls: NonNegativeInt = 1
@@ -118,3 +136,16 @@ class RolloutConfig(Section):
     stall_seconds: PositiveFloat = 1800.0
     """Longest time in which a tool or the reward may give no answer, or the controller stand still, before the run is
     given up."""
+
+    @property
+    def max_turns(self) -> int | None:
+        """Messages that the model may write in an episode with an environment."""
+        bounds = None if self.environment is None else self.environment.shared
+        return bounds.max_turns if isinstance(bounds, EnvironmentBounds) else None
+
+    @model_validator(mode="after")
+    def _can_answer_an_environment(self) -> Self:
+        if self.environment is None or _is_chat(self.format.target):
+            return self
+        families = ", ".join(name for name, each in FORMATS.items() if _is_chat(each))
+        raise ValueError(f"environment needs the format of a chat model: choose rollout.format among {families}")

@@ -123,6 +123,7 @@ class ModelRunConfig(Section):
         choices: dict[str, Choice[Any]] = {
             "rollout.format": self.rollout.format,
             **{f"rollout.tools.{name}": tool for name, tool in self.rollout.tools.items()},
+            **({} if self.rollout.environment is None else {"rollout.environment": self.rollout.environment}),
             "engine": self.engine,
             "reward": self.reward,
         }

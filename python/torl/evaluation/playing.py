@@ -26,7 +26,7 @@ async def play_model(
         ConfigError: the files were made with other settings or problems.
         TorlError: something else is not as it should be; what was written is kept.
     """
-    model = ModelDirectory.open(config.model.path, config.rollout.tools)
+    model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = within_context(config, model.path)
     keep_settings(directory, dump_config(config))
     problems = {

@@ -43,6 +43,7 @@ def training_dynamics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
         **_run_metrics(played),
         **code_behaviors(played),
         **_response_metrics([each.trajectory for each in played]),
+        **_environment_metrics([member.trajectory for member in members]),
         **({names.BRANCHES: (len(played) - len(members)) / len(members)} if len(played) > len(members) else {}),
     }
 
@@ -171,6 +172,19 @@ def _response_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         names.TRUNCATED: truncated / count,
         names.EPISODE_SECONDS: sum(trajectory.seconds for trajectory in trajectories) / count,
         **_ratio(names.CACHED_SHARE, sum(turn.cached_tokens for _, turn in later_turns), prefixes),
+    }
+
+
+def _environment_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Nothing, where no response has been played with an environment."""
+    if not any(trajectory.user_messages or trajectory.environment_rewards for trajectory in trajectories):
+        return {}
+    reasons = Counter(trajectory.finish_reason for trajectory in trajectories)
+    count = len(trajectories)
+    return {
+        names.ENVIRONMENT_MESSAGES: sum(len(trajectory.user_messages) for trajectory in trajectories) / count,
+        names.ENVIRONMENT_ENDED: reasons[FinishReason.ENVIRONMENT] / count,
+        names.TURN_LIMIT: reasons[FinishReason.TURNS] / count,
     }
 
 

@@ -107,6 +107,21 @@ def tool(name: str, counts: Mapping[str, float]) -> dict[str, float]:
     return {f"tool/{name}/{count}": value for count, value in counts.items()}
 
 
+# --- environment ------------------------------------------------------------------------------------------
+
+ENVIRONMENT_MESSAGES: Final = "environment/messages"
+"""Mean number of the environment's messages in a response; results of its tools are calls."""
+ENVIRONMENT_ENDED: Final = "environment/ended"
+"""Share of responses that the environment ended by its answer to their last turn."""
+TURN_LIMIT: Final = "environment/turn_limit"
+"""Share of responses that ended at `rollout.environment.max_turns`."""
+
+
+def environment(counts: Mapping[str, float]) -> dict[str, float]:
+    """What the environment counted since its start, under its names here: `environment/count/<count>`."""
+    return {f"environment/count/{count}": value for count, value in counts.items()}
+
+
 # --- response ---------------------------------------------------------------------------------------------
 
 RESPONSE_TOKENS: Final = "response/tokens"

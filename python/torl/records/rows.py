@@ -7,7 +7,7 @@ characters, of which the head is kept: what the model saw of it is in the observ
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -31,6 +31,7 @@ from torl.types import (
     Trajectory,
     Turn,
     TurnEnding,
+    UserMessage,
 )
 
 LONGEST_OUTPUT = 16384
@@ -118,6 +119,10 @@ def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
         "rollout_logprobs": _decimals(trajectory.rollout_logprobs_T),
         "token_numbers": {name: _decimals(array) for name, array in record.token_numbers.items()},
     }
+    if trajectory.user_messages:
+        row["user_messages"] = [asdict(message) for message in trajectory.user_messages]
+    if trajectory.environment_rewards:
+        row["environment_rewards"] = dict(trajectory.environment_rewards)
     if grade.parts:
         row["reward_parts"] = dict(grade.parts)
     if grade.turn_rewards:
@@ -154,6 +159,8 @@ def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
         format=row["format"],
         branches=tuple(branch.trajectory for branch in branches),
         answer=row.get("program_answer"),
+        user_messages=tuple(UserMessage(**message) for message in row.get("user_messages", ())),
+        environment_rewards=row.get("environment_rewards", {}),
     )
     numbers = {name: np.array(values, np.float32) for name, values in row["token_numbers"].items()}
     grade = Grade(

@@ -119,14 +119,16 @@ def response_segments(trajectory: Trajectory) -> list[tuple[str, str]]:
     segments: list[tuple[str, str]] = []
     position = 0
     text = trajectory.text
-    for call in {call.start: call for call in trajectory.tool_calls}.values():  # one observation for each turn
+    observations = {call.start: call.observation for call in trajectory.tool_calls}  # one for each turn
+    observations |= {message.start: message.observation for message in trajectory.user_messages}
+    for _, observation in sorted(observations.items()):
         # The record keeps the observation as it was meant; at the response limit fewer of its tokens went in.
-        start = text.find(call.observation, position)
-        if start < 0 or not call.observation:
+        start = text.find(observation, position)
+        if start < 0 or not observation:
             continue
         segments += _sampled_segments(text[position:start])
-        segments.append(("observation", call.observation))
-        position = start + len(call.observation)
+        segments.append(("observation", observation))
+        position = start + len(observation)
     segments += _sampled_segments(text[position:])
     last_answer = max((i for i, (kind, _) in enumerate(segments) if kind == "answer"), default=-1)
     shown = [("sampled" if kind == "answer" and i != last_answer else kind, s) for i, (kind, s) in enumerate(segments)]

@@ -7,6 +7,7 @@ from typing import Any
 from torl.reward.artist import ArtistReward
 from torl.reward.base import Reward
 from torl.reward.boxed import BoxedOptions, BoxedReward
+from torl.reward.environment import EnvironmentOptions, EnvironmentReward
 from torl.reward.exact_match import ExactMatchOptions, ExactMatchReward
 from torl.reward.expected_calls import ExpectedCallsOptions, ExpectedCallsReward
 from torl.reward.grader import Grader
@@ -20,6 +21,7 @@ REWARDS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
         "judged": JudgedReward,
         "scored_turns": ScoredTurnsReward,
         "exact_match": ExactMatchReward,
+        "environment": EnvironmentReward,
         "expected_calls": ExpectedCallsReward,
         "artist": ArtistReward,
     }
@@ -30,6 +32,8 @@ __all__ = [
     "REWARDS",
     "BoxedOptions",
     "BoxedReward",
+    "EnvironmentOptions",
+    "EnvironmentReward",
     "ExactMatchOptions",
     "ExactMatchReward",
     "ExpectedCallsOptions",

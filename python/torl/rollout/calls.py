@@ -52,9 +52,17 @@ class EpisodeTools:
     for.
     """
 
-    def __init__(self, tools: Mapping[str, Tool], *, seed: int, counters: CallCounters | None = None) -> None:
-        """`seed` is that of every session; equal for all episodes of a problem."""
+    def __init__(
+        self,
+        tools: Mapping[str, Tool],
+        *,
+        seed: int,
+        counters: CallCounters | None = None,
+        others: Iterable[str] = (),
+    ) -> None:
+        """`seed` is that of every session; equal for all episodes of a problem. `others` can be called besides."""
         self._tools = tools
+        self._names = (*tools, *others)
         self._seed = seed
         self._counters = counters or CallCounters()
         self._sessions: dict[str, ToolSession] = {}
@@ -106,7 +114,7 @@ class EpisodeTools:
     def _calls(self, tool: str, requests: list[ToolRequest]) -> "list[asyncio.Task[Answered]]":
         """The calls of one tool, begun; those that began early have to be the first of them."""
         if tool not in self._tools:
-            return [asyncio.ensure_future(_unknown(tool, self._tools)) for _ in requests]
+            return [asyncio.ensure_future(_unknown(tool, self._names)) for _ in requests]
         if tool in self._early and self._early[tool].requests != requests[: len(self._early[tool].requests)]:
             self._give_up([tool])
         calls = self._early.pop(tool, None) or _ToolCalls(self._session(tool))

@@ -2,16 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from torl._core import Scan, Scanner, TrajectoryBuilder, Vocabulary
 from torl.config import RolloutConfig
 from torl.engine import Engine
-from torl.formats import Format
+from torl.environments import Reply
+from torl.formats import ChatFormat, Format
 from torl.formats.base import is_void, permitted, turn_end
 from torl.processes.open_calls import OpenCalls
+from torl.rollout.answering import CallAnswers
 from torl.rollout.calls import Answered, CallCounters, EpisodeTools
+from torl.rollout.environment import EpisodeEnvironment, RunEnvironment
 from torl.rollout.slots import EpisodeSlots
 from torl.seeds import derive_seed
 from torl.text.tokenizer import TextEncoder
@@ -28,6 +32,7 @@ from torl.types import (
     Trajectory,
     Turn,
     TurnEnding,
+    UserMessage,
 )
 
 LONG_OBSERVATION = 2000
@@ -47,6 +52,7 @@ class EpisodeSettings:
     speculative_execution: bool = True
     stop: tuple[str, ...] = ()  # strings that end a response
     max_spoilt_share: float = 0.1  # of the episodes that are played together
+    max_turns: int | None = None  # that the model may take
 
     @classmethod
     def from_config(cls, config: RolloutConfig, seed: int) -> "EpisodeSettings":
@@ -61,6 +67,7 @@ class EpisodeSettings:
             speculative_execution=config.speculative_execution,
             stop=config.stop,
             max_spoilt_share=config.max_spoilt_share,
+            max_turns=config.max_turns,
         )
 
 
@@ -88,56 +95,101 @@ class EpisodePlayer:
     counters: EpisodeCounters = field(default_factory=EpisodeCounters)
     open_calls: OpenCalls = field(default_factory=OpenCalls)
     end_token_ids: frozenset[int] = frozenset()  # the format's end tokens; the engine ends turns at them
+    environment: RunEnvironment | None = None  # that episodes are conversations with, where there is one
 
     async def play(self, prompt: Prompt, *, series: int | str, sample: int) -> Trajectory:
         """Play one episode to its end: sample a turn, make the call that it asks for, put in the answer, sample again.
 
         `series` and `sample` name the episode: its group is "series/problem", and its seeds are made from them. The
         series is the number of a training step, or the name of an evaluation. The trajectory holds what the engine
-        sampled, token for token: nothing is decoded and encoded again.
+        sampled, token for token: nothing is decoded and encoded again. Where there is an environment, its prompt is
+        what that begins with.
 
         Raises:
-            ToolUnavailableError: a tool gave no outcome; the episode is spoilt, and nothing else.
+            ToolUnavailableError: a tool or the environment gave no outcome; the episode is spoilt, and nothing else.
             EngineError, SandboxError: the host is broken. What the model does wrong never raises.
         """
-        episode = _Episode(self, prompt, series, sample)
-        try:
-            return await episode.play()
-        finally:
-            self.engine.forget(episode.number)
-            await episode.tools.close()
+        # One seed for all samples of a problem, so that equal calls have equal outcomes.
+        seed = derive_seed(self.settings.seed, series, prompt.problem.id)
+        async with AsyncExitStack() as stack:
+            environment: EpisodeEnvironment | None = None
+            if self.environment is not None:
+                with self.waiting("the environment"):
+                    opening = self.environment.open(prompt, seed)
+                    environment, prompt = await stack.enter_async_context(opening)
+            episode = _Episode(self, prompt, series, sample, seed, environment)
+            try:
+                return await episode.play()
+            finally:
+                self.engine.forget(episode.number)
+                await episode.tools.close()
+
+    @contextmanager
+    def waiting(self, name: str) -> Iterator[None]:
+        """While an episode waits for what is called `name`: others may be sampled in its place."""
+        with self.slots.waiting(), self.open_calls.open(name):
+            yield
 
 
 class _Episode:
     """The state of one episode while it is played."""
 
-    def __init__(self, player: EpisodePlayer, prompt: Prompt, series: int | str, sample: int) -> None:
+    def __init__(
+        self,
+        player: EpisodePlayer,
+        prompt: Prompt,
+        series: int | str,
+        sample: int,
+        seed: int,
+        environment: EpisodeEnvironment | None,
+    ) -> None:
         self.player = player
+        self.environment = environment
         self.prompt = prompt
         self.series = series
         self.sample = sample
         self.builder = TrajectoryBuilder(prompt.token_ids)
         self.turns: list[Turn] = []
         self.tool_calls: list[ToolCall] = []
+        self.user_messages: list[UserMessage] = []
+        self.closed = False  # whether an end token closed the last turn, so that it can be answered
         self.at_line_start = ends_line(player.vocabulary, prompt.token_ids)
         self.number = player.counters.started
         player.counters.started += 1
-        # One seed for all samples of a problem, so that equal calls have equal outcomes.
-        seed = derive_seed(player.settings.seed, series, prompt.problem.id)
-        self.tools = EpisodeTools(player.tools, seed=seed, counters=player.counters.calls)
+        others = () if environment is None else environment.tools
+        self.tools = EpisodeTools(player.tools, seed=seed, counters=player.counters.calls, others=others)
         self.started = time.perf_counter()
 
     async def play(self) -> Trajectory:
-        while True:
-            turn, overshoot = await self._sample_turn()
-            if turn.ended_by is not TurnEnding.CALL:
-                return self._trajectory(FinishReason(turn.ended_by.value))
+        finish_reason = None
+        while finish_reason is None:
+            finish_reason = await self._take_turn()
+        rewards: Mapping[str, float] = {}
+        if self.environment is not None:
+            with self.player.waiting("the environment's rewards"):
+                rewards = await self.environment.rewards()
+        return self._trajectory(finish_reason, rewards)
+
+    async def _take_turn(self) -> FinishReason | None:
+        """Sample a turn and answer it; why the episode ends with it, or None where it goes on."""
+        turn, overshoot = await self._sample_turn()
+        room = self._remaining() > 0
+        reply = Reply()
+        if turn.ended_by is TurnEnding.CALL:
             if self.player.settings.end_at_void_turn and is_void(self.player.format, turn):
-                return self._trajectory(FinishReason.VOID)
-            if self._remaining() > 0:
-                await self._answer_calls(turn, overshoot)
-            if self._remaining() == 0:
-                return self._trajectory(FinishReason.LENGTH)
+                return FinishReason.VOID
+            if room:
+                reply = await self._answer_calls(turn, overshoot)
+        else:
+            if self.environment is not None and self.closed and room:
+                reply = await self._answer_message(turn, self.environment)
+            if not reply.said:
+                return FinishReason(turn.ended_by.value)
+        if reply.ended:
+            return FinishReason.ENVIRONMENT
+        if self._remaining() == 0:
+            return FinishReason.LENGTH
+        return FinishReason.TURNS if len(self.turns) == self.player.settings.max_turns else None
 
     async def _sample_turn(self) -> tuple[Turn, bytes]:
         """One generation, and what the token that ended it holds beyond the end."""
@@ -168,10 +220,13 @@ class _Episode:
         player.counters.dropped_tokens += len(sampled.token_ids) - scan.consumed
         kept = sampled.token_ids[: scan.consumed]
         turn = read_turn(player.vocabulary, kept, scan, start, _ending(sampled, scan), sampled.cached_tokens)
-        at_end = scan.overshoot is not None or kept[-1] in player.end_token_ids
-        if calls_left > 0 and at_end and scan.stop is None and player.format.requests(turn):
+        self.closed = kept[-1] in player.end_token_ids and scan.stop is None
+        at_end = self.closed or (scan.overshoot is not None and scan.stop is None)
+        if calls_left > 0 and at_end and player.format.requests(turn):
             turn = replace(turn, ended_by=TurnEnding.CALL)
         self.turns.append(turn)
+        if self.environment is not None:
+            self.environment.unshown = turn
         return turn, scan.overshoot or b""
 
     def _early_calls(self, calls_left: int) -> Callable[[str], None]:
@@ -187,47 +242,75 @@ class _Episode:
 
         return begin
 
-    async def _answer_calls(self, turn: Turn, overshoot: bytes) -> None:
-        """Make the calls of the turn that just ended and splice their observation, cut at the response limit."""
-        asked = self.player.format.requests(turn)
-        calls = permitted(asked, self.player.settings.max_tool_calls - len(self.tool_calls))
-        waited_until = time.perf_counter()
-        answers = await self._call(calls)
-        token_ids, observation = await self._observed(turn, [answer.outcome for answer in answers], overshoot)
+    async def _answer_message(self, turn: Turn, environment: EpisodeEnvironment) -> Reply:
+        """Show the environment a turn without calls, and splice what it says."""
+        waited_from = time.perf_counter()
+        with self.player.waiting("the environment"):
+            answered = await environment.answer(turn)
+        if answered.reply.said:
+            await self._splice(turn, [], b"", answered.reply, waited_from)
+        return answered.reply
+
+    async def _answer_calls(self, turn: Turn, overshoot: bytes) -> Reply:
+        """Make the calls of the turn that just ended and splice what came of them.
+
+        Calls that cannot be made have their outcomes already.
+        """
+        player, begun = self.player, time.perf_counter()
+        asked = player.format.requests(turn)
+        calls = permitted(asked, player.settings.max_tool_calls - len(self.tool_calls))
+        requests = [call for call in calls if isinstance(call, ToolRequest)]
+        player.counters.calls_without_request += len(calls) - len(requests)
+        made, reply = list[Answered](), Reply()
+        if requests:
+            names = ", ".join(repr(name) for name in dict.fromkeys(request.tool for request in requests))
+            with player.waiting(f"the tool {names}"):
+                made, reply = await CallAnswers(self.tools, self.environment).of(turn, requests)
+        outcomes = iter(made)
+        answers = [(call, Answered(call, begun) if isinstance(call, Outcome) else next(outcomes)) for call in calls]
+        await self._splice(turn, answers, overshoot, reply, begun)
+        return reply
+
+    async def _splice(
+        self,
+        turn: Turn,
+        answers: Sequence[tuple[ToolRequest | Outcome, Answered]],
+        overshoot: bytes,
+        reply: Reply,
+        waited_until: float,
+    ) -> None:
+        """Put in the outcomes of calls and what the environment said, cut at the response limit."""
+        outcomes = [answer.outcome for _, answer in answers]
+        token_ids, observation = await self._observed(turn, outcomes, overshoot, reply.said)
         first, last = self.builder.append_observation(token_ids[: self._remaining()])
-        for call, answer in zip(calls, answers, strict=True):
+        for call, answer in answers:
             request = call if isinstance(call, ToolRequest) else None
             wait_seconds = max(0.0, answer.time - waited_until)
             waited_until += wait_seconds
             self.tool_calls.append(ToolCall(request, answer.outcome, observation, first, last, wait_seconds))
+        self.user_messages += [UserMessage(text, observation, first, last) for text in reply.said]
         self.at_line_start = observation.endswith("\n")
 
-    async def _call(self, calls: Sequence[ToolRequest | Outcome]) -> list[Answered]:
-        """The outcomes of the calls of a turn; those that cannot be made have theirs already."""
-        player, begun = self.player, time.perf_counter()
-        requests = [call for call in calls if isinstance(call, ToolRequest)]
-        player.counters.calls_without_request += len(calls) - len(requests)
-        if not requests:
-            return [Answered(call, begun) for call in calls if isinstance(call, Outcome)]
-        names = ", ".join(repr(name) for name in dict.fromkeys(request.tool for request in requests))
-        with player.slots.waiting(), player.open_calls.open(f"the tool {names}"):
-            made = iter(await self.tools.call(requests))
-        return [Answered(call, begun) if isinstance(call, Outcome) else next(made) for call in calls]
-
-    async def _observed(self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes) -> tuple[list[int], str]:
+    async def _observed(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, said: Sequence[str]
+    ) -> tuple[list[int], str]:
         """The observation as tokens, and as the text that these have. A long one keeps no other episode waiting."""
-        encoder, answer = self.player.encoder, self.player.format.answer
+        encoder, format = self.player.encoder, self.player.format
 
         def encode() -> tuple[list[int], str]:
-            return encoder.observe(answer(turn, outcomes, overshoot, encoder.fits))
+            if said:
+                assert isinstance(format, ChatFormat)  # of a run with an environment
+                return encoder.observe(format.reply(turn, outcomes, said))
+            return encoder.observe(format.answer(turn, outcomes, overshoot, encoder.fits))
 
         length = sum(len(each.text) + len(str(each.details.get("traceback", ""))) for each in outcomes)
+        length += sum(map(len, said))
         return encode() if length < LONG_OBSERVATION else await asyncio.to_thread(encode)
 
     def _remaining(self) -> int:
         return self.player.settings.max_response_tokens - len(self.builder)
 
-    def _trajectory(self, finish_reason: FinishReason) -> Trajectory:
+    def _trajectory(self, finish_reason: FinishReason, environment_rewards: Mapping[str, float]) -> Trajectory:
         builder = self.builder
         return Trajectory(
             prompt=self.prompt,
@@ -243,6 +326,8 @@ class _Episode:
             text=self.player.vocabulary.decode(builder.token_ids.tolist()),
             seconds=time.perf_counter() - self.started,
             format=self.player.format.name,
+            user_messages=tuple(self.user_messages),
+            environment_rewards=environment_rewards,
         )
 
 

@@ -23,7 +23,7 @@ async def evaluate_model(config: EvaluateConfig, console: Console, name: str | N
     Raises:
         TorlError: what is not as it should be.
     """
-    model = ModelDirectory.open(config.model.path, config.rollout.tools)
+    model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = within_context(config, model.path)
     measured = config.measured
     name = name or _name(config)

@@ -1,6 +1,7 @@
 """One door: from a configuration to the running parts that play episodes and say what they are worth."""
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,15 +12,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from torl.cluster import Cluster, open_cluster
 from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptConfig
-from torl.config.choices import ToolChoice
+from torl.config.choices import EnvironmentChoice, ToolChoice
 from torl.engine import EngineSetup
+from torl.environments import BoundedEnvironment, ToolSchema, make_environment
 from torl.errors import ConfigError, DataError
-from torl.formats import Format
+from torl.formats import ChatFormat, Format
 from torl.hub import resolve_model
 from torl.placement.machine import Machine, this_machine, together
 from torl.placement.settling import Settled, settle
 from torl.report.console import Console
 from torl.reward import Reward
+from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.text.prompts import EncodedPrompts, PromptStream, ToolSchemas, encode_prompts
@@ -40,13 +43,16 @@ class ModelDirectory:
     path: Path
     tokenizer: "PreTrainedTokenizerFast"
     tools: Mapping[str, ToolChoice]  # of the run, which a chat template tells the model of
+    environment: EnvironmentChoice | None = None  # whose tools it is told of as well
 
     @classmethod
-    def open(cls, path: str, tools: Mapping[str, ToolChoice]) -> "ModelDirectory":
+    def open(
+        cls, path: str, tools: Mapping[str, ToolChoice], environment: EnvironmentChoice | None = None
+    ) -> "ModelDirectory":
         """Find the directory and read its tokenizer; raises `DataError` if it holds no whole model."""
         located = resolve_model(path)
         require_weights(located)
-        return cls(located, load_tokenizer(located), tools)
+        return cls(located, load_tokenizer(located), tools, environment)
 
     def prompts(self, problems: ProblemChoice, config: PromptConfig) -> PromptStream:
         """The prompts of a problem set; those over `config.max_prompt_tokens` are dropped.
@@ -55,7 +61,7 @@ class ModelDirectory:
         """
         template = config.template.function()
         longest, goal = config.max_prompt_tokens, config.reward_goal
-        return PromptStream(problems.function(), self.tokenizer, template, longest, self._tool_schemas, goal=goal)
+        return PromptStream(problems.function(), self.tokenizer, template, longest, self.tool_schemas, goal=goal)
 
     def problem_set(
         self, name: str, problems: ProblemChoice, config: PromptConfig, evaluation: EvaluationConfig, console: Console
@@ -68,14 +74,18 @@ class ModelDirectory:
         first = islice(problems.function()(), evaluation.max_problems)
         template = config.template.function()
         longest = evaluation.longest_prompt(config)
-        encoded = encode_prompts(first, self.tokenizer, template, longest, self._tool_schemas, config.reward_goal)
+        encoded = encode_prompts(first, self.tokenizer, template, longest, self.tool_schemas, config.reward_goal)
         unplayed = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
         console.line(f"{name}: {len(encoded.prompts)} problems{unplayed}")
         return encoded
 
-    def _tool_schemas(self) -> ToolSchemas:
-        """What the model is told of all that the tools offer; they are not started for it."""
-        offered = [make_tool(section, choice).offered(section) for section, choice in self.tools.items()]
+    def tool_schemas(self) -> ToolSchemas:
+        """What the model is told of all that the tools and the environment offer; they are not started for it."""
+        offered: list[Mapping[str, Tool | ToolSchema]] = [
+            make_tool(section, choice).offered(section) for section, choice in self.tools.items()
+        ]
+        if self.environment is not None:
+            offered.append(make_environment(self.environment).tools)
         functions = [
             {"name": name, "description": tool.description, "parameters": dict(tool.parameters)}
             for tools in offered
@@ -138,11 +148,23 @@ async def open_rollouts(
             if twice := tools.keys() & offered.keys():
                 raise ConfigError(f"rollout.tools.{name} brings a second tool that is called {min(twice)!r}")
             tools |= offered
+        environment: RunEnvironment | None = None
+        if config.rollout.environment is not None:
+            if shuffle_observations:
+                raise ConfigError("control.shuffle_observations shuffles what tools say: leave rollout.environment out")
+            bounded = make_environment(config.rollout.environment)
+            if twice := tools.keys() & bounded.tools.keys():
+                raise ConfigError(f"rollout.environment brings a second tool that is called {min(twice)!r}")
+            stack.push_async_callback(bounded.close)
+            with console.wait("starting the environment"):
+                await bounded.start()
+            environment = make_run_environment(config, model, bounded)
         if shuffle_observations:
             tools = {name: ShuffledTool(tool, seed) for name, tool in tools.items()}
         player = make_player(
             settled, model, tools, log_directory=log_directory, seed=seed, cluster=cluster, loads_weights=loads_weights
         )
+        player.environment = environment
         reward: Reward = config.reward.make()
         reward.spread(cluster)
         stack.push_async_callback(player.engine.close)
@@ -169,6 +191,20 @@ async def _start_tool(stack: AsyncExitStack, name: str, tool: Tool, console: Con
     with console.wait(f"starting the tool {name!r}", 1.0) as wait:
         await tool.start(lambda _, share: wait.update(completed=share))
     return tool.offered(name)
+
+
+def make_run_environment(config: ModelRunConfig, model: ModelDirectory, bounded: BoundedEnvironment) -> RunEnvironment:
+    """The environment as episodes of a run see it."""
+    form: Format = config.rollout.format.make()
+    assert isinstance(form, ChatFormat)  # as the configuration says
+    return RunEnvironment(
+        bounded=bounded,
+        format=form,
+        tokenizer=model.tokenizer,
+        template=config.data.template.function(),
+        tools=functools.cache(model.tool_schemas),
+        max_prompt_tokens=config.longest_prompt,
+    )
 
 
 def make_player(

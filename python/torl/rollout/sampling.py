@@ -28,7 +28,7 @@ async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredG
         TorlError: something else is not as it should be; what was written is kept.
     """
     sample = config.sample
-    model = ModelDirectory.open(config.model.path, config.rollout.tools)
+    model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = within_context(config, model.path)
     stream = model.prompts(sample.problems, config.data)
     prompts = tuple(islice(stream, sample.max_problems))

@@ -124,7 +124,7 @@ class PromptStream:
             token_ids = _encode(self._tokenizer, problem, prompt)
         else:
             conversation = prompt if isinstance(prompt, Conversation) else Conversation(prompt)
-            token_ids = _encode_conversation(self._tokenizer, problem, conversation, self._tools())
+            token_ids = encode_conversation(self._tokenizer, problem, conversation, self._tools())
         if token_ids and token_ids[-1] == self._tokenizer.eos_token_id:
             raise DataError(
                 f"problem {problem.id}: the tokenizer ends prompts with its end-of-sequence token; "
@@ -138,9 +138,14 @@ class PromptStream:
         return f"{self._kept} problems{'' if self._ended else ' read so far'}{dropped}"
 
 
-def _encode_conversation(
+def encode_conversation(
     tokenizer: TextTokenizer, problem: Problem, conversation: Conversation, tools: ToolSchemas
 ) -> tuple[int, ...]:
+    """The ids of a problem's conversation in the model's chat template, where the model answers next.
+
+    Raises:
+        DataError: there is no chat template, or it refuses them.
+    """
     from jinja2 import TemplateError
 
     template = getattr(tokenizer, "chat_template", None)

@@ -13,7 +13,8 @@ from torl.tools.wrapped import WrappedTool
 from torl.types import Outcome
 
 _LONGEST_PAUSE = 30.0  # seconds
-_CUT = "..."
+CUT = "..."
+"""Stands for what is cut off."""
 
 
 class Bounds(Section):
@@ -30,6 +31,11 @@ class Bounds(Section):
     """What a result has beyond this is cut off, and "..." put in its place."""
     max_concurrent: PositiveInt = 256
     """Calls at once; others wait, and their time does not count meanwhile."""
+
+
+def pause_before_retry(first_seconds: float, attempt: int) -> float:
+    """Seconds to wait after attempt 0, 1, ...: twice as long each time, and not for all who wait at once."""
+    return min(first_seconds * float(2**attempt) * random.uniform(0.5, 1), _LONGEST_PAUSE)
 
 
 def bounds_of(target: Any) -> type[Bounds] | None:
@@ -94,8 +100,7 @@ class BoundedTool(WrappedTool):
                         raise ToolUnavailableError(
                             f"the tool {self.name!r} gave no outcome in {tries}; the last: {error}"
                         ) from error
-                    pause = bounds.retry_seconds * 2**attempt * random.uniform(0.5, 1)
-                    await asyncio.sleep(min(pause, _LONGEST_PAUSE))
+                    await asyncio.sleep(pause_before_retry(bounds.retry_seconds, attempt))
                 counts.retried += 1
         raise AssertionError("unreachable")
 
@@ -114,7 +119,7 @@ class BoundedTool(WrappedTool):
         if len(outcome.text) <= limit:
             return outcome
         self._counts.cut += 1
-        return replace(outcome, text=outcome.text[:limit] + _CUT)
+        return replace(outcome, text=outcome.text[:limit] + CUT)
 
     def metrics(self) -> Mapping[str, float]:
         """The tool's own counts, and of its calls: all, tries after the first, given up, cut."""

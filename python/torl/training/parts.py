@@ -60,6 +60,8 @@ class Parts:
         metrics |= names.speculation(player.counters.calls.speculated, player.counters.calls.wasted)
         for name, tool in player.tools.items():
             metrics |= names.tool(name, tool.metrics())
+        if player.environment is not None:
+            metrics |= names.environment(player.environment.bounded.metrics())
         return metrics | names.reward(self.rollouts.reward.metrics())
 
 
@@ -70,7 +72,7 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console, clu
     Raises:
         TorlError: what was wrong with the configuration, the data, a checkpoint or a part.
     """
-    model = ModelDirectory.open(config.model.path, config.rollout.tools)
+    model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     prompts = model.prompts(config.data.train, config.data)
     sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
     console.line(f"train: {prompts}")

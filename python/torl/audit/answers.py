@@ -1,0 +1,46 @@
+"""What answered turns: the outcomes of calls, what an environment said, and how a response may end with them."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from torl.audit.rules import EpisodeRules, ProblemError
+from torl.types import FinishReason, ToolCall, Trajectory, Turn, TurnEnding, UserMessage
+
+
+def put_in(trajectory: Trajectory) -> Iterator[tuple[list[ToolCall], list[UserMessage]]]:
+    """For each turn that was answered its calls, and what the environment said."""
+    everything: list[ToolCall | UserMessage] = [*trajectory.tool_calls, *trajectory.user_messages]
+    for _, grouped in groupby(sorted(everything, key=lambda each: each.start), key=lambda each: each.start):
+        together = list(grouped)
+        yield (
+            [each for each in together if isinstance(each, ToolCall)],
+            [each for each in together if isinstance(each, UserMessage)],
+        )
+
+
+def check_said(turn: Turn, calls: Sequence[ToolCall], *, closed: bool, rules: EpisodeRules) -> None:
+    """Raise `ProblemError` where no environment may have said something to the turn.
+
+    Args:
+        turn: before it.
+        calls: of the turn, that were answered.
+        closed: whether the turn ended with an end token.
+        rules: of the run.
+    """
+    if rules.rollout.environment is None:
+        raise ProblemError("an environment said something, and the run has none")
+    if not calls and (turn.ended_by is TurnEnding.CALL or not closed):
+        raise ProblemError("the environment answered a message that calls a tool, or that is not closed")
+
+
+def check_end(trajectory: Trajectory, turns: int, rules: EpisodeRules) -> None:
+    """Raise `ProblemError` where a response may not end with what was put in last, behind so many turns."""
+    reason, rollout = trajectory.finish_reason, rules.rollout
+    if reason is FinishReason.ENVIRONMENT:
+        if rollout.environment is None:
+            raise ProblemError("an environment ended it, and the run has none")
+    elif reason is FinishReason.TURNS:
+        if turns != rollout.max_turns:
+            raise ProblemError(f"it ended after {turns} turns, and the run allows {rollout.max_turns}")
+    elif reason is not FinishReason.LENGTH or len(trajectory) < rollout.max_response_tokens:
+        raise ProblemError("no turn follows the last observation, though the limit was not reached")

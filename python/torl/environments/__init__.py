@@ -1,0 +1,28 @@
+"""Environments that a model is trained in: an episode is a conversation with one."""
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
+from torl.environments.bounded import BoundedEnvironment, BoundedSession, make_environment
+from torl.environments.limits import EnvironmentBounds
+
+ENVIRONMENTS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({})
+"""By the names that a configuration calls them."""
+ENVIRONMENT_OPTIONS: tuple[str, ...] = ()
+"""Of these, the names that an option of the same name stands for."""
+
+__all__ = [
+    "ENVIRONMENTS",
+    "ENVIRONMENT_OPTIONS",
+    "BoundedEnvironment",
+    "BoundedSession",
+    "Environment",
+    "EnvironmentBounds",
+    "EnvironmentSession",
+    "Message",
+    "Reply",
+    "ToolSchema",
+    "make_environment",
+]

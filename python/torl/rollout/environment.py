@@ -1,0 +1,99 @@
+"""The environment as one episode sees it: what it begins with, what is shown of a turn, and what comes back."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from torl.environments import BoundedEnvironment, BoundedSession, Message, Reply
+from torl.errors import DataError, ToolUnavailableError
+from torl.formats import ChatFormat
+from torl.text.chat_templates import Conversation
+from torl.text.prompts import TextTokenizer, ToolSchemas, encode_conversation
+from torl.text.templates import PromptTemplate
+from torl.types import Prompt, ToolRequest, Turn
+
+
+@dataclass(slots=True)
+class EpisodeEnvironment:
+    """The environment of one episode: turns become messages by the format of the run."""
+
+    session: BoundedSession
+    format: ChatFormat
+    tools: frozenset[str]  # the names of the environment's own
+    unshown: Turn | None = field(default=None, init=False)  # the last turn, where it was not shown to the environment
+
+    async def answer(self, turn: Turn, requests: Sequence[ToolRequest] = ()) -> "AnsweredTurn":
+        """What the environment says to a turn, and to those of its calls that are the environment's.
+
+        Raises:
+            ToolUnavailableError: it gave no answer.
+        """
+        self.unshown = None
+        reply = await self.session.answer(self._message(turn, requests))
+        return AnsweredTurn(reply, time.perf_counter())
+
+    async def rewards(self) -> Mapping[str, float]:
+        """What the episode is worth, by part.
+
+        Raises:
+            ToolUnavailableError: the environment does not say.
+        """
+        return await self.session.rewards(None if self.unshown is None else self._message(self.unshown, ()))
+
+    def _message(self, turn: Turn, requests: Sequence[ToolRequest]) -> Message:
+        return Message(turn.text, self.format.content(turn), tuple(requests))
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredTurn:
+    """What an environment answered, and when it was there (`time.perf_counter`)."""
+
+    reply: Reply
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnvironment:
+    """The environment of a run, and how what it begins an episode with becomes a prompt."""
+
+    bounded: BoundedEnvironment
+    format: ChatFormat
+    tokenizer: TextTokenizer
+    template: PromptTemplate
+    tools: Callable[[], ToolSchemas]
+    max_prompt_tokens: int
+
+    @asynccontextmanager
+    async def open(self, prompt: Prompt, seed: int) -> AsyncIterator[tuple[EpisodeEnvironment, Prompt]]:
+        """The environment for the problem of `prompt`, and the prompt that it begins with.
+
+        Raises:
+            ToolUnavailableError: the environment did not begin it, or with more than a prompt may have.
+            DataError: the template gives no messages; the model's chat template refuses those of the environment.
+        """
+        told = self.template(prompt.problem)
+        if isinstance(told, str):
+            raise DataError(
+                "an environment begins with messages, and the template of this run gives a text: choose "
+                'data.template = "chat"'
+            )
+        conversation = told if isinstance(told, Conversation) else Conversation(told)
+        session, opening = await self.bounded.begin(prompt.problem, seed, conversation.messages)
+        try:
+            own = frozenset(self.bounded.tools)
+            begun = prompt
+            if opening != conversation.messages:
+                begun = self._prompt(prompt, replace(conversation, messages=opening))
+            yield EpisodeEnvironment(session, self.format, own), begun
+        finally:
+            await session.close()
+
+    def _prompt(self, prompt: Prompt, opening: Conversation) -> Prompt:
+        token_ids = encode_conversation(self.tokenizer, prompt.problem, opening, self.tools())
+        if len(token_ids) > self.max_prompt_tokens:
+            raise ToolUnavailableError(
+                f"the environment begins problem {prompt.problem.id} with {len(token_ids)} tokens, and "
+                f"{self.max_prompt_tokens} are allowed (data.max_prompt_tokens)"
+            )
+        return replace(prompt, token_ids=token_ids)

@@ -1,0 +1,111 @@
+"""An environment that says what it is told, for laws about what is done with it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from chat_models import ChatModel
+from torl.environments import (
+    BoundedEnvironment,
+    Environment,
+    EnvironmentBounds,
+    EnvironmentSession,
+    Message,
+    Reply,
+    ToolSchema,
+)
+from torl.rollout.environment import RunEnvironment
+from torl.rollout.episode import EpisodePlayer
+from torl.text.chat_templates import Messages, chat
+from torl.types import Outcome, OutcomeStatus, Problem
+
+LOOK = ToolSchema("Look at something.", {"type": "object", "properties": {"code": {"type": "string"}}})
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@dataclass
+class ScriptedEnvironment(Environment):
+    """`script(n)` gives what is said to the n-th message it is shown, and whether that ends the episode."""
+
+    script: Callable[[int], tuple[Sequence[str], bool]] = lambda _: ((), False)
+    opening: str | None = None  # a message of the user in the place of the problem's
+    rewarded: Mapping[str, float] = field(default_factory=lambda: {"score": 1.0})
+    fail_in: str = ""  # the method that raises
+    failures: int = 1_000_000  # how often
+    shown: list[Message] = field(default_factory=list)
+    begun: list[tuple[str, int]] = field(default_factory=list)
+    unanswered: list[Message | None] = field(default_factory=list)
+    closed: int = 0
+    open: int = 0
+    most_open: int = 0
+
+    @property
+    def tools(self) -> Mapping[str, ToolSchema]:
+        """One."""
+        return {"look": LOOK}
+
+    def session(self, problem: Problem, seed: int) -> "ScriptedSession":
+        """Counted."""
+        self.begun.append((problem.id, seed))
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        return ScriptedSession(self)
+
+    def raise_in(self, method: str) -> None:
+        """What is broken."""
+        if self.fail_in == method and self.failures > 0:
+            self.failures -= 1
+            raise ValueError("the environment's own mistake")
+
+
+@dataclass
+class ScriptedSession(EnvironmentSession):
+    of: ScriptedEnvironment
+    answered: int = 0
+
+    async def begin(self, messages: Messages) -> Messages:
+        self.of.raise_in("begin")
+        return messages if self.of.opening is None else [*messages[:-1], {"role": "user", "content": self.of.opening}]
+
+    async def answer(self, message: Message) -> Reply:
+        self.of.raise_in("answer")
+        self.of.shown.append(message)
+        said, ended = self.of.script(self.answered)
+        self.answered += 1
+        outcomes = [Outcome(OutcomeStatus.OK, f"{call.arguments['code']}!\n") for call in message.calls]
+        return Reply(outcomes, said, ended)
+
+    async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
+        self.of.raise_in("rewards")
+        self.of.unanswered.append(unanswered)
+        return self.of.rewarded
+
+    async def close(self) -> None:
+        self.of.closed += 1
+        self.of.open -= 1
+        self.of.raise_in("close")
+
+
+class Chosen(ScriptedEnvironment):
+    """What a configuration names."""
+
+    def __init__(self) -> None:
+        """Say nothing."""
+        super().__init__()
+
+
+def in_environment(
+    playing: EpisodePlayer, model: ChatModel, environment: Environment, *, max_prompt_tokens: int = 1000, **bounds: Any
+) -> EpisodePlayer:
+    """The player, in an environment with these bounds; a model of ChatML renders what it begins with."""
+    limits = EnvironmentBounds(**{"retry_seconds": 0.0, **bounds})
+    model.tokenizer.chat_template = CHATML
+    playing.environment = RunEnvironment(
+        BoundedEnvironment(environment, limits), model.form, model.tokenizer, chat, list, max_prompt_tokens
+    )
+    playing.settings = replace(playing.settings, max_turns=limits.max_turns)
+    return playing

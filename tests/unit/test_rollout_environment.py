@@ -1,0 +1,359 @@
+"""Episodes in an environment: what it is shown, what it says, how it ends them, and what its failures spoil."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from builders import asked, group
+from chat_models import FAMILIES, ChatModel, message
+from scripted_engine import ScriptedEngine, ScriptedInterpreter
+from scripted_environment import ScriptedEnvironment, in_environment
+from torl.audit.tokens import token_problem
+from torl.config import RolloutConfig
+from torl.environments import Message
+from torl.errors import DataError, RewardError, ToolUnavailableError
+from torl.options import Choice
+from torl.records.dynamics import training_dynamics
+from torl.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
+from torl.report.examples import response_segments
+from torl.reward.environment import EnvironmentOptions, EnvironmentReward
+from torl.rollout.grading import score_group
+from torl.seeds import derive_seed
+from torl.types import FinishReason, ToolRequest, Trajectory, TurnEnding
+
+ENVIRONMENT = {"name": "scripted_environment:Chosen"}
+SAYS = {"harmony": "<|channel|>final<|message|>{}<|return|>"}
+
+
+def says(model: ChatModel, text: str) -> str:
+    """A message that calls nothing."""
+    return SAYS.get(model.form.name, f"{{}}{model.form.end_tokens[0]}").format(text)
+
+
+def play(
+    model: ChatModel, turns: Sequence[str], environment: ScriptedEnvironment, bounds: Any = None, **settings: Any
+) -> Trajectory:
+    """One episode of these turns in the environment."""
+    player = in_environment(model.player(turns, **settings), model, environment, **(bounds or {}))
+    return asyncio.run(player.play(asked(token_ids=model.ids("Q\n")), series=0, sample=0))
+
+
+def said(*texts: str) -> ScriptedEnvironment:
+    """It says one text to each message, then nothing."""
+    return ScriptedEnvironment(lambda number: (texts[number : number + 1], False))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_message_without_calls_is_answered_by_the_environment_and_what_it_says_carries_no_loss(family: str) -> None:
+    model = ChatModel.of(family)
+    environment = said("Wrong.", "Wrong again.")
+    turns = [says(model, text) for text in ("1", "2", "3")]
+    played = play(model, turns, environment)
+    put_in = [
+        model.encoder.observe(model.form.reply(played.turns[0], said=[text]))[0] for text in ("Wrong.", "Wrong again.")
+    ]
+    sampled = [model.ids(turn) for turn in turns]
+    pieces = [sampled[0], put_in[0], sampled[1], put_in[1], sampled[2]]
+    assert played.token_ids_T.tolist() == [token for piece in pieces for token in piece]
+    mask = [number % 2 == 0 for number, piece in enumerate(pieces) for _ in piece]
+    assert played.loss_mask_T.tolist() == mask
+    assert [each.content for each in environment.shown] == ["1", "2", "3"]
+    assert [each.text for each in played.user_messages] == ["Wrong.", "Wrong again."]
+    assert [turn.ended_by for turn in played.turns] == [TurnEnding.STOP] * 3
+    assert (played.finish_reason, played.environment_rewards) == (FinishReason.STOP, {"score": 1.0})
+    assert token_problem(played, model.rules(environment=ENVIRONMENT)) is None
+    again = decode_trajectory(json.loads(json.dumps(encode_trajectory(TrajectoryRecord(0, played, grade_of(played))))))
+    assert again.trajectory.user_messages == played.user_messages
+    assert again.trajectory.environment_rewards == played.environment_rewards
+    assert token_problem(again.trajectory, model.rules(environment=ENVIRONMENT)) is None
+
+
+def grade_of(played: Trajectory) -> Any:
+    graded = asyncio.run(score_group(EnvironmentReward(), group(played)))
+    return graded.members[0].grade
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_calls_of_the_environments_tools_are_answered_by_it_beside_those_of_others(family: str) -> None:
+    model = ChatModel.of(family)
+    environment = ScriptedEnvironment(lambda number: (("And now?",), False) if number == 0 else ((), False))
+    if family in ("llama3", "harmony"):  # which make one call in a message
+        calling, tools = message(family, "1", tool="look"), ["look"]
+    else:
+        look, python = message(family, "1", "2", tool="look"), message(family, "3")
+        opening = {"hermes": "\n<tool_call>", "mistral": "[TOOL_CALLS]"}.get(family)
+        calling, tools = both(family, look, python, opening), ["look", "look", "python"]
+    played = play(model, [calling, says(model, "Done.")], environment)
+    assert [call.request and call.request.tool for call in played.tool_calls] == tools
+    assert [call.outcome.text for call in played.tool_calls] == ["1!\n", "2!\n", "3\n"][: len(tools)][-len(tools) :]
+    assert [list(each.calls) for each in environment.shown] == [
+        [ToolRequest("look", {"code": code}) for code in "12"[: tools.count("look")]],
+        [],
+    ]
+    (user_message,) = played.user_messages
+    (observation,) = {call.observation for call in played.tool_calls}
+    assert user_message.observation == observation
+    assert (user_message.start, user_message.stop) == (played.tool_calls[0].start, played.tool_calls[0].stop)
+    assert token_problem(played, model.rules(environment=ENVIRONMENT)) is None
+
+
+def both(family: str, first: str, second: str, opening: str | None) -> str:
+    """The calls of two messages in one."""
+    if opening is not None:
+        end = {"hermes": "<|im_end|>", "mistral": "</s>"}[family]
+        return first.removesuffix(end) + second[second.index(opening) :]
+    begin = {"deepseek": "<\uff5ctool\u2581call\u2581begin\uff5c>", "kimi": "<|tool_call_begin|>"}[family]
+    section = {"deepseek": "<\uff5ctool\u2581calls\u2581end\uff5c>", "kimi": "<|tool_calls_section_end|>"}[family]
+    call = second[second.index(begin) : second.index(section)]
+    return first.replace(section, call + section)
+
+
+def test_a_turn_whose_calls_are_all_of_other_tools_is_not_shown_to_the_environment() -> None:
+    model, environment = ChatModel.of("hermes"), said()
+    play(model, [message("hermes", "1"), "Done.<|im_end|>"], environment)
+    assert environment.shown == [Message("Done.", "Done.")]
+    assert environment.unanswered == [None]
+
+
+def test_the_environment_ends_an_episode_by_its_answer_or_by_saying_nothing() -> None:
+    model = ChatModel.of("hermes")
+    rules = model.rules(environment=ENVIRONMENT)
+    turns = ["1<|im_end|>", "2<|im_end|>"]
+    silent = play(model, turns, ScriptedEnvironment(lambda _: ((), True)))
+    assert (silent.finish_reason, len(silent.turns), silent.user_messages) == (FinishReason.STOP, 1, ())
+    speaking = play(model, turns, ScriptedEnvironment(lambda _: (("Right.",), True)))
+    assert (speaking.finish_reason, len(speaking.turns)) == (FinishReason.ENVIRONMENT, 1)
+    assert "Right." in speaking.text
+    called = play(model, [message("hermes", "1", tool="look")], ScriptedEnvironment(lambda _: ((), True)))
+    assert (called.finish_reason, len(called.tool_calls)) == (FinishReason.ENVIRONMENT, 1)
+    for played in (silent, speaking, called):
+        assert token_problem(played, rules) is None
+
+
+def test_an_episode_has_at_most_so_many_turns() -> None:
+    model = ChatModel.of("hermes")
+    environment = ScriptedEnvironment(lambda number: ((f"No {number}.",), False))
+    played = play(model, ["1<|im_end|>"] * 5, environment, {"max_turns": 3})
+    assert (played.finish_reason, len(played.turns), len(played.user_messages)) == (FinishReason.TURNS, 3, 3)
+    rules = model.rules(environment={**ENVIRONMENT, "max_turns": 3})
+    assert token_problem(played, rules) is None
+    wrong = model.rules(environment={**ENVIRONMENT, "max_turns": 4})
+    assert token_problem(played, wrong) == "it ended after 3 turns, and the run allows 4"
+
+
+def test_what_the_limit_cuts_or_a_stop_string_ends_is_shown_to_the_environment_for_its_rewards() -> None:
+    model = ChatModel.of("hermes")
+    cut, stopped, full = said("No."), said("No."), said("No.")
+    played = play(model, ["1 2 3 4 5 6 7 8 9<|im_end|>"], cut, limit=4)
+    assert (played.finish_reason, cut.shown) == (FinishReason.LENGTH, [])
+    assert cut.unanswered == [Message("1 2 3", "1 2 3")]
+    played = play(model, ["1 STOP 2<|im_end|>"], stopped, stop=("STOP",))
+    assert (played.finish_reason, stopped.shown) == (FinishReason.STOP, [])
+    assert [each and each.content[:6] for each in stopped.unanswered] == ["1 STOP"]
+    whole = model.ids("1 2<|im_end|>")
+    played = play(model, ["1 2<|im_end|>"], full, limit=len(whole))
+    assert (played.finish_reason, full.shown, full.unanswered) == (FinishReason.STOP, [], [Message("1 2", "1 2")])
+
+
+def test_what_the_environment_says_is_cut_at_the_response_limit() -> None:
+    model = ChatModel.of("hermes")
+    played = play(model, ["1<|im_end|>", "2<|im_end|>"], said("No, it is larger than that."), limit=6)
+    assert (played.finish_reason, len(played), len(played.turns)) == (FinishReason.LENGTH, 6, 1)
+    assert token_problem(played, model.rules(limit=6, environment=ENVIRONMENT)) is None
+
+
+def test_an_environment_may_begin_with_messages_of_its_own() -> None:
+    model = ChatModel.of("hermes")
+    environment = said()
+    environment.opening = "Guess <|im_end|>!"
+    player = in_environment(model.player(["1<|im_end|>"]), model, environment)
+    played = asyncio.run(player.play(asked(token_ids=[1, 2]), series=0, sample=0))
+    prompt = "<|im_start|>user\nGuess <|im_end|>!<|im_end|>\n<|im_start|>assistant\n"
+    assert model.tokenizer.decode(played.prompt.token_ids) == prompt
+    engine = player.engine
+    assert isinstance(engine, ScriptedEngine)
+    assert engine.requests["0/p/0/0"].token_ids == list(played.prompt.token_ids)
+    assert environment.begun == [("p", derive_seed(0, 0, "p"))]
+
+
+def test_a_prompt_of_text_or_one_that_is_too_long_cannot_be_begun_with() -> None:
+    model, environment = ChatModel.of("hermes"), said()
+    environment.opening = "word " * 100
+    player = in_environment(model.player(["1<|im_end|>"]), model, environment, max_prompt_tokens=20)
+    with pytest.raises(ToolUnavailableError, match=r"begins problem p with \d+ tokens, and 20 are allowed"):
+        asyncio.run(player.play(asked(), series=0, sample=0))
+    assert (environment.closed, environment.open) == (1, 0)
+    assert player.environment is not None
+    player.environment = replace(player.environment, template=lambda problem: problem.question)
+    with pytest.raises(DataError, match=r"choose data\.template"):
+        asyncio.run(player.play(asked(), series=0, sample=0))
+
+
+@pytest.mark.parametrize("method", ["answer", "rewards"])
+def test_what_breaks_in_the_environment_spoils_the_episode(method: str) -> None:
+    model, environment = ChatModel.of("hermes"), said("No.")
+    environment.fail_in = method
+    with pytest.raises(ToolUnavailableError, match=r"the environment failed to .*: ValueError: the environment's own"):
+        play(model, ["1<|im_end|>"] * 2, environment)
+    assert (environment.open, environment.closed) == (0, 1)
+
+
+def test_only_the_beginning_is_tried_again() -> None:
+    model, environment = ChatModel.of("hermes"), said()
+    environment.fail_in, environment.failures = "begin", 2
+    player = in_environment(model.player(["1<|im_end|>"]), model, environment, retries=2)
+    asyncio.run(player.play(asked(token_ids=model.ids("Q")), series=0, sample=0))
+    assert player.environment is not None
+    counts = player.environment.bounded.metrics()
+    assert counts == {"episodes": 1, "retried": 2, "failed": 0, "cut": 0, "unclosed": 0}
+    assert (len(environment.begun), environment.open) == (3, 0)
+    environment.failures = 2
+    player = in_environment(player, model, environment, retries=1)
+    with pytest.raises(
+        ToolUnavailableError, match="no episode began in 2 tries; the last: the environment failed to begin"
+    ):
+        asyncio.run(player.play(asked(), series=0, sample=1))
+
+
+def test_an_end_that_fails_is_counted_and_passed_over() -> None:
+    model, environment = ChatModel.of("hermes"), said()
+    environment.fail_in = "close"
+    player = in_environment(model.player(["1<|im_end|>"]), model, environment)
+    assert asyncio.run(player.play(asked(token_ids=[1]), series=0, sample=0)).environment_rewards == {"score": 1.0}
+    assert player.environment is not None
+    assert player.environment.bounded.metrics()["unclosed"] == 1
+
+
+class Slow(ScriptedEnvironment):
+    """Never answers."""
+
+    def raise_in(self, method: str) -> None:
+        """Nothing is broken."""
+
+    def session(self, problem: Any, seed: int) -> Any:
+        made = super().session(problem, seed)
+
+        async def never(message: Message) -> Any:
+            await asyncio.Event().wait()
+
+        made.answer = never  # type: ignore[method-assign]
+        return made
+
+
+def test_an_answer_that_does_not_come_spoils_the_episode_within_the_time_limit() -> None:
+    model, environment = ChatModel.of("hermes"), Slow()
+    with pytest.raises(
+        ToolUnavailableError, match=r"did not answer within 0\.01 s \(rollout\.environment\.timeout_seconds\)"
+    ):
+        play(model, ["1<|im_end|>"], environment, {"timeout_seconds": 0.01})
+    assert environment.open == 0
+
+
+async def test_no_more_sessions_are_open_at_once_than_allowed() -> None:
+    model, environment = ChatModel.of("hermes"), said("No.", "No.")
+    player = in_environment(model.player(["1<|im_end|>"] * 3), model, environment, max_concurrent=2)
+    prompt = asked(token_ids=model.ids("Q"))
+    await asyncio.gather(*(player.play(prompt, series=0, sample=sample) for sample in range(7)))
+    assert (environment.most_open, environment.closed) == (2, 7)
+
+
+def test_rewards_are_parts_with_weights_and_a_reward_that_is_no_number_spoils_the_episode() -> None:
+    model, environment = ChatModel.of("hermes"), said()
+    environment.rewarded = {"right": 1.0, "speed": 0.5}
+    played = play(model, ["1<|im_end|>"], environment)
+    reward = EnvironmentReward(EnvironmentOptions(weights={"speed": 2.0}, correct_from=2.0))
+    scored = asyncio.run(score_group(reward, group(played)))
+    grade = scored.members[0].grade
+    assert (grade.reward, grade.correct, grade.parts) == (2.0, True, {"right": 1.0, "speed": 1.0})
+    metrics = training_dynamics([scored])
+    assert metrics["reward/part/speed"] == 1.0
+    assert (metrics["environment/messages"], metrics["environment/ended"], metrics["environment/turn_limit"]) == (
+        0,
+        0,
+        0,
+    )
+    with pytest.raises(RewardError, match=r"reward\.weights has 'sped', and the environment gives right, speed"):
+        asyncio.run(score_group(EnvironmentReward(EnvironmentOptions(weights={"sped": 1.0})), group(played)))
+    with pytest.raises(RewardError, match=r"choose rollout\.environment"):
+        asyncio.run(score_group(reward, group(replace(played, environment_rewards={}))))
+    environment.rewarded = {"right": float("nan")}
+    with pytest.raises(ToolUnavailableError, match="the environment's reward 'right' is no number"):
+        play(model, ["1<|im_end|>"], environment)
+
+
+def test_a_message_that_is_too_long_is_cut_and_counted() -> None:
+    model, environment = ChatModel.of("hermes"), said("x" * 50)
+    player = in_environment(model.player(["1<|im_end|>"] * 2), model, environment, max_message_characters=10)
+    played = asyncio.run(player.play(asked(token_ids=[1]), series=0, sample=0))
+    assert [each.text for each in played.user_messages] == ["x" * 10 + "..."]
+    assert player.environment is not None
+    assert player.environment.bounded.metrics()["cut"] == 1
+
+
+def test_a_call_that_is_malformed_is_answered_by_its_error_and_not_by_the_environment() -> None:
+    model, environment = ChatModel.of("hermes"), said()
+    turns = ["<tool_call>\nno\n</tool_call><|im_end|>", message("hermes", "1", tool="loook"), "Done.<|im_end|>"]
+    played = play(model, turns, environment)
+    assert [call.outcome.error for call in played.tool_calls] == ["InvalidJSON", "UnknownTool"]
+    assert "there is no tool 'loook', only python, look" in played.tool_calls[1].outcome.text
+    assert [each.content for each in environment.shown] == ["Done."]
+
+
+def test_a_report_shows_what_the_environment_said_as_an_observation() -> None:
+    model = ChatModel.of("hermes")
+    played = play(model, [message("hermes", "1"), "2<|im_end|>", "3<|im_end|>"], said("No."))
+    kinds = [kind for kind, _ in response_segments(played)]
+    assert kinds == ["sampled", "observation", "sampled", "observation", "sampled"]
+
+
+def test_an_environment_needs_the_format_of_a_chat_model() -> None:
+    with pytest.raises(ValueError, match=r"choose rollout\.format among hermes, llama3"):
+        RolloutConfig.model_validate({"environment": ENVIRONMENT})
+    chosen = RolloutConfig.model_validate({"environment": {**ENVIRONMENT, "max_turns": 7}, "format": "hermes"})
+    assert isinstance(chosen.environment, Choice)
+    assert (chosen.max_turns, chosen.environment.dump()["max_turns"]) == (7, 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda played: replace(played.user_messages[0], text="Right."), "is not what its code gave"),
+        (lambda played: replace(played.user_messages[0], start=0), "nothing|is not where|several|turns are|not closed"),
+        (lambda played: replace(played.user_messages[0], observation="No."), "is not what its code gave"),
+    ],
+)
+def test_a_planted_fault_in_what_was_said_is_found(change: Any, problem: str) -> None:
+    import re
+
+    model = ChatModel.of("hermes")
+    played = play(model, ["1<|im_end|>", "2<|im_end|>"], said("No."))
+    planted = replace(played, user_messages=(change(played),))
+    found = token_problem(planted, model.rules(environment=ENVIRONMENT))
+    assert found is not None
+    assert re.search(problem, found)
+
+
+def test_an_environment_that_speaks_in_a_run_without_one_is_found() -> None:
+    model = ChatModel.of("hermes")
+    played = play(model, ["1<|im_end|>", "2<|im_end|>"], said("No."))
+    assert token_problem(played, model.rules()) == "an environment said something, and the run has none"
+    ended = play(model, [message("hermes", "1", tool="look")], ScriptedEnvironment(lambda _: ((), True)))
+    assert token_problem(ended, model.rules()) == "an environment ended it, and the run has none"
+    unanswered = replace(play(model, ["1<|im_end|>"], said()), finish_reason=FinishReason.ENVIRONMENT)
+    assert "its last turn was not answered" in str(token_problem(unanswered, model.rules(environment=ENVIRONMENT)))
+
+
+def test_a_call_of_python_still_starts_when_it_closes() -> None:
+    model, environment, interpreter = ChatModel.of("hermes"), said("No."), ScriptedInterpreter()
+    player = in_environment(
+        model.player([message("hermes", "1"), "2<|im_end|>", "3<|im_end|>"], interpreter=interpreter),
+        model,
+        environment,
+    )
+    played = asyncio.run(player.play(asked(token_ids=model.ids("Q")), series=0, sample=0))
+    assert (player.counters.calls.speculated, player.counters.calls.wasted) == (1, 0)
+    assert (interpreter.codes, len(played.user_messages)) == (["1"], 1)
