@@ -92,7 +92,7 @@ test-peers: peers
 
 peers: install $(PEERS)/installed
 
-# The sandbox's doors that take a library of their own (OpenEnv's, verifiers), each in an environment with that library.
+# What takes a library of its own (OpenEnv's, verifiers): the sandbox's doors, and the environments that are trained on.
 test-doors: install $(VENV)/openenv/installed $(VENV)/verifiers/installed
 	$(VENV)/openenv/bin/python -m pytest tests/doors
 	$(VENV)/verifiers/bin/python -m pytest tests/doors

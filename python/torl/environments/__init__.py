@@ -7,11 +7,12 @@ from typing import Any
 from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.environments.bounded import BoundedEnvironment, BoundedSession, make_environment
 from torl.environments.limits import EnvironmentBounds
+from torl.environments.openenv import OpenEnvEnvironment
 
-ENVIRONMENTS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({})
+ENVIRONMENTS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"openenv": OpenEnvEnvironment})
 """By the names that a configuration calls them."""
-ENVIRONMENT_OPTIONS: tuple[str, ...] = ()
-"""Of these, the names that an option of the same name stands for."""
+ENVIRONMENT_OPTIONS = ("openenv",)
+"""Of these, the names that an option of the same name stands for: `openenv = "http://host:8000"`."""
 
 __all__ = [
     "ENVIRONMENTS",

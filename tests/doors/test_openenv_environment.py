@@ -1,0 +1,192 @@
+"""The environment "openenv" on real servers: ours, the library's own echo environment, and one that ends episodes."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openenv
+import pytest
+from openenv.core.generic_client import GenericEnvClient
+from serving import door, until
+
+from builders import asked
+from chat_models import ChatModel
+from listening import listening
+from scripted_environment import in_environment
+from torl.audit.tokens import token_problem
+from torl.environments.openenv import OpenEnvEnvironment, OpenEnvOptions
+from torl.errors import ConfigError, ToolUnavailableError
+from torl.seeds import derive_seed
+from torl.types import FinishReason, Problem, Prompt, Trajectory
+
+NUMBER = Path(__file__).with_name("openenv_number.py")
+SEED = derive_seed(0, 0, "p")
+
+
+@contextmanager
+def serving(program: Path, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A server of OpenEnv's, on this port, or on one that is free."""
+    process = subprocess.Popen([sys.executable, str(program), str(port)], cwd=program.parent)
+    try:
+        until(lambda: process.poll() is not None or bool(listening(process.pid)), 60)
+        assert process.poll() is None, "the server ended while it started"
+        ((address, taken),) = listening(process.pid)
+        yield f"http://{address}:{taken}", process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def number() -> Iterator[str]:
+    with serving(NUMBER) as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The environment that the library's own command writes for a new project: it echoes."""
+    directory = tmp_path_factory.mktemp("echo")
+    template = Path(str(openenv.__file__)).parent / "cli" / "templates" / "openenv_env"
+    names = {"__ENV_CLASS_NAME__": "Echo", "__ENV_TITLE_NAME__": "Echo", "__ENV_NAME__": "echo"}
+    for name in ("models.py", "server/__ENV_NAME___environment.py"):
+        text = (template / name).read_text()
+        for old, new in names.items():
+            text = text.replace(old, new)
+        (directory / Path(name).name.replace("__ENV_NAME__", "echo")).write_text(text)
+    program = directory / "serve.py"
+    program.write_text(
+        "import sys, uvicorn\nfrom echo_environment import EchoEnvironment\n"
+        "from models import EchoAction, EchoObservation\n"
+        "from openenv.core.env_server import create_fastapi_app\n"
+        "app = create_fastapi_app(EchoEnvironment, EchoAction, EchoObservation, max_concurrent_envs=4)\n"
+        "uvicorn.run(app, port=int(sys.argv[1]), log_level='error')\n"
+    )
+    with serving(program) as (url, _):
+        yield url
+
+
+def called(*guesses: Any) -> str:
+    """A message of Qwen's that calls `guess` with each of these."""
+    calls = [json.dumps({"name": "guess", "arguments": {"number": guess}}) for guess in guesses]
+    return "".join(f"<tool_call>\n{call}\n</tool_call>" for call in calls) + "<|im_end|>"
+
+
+async def play(
+    url: str, turns: Sequence[str], metadata: Mapping[str, Any] | None = None, retries: int = 0, **options: Any
+) -> Trajectory:
+    """An episode of a model that writes these messages."""
+    model = ChatModel.of("hermes")
+    environment = OpenEnvEnvironment(OpenEnvOptions(openenv=url, **options))
+    player = in_environment(model.player(turns), model, environment, retries=retries)
+    prompt = Prompt(Problem("p", "Guess.", "", metadata or {}), asked().token_ids)
+    played = await player.play(prompt, series=0, sample=0)
+    assert token_problem(played, model.rules(environment={"openenv": url, **options})) is None
+    return played
+
+
+async def played_by_the_library(
+    url: str, actions: Sequence[Mapping[str, Any]], **reset: Any
+) -> tuple[list[Any], float]:
+    """The observations of the library's own loop over its own client, and the sum of its rewards."""
+    observations, rewards = [], 0.0
+    async with GenericEnvClient(base_url=url) as client:
+        observations.append((await client.reset(**reset)).observation)
+        for action in actions:
+            result = await client.step(dict(action))
+            observations.append(result.observation)
+            rewards += result.reward or 0.0
+            if result.done:
+                break
+    return observations, rewards
+
+
+async def test_calls_are_actions_by_the_servers_own_schema_and_the_last_ends_the_episode(number: str) -> None:
+    guesses = list(range(1, 10))
+    observations, rewards = await played_by_the_library(number, [{"number": guess} for guess in guesses], seed=SEED)
+    played = await play(number, [called(guess) for guess in guesses], tool="guess", shown=["hint"])
+    assert [call.outcome.text for call in played.tool_calls] == [each["hint"] for each in observations[1:]]
+    assert played.environment_rewards == {"reward": rewards}
+    assert played.finish_reason is FinishReason.ENVIRONMENT
+    prompt = ChatModel.of("hermes").tokenizer.decode(played.prompt.token_ids)
+    assert f"Guess.\n\n{observations[0]['hint']}" in prompt
+    schema = OpenEnvEnvironment(OpenEnvOptions(openenv=number, tool="guess")).tools["guess"]
+    assert list(schema.parameters["properties"]) == ["number"]
+    assert schema.parameters["required"] == ["number"]
+
+
+async def test_several_calls_of_a_message_are_steps_in_their_order_and_none_follows_the_end(number: str) -> None:
+    played = await play(number, [called(*range(1, 8))], tool="guess", shown=["hint"], reset={"largest": 3})
+    hints = [call.outcome.text for call in played.tool_calls]
+    last = hints.index("Right.")
+    assert hints[:last] == ["Larger."] * last
+    assert {call.outcome.error for call in played.tool_calls[last + 1 :]} == {"EpisodeOver"}
+    assert played.environment_rewards == {"reward": 1.0 - 0.25 * last}
+
+
+async def test_arguments_that_are_no_action_are_the_models_to_mend(number: str) -> None:
+    turns = [called("many"), called(*range(1, 8))]
+    played = await play(number, turns, {"reset": {"largest": 1}}, tool="guess", shown=["hint"])
+    assert played.tool_calls[0].outcome.error == "InvalidAction"
+    assert (played.tool_calls[1].outcome.text, played.environment_rewards) == ("Right.", {"reward": 1.0})
+
+
+async def test_what_breaks_in_the_server_spoils_the_episode(number: str) -> None:
+    with pytest.raises(ToolUnavailableError, match=r"the environment failed to answer: RuntimeError.*zero breaks it"):
+        await play(number, [called(0)], tool="guess")
+    with pytest.raises(ConfigError, match="the observation has no 'hints'; it has"):
+        await play(number, [called(1)], tool="guess", shown=["hints"])
+
+
+async def test_messages_are_actions_of_the_librarys_echo_environment(echo: str) -> None:
+    said = ["Hello there.", "Again."]
+    observations, rewards = await played_by_the_library(echo, [{"message": text} for text in said], seed=SEED)
+    played = await play(echo, [f"hm</think>{text}<|im_end|>" for text in said] + ["cut"], text_field="message")
+    expected = [json.dumps(each, separators=(",", ":")) for each in observations[1:]]
+    assert [json.loads(each.text) for each in played.user_messages] == [json.loads(each) for each in expected]
+    assert played.environment_rewards == {"reward": rewards}
+    whole = await play(
+        echo, ["hm</think>Yes.<|im_end|>", "cut"], text_field="message", whole_text=True, shown=["echoed_message"]
+    )
+    assert [each.text for each in whole.user_messages] == ["hm</think>Yes."]
+
+
+async def test_our_own_door_runs_the_code_of_each_message() -> None:
+    options = ("--workers", "1", "--run-seconds", "20")
+    with door(*options, command="openenv") as running:
+        await_steps = ["x = 6<|im_end|>", "print(x * 7)<|im_end|>", "1 / 0<|im_end|>", "cut"]
+        played = await play(running.url, await_steps, text_field="code", shown=["stdout", "stderr"])
+    said = [each.text for each in played.user_messages]
+    assert said[:2] == ["", "42\n"]
+    assert said[2].endswith("ZeroDivisionError: division by zero\n")
+
+
+async def test_an_episode_does_not_go_on_in_another_session_when_its_connection_is_lost() -> None:
+    with serving(NUMBER) as (url, process):
+        session = OpenEnvEnvironment(OpenEnvOptions(openenv=url, tool="guess")).session(Problem("p", "", ""), 1)
+        await session.begin([{"role": "user", "content": ""}])
+        process.terminate()
+        process.wait(60)
+        port = int(url.rpartition(":")[2])
+        with serving(NUMBER, port):
+            for _ in range(2):
+                with pytest.raises(Exception, match=r"the episode with it|no close frame|received 1|sent 1"):
+                    await session._step({"number": 1})
+            await session.close()
+
+
+async def test_a_server_that_is_not_there_and_options_without_an_action_are_refused() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(ToolUnavailableError, match="says no schema of actions"):
+        _ = OpenEnvEnvironment(OpenEnvOptions(openenv=nobody, tool="guess")).tools
+    with pytest.raises(ToolUnavailableError, match=r"no episode began in one try; the last: .*ConnectionError"):
+        await play(nobody, ["1<|im_end|>"], text_field="message")
+    with pytest.raises(ConfigError, match="set one of them, or both"):
+        OpenEnvEnvironment(OpenEnvOptions(openenv=nobody))
