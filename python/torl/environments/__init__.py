@@ -8,13 +8,14 @@ from torl.environments.base import Environment, EnvironmentSession, Message, Rep
 from torl.environments.bounded import BoundedEnvironment, BoundedSession, make_environment
 from torl.environments.limits import EnvironmentBounds
 from torl.environments.openenv import OpenEnvEnvironment
+from torl.environments.trl import TrlEnvironment
 from torl.environments.verifiers import VerifiersEnvironment, verifiers_problems
 
 ENVIRONMENTS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
-    {"openenv": OpenEnvEnvironment, "verifiers": VerifiersEnvironment}
+    {"openenv": OpenEnvEnvironment, "verifiers": VerifiersEnvironment, "trl": TrlEnvironment}
 )
 """By the names that a configuration calls them."""
-ENVIRONMENT_OPTIONS = ("openenv", "verifiers")
+ENVIRONMENT_OPTIONS = ("openenv", "verifiers", "trl")
 """Of these, the names that an option of the same name stands for: `openenv = "http://host:8000"`."""
 
 ENVIRONMENT_PROBLEMS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"verifiers": verifiers_problems})

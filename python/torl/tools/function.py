@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import PydanticUserError, ValidationError
@@ -37,14 +37,9 @@ class FunctionTool(StatelessTool):
         try:
             self._function = load_object(function)
             self._arguments = arguments_of(self._function)
-            self.parameters = self._arguments.model_json_schema(schema_generator=_Untitled)
-        except PydanticUserError as error:
-            raise ConfigError(f"the tool {function!r}: no schema can be made of its parameters: {error}") from error
+            self.description, self.parameters = described(self._function)
         except ValueError as error:
             raise ConfigError(f"the tool {function!r}: {error}") from error
-        self.description = _SECTION.split(inspect.getdoc(self._function) or "")[0].strip()
-        if not self.description:
-            raise ConfigError(f"the tool {function!r}: it has no docstring, which would tell a model what it does")
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         """Call the function; arguments that it does not take are an error that says which and why."""
@@ -68,6 +63,22 @@ class FunctionTool(StatelessTool):
     def _explained(self, errors: ValidationError) -> str:
         names = list(self._arguments.model_fields)
         return "; ".join(_explained(error, names) for error in errors.errors())
+
+
+def described(function: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
+    """What a model is told of a function: its description, and the JSON schema of its arguments.
+
+    Raises:
+        ValueError: it lacks a docstring or a type hint, or no schema can be made of one.
+    """
+    try:
+        parameters = arguments_of(function).model_json_schema(schema_generator=_Untitled)
+    except PydanticUserError as error:
+        raise ValueError(f"no schema can be made of its parameters: {error}") from error
+    description = _SECTION.split(inspect.getdoc(function) or "")[0].strip()
+    if not description:
+        raise ValueError("it has no docstring, which would tell a model what it does")
+    return description, parameters
 
 
 class _Untitled(GenerateJsonSchema):

@@ -1,0 +1,116 @@
+"""Environment classes as TRL's `GRPOTrainer(environment_factory=...)` takes them: its methods are the tools."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
+from torl.errors import ConfigError, TorlError
+from torl.options import load_object
+from torl.text.chat_templates import Messages
+from torl.tools.function import described
+from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest
+
+_NOT_TOOLS = ("reset", "get_reward")
+
+
+class TrlEnvironment(Environment):
+    """Instances of a class, one for each episode and used again for another: `reset`, methods as tools, `get_reward`.
+
+    A message that calls nothing ends the episode, as in TRL's loop. What a method raises is the model's to see; a
+    `TorlError` is the host's.
+    """
+
+    def __init__(self, trl: str) -> None:
+        """Make the first instance.
+
+        Args:
+            trl: Where the class, or a function that makes an instance, is found: package.module:MyEnvironment.
+
+        Raises:
+            ConfigError: it is not there, its instances have no `reset`, or a method cannot be a tool.
+        """
+        try:
+            self._factory = load_object(trl)
+        except ValueError as error:
+            raise ConfigError(f"the environment {trl!r}: {error}") from error
+        first = self._factory()
+        if not callable(getattr(first, "reset", None)):
+            raise ConfigError(f"the environment {trl!r}: its instances have no reset")
+        try:
+            self._tools = {name: ToolSchema(*described(getattr(first, name))) for name in _methods(first)}
+        except ValueError as error:
+            raise ConfigError(f"the environment {trl!r}: {error}") from error
+        self._free = [first]
+
+    @property
+    def tools(self) -> Mapping[str, ToolSchema]:
+        """Its public methods but `reset` and `get_reward`, by their type hints and docstrings."""
+        return self._tools
+
+    def session(self, problem: Problem, seed: int) -> "TrlSession":
+        """An instance that no other episode has."""
+        instance = self._free.pop() if self._free else self._factory()
+        row = {"id": problem.id, "question": problem.question, "answer": problem.answer, **problem.metadata}
+        return TrlSession(instance, row, self._free.append)
+
+
+class TrlSession(EnvironmentSession):
+    """One instance for one episode."""
+
+    def __init__(self, instance: Any, row: Mapping[str, Any], give_back: Callable[[Any], object]) -> None:
+        """Reset nothing yet; `row` and the prompt are what `reset` is given."""
+        self._instance, self._row, self._give_back = instance, row, give_back
+        self._whole = False  # whether nothing of the episode has failed or goes on
+
+    async def begin(self, messages: Messages) -> Messages:
+        """Reset; what it returns stands at the end of the last message, as TRL puts it there.
+
+        Raises:
+            ValueError: it returned something else than a text or nothing.
+        """
+        observation = await _called(self._instance.reset, {**self._row, "prompt": [dict(each) for each in messages]})
+        if observation is None:
+            return messages
+        if not isinstance(observation, str):
+            raise ValueError(f"reset returned a {type(observation).__name__}, and only a text can be shown")
+        *before, last = messages
+        return [*before, {**last, "content": last["content"] + observation}]
+
+    async def answer(self, message: Message) -> Reply:
+        """The results of its methods, one after the other."""
+        return Reply([await self._outcome(call) for call in message.calls], ended=not message.calls)
+
+    async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
+        """What `get_reward` returns, by the name of the class; nothing where there is no such method."""
+        read = getattr(self._instance, "get_reward", None)
+        rewards = {} if read is None else {type(self._instance).__name__: float(await _called(read, {}))}
+        self._whole = True
+        return rewards
+
+    async def close(self) -> None:
+        """Another episode may have the instance, if this one has come to its end."""
+        if self._whole:
+            self._give_back(self._instance)
+
+    async def _outcome(self, call: ToolRequest) -> Outcome:
+        try:
+            result = await _called(getattr(self._instance, call.tool), call.arguments)
+        except TorlError:
+            raise
+        except Exception as error:
+            return Outcome(OutcomeStatus.ERROR, str({"error": str(error)}), type(error).__name__)
+        return Outcome(OutcomeStatus.OK, str(result))
+
+
+def _methods(instance: Any) -> list[str]:
+    members = inspect.getmembers(type(instance), predicate=inspect.isfunction)
+    return [name for name, _ in members if not name.startswith("_") and name not in _NOT_TOOLS]
+
+
+async def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """The result of a coroutine function in the event loop, of any other in a thread."""
+    if inspect.iscoroutinefunction(function):
+        return await function(**arguments)
+    return await asyncio.to_thread(function, **arguments)
