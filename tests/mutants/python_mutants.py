@@ -35,6 +35,7 @@ _GRADING = "unit/test_rollout_grading.py"
 _SCHEDULER = "unit/test_rollout_scheduler.py"
 _BOUNDED = "unit/test_tools_bounded.py"
 _ENVIRONMENT = "unit/test_rollout_environment.py"
+_TRL_CLASS = "unit/test_environments_trl_class.py"
 _SEARCH = "unit/test_tools_search.py"
 _SPOILT = "unit/test_training_spoilt.py"
 _OBSERVATION = "unit/test_formats_observation.py"
@@ -331,6 +332,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("environments/bounded.py", "await _end(session, self._limits)\n            raise", "raise", _ENVIRONMENT),
     ("environments/limits.py", "if deadline.expired():", "if False:", _ENVIRONMENT),
+    ("environments/trl.py", "if self._whole:", "if True:", _TRL_CLASS),
+    ("environments/trl.py", 'last["content"] + observation', 'last["content"]', _TRL_CLASS),
+    ("rollout/opening.py", "stack.push_async_callback(bounded.close)", "pass", "unit/test_rollout_opening.py"),
     ("reward/environment.py", "weights.get(name, 1.0) * value", "value", _ENVIRONMENT),
     ("audit/answers.py", "if turns != rollout.max_turns:", "if False:", _ENVIRONMENT),
     ("audit/calls.py", "outcomes, [message.text for message in said]", "outcomes, ['No.'] * len(said)", _ENVIRONMENT),

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import torl
-from torl.config import EvaluateConfig, EvaluationConfig, ModelRunConfig, TrainConfig
+from chat_models import ChatModel
+from torl.config import EvaluateConfig, EvaluationConfig, ModelRunConfig, PromptConfig, TrainConfig
 from torl.engine import Engine, EngineOptions, EngineSetup
+from torl.environments import Environment, ToolSchema
 from torl.errors import ConfigError, DataError, EngineError, RewardError, SandboxError
 from torl.options import Choice, Section
 from torl.paths import resolve_path
@@ -192,6 +194,67 @@ async def test_every_tool_is_shuffled_in_the_control(model: ModelDirectory, tmp_
     ) as rollouts:
         assert all(isinstance(tool, ShuffledTool) for tool in rollouts.player.tools.values())
     assert "close tool 2" in events
+
+
+# --- the environment --------------------------------------------------------------------------------------------
+
+
+class Place(Environment):
+    """An environment that notes what is done with it; its tool is called as the options say."""
+
+    def __init__(self, tool: str = "look") -> None:
+        self.tool = tool
+
+    @property
+    def tools(self) -> dict[str, ToolSchema]:
+        return {self.tool: ToolSchema("Look.", {"type": "object"})}
+
+    async def start(self) -> None:
+        happened("start environment", SandboxError("no environment"))
+
+    async def close(self) -> None:
+        happened("close environment")
+
+
+def with_environment(**environment: Any) -> tuple[ModelRunConfig, ModelDirectory]:
+    config = configuration(format="hermes", environment={"name": f"{__name__}:Place", **environment})
+    config = config.model_copy(update={"data": PromptConfig.model_validate({"template": "chat"})})
+    tokenizer = ChatModel.of("hermes").tokenizer
+    return config, ModelDirectory(resolve_path(BASE_MODEL), tokenizer, config.rollout.tools, config.rollout.environment)
+
+
+async def test_an_environment_starts_behind_the_tools_and_brings_its_own(tmp_path: Path) -> None:
+    config, model = with_environment(max_turns=5)
+    console = Console(io.StringIO())
+    async with open_rollouts(config, model, console, log_directory=tmp_path) as rollouts:
+        player = rollouts.player
+        assert events[:3] == ["start tool 1", "start tool 2", "start environment"]
+        assert player.environment is not None
+        assert list(player.environment.bounded.tools) == ["look"]
+        assert player.settings.max_turns == 5
+        names = [schema["function"]["name"] for schema in player.environment.tools()]
+        assert names == ["one", "two", "look"]
+        assert player.environment.max_prompt_tokens == config.data.max_prompt_tokens
+    assert events.index("close environment") < events.index("close tool 2")
+
+
+async def test_an_environment_that_does_not_start_or_has_a_tool_of_the_run_is_an_error(tmp_path: Path) -> None:
+    config, model = with_environment()
+    failing.add("start environment")
+    with pytest.raises(SandboxError, match="no environment"):
+        async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
+            raise AssertionError("unreachable")
+    assert "close environment" in events
+    config, model = with_environment(tool="two")
+    with pytest.raises(ConfigError, match=r"rollout\.environment brings a second tool that is called 'two'"):
+        async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
+            raise AssertionError("unreachable")
+    config, model = with_environment()
+    with pytest.raises(ConfigError, match=r"leave rollout\.environment out"):
+        async with open_rollouts(
+            config, model, Console(io.StringIO()), log_directory=tmp_path, shuffle_observations=True
+        ):
+            raise AssertionError("unreachable")
 
 
 # --- the model ----------------------------------------------------------------------------------------------------
