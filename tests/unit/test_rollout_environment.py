@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +23,9 @@ from torl.records.rows import TrajectoryRecord, decode_trajectory, encode_trajec
 from torl.report.examples import response_segments
 from torl.reward.environment import EnvironmentOptions, EnvironmentReward
 from torl.rollout.grading import score_group
+from torl.rollout.group_file import GroupFile
 from torl.seeds import derive_seed
-from torl.types import FinishReason, ToolRequest, Trajectory, TurnEnding
+from torl.types import FinishReason, Problem, Prompt, ToolRequest, Trajectory, TurnEnding
 
 ENVIRONMENT = {"name": "scripted_environment:Chosen"}
 SAYS = {"harmony": "<|channel|>final<|message|>{}<|return|>"}
@@ -178,6 +180,18 @@ def test_an_environment_may_begin_with_messages_of_its_own() -> None:
     assert isinstance(engine, ScriptedEngine)
     assert engine.requests["0/p/0/0"].token_ids == list(played.prompt.token_ids)
     assert environment.begun == [("p", derive_seed(0, 0, "p"))]
+
+
+def test_what_an_environment_began_with_is_read_again_from_a_file_of_groups(tmp_path: Path) -> None:
+    model, environment = ChatModel.of("hermes"), said()
+    environment.opening = "Guess!"
+    played = play(model, ["1<|im_end|>"], environment)
+    scored = asyncio.run(score_group(EnvironmentReward(), group(played)))
+    file = GroupFile(tmp_path / "groups.jsonl")
+    file.append(scored)
+    asked_again = Prompt(Problem("p", "?", "1", {"kind": "read"}), (1, 2))
+    ((member,),) = (each.members for each in file.read([asked_again]))
+    assert member.trajectory.prompt == Prompt(asked_again.problem, played.prompt.token_ids)
 
 
 def test_a_prompt_of_text_or_one_that_is_too_long_cannot_be_begun_with() -> None:

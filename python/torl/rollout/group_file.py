@@ -68,8 +68,8 @@ def _group(prompt: Prompt, members: Sequence[Scored]) -> ScoredGroup:
 
 
 def _asked(prompt: Prompt, trajectory: Trajectory) -> Trajectory:
-    """With the problem as it was read; what an agent program asked is not what the template makes of it."""
-    own = prompt if trajectory.answer is None else replace(trajectory.prompt, problem=prompt.problem)
+    """With the problem as it was read; what a program or an environment began with is not what the template makes."""
+    own = replace(trajectory.prompt, problem=prompt.problem)
     return replace(trajectory, prompt=own, branches=tuple(_asked(prompt, branch) for branch in trajectory.branches))
 
 
