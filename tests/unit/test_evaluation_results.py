@@ -18,7 +18,7 @@ from torl.evaluation.tables import Table, all_tables, latex, markdown
 from torl.evaluation.writing import write_all
 from torl.rollout.group_file import GroupFile
 from torl.text.prompts import EncodedPrompts
-from torl.types import ScoredGroup
+from torl.types import Prompt, ScoredGroup
 
 TOO_LONG = "long"
 
@@ -136,10 +136,11 @@ def test_a_group_that_a_kill_cut_is_played_again(tmp_path: Path) -> None:
     assert file.path.read_bytes() == whole
     file.append(group("b", True, True))
     assert [each.prompt.problem.id for each in file.read()] == ["a", "b"]
-    asked_again = [replace(asked("b"), token_ids=(9,)), asked("c")]
+    asked_again = [Prompt(replace(asked("b").problem, metadata={"level": 3}), (9,)), asked("c")]
     (read,) = file.read(asked_again)
-    assert read.prompt.token_ids == (9,)
-    assert [member.trajectory.prompt.token_ids for member in read.members] == [(9,), (9,)]
+    assert read.prompt == asked_again[0]
+    played = [member.trajectory.prompt for member in read.members]
+    assert [(prompt.problem.metadata, prompt.token_ids) for prompt in played] == [({"level": 3}, (1, 2, 3))] * 2
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
