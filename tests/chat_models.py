@@ -48,7 +48,8 @@ class ChatModel:
     def of(cls, family: str, base: PreTrainedTokenizerFast | None = None, **options: Any) -> "ChatModel":
         """A model of this family, with another vocabulary than the tests' own if one is given."""
         made = FORMATS[family]
-        form = made((HarmonyOptions if family == "harmony" else ChatOptions)(**options))
+        kind = {"harmony": HarmonyOptions, "mathcoder": None}.get(family, ChatOptions)
+        form = made() if kind is None else made(kind(**options))
         tokenizer = copy.deepcopy(base or byte_level_bpe())
         tokenizer.add_tokens([*form.control_tokens, *form.visible_tokens, *form.end_tokens], special_tokens=True)
         tokenizer.add_tokens([*OTHER_TOKENS.get(family, ())], special_tokens=family != "hermes")
