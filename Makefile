@@ -20,7 +20,7 @@ CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildca
 demo: install
 	$(BIN)/python -m torl.train demo --run.directory runs/demo-$$(date +%Y%m%d-%H%M%S)
 
-# A tiny chat model learns to call Python by <tool_call>; two controls do not.
+# A tiny chat model learns to call Python by <tool_call>, in torl's loop and by an agent program; two controls do not.
 demo-chat: install
 	$(BIN)/python benchmarks/demo_chat.py runs/demo-chat
 

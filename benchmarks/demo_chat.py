@@ -1,10 +1,11 @@
-"""A chat-formatted tiny model learns to call Python by <tool_call>: a run, and two controls that must not learn.
+"""A chat-formatted tiny model learns to call Python by <tool_call>: two runs, and two controls that must not learn.
 
     python benchmarks/demo_chat.py DIRECTORY [--steps 30]
 
-Builds the model and its problems (`demo_maker/chat.py`), then trains it three times: with the tool; without it
-(`rollout.max_tool_calls` 0); with the tool and rewards that are shuffled between the trajectories of a step. Prints
-each run's accuracy on problems that it was not trained on and the share of its responses with a call, before and after.
+Builds the model and its problems (`demo_maker/chat.py`), then trains it four times: with the tool; without it
+(`rollout.max_tool_calls` 0); with the tool and rewards that are shuffled between the trajectories of a step; and by an
+agent program (`demo_agent.py`), which calls the tool itself. Prints each run's accuracy on problems that it was not
+trained on and the share of its responses with a call, before and after.
 """
 
 import argparse
@@ -23,6 +24,7 @@ RUNS: Mapping[str, Mapping[str, str]] = {
     "with the tool": {},
     "without it": {"rollout.max_tool_calls": "0"},
     "shuffled rewards": {"control.shuffle_rewards": "true"},
+    "by an agent program": {"rollout.agent.function": "benchmarks.demo_agent:play"},
 }
 SETTINGS = {
     "data.template": "chat",
@@ -64,14 +66,17 @@ def train(directory: Path, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Three runs and a table."""
+    """Its runs and a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--steps", default="30")
+    parser.add_argument("--only", choices=RUNS, help="one of the runs")
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     options = {**prepare(arguments.directory), **SETTINGS, "run.steps": arguments.steps}
     for name, changes in RUNS.items():
+        if arguments.only not in (None, name):
+            continue
         summary = train(arguments.directory / name.replace(" ", "_"), {**options, **changes})
         shown = [
             f"{summary[f'{key}_before']:.2f} -> {summary[f'{key}_after']:.2f}" for key in ("accuracy", "code_ratio")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torl._core import TurnEnd
+    from torl.agents import Agent
     from torl.algorithms.advantages import Estimator, Rewards, TokenAdvantages
     from torl.algorithms.losses import LossInputs, PolicyLoss, PolicyLossValues
     from torl.api import evaluate, sample, train, verify
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "torl._core": ("TurnEnd",),
+    "torl.agents": ("Agent",),
     "torl.algorithms.advantages": ("Estimator", "Rewards", "TokenAdvantages"),
     "torl.algorithms.losses": ("LossInputs", "PolicyLoss", "PolicyLossValues"),
     "torl.api": ("evaluate", "sample", "train", "verify"),
@@ -88,6 +90,7 @@ _PLACES = {
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 __all__ = [
+    "Agent",
     "Answer",
     "Engine",
     "EngineOptions",

@@ -25,6 +25,10 @@ class ToolUnavailableError(TorlError):
     """A tool gave no outcome for a call, however often it was asked: the episode is spoilt, and others go on."""
 
 
+class AgentProgramError(ToolUnavailableError):
+    """An agent program crashed, took too long or never asked the model: its episode is spoilt, and others go on."""
+
+
 class EngineError(TorlError):
     """The inference engine died, refused a request, or did not take new weights."""
 

@@ -172,7 +172,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What an environment said in the middle of an episode, as a message of the user.
+    """What an environment, or an agent program, said in the middle of an episode, as a message of the user.
 
     Several behind one turn, and the results of its calls before them, have one observation.
     """
@@ -248,7 +248,7 @@ class Trajectory:
     format: str = "torl"  # the name of the format it was played in
     branches: tuple["Trajectory", ...] = ()  # the others of its episode, in the order of their beginnings
     answer: str | None = None  # what the agent program gave as its answer, where one played
-    user_messages: tuple[UserMessage, ...] = ()  # of its environment
+    user_messages: tuple[UserMessage, ...] = ()  # of its environment, or of its agent program
     environment_rewards: Mapping[str, float] = field(default_factory=dict, hash=False)  # by part
 
     def __len__(self) -> int:
@@ -272,6 +272,10 @@ class Trajectory:
     def calls_of(self, turn: Turn) -> tuple[ToolCall, ...]:
         """The calls that a turn asked for, in its order."""
         return tuple(call for call in self.tool_calls if call.start == turn.stop)
+
+    def said_after(self, turn: Turn) -> tuple[str, ...]:
+        """What a user said between a turn and the next one."""
+        return tuple(message.text for message in self.user_messages if message.start == turn.stop)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,11 @@ _EPISODE = "unit/test_rollout_one_episode.py"
 _EPISODE_LAWS = "property/test_rollout_episode_laws.py"
 _CALLS = "unit/test_rollout_calls.py"
 _CHAT = "unit/test_formats_chat.py"
+_AGENT_LAWS = "property/test_agent_conversation_laws.py"
+_AGENT_DOOR = "unit/test_agent_door.py"
+_AGENT_PROGRAMS = "unit/test_agent_programs.py"
+_AGENT_REQUESTS = "unit/test_agent_requests.py"
+_BRANCHES = "unit/test_episode_branches.py"
 _GRADING = "unit/test_rollout_grading.py"
 _SCHEDULER = "unit/test_rollout_scheduler.py"
 _BOUNDED = "unit/test_tools_bounded.py"
@@ -462,6 +467,24 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("config/commands.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _CONFIG),
     ("training/loop.py", "samples = silence(samples, silent)\n", "pass\n", f"{_VERIFY}silenced"),
     ("learner/messages.py", "temperature=config.rollout.temperature", "temperature=1.0", f"{_VERIFY}one_temperature"),
+    # --- agent programs
+    (
+        "rollout/agents/episode.py",
+        "grows = continued is not None and not continued[0].continued",
+        "grows = continued is not None",
+        _AGENT_LAWS,
+    ),
+    ("rollout/agents/episode.py", "message.continued = False", "pass", _AGENT_DOOR),
+    ("rollout/agents/episode.py", "replace(turn, start=start, stop=start + kept,", "replace(turn,", _AGENT_LAWS),
+    ("rollout/agents/messages.py", "return parts if ended else [", "return [", _AGENT_LAWS),
+    ("rollout/agents/histories.py", "content.strip(), [call", "content, [call", _AGENT_REQUESTS),
+    ("rollout/agents/histories.py", 'ids.index(message["tool_call_id"]) if', "place if", _AGENT_REQUESTS),
+    ("rollout/agents/prompts.py", "return self._spelled.sub(number, value)", "return value", _AGENT_REQUESTS),
+    ("rollout/agents/player.py", "if episode.broken.done():", "if False:", _AGENT_PROGRAMS),
+    ("agents/command.py", "os.killpg(leader, signal.SIGKILL)", "os.kill(leader, signal.SIGKILL)", _AGENT_PROGRAMS),
+    ("learner/batch.py", "of_samples[own] = weight", "of_samples[own] = weight / len(own)", _BRANCHES),
+    ("training/samples.py", "episode=episode)", "episode=None)", _BRANCHES),
+    ("types.py", "replace(self.grade, turn_rewards=())", "self.grade", _BRANCHES),
 ]
 
 # Changes that no test can notice, each with the reason: (file, text, what it becomes, why). They are not tried.

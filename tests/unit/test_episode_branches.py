@@ -144,6 +144,13 @@ def test_the_audit_finds_the_same_advantages_and_a_branch_that_was_told_another(
     assert again.wrong == 1
 
 
+def test_turns_are_paid_in_the_last_trajectory_alone() -> None:
+    branch, main = training_samples([scored(episode(0, 3), turn_rewards=(0.5,))])
+    assert branch.token_rewards is not None
+    assert main.token_rewards is not None
+    assert (branch.token_rewards.sum(), main.token_rewards.sum()) == (0.0, 0.5)
+
+
 def test_a_row_holds_the_branches_of_its_episode() -> None:
     for record in group_records(3, [played()]):
         again = decode_trajectory(encode_trajectory(record))

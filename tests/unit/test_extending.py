@@ -13,6 +13,7 @@ import pytest
 
 import strangers
 import torl
+from torl.agents import Agent
 from torl.algorithms.advantages import Estimator
 from torl.algorithms.aggregation import Aggregation
 from torl.algorithms.losses import ImportanceCorrection, PolicyLoss
@@ -165,7 +166,7 @@ def section_of(documented: Any) -> str:
     return next(line.strip() for line in reversed(text.splitlines()) if line.strip().startswith("name = "))
 
 
-PROTOCOLS = [Tool, Environment, Format, Reward, Engine, Estimator, PolicyLoss, Aggregation, ImportanceCorrection]
+PROTOCOLS = [Agent, Tool, Environment, Format, Reward, Engine, Estimator, PolicyLoss, Aggregation, ImportanceCorrection]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.__name__)

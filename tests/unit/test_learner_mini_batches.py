@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torl.learner.mini_batches import mini_batches
@@ -24,6 +24,7 @@ def alone(count: int) -> list[TrainingSample]:
 
 
 @given(st.integers(0, 50), st.integers(1, 4), st.integers(1, 8), st.integers())
+@settings(deadline=None)
 def test_every_epoch_holds_each_sample_once(samples, epochs, parts, key) -> None:
     found = mini_batches(alone(samples), epochs, parts, key)
     cuts = min(samples, parts)
@@ -37,6 +38,7 @@ def test_every_epoch_holds_each_sample_once(samples, epochs, parts, key) -> None
 
 
 @given(st.lists(st.integers(1, 3), max_size=12), st.integers(1, 5), st.integers())
+@settings(deadline=None)
 def test_the_samples_of_an_episode_stay_together(sizes, parts, key) -> None:
     samples = samples_of(*[episode for episode, size in enumerate(sizes) for _ in range(size)])
     found = mini_batches(samples, 1, parts, key)

@@ -5,7 +5,8 @@
 What the records say is worked out again another way, and compared:
 
 - tokens: turns with what was found in them, mask, calls and observations, from the token ids alone; that the text is
-  what they decode to, and that an observation is what the format makes of its call's outcome
+  what they decode to, and that an observation is what the format makes of its call's outcome; of agent programs that
+  what stands between two turns is what the program said
 - versions: that every token was sampled by a policy its step allows, none older than `rollout.max_staleness`
 - rewards: by grading again with the run's reward, part by part and turn by turn
 - advantages: by the formulas written out, one number at a time
@@ -26,6 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from torl.audit.advantages import check_advantages
+from torl.audit.agents import agent_problem
 from torl.audit.check import Check
 from torl.audit.logprobs import check_logprobs, weights_left, why_unchecked
 from torl.audit.rewards import check_rewards
@@ -135,7 +137,8 @@ class _Work:
     def look_through(self, records: Sequence[TrajectoryRecord]) -> None:
         """Everything about a step that needs neither graders nor weights."""
         for record in [each for episode in records for each in episode.whole_episode]:
-            self.tokens.add_problem(record, token_problem(record.trajectory, self.rules))
+            problem = token_problem if self.config.rollout.agent is None else agent_problem
+            self.tokens.add_problem(record, problem(record.trajectory, self.rules))
             self.versions.add_problem(record, version_problem(record, self.config.rollout.max_staleness))
             self._keep(record)
         check_advantages(self.advantages, records, self.config)

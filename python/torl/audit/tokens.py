@@ -16,7 +16,7 @@ def token_problem(trajectory: Trajectory, rules: EpisodeRules) -> str | None:
     try:
         turns = _replay(trajectory, rules)
         _check_turns(trajectory.turns, turns)
-        _check_arrays(trajectory, turns)
+        check_arrays(trajectory, turns)
     except ProblemError as problem:
         return str(problem)
     if trajectory.text != rules.vocabulary.decode(trajectory.token_ids_T.tolist()):
@@ -70,7 +70,7 @@ def _next_turn(
     stops = (index + 1 for index in range(place, len(ids)) if ids[index] in rules.stop_token_ids)
     end = turn_end(rules.format, rules.rollout.stop, calls_left=calls_left)
     scan = Scanner(rules.vocabulary, end, at_line_start).feed(ids[place : next(stops, len(ids))])
-    turn = _turn(rules.vocabulary, ids, place, place + scan.consumed, scan, TurnEnding.STOP)
+    turn = turn_of(rules.vocabulary, ids, place, place + scan.consumed, scan, TurnEnding.STOP)
     at_end = scan.overshoot is not None or not rules.end_token_ids.isdisjoint(ids[turn.start : turn.stop][-1:])
     asks = calls_left and at_end and scan.stop is None and rules.format.requests(turn)
     return replace(turn, ended_by=TurnEnding.CALL) if asks else turn, scan
@@ -101,7 +101,7 @@ def _last_turn(trajectory: Trajectory, ids: list[int], place: int, at_line_start
     return replace(turn, ended_by=ended_by)
 
 
-def _turn(vocabulary: Vocabulary, ids: list[int], start: int, stop: int, scan: Scan, ended_by: TurnEnding) -> Turn:
+def turn_of(vocabulary: Vocabulary, ids: list[int], start: int, stop: int, scan: Scan, ended_by: TurnEnding) -> Turn:
     data = vocabulary.decode_bytes(ids[start:stop])
     blocks = []
     for block in scan.blocks:
@@ -123,7 +123,7 @@ def _check_turns(recorded: Sequence[Turn], turns: Sequence[Turn]) -> None:
             raise ProblemError(f"turn {number} has the blocks {list(one.blocks)}, not {list(again.blocks)}")
 
 
-def _check_arrays(trajectory: Trajectory, turns: Sequence[Turn]) -> None:
+def check_arrays(trajectory: Trajectory, turns: Sequence[Turn]) -> None:
     sampled = [False] * len(trajectory)
     for turn in turns:
         sampled[turn.start : turn.stop] = [True] * (turn.stop - turn.start)

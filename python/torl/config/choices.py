@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from torl.agents import AGENT_OPTIONS, AGENTS, Agent, limits_of
 from torl.algorithms.advantages import ESTIMATORS, Estimator
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation
 from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
@@ -28,6 +29,8 @@ TOOL = ChosenFrom(TOOLS, "tool", shared=bounds_of, by_option=TOOL_OPTIONS)
 ToolChoice = Annotated[Choice[Tool], TOOL]
 ENVIRONMENT = ChosenFrom(ENVIRONMENTS, "environment", shared=lambda _: EnvironmentBounds, by_option=ENVIRONMENT_OPTIONS)
 EnvironmentChoice = Annotated[Choice[Environment], ENVIRONMENT]
+AGENT = ChosenFrom(AGENTS, "agent", shared=limits_of, by_option=AGENT_OPTIONS)
+AgentChoice = Annotated[Choice[Agent], AGENT]
 EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", given=1)]
 RewardChoice = Annotated[Choice[Reward], ChosenFrom(REWARDS, "reward", "boxed")]
 EstimatorChoice = Annotated[Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", given=1)]

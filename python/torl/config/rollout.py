@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from torl.config.choices import (
     TOOL,
+    AgentChoice,
     EnvironmentChoice,
     FormatChoice,
     ProblemChoice,
@@ -116,6 +117,9 @@ class RolloutConfig(Section):
     environment: EnvironmentChoice | None = None
     """What an episode is a conversation with, beside the tools: it may begin the episode, answer what calls no tool,
     end it, and say what it is worth. None when unset. It needs the format of a chat model."""
+    agent: AgentChoice | None = None
+    """A program that plays the episodes: it asks the model by OpenAI's chat completions, and has tools of its own in
+    the place of the run's. A "command", started for each episode, or a coroutine "function" of a module."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Strings that end a response, wherever it stands in its turn; kept in the text and in the loss."""
     max_tool_calls: NonNegativeInt = 1
@@ -143,9 +147,20 @@ class RolloutConfig(Section):
         bounds = None if self.environment is None else self.environment.shared
         return bounds.max_turns if isinstance(bounds, EnvironmentBounds) else None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _programs_have_their_own_tools(cls, section: Any) -> Any:
+        """The run's, also those of a preset, would be started and asked by nobody."""
+        if not isinstance(section, dict) or section.get("agent") is None:
+            return section
+        return {**section, "tools": {}}
+
     @model_validator(mode="after")
-    def _can_answer_an_environment(self) -> Self:
-        if self.environment is None or _is_chat(self.format.target):
+    def _can_hold_a_conversation(self) -> Self:
+        partners = [name for name in ("agent", "environment") if getattr(self, name) is not None]
+        if len(partners) > 1:
+            raise ValueError("an agent program and an environment cannot play an episode together: leave one out")
+        if not partners or _is_chat(self.format.target):
             return self
         families = ", ".join(name for name, each in FORMATS.items() if _is_chat(each))
-        raise ValueError(f"environment needs the format of a chat model: choose rollout.format among {families}")
+        raise ValueError(f"{partners[0]} needs the format of a chat model: choose rollout.format among {families}")

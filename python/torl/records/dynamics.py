@@ -177,7 +177,8 @@ def _response_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 def _environment_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Nothing, where no response has been played with an environment."""
-    if not any(trajectory.user_messages or trajectory.environment_rewards for trajectory in trajectories):
+    conversations = (each.user_messages or each.environment_rewards for each in trajectories if each.answer is None)
+    if not any(conversations):  # what an agent program says is none
         return {}
     reasons = Counter(trajectory.finish_reason for trajectory in trajectories)
     count = len(trajectories)

@@ -122,6 +122,15 @@ def environment(counts: Mapping[str, float]) -> dict[str, float]:
     return {f"environment/count/{count}": value for count, value in counts.items()}
 
 
+def agent(counts: Mapping[str, float]) -> dict[str, float]:
+    """What became of the agent programs since the start, and of what they asked: `agent/<count>`.
+
+    Programs that "crashed", "timed_out" or were "silent" (asked for nothing); requests answered by "turns", or
+    "refused" with an error.
+    """
+    return {f"agent/{name}": float(count) for name, count in counts.items()}
+
+
 # --- response ---------------------------------------------------------------------------------------------
 
 RESPONSE_TOKENS: Final = "response/tokens"

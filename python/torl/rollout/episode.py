@@ -97,6 +97,10 @@ class EpisodePlayer:
     end_token_ids: frozenset[int] = frozenset()  # the format's end tokens; the engine ends turns at them
     environment: RunEnvironment | None = None  # that episodes are conversations with, where there is one
 
+    def metrics(self) -> dict[str, float]:
+        """What it has counted since the start besides, under the names of metrics."""
+        return {}
+
     async def play(self, prompt: Prompt, *, series: int | str, sample: int) -> Trajectory:
         """Play one episode to its end: sample a turn, make the call that it asks for, put in the answer, sample again.
 
@@ -215,11 +219,11 @@ class _Episode:
         # The engine ended the turn; where exactly, and with which blocks, the tokens say.
         scan = Scanner(player.vocabulary, end, self.at_line_start).feed(sampled.token_ids)
         start = len(self.builder)
-        for part, version in _spans(sampled, scan.consumed):
+        for part, version in spans(sampled, scan.consumed):
             self.builder.append_sampled(sampled.token_ids[part], sampled.logprobs[part], version)
         player.counters.dropped_tokens += len(sampled.token_ids) - scan.consumed
         kept = sampled.token_ids[: scan.consumed]
-        turn = read_turn(player.vocabulary, kept, scan, start, _ending(sampled, scan), sampled.cached_tokens)
+        turn = read_turn(player.vocabulary, kept, scan, start, ending(sampled, scan), sampled.cached_tokens)
         self.closed = kept[-1] in player.end_token_ids and scan.stop is None
         at_end = self.closed or (scan.overshoot is not None and scan.stop is None)
         if calls_left > 0 and at_end and player.format.requests(turn):
@@ -331,7 +335,7 @@ class _Episode:
         )
 
 
-def _spans(sampled: SampledTurn, kept: int) -> list[tuple[slice, int]]:
+def spans(sampled: SampledTurn, kept: int) -> list[tuple[slice, int]]:
     """The parts of a turn's first `kept` tokens that one policy sampled, each with its version."""
     firsts = [first for _, first in sampled.policy_versions]
     stops = [*firsts[1:], len(sampled.token_ids)]
@@ -339,7 +343,7 @@ def _spans(sampled: SampledTurn, kept: int) -> list[tuple[slice, int]]:
     return [(slice(first, min(stop, kept)), version) for (version, first), stop in spans if first < kept]
 
 
-def _ending(sampled: SampledTurn, scan: Scan) -> TurnEnding:
+def ending(sampled: SampledTurn, scan: Scan) -> TurnEnding:
     """How it ended; whether it asks for a tool is for the format to say."""
     if scan.overshoot is not None:
         return TurnEnding.STOP

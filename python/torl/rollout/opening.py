@@ -22,6 +22,7 @@ from torl.placement.machine import Machine, this_machine, together
 from torl.placement.settling import Settled, settle
 from torl.report.console import Console
 from torl.reward import Reward
+from torl.rollout.agents.opening import open_agents
 from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer, EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
@@ -165,6 +166,8 @@ async def open_rollouts(
             settled, model, tools, log_directory=log_directory, seed=seed, cluster=cluster, loads_weights=loads_weights
         )
         player.environment = environment
+        if config.rollout.agent is not None:
+            player = await open_agents(stack, player, config, model.tokenizer)
         reward: Reward = config.reward.make()
         reward.spread(cluster)
         stack.push_async_callback(player.engine.close)

@@ -62,6 +62,7 @@ class Parts:
             metrics |= names.tool(name, tool.metrics())
         if player.environment is not None:
             metrics |= names.environment(player.environment.bounded.metrics())
+        metrics |= player.metrics()
         return metrics | names.reward(self.rollouts.reward.metrics())
 
 

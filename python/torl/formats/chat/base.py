@@ -57,6 +57,11 @@ class ChatFormat(Format):
         self.options = options or ChatOptions()
         self.every_block_is_a_call = self.tags is not None
 
+    @property
+    def message_end(self) -> str:
+        """What the template puts behind a message of the model that ends without a call."""
+        return self.end_tokens[0]
+
     def calls(self, turn: Turn) -> Sequence[ChatCall]:
         """The calls of a turn, in its order: those between the tags, and the one that was not closed.
 

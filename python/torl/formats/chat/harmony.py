@@ -40,6 +40,11 @@ class HarmonyFormat(ChatFormat):
         super().__init__(options)
         self._quoted = options.quoted
 
+    @property
+    def message_end(self) -> str:
+        """Of a message that others follow."""
+        return "<|end|>"
+
     def calls(self, turn: Turn) -> Sequence[ChatCall]:
         """The last message, if it is a call."""
         if not turn.text.endswith("<|call|>"):

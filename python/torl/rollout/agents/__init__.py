@@ -1,0 +1,1 @@
+"""Episodes that agent programs play: an OpenAI-compatible address for each, whose requests become trajectories."""

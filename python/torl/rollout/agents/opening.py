@@ -1,0 +1,53 @@
+"""From a player of torl's own loop to one of agent programs."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from torl.agents import Agent, AgentLimits
+from torl.config import ModelRunConfig
+from torl.errors import DataError
+from torl.rollout.agents.door import AgentDoor
+from torl.rollout.agents.episode import AgentSettings
+from torl.rollout.agents.player import AgentParts, AgentPlayer
+from torl.rollout.agents.prompts import PromptRenderer
+from torl.rollout.episode import EpisodePlayer
+from torl.text.chat_templates import Conversation
+from torl.types import Problem
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+async def open_agents(
+    stack: AsyncExitStack, player: EpisodePlayer, config: ModelRunConfig, tokenizer: "PreTrainedTokenizerFast"
+) -> AgentPlayer:
+    """A player of the configuration's agent, whose address is open until the stack ends.
+
+    Raises:
+        ConfigError: there is no such program.
+        DataError: the model's tokenizer has no chat template.
+        EngineError: no address can be had.
+    """
+    choice = config.rollout.agent
+    assert choice is not None
+    assert isinstance(choice.shared, AgentLimits)
+    if not getattr(tokenizer, "chat_template", None):
+        raise DataError(
+            "the model's tokenizer has no chat template, which makes prompts of what agent programs say: put the "
+            "chat_template.jinja of its family beside the tokenizer"
+        )
+    agent: Agent = choice.make()
+    door = AgentDoor()
+    stack.push_async_callback(door.close)
+    await door.start()
+    window = config.longest_prompt + config.rollout.max_response_tokens
+    renderer = PromptRenderer(tokenizer, player.encoder, _template_variables(config))
+    settings = AgentSettings(choice.shared, renderer, window)
+    return AgentPlayer.of(player, AgentParts(agent, settings, door))
+
+
+def _template_variables(config: ModelRunConfig) -> Mapping[str, Any]:
+    """Those that the run's template gives to the model's own, whatever the problem is."""
+    conversation = config.data.template.function()(Problem("", "", ""))
+    return conversation.variables if isinstance(conversation, Conversation) else {}

@@ -1,0 +1,136 @@
+"""The address of an episode, as OpenAI's own client and programs without libraries find it."""
+
+import asyncio
+from typing import Any
+
+import openai
+import pytest
+
+from agent_programs import MODEL, TOOLS, agent_player, ask, begun, played, result, turns, user
+from chat_models import message
+from scripted_engine import ScriptedEngine
+from torl.rollout.agents.requests import RequestError
+from torl.types import Problem
+
+TURNS = [
+    f"<think>two at once</think>{message('hermes', 'print(1)', 'print(2)')}",
+    "It is \\boxed{3}.<|im_end|>",
+]
+
+
+# --- OpenAI's client --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_openais_client_calls_tools_and_its_answers_are_one_trajectory(stream: bool) -> None:
+    async def play(problem: Problem, url: str) -> str | None:
+        async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
+            messages: list[Any] = [user(problem.question)]
+            while True:
+                told = await (_streamed if stream else _whole)(client, messages)
+                if not told.get("tool_calls"):
+                    return None
+                assert told["reasoning_content"] == "two at once"
+                messages.append({"role": "assistant", **{name: told[name] for name in ("content", "tool_calls")}})
+                messages += [result(call, str(place)) for place, call in enumerate(told["tool_calls"])]
+
+    trajectory = await played(agent_player(MODEL, turns(*TURNS), play))
+    assert trajectory.answer == "It is \\boxed{3}."
+    assert not trajectory.branches
+    assert [turn.text for turn in trajectory.turns] == [TURNS[0].removesuffix("<|im_end|>"), "It is \\boxed{3}."]
+    assert [call.code for call in trajectory.tool_calls] == ["print(1)", "print(2)"]
+    assert [call.outcome.text for call in trajectory.tool_calls] == ["0", "1"]
+    assert int(trajectory.loss_mask_T.sum()) == sum(len(MODEL.ids(text)) for text in TURNS)
+
+
+async def _whole(client: openai.AsyncOpenAI, messages: list[Any]) -> dict[str, Any]:
+    told = await client.chat.completions.create(model="any", messages=messages, tools=TOOLS)  # type: ignore[arg-type]
+    assert told.usage is not None
+    assert told.usage.completion_tokens > 0
+    assert told.choices[0].finish_reason == ("tool_calls" if told.choices[0].message.tool_calls else "stop")
+    return told.choices[0].message.model_dump()
+
+
+async def _streamed(client: openai.AsyncOpenAI, messages: list[Any]) -> dict[str, Any]:
+    """The message as the client's own helper puts it together."""
+    async with client.chat.completions.stream(model="any", messages=messages, tools=TOOLS) as stream:  # type: ignore[arg-type]
+        told = await stream.get_final_completion()
+    return told.choices[0].message.model_dump()
+
+
+async def test_the_models_and_the_errors_are_what_openais_client_expects() -> None:
+    async def play(problem: Problem, url: str) -> str | None:
+        async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
+            assert [each.id async for each in client.models.list()] == ["policy"]
+
+            async def refused(**body: Any) -> openai.APIStatusError:
+                with pytest.raises(openai.APIStatusError) as found:
+                    await client.chat.completions.create(**{"model": "any", "messages": [user("?")], **body})
+                return found.value
+
+            assert (await refused(n=2)).param == "n"
+            assert (await refused(logprobs=True)).param == "logprobs"
+            assert (await refused(tool_choice="required")).param == "tool_choice"
+            assert (await refused(messages=[])).param == "messages"
+            image = [{"type": "image_url", "image_url": {"url": "data:"}}]
+            assert (await refused(messages=[{"role": "user", "content": image}])).param == "messages[0].content"
+            longer = await refused(messages=[user("much " * 1000)])
+            assert isinstance(longer, openai.BadRequestError)
+            assert longer.code == "context_length_exceeded"
+            with pytest.raises(openai.NotFoundError):
+                await client.embeddings.create(model="any", input="?")
+            raw = await client.chat.completions.with_raw_response.create(
+                model="any", messages=[{"role": "user", "content": "?"}], temperature=0.2, seed=1
+            )
+            assert raw.headers["x-torl-ignored"] == "temperature, seed"
+            return "done"
+
+    player = agent_player(MODEL, turns("Yes.<|im_end|>"), play, window=400)
+    assert (await played(player)).answer == "done"
+    assert player.metrics()["agent/refused"] == 6
+    assert player.metrics()["agent/turns"] == 1
+
+
+async def test_a_limit_of_tokens_and_a_stop_string_end_a_turn_and_its_end_is_put_in_when_it_goes_on() -> None:
+    player = agent_player(MODEL, turns("one two three four five six"))
+    episode = begun(player)
+    first = await ask(episode, [user("?")], max_tokens=3)
+    assert (first.finish_reason, first.sampled_tokens) == ("length", 3)
+    second = await ask(episode, [user("?"), first.message, user("go on")], stop="four")
+    assert second.finish_reason == "stop"
+    assert second.message["content"] == "one two three "
+    episode.close()
+    trajectory = episode.trajectory("")
+    assert trajectory is not None
+    assert not trajectory.branches
+    between = trajectory.token_ids_T[3 : trajectory.turns[1].start].tolist()
+    assert MODEL.tokenizer.decode(between) == "<|im_end|>\n<|im_start|>user\ngo on<|im_end|>\n<|im_start|>assistant\n"
+    assert trajectory.turns[1].text.endswith("four")
+
+
+async def test_a_request_that_is_given_up_leaves_its_message_to_the_next_one() -> None:
+    player = agent_player(MODEL, turns("Yes.<|im_end|>", "and so on " * 50, "No.<|im_end|>"))
+    episode = begun(player)
+    first = await ask(episode, [user("?")])
+    given_up = asyncio.ensure_future(ask(episode, [user("?"), first.message, user("go on")]))
+    engine = player.engine
+    assert isinstance(engine, ScriptedEngine)
+    while not engine.open:
+        await asyncio.sleep(0)
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    await ask(episode, [user("?"), first.message, user("go on")])
+    episode.close()
+    trajectory = episode.trajectory("")
+    assert trajectory is not None
+    assert [turn.text for turn in trajectory.turns] == ["Yes.", "No."]
+    assert not trajectory.branches
+
+
+async def test_an_episode_has_so_many_turns() -> None:
+    player = agent_player(MODEL, turns("Yes.<|im_end|>"), limits={"max_turns": 1})
+    episode = begun(player)
+    await ask(episode, [user("?")])
+    with pytest.raises(RequestError, match=r"the 1 turns that agent\.max_turns allows"):
+        await ask(episode, [user("?")])
+    episode.close()

@@ -1,0 +1,212 @@
+"""Programs that play episodes: commands and functions, their failures, and what is left of them."""
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from agent_programs import MODEL, agent_player, ask, begun, opened, played, turns, user
+from builders import asked, play_all
+from scripted_engine import ScriptedEngine
+from torl.agents import CommandAgent, FunctionAgent
+from torl.errors import AgentProgramError, ConfigError, EngineError
+from torl.types import Problem
+
+
+def program(tmp_path: Path, text: str) -> CommandAgent:
+    """A program in Python without libraries, whose `ask(**body)` is a request."""
+    head = """
+import json, os, subprocess, sys, time, urllib.error, urllib.request
+def ask(**body):
+    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]["message"]
+question = sys.stdin.read()
+first = [{"role": "user", "content": question}]
+"""
+    path = tmp_path / "agent.py"
+    path.write_text(head + text)
+    return CommandAgent(f"{shlex.quote(sys.executable)} -IS {shlex.quote(str(path))}")
+
+
+async def test_a_program_is_a_command_whose_output_is_the_answer(tmp_path: Path) -> None:
+    agent = program(tmp_path, 'print(question, os.environ["TORL_PROBLEM_ID"], ask(messages=first)["content"])')
+    trajectory = await played(agent_player(MODEL, turns("It is 4.<|im_end|>"), agent=agent))
+    assert trajectory.answer == "? sum It is 4."
+
+
+async def test_a_shell_script_with_curl_is_an_agent(tmp_path: Path) -> None:
+    script = tmp_path / "agent.sh"
+    script.write_text(
+        """curl -sf "$OPENAI_BASE_URL/chat/completions" -H "Authorization: Bearer $OPENAI_API_KEY" """
+        """-d "{\\"messages\\": [{\\"role\\": \\"user\\", \\"content\\": \\"$TORL_PROBLEM\\"}]}" """
+        """| sed 's/.*"content": "\\([^"]*\\)".*/\\1/'\n"""
+    )
+    agent = CommandAgent(f"sh {shlex.quote(str(script))}")
+    trajectory = await played(agent_player(MODEL, turns("It is 4.<|im_end|>"), agent=agent))
+    assert trajectory.answer == "It is 4."
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "counted"),
+    [
+        ('ask(messages=first); sys.exit("no idea")', "failed: it exited with status 1: no idea", "crashed"),
+        ('ask(messages=first); print("x" * 2_000_000)', "failed: it printed more than 1048576 bytes", "crashed"),
+        ("print(1)", "ended without a turn of the model", "silent"),
+        ("ask(messages=first); time.sleep(1e6)", r"took more than 0.5 s \(timeout_seconds\)", "timed_out"),
+    ],
+)
+async def test_a_program_that_fails_spoils_its_episode_and_is_counted(
+    tmp_path: Path, text: str, said: str, counted: str
+) -> None:
+    limits = {"timeout_seconds": 0.5} if counted == "timed_out" else {}
+    player = agent_player(MODEL, turns("4<|im_end|>"), agent=program(tmp_path, text), limits=limits)
+    with pytest.raises(AgentProgramError, match=said):
+        await played(player)
+    failures = {name: player.metrics()[f"agent/{name}"] for name in ("crashed", "timed_out", "silent")}
+    assert failures == dict.fromkeys(failures, 0) | {counted: 1}
+
+
+async def test_what_a_program_has_started_ends_with_it(tmp_path: Path) -> None:
+    text = (
+        f'ask(messages=first); print(subprocess.Popen([{sys.executable!r}, "-c", "import time; time.sleep(1e6)"]).pid)'
+    )
+    trajectory = await played(agent_player(MODEL, turns("4<|im_end|>"), agent=program(tmp_path, text)))
+    status = Path(f"/proc/{trajectory.answer}/stat")
+    # It is gone, or waits for whoever reaps orphans here; the kernel takes its time to kill.
+    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
+        await asyncio.sleep(0.01)
+
+
+async def test_a_failure_may_count_as_no_answer(tmp_path: Path) -> None:
+    limits = {"failures": "no_answer"}
+    agent = program(tmp_path, "ask(messages=first); sys.exit(3)")
+    trajectory = await played(agent_player(MODEL, turns("4<|im_end|>"), agent=agent, limits=limits))
+    assert trajectory.answer == ""
+    assert len(trajectory.turns) == 1
+
+
+async def test_a_host_that_breaks_is_not_the_programs_fault(tmp_path: Path) -> None:
+    agent = program(tmp_path, "\ntry:\n    ask(messages=first)\nexcept urllib.error.HTTPError:\n    time.sleep(1e6)")
+    player = agent_player(
+        MODEL, turns("4<|im_end|>"), agent=agent, fail_on="0/sum/0/0", limits={"failures": "no_answer"}
+    )
+    with pytest.raises(EngineError, match="the engine died"):
+        await played(player)
+
+
+async def test_a_request_after_the_end_of_its_episode_is_refused_and_one_that_is_open_is_given_up() -> None:
+    addresses: list[str] = []
+
+    async def play(problem: Problem, url: str) -> str | None:
+        async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
+            await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "?"}])
+        addresses.append(url)
+        return "done"
+
+    async with opened(agent_player(MODEL, turns("Yes.<|im_end|>"), play)) as player:
+        player.slots.begin()
+        await player.play(asked(), series=0, sample=0)
+        async with openai.AsyncOpenAI(base_url=addresses[0], api_key="any", max_retries=0) as client:
+            with pytest.raises(openai.APIStatusError) as refused:
+                await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "?"}])
+        assert (refused.value.status_code, refused.value.code) == (410, "episode_ended")
+        engine = player.engine
+        assert isinstance(engine, ScriptedEngine)
+        assert engine.open == 0
+
+
+async def test_a_program_that_gives_up_its_request_gives_up_the_turn() -> None:
+    async def play(problem: Problem, url: str) -> str | None:
+        async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
+            messages: list[Any] = [user("?")]
+            given_up = asyncio.ensure_future(client.chat.completions.create(model="any", messages=messages))
+            while not engine.open:
+                await asyncio.sleep(0)
+            given_up.cancel()
+            while engine.open:
+                await asyncio.sleep(0)
+            await client.chat.completions.create(model="any", messages=messages)
+        return "done"
+
+    player = agent_player(MODEL, turns("and so on " * 400, "Yes.<|im_end|>"), play, window=10_000)
+    engine = player.engine
+    assert isinstance(engine, ScriptedEngine)
+    trajectory = await played(player)
+    assert [turn.text for turn in trajectory.turns] == ["Yes."]
+    assert not trajectory.branches
+    assert engine.ended == ["0/sum/0/0", "0/sum/0/1"]
+
+
+async def test_a_defect_of_torls_own_is_not_the_programs_fault() -> None:
+    async def play(problem: Problem, url: str) -> str | None:
+        async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
+            await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "?"}])
+        return "done"
+
+    def defect(name: str) -> Sequence[int]:
+        raise LookupError(name)
+
+    with pytest.raises(LookupError, match="0/sum/0/0"):
+        await played(agent_player(MODEL, defect, play))
+
+
+async def test_groups_are_played_by_programs_and_so_many_run_at_once() -> None:
+    running = most = 0
+
+    async def play(problem: Problem, url: str) -> str | None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
+            await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "?"}])
+        running -= 1
+        return problem.id
+
+    async with opened(agent_player(MODEL, turns("Yes.<|im_end|>"), play, limits={"max_concurrent": 3})) as player:
+        groups = await play_all(player, [asked("a"), asked("b")], 0, 4)
+    assert most <= 3
+    assert {group.prompt.problem.id: [each.answer for each in group.trajectories] for group in groups} == {
+        "a": ["a"] * 4,
+        "b": ["b"] * 4,
+    }
+    assert player.slots.sampling == 0
+
+
+async def test_the_time_in_which_a_program_waits_for_the_model_is_not_its_own() -> None:
+    player = agent_player(MODEL, turns("Yes.<|im_end|>"))
+    episode = begun(player)
+    assert player.slots.sampling == 0
+    request = asyncio.ensure_future(ask(episode, [user("?")]))
+    await asyncio.sleep(0)
+    assert player.slots.sampling == 1
+    before = episode.own_seconds
+    await asyncio.sleep(0)
+    assert episode.own_seconds == before
+    await request
+    assert player.slots.sampling == 0
+    before = episode.own_seconds
+    while episode.own_seconds == before:
+        await asyncio.sleep(0)
+    episode.close()
+
+
+@pytest.mark.parametrize("command", ["", "'", "no-such-program --at-all"])
+def test_a_command_that_cannot_be_started_says_so_at_once(command: str) -> None:
+    with pytest.raises(ConfigError, match="the agent's command"):
+        CommandAgent(command)
+
+
+def test_an_agent_function_is_a_coroutine_function() -> None:
+    FunctionAgent("agent_programs:nothing")
+    with pytest.raises(ConfigError, match="async def"):
+        FunctionAgent("agent_programs:user")
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        FunctionAgent("no_such_module:play")

@@ -1,0 +1,109 @@
+"""What the audit of an agent program's trajectory finds wrong, each mistake by itself."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from agent_programs import TOOLS, agent_player, ask, begun, result, user
+from chat_models import ChatModel, message
+from torl.audit.agents import agent_problem
+from torl.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
+from torl.types import FinishReason, Grade, ToolRequest, Trajectory, TurnEnding
+
+MODEL = ChatModel.of("hermes")
+TURNS = [message("hermes", "print(1)"), "It is 1.<|im_end|>", "I said so"]
+
+
+async def _played() -> Trajectory:
+    """A call and its result, a word of the user, and a message that is cut."""
+    player = agent_player(MODEL, lambda name: MODEL.ids(TURNS[int(name.rpartition("/")[2])]))
+    episode = begun(player)
+    messages = [user("?")]
+    first = await ask(episode, messages, tools=TOOLS)
+    messages += [dict(first.message), result(first.message["tool_calls"][0], "1")]
+    second = await ask(episode, messages, tools=TOOLS)
+    messages += [dict(second.message), user("Sure?")]
+    await ask(episode, messages, tools=TOOLS, max_tokens=3)
+    episode.close()
+    played = episode.trajectory("1")
+    assert played is not None
+    return played
+
+
+PLAYED = asyncio.run(_played())
+
+
+def with_token(played: Trajectory, place: int, token: int) -> Trajectory:
+    ids = played.token_ids_T.copy()
+    ids[place] = token
+    return replace(played, token_ids_T=ids, text=MODEL.vocabulary.decode(ids.tolist()))
+
+
+def other_result(played: Trajectory) -> Trajectory:
+    (call,) = played.tool_calls
+    return replace(played, tool_calls=(replace(call, outcome=replace(call.outcome, text="2")),))
+
+
+def other_call(played: Trajectory) -> Trajectory:
+    (call,) = played.tool_calls
+    return replace(played, tool_calls=(replace(call, request=ToolRequest("python", {"code": "print(2)"})),))
+
+
+def other_word(played: Trajectory) -> Trajectory:
+    (said,) = played.user_messages
+    return replace(played, user_messages=(replace(said, text="Sure!"),))
+
+
+def learned_observation(played: Trajectory) -> Trajectory:
+    mask = np.ones_like(played.loss_mask_T)
+    return replace(played, loss_mask_T=mask)
+
+
+def other_end(number: int, ended_by: TurnEnding) -> Callable[[Trajectory], Trajectory]:
+    def change(played: Trajectory) -> Trajectory:
+        turns = list(played.turns)
+        turns[number] = replace(turns[number], ended_by=ended_by)
+        return replace(played, turns=tuple(turns))
+
+    return change
+
+
+def other_text(played: Trajectory) -> Trajectory:
+    first, *others = played.turns
+    return replace(played, turns=(replace(first, text="Hm."), *others))
+
+
+def test_nothing_is_off_in_what_was_played_nor_in_what_is_read_back() -> None:
+    record = TrajectoryRecord(0, PLAYED, Grade(1.0, True, "1"))
+    read = decode_trajectory(encode_trajectory(record)).trajectory
+    assert [agent_problem(each, MODEL.rules()) for each in (PLAYED, read)] == [None, None]
+    assert read.user_messages == PLAYED.user_messages
+    assert read.said_after(read.turns[1]) == ("Sure?",)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (other_result, "is not what the program said"),
+        (other_word, "is not what the program said"),
+        (other_call, "has not made a call that was answered"),
+        (lambda played: replace(played, user_messages=()), "nothing was said"),
+        (lambda played: replace(played, tool_calls=()), "nothing was said"),
+        (lambda played: with_token(played, PLAYED.turns[0].stop + 2, 5), "is not what the program said"),
+        (lambda played: with_token(played, 1, 5), "turn 0 does not hold what its tokens say"),
+        (lambda played: with_token(played, 1, min(MODEL.end_token_ids)), "turn 0 goes on behind an end token"),
+        (learned_observation, "the loss mask is True"),
+        (other_text, "turn 0 does not hold what its tokens say"),
+        (other_end(0, TurnEnding.LENGTH), "turn 0 was not cut"),
+        (other_end(1, TurnEnding.CALL), "turn 1 asks for nothing"),
+        (lambda played: replace(played, finish_reason=FinishReason.STOP), "its last turn was not ended so"),
+        (lambda played: replace(played, turns=played.turns[:2]), "tokens stand behind the last turn"),
+        (lambda played: replace(played, text="Hm."), "the text is not that of the token ids"),
+        (lambda played: replace(played, format="kimi"), "it was played in format 'kimi'"),
+    ],
+)
+def test_a_mistake_is_found(change: Callable[[Trajectory], Trajectory], words: str) -> None:
+    assert words in (agent_problem(change(PLAYED), MODEL.rules()) or "")
