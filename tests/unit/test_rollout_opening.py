@@ -223,6 +223,14 @@ def with_environment(**environment: Any) -> tuple[ModelRunConfig, ModelDirectory
     return config, ModelDirectory(resolve_path(BASE_MODEL), tokenizer, config.rollout.tools, config.rollout.environment)
 
 
+def test_an_environment_s_conversations_cannot_ask_for_a_reward() -> None:
+    """It begins them itself, so that what the prompts were told would be lost."""
+    whole = with_environment()[0].model_dump()
+    whole["data"]["reward_goal"]["high_share"] = 0.5
+    with pytest.raises(ValueError, match="high_share must be unset"):
+        ModelRunConfig.model_validate(whole)
+
+
 async def test_an_environment_starts_behind_the_tools_and_brings_its_own(tmp_path: Path) -> None:
     config, model = with_environment(max_turns=5)
     console = Console(io.StringIO())

@@ -111,6 +111,8 @@ def test_prompts_that_say_which_reward_is_wanted() -> None:
     assert [each.wants_high_reward for each in (prompt, low, Prompt(problem, (1,)))] == [True, False, None]
     with pytest.raises(DataError, match="has at most 6 tokens"):
         encode_prompts([problem], Characters(), lambda each: f"<{each.question}>", 6, goal=goal)
+    (silent,) = encode_prompts([problem], Characters(), NONE, 1, goal=RewardGoal()).prompts
+    assert silent == Prompt(problem, (ord("x"),))
 
 
 def test_a_beginning_of_sequence_token_stays_and_counts() -> None:

@@ -67,8 +67,8 @@ class PromptConfig(Section):
     """Prompt template."""
     max_prompt_tokens: PositiveInt = 400
     """Problems whose prompt is longer are dropped and counted."""
-    reward_goal: RewardGoal | None = None
-    """Say in every prompt which reward is wanted, a high or a low one (RC-GRPO); off when unset."""
+    reward_goal: RewardGoal = Field(default_factory=RewardGoal)
+    """What prompts say of the reward that is wanted."""
 
 
 class DataConfig(PromptConfig):

@@ -134,6 +134,14 @@ class ModelRunConfig(Section):
                 raise ValueError(f"{place}: {error}") from error
         return self
 
+    @model_validator(mode="after")
+    def _goals_reach_prompts(self) -> Self:
+        if self.rollout.environment is not None and self.data.reward_goal.high_share is not None:
+            raise ValueError(
+                "data.reward_goal.high_share must be unset: an environment begins its conversations itself"
+            )
+        return self
+
 
 class TrainConfig(ModelRunConfig):
     """A whole training run."""

@@ -112,7 +112,7 @@ class PromptStream:
 
     def _prompt(self, problem: Problem) -> Prompt:
         goal = self._goal
-        if goal is None:
+        if goal is None or goal.high_share is None:
             return Prompt(problem, self._token_ids(problem))
         asked = [replace(problem, question=f"{wanted}\n{problem.question}") for wanted in (goal.high, goal.low)]
         high, low = map(self._token_ids, asked)

@@ -4,11 +4,12 @@ from torl.options import Section, Share
 
 
 class RewardGoal(Section):
-    """What prompts say of the reward that is wanted. The model must have learned before what each text means."""
+    """What prompts say of the reward that is wanted (RC-GRPO). The model must know before what each text means."""
 
     high: str = "<|high_reward|>"
     """Stands on a line of its own before the question where a high reward is wanted, and in evaluations."""
     low: str = "<|low_reward|>"
     """Stands there where a low one is wanted."""
-    high_share: Share = 0.5
-    """Share of the episodes of training that a high reward is wanted of, drawn for each by itself."""
+    high_share: Share | None = None
+    """Share of the episodes of training that a high reward is wanted of, drawn for each by itself; prompts say nothing
+    of it when unset."""
