@@ -9,8 +9,15 @@ from pydantic import ValidationError
 from builders import asked, call, group, printed, trajectory
 from judge_server import JudgeServer, serving
 from torl.errors import RewardError, ToolUnavailableError
+from torl.reward.judging.chat_model import ChatModel
 from torl.reward.judging.scored_turns import ScoredTurnsOptions, ScoredTurnsReward, paid_by_turn
-from torl.reward.judging.turn_scores import LONGEST_TRANSCRIPT, read_score, transcripts
+from torl.reward.judging.turn_scores import (
+    LONGEST_TRANSCRIPT,
+    FunctionScores,
+    JudgedScores,
+    read_score,
+    transcripts,
+)
 from torl.types import Grade, Trajectory
 
 QUESTION = asked(answer="12", question="How many eggs?")
@@ -62,19 +69,25 @@ async def test_progress_is_what_a_turn_adds(server: JudgeServer) -> None:
     assert grade.turn_rewards == (0.5, 1.0, -0.5)
 
 
-async def test_a_turn_that_the_model_fails_on_earns_nothing(server: JudgeServer) -> None:
+def asking(server: JudgeServer) -> JudgedScores:
+    return JudgedScores(ChatModel(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 2))
+
+
+async def test_a_turn_that_the_model_fails_on_has_no_number_and_is_counted(server: JudgeServer) -> None:
     server.reply = lambda prompt: 500 if "six" in prompt and "twelve" not in prompt else opinion(prompt)
-    ((grade,), reward) = await graded(PLAYED, url=server.url, model="judge", malformed_turn=-0.5)
-    assert grade.turn_rewards == (0.25, 0.0, 0.5)
-    assert reward.metrics()["judge_failures"] == 1
+    scores = asking(server)
+    await scores.start()
+    assert await scores.scores(PLAYED) == [0.25, None, 0.5]
+    assert scores.metrics()["judge_failures"] == 1
+    await scores.close()
 
 
 async def test_a_model_that_gives_no_numbers_does_not_start(server: JudgeServer) -> None:
     server.reply = lambda _: "quite likely"
-    reward = ScoredTurnsReward(ScoredTurnsOptions(url=server.url, model="judge", workers=1))
+    scores = asking(server)
     with pytest.raises(RewardError, match="did not answer with a number from 0 to 1"):
-        await reward.start()
-    await reward.close()
+        await scores.start()
+    await scores.close()
 
 
 def lengths(trajectory: Trajectory) -> list[float]:
@@ -85,10 +98,10 @@ async def later(trajectory: Trajectory) -> list[float]:
     return lengths(trajectory)
 
 
-@pytest.mark.parametrize("name", ["lengths", "later"])
-async def test_a_function_of_one_s_own_scores_turns(name: str) -> None:
-    ((grade,), _) = await graded(PLAYED, function=f"{__name__}:{name}", malformed_turn=-0.5)
+async def test_a_function_of_one_s_own_scores_turns() -> None:
+    ((grade,), _) = await graded(PLAYED, function=f"{__name__}:lengths", malformed_turn=-0.5)
     assert grade.turn_rewards == (0.9, 0.6, 1.0)
+    assert await FunctionScores(f"{__name__}:later").scores(PLAYED) == [0.9, 0.6, 1.0]
 
 
 def too_few(trajectory: Trajectory) -> list[float]:
@@ -119,7 +132,7 @@ def unavailable(trajectory: Trajectory) -> list[float]:
 )
 async def test_a_function_that_is_broken_stops_the_run(name: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        await graded(PLAYED, function=f"{__name__}:{name}")
+        await FunctionScores(f"{__name__}:{name}").scores(PLAYED)
 
 
 @pytest.mark.parametrize(
