@@ -73,6 +73,10 @@ class WeightTransferError(TorlError):
     """New weights did not reach the engine: a peer has ended or is silent, or a checksum differs."""
 
 
+class EngineUnusableError(EngineError, WeightTransferError):
+    """An engine may hold weights of two versions: it did not take new ones whole."""
+
+
 class CheckpointError(TorlError):
     """A checkpoint that cannot be written or is damaged or incomplete."""
 

@@ -13,7 +13,7 @@ import torch
 from engines import make_engine
 
 from torl._core import TurnEnd
-from torl.errors import EngineError
+from torl.errors import EngineUnusableError, WeightTransferError
 from torl.types import SamplingParameters
 from weight_sending import assert_weights_arrive, perturbed, sending
 
@@ -131,10 +131,11 @@ async def test_a_broken_transfer_stops_the_engine(tiny_model_directory, prompts,
     await engine.start()
     try:
         async with sending(tiny_model_directory, tmp_path, "--stop-after", "8") as (rendezvous, _):
-            with pytest.raises(EngineError, match="did not take the weights of version 1"):
+            with pytest.raises(EngineUnusableError, match="did not take the weights of version 1") as raised:
                 await engine.receive_weights(rendezvous, 1)
+        assert isinstance(raised.value, WeightTransferError)  # after which a run on a cluster goes on
         assert engine.policy_version == 0
-        with pytest.raises(EngineError, match="weights"):
+        with pytest.raises(EngineUnusableError, match="weights"):
             await greedy_turn(engine, prompts[0].token_ids)
     finally:
         await engine.close()

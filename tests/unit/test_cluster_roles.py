@@ -17,7 +17,14 @@ from torl.cluster.everywhere import Everywhere
 from torl.cluster.ray_reservation import bundles_for
 from torl.engine.placed import PlacedEngine
 from torl.engine.replicas import Replicas
-from torl.errors import ClusterError, ConfigError, EngineDiedError, EngineError
+from torl.errors import (
+    ClusterError,
+    ConfigError,
+    EngineDiedError,
+    EngineError,
+    EngineUnusableError,
+    WeightTransferError,
+)
 from torl.reward.grader_nodes import GraderNodes
 from torl.tools import PythonTool
 from torl.tools.python import PythonOptions
@@ -116,6 +123,29 @@ async def test_a_run_goes_on_without_a_lost_engine_and_takes_its_node_back() -> 
     await cluster.lose(1)
     assert await turn_of(replicas) == before
     assert engines[2].requests
+    await replicas.close()
+
+
+class HalfChanged(ScriptedEngine):
+    """Did not take new weights whole, when it is told so."""
+
+    broken = False
+
+    def check(self) -> None:
+        if self.broken:
+            raise EngineUnusableError("it did not take the weights of version 1")
+
+
+async def test_an_engine_that_is_left_with_half_of_the_weights_ends_the_run_as_a_broken_transfer_does() -> None:
+    """It may say so before the sender has noticed the node that is lost."""
+    cluster, engine = NodesInOneProcess(1), HalfChanged(lambda _: [5])
+    replicas = Replicas(
+        lambda number, _: engine_on(cluster, number, engine), 1, restarts=1, policy_version=0, lends_devices=False
+    )
+    await replicas.start()
+    engine.broken = True
+    with pytest.raises(WeightTransferError, match="did not take the weights of version 1"):
+        await replicas.watch()
     await replicas.close()
 
 

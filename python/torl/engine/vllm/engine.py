@@ -22,7 +22,7 @@ from torl.engine.vllm.processes import EngineProcess, end_processes
 from torl.engine.vllm.stall import StallWatch
 from torl.engine.vllm.turns import encode_turn, sampled_turn, sampling_params
 from torl.engine.vllm.weights import EngineWeights
-from torl.errors import ConfigError, EngineDiedError, EngineError, EngineHungError
+from torl.errors import ConfigError, EngineDiedError, EngineError, EngineHungError, EngineUnusableError
 from torl.processes.children import first_line, log_tail
 from torl.processes.stacks import request_stacks
 from torl.types import SampledTurn, SamplingParameters
@@ -178,7 +178,7 @@ class VllmEngine(Engine):
                 live = self.live_requests > 0
                 await self._weights.receive(llm, rendezvous, policy_version, first=first, live=live)
             except Exception as error:
-                raise EngineError(f"the engine is not usable: {self._weights.unusable}: {first_line(error)}") from error
+                raise EngineUnusableError(f"{self._unusable()}: {first_line(error)}") from error
 
     async def weight_checksums(self) -> list[dict[str, str]]:
         """vLLM's checksums of what each worker holds: by the name that a parameter has in vLLM, fused and processed."""
@@ -255,8 +255,11 @@ class VllmEngine(Engine):
         if self._llm.errored or self._stalled is not None:
             raise self._death()
         if self._weights.unusable is not None:
-            raise EngineError(f"the engine is not usable: {self._weights.unusable}")
+            raise EngineUnusableError(self._unusable())
         return self._llm
+
+    def _unusable(self) -> str:
+        return f"the engine is not usable: {self._weights.unusable}"
 
     def _death(self) -> EngineError:
         log = f"the end of {self._log_path}:\n{self._log_tail()}"
