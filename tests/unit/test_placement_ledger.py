@@ -31,7 +31,7 @@ def config(preset: str, **overrides: Any) -> TrainConfig:
 
 def shape_of(config: TrainConfig) -> ModelShape:
     sizes = {"1.5B": QWEN_1_5B, "7B": QWEN_7B, "32B": QWEN_32B}
-    return ModelShape.from_config(next(sizes[size] for size in sizes if config.model.path.endswith(size)))
+    return ModelShape.from_config(next(sizes[size] for size in sizes if f"-{size}" in config.model.path))
 
 
 def machine(gpus: int, *, gpu_bytes: int = GPU_BYTES, host_bytes: int = HOST_BYTES) -> Machine:
