@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from torl.errors import LearnerDiedError, LearnerError
+from torl.errors import LearnerDiedError, LearnerError, WeightTransferError
 from torl.learner import ranks
 from torl.learner.messages import Reply
 from torl.learner.placed_ranks import orders
@@ -76,6 +76,53 @@ async def test_a_rank_that_says_what_is_wrong_with_itself_is_the_cause(
     ends[1].send(Reply(error="LearnerError", message="the loss is not finite"))
     with pytest.raises(LearnerError, match=r"^the loss is not finite$"):
         await asked
+
+
+async def test_a_command_that_is_cancelled_is_the_failure_of_whoever_cancelled_it(
+    group: tuple[RankGroup, list[Connection]],
+) -> None:
+    """As where an engine is lost while weights are sent: its error is to be seen, and the ranks have none."""
+    of_ranks, _ = group
+    watching = asyncio.create_task(of_ranks.watch())
+    asked = asyncio.create_task(of_ranks.call_all("send_weights"))
+    await asyncio.wait([asked], timeout=0.1)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert not (await asyncio.wait([watching], timeout=0.2))[0]
+    with pytest.raises(LearnerError, match="failed before: 'send_weights' was interrupted"):
+        await of_ranks.call_all("update")
+    watching.cancel()
+
+
+async def test_a_command_that_is_cancelled_because_a_rank_has_gone_says_that_it_has(
+    group: tuple[RankGroup, list[Connection]],
+) -> None:
+    """An engine that receives its weights may notice before the rank's node is known to be lost."""
+    of_ranks, ends = group
+    watching = asyncio.create_task(of_ranks.watch())
+    asked = asyncio.create_task(of_ranks.call_all("send_weights"))
+    await asyncio.wait([asked], timeout=0.1)
+    ends[1].close()
+    await asyncio.wait([asyncio.create_task(of_ranks.ranks[1].closed.wait())])
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    with pytest.raises(LearnerDiedError, match="learner rank 1 closed its connection"):
+        await watching
+
+
+async def test_what_a_rank_raises_is_what_the_watch_of_the_ranks_raises(
+    group: tuple[RankGroup, list[Connection]],
+) -> None:
+    of_ranks, ends = group
+    watching = asyncio.create_task(of_ranks.watch())
+    asked = asyncio.create_task(of_ranks.call_all("send_weights"))
+    for end in ends:
+        end.send(Reply(error="WeightTransferError", message="a receiver is silent"))
+    for raised in (asked, watching):
+        with pytest.raises(WeightTransferError, match="a receiver is silent"):
+            await raised
 
 
 def test_ranks_are_told_who_is_beside_them(tmp_path: Path) -> None:

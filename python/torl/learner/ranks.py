@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torl.errors import LearnerDiedError, LearnerError, LearnerHungError
+from torl.errors import LearnerDiedError, LearnerError, LearnerHungError, TorlError
 from torl.learner.messages import RankSetup, Reply, Request, ShardWritten
 from torl.learner.rank_nodes import RankNodes
 from torl.processes.children import describe_exit, first_line, log_tail
@@ -121,8 +121,8 @@ class RankGroup:
         self.host = "127.0.0.1"  # where rank 0 is found by the others and by engines
         self.nodes: RankNodes | None = None  # where the ranks are, if they are on the nodes of a cluster
         self._timeout_seconds = timeout_seconds
-        self._failure: LearnerError | None = None
-        self._shutting_down = False
+        self._failure: TorlError | None = None
+        self._ended_on_purpose = False  # in good order, or by whoever cancelled a command and knows why
         self._turn = asyncio.Lock()  # commands are collective: one at a time, on all ranks
 
     @property
@@ -172,25 +172,25 @@ class RankGroup:
             await asyncio.wait([said, gone], return_when=asyncio.FIRST_COMPLETED)
             if said.done():
                 return said.result()
-            raise LearnerError(f"learner rank {rank.rank} has gone while its checkpoint was being written")
+            raise LearnerDiedError(f"learner rank {rank.rank} has gone while its checkpoint was being written")
         finally:
             said.cancel()
             gone.cancel()
 
     async def watch(self) -> NoReturn:
-        """Wait without end; raises LearnerError when a rank goes away that was not told to."""
+        """Wait without end; raises LearnerError, or what a rank raised, when a rank goes away that was not told to."""
         tasks = {asyncio.create_task(rank.closed.wait()): rank for rank in self.ranks}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if self._shutting_down:
-                await asyncio.Future()
             async with self._turn:  # a command in progress knows more
-                if self._failure is None:
+                if self._failure is None and not self._ended_on_purpose:
                     death = await asyncio.to_thread(tasks[done.pop()].describe_death)
                     self._fail(LearnerDiedError(death))
                     await self.kill()
-                assert self._failure is not None
-                raise type(self._failure)(str(self._failure)) from self._failure
+            if self._ended_on_purpose:
+                await asyncio.Future()
+            assert self._failure is not None
+            raise type(self._failure)(str(self._failure)) from self._failure
         finally:
             for task in tasks:
                 task.cancel()
@@ -201,7 +201,7 @@ class RankGroup:
         Raises:
             LearnerError: a rank that had not failed before did not exit with status 0.
         """
-        self._shutting_down = True
+        self._ended_on_purpose = True
         if self._failure is None:
             await self.call_all("shutdown")
             await asyncio.to_thread(self._await_exits)
@@ -249,9 +249,13 @@ class RankGroup:
                 )
                 await self.kill()
                 raise failure from None
-            except BaseException as error:
+            except TorlError as error:
+                self._fail(error)
+                await self.kill()
+                raise
+            except BaseException:
                 # Cancelled in the middle: the ranks cannot be brought back to a common state.
-                self._fail(error if isinstance(error, LearnerError) else LearnerError(f"{command!r} was interrupted"))
+                await self._interrupt(command)
                 await self.kill()
                 raise
             return [reply.value for reply in replies]
@@ -291,11 +295,20 @@ class RankGroup:
         for rank, reply in errors:
             reply.raise_error(rank.rank, rank.log)
 
-    def _fail(self, error: LearnerError) -> LearnerError:
+    async def _interrupt(self, command: str) -> None:
+        """Fail, unless a rank had gone already: who is connected to it may have heard of it first, and cancelled."""
+        gone = [rank for rank in self.ranks if rank.closed.is_set()]
+        if gone:
+            self._fail(LearnerDiedError(await asyncio.to_thread(gone[0].describe_death)))
+        else:
+            self._ended_on_purpose = True
+            self._fail(LearnerError(f"{command!r} was interrupted"))
+
+    def _fail(self, error: TorlError) -> TorlError:
         self._failure = self._failure or error
         return error
 
-    def _failed_before(self) -> LearnerError:
+    def _failed_before(self) -> TorlError:
         """Of the kind that the failure was: who hears of it second may be the first whose error is seen."""
         assert self._failure is not None
         return type(self._failure)(f"the learner has failed before: {first_line(self._failure)}")
