@@ -11,7 +11,8 @@ from torl.records import metric_names as names
 from torl.text.answers import find_answer
 from torl.types import Grade, Scored, ToolCall, Trajectory
 
-_CALLED = re.compile(r"([A-Za-z_][\w.]*)\s*\(")
+# From the first letter of a name on: a search from each of its letters would take a long one's length squared.
+_CALLED = re.compile(r"(?<!\w)(?<!\w\.)([A-Za-z_]\w*(?:\.\w+)*)\s*\(")
 _MARKUP = re.compile(r"[\s$]|\\[,;!]")
 
 

@@ -3,15 +3,16 @@
 import re
 import string
 
-_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_OPENING, _CLOSING = "<answer>", "</answer>"
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def tagged_answer(text: str) -> str | None:
     """What stands in the last complete <answer> tags, without the space around it; None if there are none."""
-    found = _TAGGED.findall(text)
-    return found[-1].strip() if found else None
+    *closed, _ = text.split(_CLOSING)
+    last = next((piece for piece in reversed(closed) if _OPENING in piece), None)
+    return None if last is None else last.partition(_OPENING)[2].strip()
 
 
 def normalized_answer(text: str) -> str:

@@ -68,19 +68,20 @@ class ChatFormat(Format):
         What stands between tags in its thinking is a thought.
         """
         assert self.tags is not None, f"{type(self).__name__} has no tags: it reads the text of a turn"
-        opening, closing = map(re.escape, self.tags)
-        text = self._message(turn)
-        closed = list(re.finditer(f"{opening}(.*?){closing}", text, re.DOTALL))
-        calls = [self.read(call[1]) for call in closed]
-        if self.tags[0] in text[closed[-1].end() if closed else 0 :]:
-            calls.append(ChatCall(MalformedCall(CUT_CALL, f"a tool call was not closed by {self.tags[1]}")))
+        opening, closing = self.tags
+        *closed, rest = self._message(turn).split(closing)
+        calls = [self.read(text.partition(opening)[2]) for text in closed if opening in text]
+        if opening in rest:
+            calls.append(ChatCall(MalformedCall(CUT_CALL, f"a tool call was not closed by {closing}")))
         return calls
 
     def _message(self, turn: Turn) -> str:
         """What stands behind its thinking, which ends at the first </think>, but for those in the text of a call."""
+        if "</think>" not in turn.text:
+            return turn.text
+        calls = [block for block in turn.blocks if self.early_request(block.code)]
         for found in re.finditer("</think>", turn.text):
-            around = [block.code for block in turn.blocks if block.start <= found.start() < block.stop]
-            if not any(self.early_request(code) for code in around):
+            if not any(call.start <= found.start() < call.stop for call in calls):
                 return turn.text[found.end() :]
         return turn.text
 
