@@ -287,6 +287,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/calls.py", "await asyncio.wait([before])", "pass", _CALLS),
     ("rollout/calls.py", "None if self.keeps_nothing or not", "None if not", _CALLS),
     ("rollout/calls.py", " or not tool.starts_early", "", _CALLS),
+    ("rollout/calls.py", "= whole_outcome(await", "= (await", _CALLS),
+    ("rollout/spoken.py", "if isinstance(said, str) else said", "if False else said", _CALLS),
+    ("rollout/environment.py", "list(map(whole, reply.said))", "reply.said", _ENVIRONMENT),
     ("rollout/grading.py", "math.isfinite(grade.total)", "math.isfinite(grade.reward)", _GRADING),
     ("rollout/grading.py", "if grade.turn_rewards and", "if False and", _GRADING),
     (

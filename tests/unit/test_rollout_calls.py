@@ -291,3 +291,24 @@ async def test_a_broken_host_ends_the_other_calls_of_the_turn() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     assert interpreter.running == 0
+
+
+@dataclass
+class Surrogates(Tool, ToolSession):
+    """Gives what JSON may hold and no tokenizer takes."""
+
+    description = "Says half of a character."
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # type: ignore[misc]
+
+    def session(self, seed: int) -> Self:
+        return self
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        return Outcome(OutcomeStatus.ERROR, "\ud800 \ud83d\ude00", "\udfff", {"traceback": "\ud800", "lines": 1})
+
+
+async def test_half_of_a_surrogate_pair_is_shown_as_a_character_that_is_unknown() -> None:
+    episode = EpisodeTools({"python": Surrogates()}, seed=7)
+    outcome = await made(episode, code("1"))
+    assert outcome == Outcome(OutcomeStatus.ERROR, "\ufffd \U0001f600", "\ufffd", {"traceback": "\ufffd", "lines": 1})
+    assert outcome.details == {"traceback": "\ufffd", "lines": 1}

@@ -233,6 +233,17 @@ def test_only_the_beginning_is_tried_again() -> None:
         asyncio.run(player.play(asked(), series=0, sample=1))
 
 
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
+def test_an_environment_that_says_half_of_a_surrogate_pair_plays_on(text: str) -> None:
+    model, environment = ChatModel.of("hermes"), said(text)
+    environment.opening = text
+    played = play(model, ["1<|im_end|>", "2<|im_end|>"], environment)
+    shown = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert [message.text for message in played.user_messages] == [shown]
+    assert shown in played.user_messages[0].observation
+    assert shown in model.vocabulary.decode(list(played.prompt.token_ids))
+
+
 def test_an_end_that_fails_is_counted_and_passed_over() -> None:
     model, environment = ChatModel.of("hermes"), said()
     environment.fail_in = "close"

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from torl.rollout.spoken import whole_outcome
 from torl.tools import Tool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
 
@@ -143,7 +144,7 @@ async def _answered(
 ) -> Answered:
     if before is not None:
         await asyncio.wait([before])
-    outcome = await session.call(request.arguments)
+    outcome = whole_outcome(await session.call(request.arguments))
     return Answered(outcome, time.perf_counter())
 
 

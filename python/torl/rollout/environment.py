@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from torl.environments import BoundedEnvironment, BoundedSession, Message, Reply
 from torl.errors import DataError, ToolUnavailableError
 from torl.formats import ChatFormat
+from torl.rollout.spoken import whole, whole_messages, whole_outcome
 from torl.text.chat_templates import Conversation
 from torl.text.prompts import TextTokenizer, ToolSchemas, encode_conversation
 from torl.text.templates import PromptTemplate
@@ -31,7 +32,8 @@ class EpisodeEnvironment:
         """
         self.unshown = None
         reply = await self.session.answer(self._message(turn, requests))
-        return AnsweredTurn(reply, time.perf_counter())
+        said, outcomes = list(map(whole, reply.said)), list(map(whole_outcome, reply.outcomes))
+        return AnsweredTurn(replace(reply, said=said, outcomes=outcomes), time.perf_counter())
 
     async def rewards(self) -> Mapping[str, float]:
         """What the episode is worth, by part.
@@ -84,7 +86,7 @@ class RunEnvironment:
             own = frozenset(self.bounded.tools)
             begun = prompt
             if opening != conversation.messages:
-                begun = self._prompt(prompt, replace(conversation, messages=opening))
+                begun = self._prompt(prompt, replace(conversation, messages=whole_messages(opening)))
             yield EpisodeEnvironment(session, self.format, own), begun
         finally:
             await session.close()
