@@ -39,6 +39,10 @@ def changed(place: int, **fields: Any) -> list[dict[str, Any]]:
     return messages
 
 
+def with_arguments(arguments: str) -> list[dict[str, Any]]:
+    return changed(2, tool_calls=[CALL | {"function": {"name": "f", "arguments": arguments}}])
+
+
 def with_ids(*ids: str) -> list[dict[str, Any]]:
     messages = changed(2, tool_calls=[CALL | {"id": ids[0]}, OTHER | {"id": ids[1]}])
     messages[3]["tool_call_id"], messages[4]["tool_call_id"] = ids
@@ -94,6 +98,8 @@ def test_other_tools_are_another_conversation() -> None:
         ({"messages": [user("?")], "response_format": {"type": "json_object"}}, "response_format"),
         ({"messages": [user("?")], "frequency_penalty": 0.5}, "frequency_penalty"),
         ({"messages": [user("?")], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"messages": [user("?")], "chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
+        ({"messages": [user("?")], "min_tokens": 5}, "min_tokens"),
         ({"messages": [user("?")], "max_tokens": 0}, "max_tokens"),
         ({"messages": [user("?")], "max_completion_tokens": True}, "max_completion_tokens"),
         ({"messages": [user("?")], "stop": [""]}, "stop"),
@@ -101,6 +107,14 @@ def test_other_tools_are_another_conversation() -> None:
         ({"messages": [{"role": "critic", "content": "?"}]}, "messages[0].role"),
         ({"messages": [user("?"), {"role": "tool", "content": "?"}]}, "messages[1].tool_call_id"),
         ({"messages": [user("\ud800")]}, "messages"),
+        (
+            {"messages": with_arguments('"\\ud800"')},
+            "messages",
+        ),
+        ({"messages": with_arguments("[" * 900 + "]" * 900)}, "messages"),
+        ({"messages": [user("?")], "tools": [{"name": "\ud800"}]}, "tools"),
+        ({"messages": [user("?")], "tools": [json.loads('{"a":' * 900 + "1" + "}" * 900)]}, "tools"),
+        ({"messages": [user("?")], "stop": "\ud800"}, "stop"),
         ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
     ],
 )
@@ -118,10 +132,11 @@ def test_limits_and_stop_strings_are_read_and_sampling_is_the_runs() -> None:
         "stop": "x",
         "temperature": 0,
         "top_p": 1,
+        "top_k": 5,
     }
     request = ChatRequest.read({**body, "n": 1, "logprobs": False, "tool_choice": "none", "stream": True})
     assert (request.max_tokens, request.stop, request.may_call, request.stream) == (5, ("x",), False, True)
-    assert request.ignored == ("temperature", "top_p")
+    assert request.ignored == ("temperature", "top_p", "top_k")
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------
@@ -161,4 +176,7 @@ def test_a_template_that_refuses_a_conversation_says_why() -> None:
     tokenizer = copy.deepcopy(MODEL.tokenizer)
     tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(RequestError, match="roles must alternate"):
+        PromptRenderer(tokenizer, MODEL.encoder).render([user("?")], ())
+    tokenizer.chat_template = "{{ 1 // (messages | length - 1) }}"
+    with pytest.raises(RequestError, match="by zero"):
         PromptRenderer(tokenizer, MODEL.encoder).render([user("?")], ())

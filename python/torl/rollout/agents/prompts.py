@@ -34,14 +34,12 @@ class PromptRenderer:
         Raises:
             RequestError: the template refuses the conversation.
         """
-        from jinja2 import TemplateError
-
         held: list[str] = []
         conversation = [self._hold(message, held) for message in messages]
         options: dict[str, Any] = {"tools": [*tools] or None, "add_generation_prompt": True, "tokenize": False}
         try:
             text: Any = self._tokenizer.apply_chat_template(conversation, **options, **self._variables)
-        except (TypeError, ValueError, KeyError, TemplateError) as error:
+        except Exception as error:  # a template may fail in any way on what a program wrote
             raise RequestError(f"the model's chat template refuses the messages: {error}", "messages") from error
         pieces = _HELD.split(text)
         parts = [held[int(piece)] if place % 2 else Markup(piece) for place, piece in enumerate(pieces)]

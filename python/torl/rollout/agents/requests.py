@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-IGNORED = ("temperature", "top_p", "seed", "parallel_tool_calls")
+IGNORED = ("temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "reasoning_effort")
 """Settings of sampling that are the run's, whatever a program says: it learns from what its own policy samples."""
 # What a request may say besides the messages, only so.
 _ONLY: Mapping[str, tuple[Any, ...]] = {
@@ -20,7 +20,15 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "functions": ([],),
+    # Beyond OpenAI's interface, of vLLM's server.
+    "chat_template_kwargs": ({},),
+    "continue_final_message": (False,),
+    "ignore_eos": (False,),
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
+    "structured_outputs": ({},),
 }
+_DEEPEST = 64  # arrays and objects within each other
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -65,8 +73,11 @@ class ChatRequest:
         if not isinstance(stop, list) or not all(isinstance(each, str) and each for each in stop):
             raise RequestError("stop is a text, or a list of them, none empty", "stop")
         options = body.get("stream_options") or {}
+        messages = _messages(body.get("messages"))
+        for name, value in (("messages", messages), ("tools", tools), ("stop", stop)):
+            _require_text(name, value)
         return cls(
-            messages=_messages(body.get("messages")),
+            messages=messages,
             tools=tuple(tools),
             max_tokens=_most(body),
             stop=tuple(stop),
@@ -75,6 +86,27 @@ class ChatRequest:
             with_usage=isinstance(options, dict) and options.get("include_usage") is True,
             ignored=tuple(name for name in IGNORED if body.get(name) is not None),
         )
+
+
+def _require_text(name: str, value: Any, depth: int = 0) -> None:
+    """Refuse what a template or a tokenizer would fail on, which is no failure of the host.
+
+    Arguments of calls are looked into as they were read: JSON may hide half of a surrogate pair in them.
+    """
+    if depth > _DEEPEST:
+        raise RequestError(f"{name} is nested more than {_DEEPEST} deep", name)
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise RequestError(f"{name} holds half of a surrogate pair", name) from None
+    elif isinstance(value, Mapping):
+        for key, member in value.items():
+            _require_text(name, key, depth + 1)
+            _require_text(name, member, depth + 1)
+    elif isinstance(value, list | tuple):
+        for member in value:
+            _require_text(name, member, depth + 1)
 
 
 def _most(body: Mapping[str, Any]) -> int | None:
@@ -90,10 +122,6 @@ def _most(body: Mapping[str, Any]) -> int | None:
 def _messages(messages: Any) -> tuple[dict[str, Any], ...]:
     if not isinstance(messages, list) or not messages:
         raise RequestError("messages is a list with at least one message", "messages")
-    try:
-        json.dumps(messages, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise RequestError("a message holds half of a surrogate pair", "messages") from None
     return tuple(read_message(message, f"messages[{place}]") for place, message in enumerate(messages))
 
 
