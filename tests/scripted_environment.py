@@ -36,6 +36,7 @@ class ScriptedEnvironment(Environment):
     rewarded: Mapping[str, float] = field(default_factory=lambda: {"score": 1.0})
     fail_in: str = ""  # the method that raises
     failures: int = 1_000_000  # how often
+    failure: BaseException = field(default_factory=lambda: ValueError("the environment's own mistake"))
     shown: list[Message] = field(default_factory=list)
     begun: list[tuple[str, int]] = field(default_factory=list)
     unanswered: list[Message | None] = field(default_factory=list)
@@ -59,7 +60,7 @@ class ScriptedEnvironment(Environment):
         """What is broken."""
         if self.fail_in == method and self.failures > 0:
             self.failures -= 1
-            raise ValueError("the environment's own mistake")
+            raise self.failure
 
 
 @dataclass

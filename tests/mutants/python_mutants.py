@@ -311,6 +311,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("tools/search/index.py", " {_digest(corpus.path)}", "", _SEARCH),
     ("tools/bounded.py", "async with self._slots:", "if True:", _BOUNDED),
     ("tools/bounded.py", "if not deadline.expired():", "if False:", _BOUNDED),
+    ("tools/bounded.py", "if is_cancelled():", "if True:", _BOUNDED),
+    ("environments/limits.py", "if is_cancelled():", "if True:", _ENVIRONMENT),
+    ("processes/supervision.py", "task.cancelling() > 0", "task.cancelling() < 0", "unit/test_rollout_grading.py"),
     ("rollout/scheduler.py", "await asyncio.gather(*left, return_exceptions=True)", "pass", _SCHEDULER),
     ("rollout/slots.py", "self._sampling + self._waiting < _BEGUN_FACTOR", "0 < _BEGUN_FACTOR", _SCHEDULER),
     # --- formats and tools

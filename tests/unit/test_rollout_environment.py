@@ -216,6 +216,15 @@ def test_what_breaks_in_the_environment_spoils_the_episode(method: str) -> None:
     assert (environment.open, environment.closed) == (0, 1)
 
 
+@pytest.mark.parametrize("method", ["answer", "rewards"])
+def test_what_the_environment_itself_cancels_spoils_the_episode(method: str) -> None:
+    model, environment = ChatModel.of("hermes"), said("No.")
+    environment.fail_in, environment.failure = method, asyncio.CancelledError()
+    with pytest.raises(ToolUnavailableError, match=r"the environment failed to .*: CancelledError"):
+        play(model, ["1<|im_end|>"] * 2, environment)
+    assert (environment.open, environment.closed) == (0, 1)
+
+
 def test_only_the_beginning_is_tried_again() -> None:
     model, environment = ChatModel.of("hermes"), said()
     environment.fail_in, environment.failures = "begin", 2

@@ -1,5 +1,6 @@
 """What a reward may say of a group; anything else stops the run instead of teaching nonsense."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,3 +57,26 @@ async def test_groups_keep_their_order() -> None:
 async def test_grades_that_cannot_be_are_refused(grades: list[Grade], message: str) -> None:
     with pytest.raises(RewardError, match=message):
         await score_group(Fixed(grades), GROUP)
+
+
+class Endless(Reward):
+    """Never says anything, unless it gives itself up."""
+
+    def __init__(self, gives_up: bool) -> None:
+        self.gives_up = gives_up
+
+    async def grade(self, group: Group) -> Sequence[Grade]:
+        if self.gives_up:
+            raise asyncio.CancelledError
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+
+async def test_a_reward_that_is_cancelled_from_inside_is_broken_and_from_outside_is_not() -> None:
+    with pytest.raises(RewardError, match=r"Endless\.grade cancelled itself"):
+        await score_group(Endless(gives_up=True), GROUP)
+    grading = asyncio.ensure_future(score_group(Endless(gives_up=False), GROUP))
+    await asyncio.sleep(0)
+    grading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await grading

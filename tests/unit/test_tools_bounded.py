@@ -18,7 +18,7 @@ class Counter(Tool, ToolSession):
 
     description = "Counts."
     parameters: Mapping[str, Any] = field(default_factory=dict)  # type: ignore[misc]
-    trouble: Callable[[int], Exception | float | None] = lambda _: None
+    trouble: Callable[[int], BaseException | float | None] = lambda _: None
     tries: list[int] = field(default_factory=list)
     running: list[int] = field(default_factory=lambda: [0, 0])  # now, at most
     n: int = 0
@@ -38,7 +38,7 @@ class Counter(Tool, ToolSession):
         try:
             await asyncio.sleep(0)
             trouble = self.trouble(len(self.tries) - 1)
-            if isinstance(trouble, Exception):
+            if isinstance(trouble, BaseException):
                 raise trouble
             await asyncio.sleep(trouble or 0)
         finally:
@@ -49,7 +49,7 @@ class Counter(Tool, ToolSession):
         return {"tries": len(self.tries)}
 
 
-def bounded(trouble: Callable[[int], Exception | float | None] = lambda _: None, **bounds: Any) -> BoundedTool:
+def bounded(trouble: Callable[[int], BaseException | float | None] = lambda _: None, **bounds: Any) -> BoundedTool:
     return BoundedTool("counter", Counter(trouble=trouble), Bounds.model_validate({"retry_seconds": 0, **bounds}))
 
 
@@ -81,6 +81,14 @@ async def test_a_try_that_takes_too_long_is_cancelled_and_made_again() -> None:
     with pytest.raises(
         ToolUnavailableError, match=r"in one try; the last: no answer within 0.01 s \(timeout_seconds\)"
     ):
+        await tool.session(0).call({})
+
+
+async def test_a_try_that_the_tool_itself_cancels_is_made_again() -> None:
+    tool = bounded(lambda number: asyncio.CancelledError() if number == 0 else None)
+    assert (await tool.session(0).call({})).text == "1"
+    tool = bounded(lambda _: asyncio.CancelledError(), retries=0)
+    with pytest.raises(ToolUnavailableError, match="the last: the tool cancelled the call itself"):
         await tool.session(0).call({})
 
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from torl.errors import ToolUnavailableError, TorlError
 from torl.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.processes.supervision import is_cancelled
 from torl.tools.bounded import CUT
 
 Result = TypeVar("Result")
@@ -65,6 +66,10 @@ class Limits:
                     f"the environment did not {doing} within {limit:g} s (rollout.environment.timeout_seconds)"
                 ) from error
             raise failure(doing, error) from error
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise failure(doing, error) from error
 
     def cut(self, text: str) -> str:
         """`text` within its limit."""
@@ -81,6 +86,6 @@ class Limits:
         return {**begun, "cut": counts.cut, "unclosed": counts.unclosed}
 
 
-def failure(doing: str, error: Exception) -> ToolUnavailableError:
+def failure(doing: str, error: BaseException) -> ToolUnavailableError:
     """What spoils an episode: the environment raised."""
     return ToolUnavailableError(f"the environment failed to {doing}: {type(error).__name__}: {error}")

@@ -74,6 +74,12 @@ async def watched(work: Coroutine[Any, Any, Result], *watchers: Coroutine[Any, A
                 await each
 
 
+def is_cancelled() -> bool:
+    """Whether anybody has cancelled the task that runs; otherwise a CancelledError in it is of what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def first_error(error: BaseException) -> BaseException:
     """Of a group of errors the first that torl raised, where there is one: parts that run together fail together."""
     if isinstance(error, BaseExceptionGroup):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torl.errors import RewardError
 from torl.processes.open_calls import OpenCalls
+from torl.processes.supervision import is_cancelled
 from torl.reward import Reward
 from torl.types import Group, Scored, ScoredGroup
 
@@ -17,7 +18,12 @@ async def score_group(reward: Reward, group: Group, calls: OpenCalls | None = No
         RewardError: the reward is broken, or its grades are not one for each trajectory.
     """
     with (calls or OpenCalls()).open("the reward"):
-        grades = await reward.grade(group)
+        try:
+            grades = await reward.grade(group)
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise RewardError(f"{type(reward).__name__}.grade cancelled itself") from error
     if len(grades) != len(group.trajectories):
         raise RewardError(
             f"{type(reward).__name__}.grade gave {len(grades)} grades for {len(group.trajectories)} trajectories"

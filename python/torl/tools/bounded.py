@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from torl.errors import ToolUnavailableError
 from torl.options import Choice, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.processes.supervision import is_cancelled
 from torl.tools.base import Tool, ToolSession
 from torl.tools.wrapped import WrappedTool
 from torl.types import Outcome
@@ -113,6 +114,10 @@ class BoundedTool(WrappedTool):
             if not deadline.expired():  # the tool's own
                 raise
             raise ToolUnavailableError(f"no answer within {limit:g} s (timeout_seconds)") from error
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            raise ToolUnavailableError("the tool cancelled the call itself") from error
 
     def _cut(self, outcome: Outcome) -> Outcome:
         limit = self.bounds.max_result_characters
