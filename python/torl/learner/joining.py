@@ -1,11 +1,13 @@
 """How ranks that others have started find the controller: it listens, each connects and says its number. No torch."""
 
+import queue
 import secrets
+import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,11 +33,12 @@ class RankListener:
 
     def __init__(self, host: str, bind: str = "") -> None:
         """Listen on a free port of the address `bind` (all when empty); ranks find it at `host`."""
-        key = secrets.token_bytes(32)
-        self._listener = Listener((bind, 0), authkey=key)
-        # The listening socket has no public name; without a time-out `accept` would wait forever.
+        self._key = secrets.token_bytes(32)
+        self._listener = Listener((bind, 0))
+        # The listening socket has no public name; without a time-out the end of the listener would not be noticed.
         self._listener._listener._socket.settimeout(_LOOK_SECONDS)  # type: ignore[attr-defined]
-        self.address = ControllerAddress(host, self._listener.address[1], key.hex())
+        self.address = ControllerAddress(host, self._listener.address[1], self._key.hex())
+        self._joined: queue.SimpleQueue[tuple[int, Connection]] = queue.SimpleQueue()
         self._given_up = False
 
     def accept(self, ranks: Collection[int]) -> dict[int, Connection]:
@@ -44,17 +47,37 @@ class RankListener:
         Raises:
             LearnerError: one did not come within ten minutes, or before `give_up`.
         """
+        threading.Thread(target=self._listen, daemon=True).start()
         connections: dict[int, Connection] = {}
         deadline = time.monotonic() + JOIN_SECONDS
         while missing := sorted(set(ranks) - connections.keys()):
             if self._given_up or time.monotonic() > deadline:
                 raise LearnerError(f"the learner ranks {missing} did not connect to the controller")
             try:
-                connection: Any = self._listener.accept()
-                connections[connection.recv()] = connection
-            except (TimeoutError, EOFError, OSError, AuthenticationError):  # not one of ours, or not yet
+                rank, connection = self._joined.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
                 continue
+            connections[rank] = connection
         return connections
+
+    def _listen(self) -> None:
+        """A thread for each who comes: one that says nothing, as what looks for open ports, keeps no rank waiting."""
+        while True:
+            try:
+                connection: Any = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:  # closed
+                return
+            threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+
+    def _greet(self, connection: Connection) -> None:
+        try:
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
+            self._joined.put((connection.recv(), connection))
+        except (EOFError, OSError, AuthenticationError):  # not one of ours
+            connection.close()
 
     def give_up(self) -> None:
         """Let `accept` end, from any thread."""
