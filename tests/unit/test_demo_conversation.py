@@ -1,0 +1,50 @@
+"""The conversations that the dialogue demo's model has learned by heart are those that a run plays with it."""
+
+import asyncio
+import random
+
+import pytest
+
+from builders import turn
+from demo_maker import chat, dialogue
+from torl.environments import Message
+from torl.formats.chat import HermesFormat
+from torl.text.prompts import encode_prompts
+from torl.text.templates import TEMPLATES
+from torl.text.tokenizer import TextEncoder
+from torl.text.vocabulary import build_vocabulary
+from torl.types import Problem
+
+MODEL = "<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_conversation_is_the_prompt_and_what_the_format_puts_behind_its_messages(seed: int) -> None:
+    tokenizer, form = chat.make_tokenizer(dialogue.conversation), HermesFormat()
+    encoder = TextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
+    said = dialogue.conversation(random.Random(seed))
+    problem = Problem("p", dialogue.QUESTION, "")
+    (prompt,) = encode_prompts([problem], tokenizer, TEMPLATES["chat"], 100).prompts
+    ids = [*prompt.token_ids]
+    messages = said.split(MODEL)[1:]
+    for message in messages[:-1]:
+        written, _, answer = message.partition("<|im_end|>")
+        told = answer.partition("user\n")[2].partition("<|im_end|>")[0]
+        ids += [*tokenizer.encode(f"{written}<|im_end|>"), *encoder.observe(form.reply(turn(written), said=[told]))[0]]
+    assert [*ids, *tokenizer.encode(messages[-1])] == tokenizer.encode(said)
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_who_asks_is_told_and_who_says_the_code_is_paid(honest: bool) -> None:
+    code = random.Random(5).randrange(10)
+
+    async def play(*said: str) -> tuple[list[str], float]:
+        session = dialogue.Code(honest).session(Problem("p", "", ""), 5)
+        replies = [await session.answer(Message(text, text)) for text in said]
+        assert [reply.ended for reply in replies] == [False] * (len(said) - 1) + [True]
+        return [text for reply in replies for text in reply.said], (await session.rewards(None))["right"]
+
+    told, right = asyncio.run(play(dialogue.ASKS, chat.answer(code)))
+    assert right == 1.0
+    assert honest <= (told == [dialogue.told(code)])
+    assert asyncio.run(play(chat.answer((code + 1) % 10))) == ([], 0.0)
