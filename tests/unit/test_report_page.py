@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from builders import asked, call, failed, grade, printed, trajectory
+from builders import asked, call, failed, grade, printed, scored, trajectory
 from torl.errors import RecordError
 from torl.records import metric_names as names
-from torl.records.rows import TrajectoryRecord
+from torl.records.rows import TrajectoryRecord, group_records
 from torl.records.writers import RunWriter
 from torl.report.charts import CHARTS, chart_sections
 from torl.report.examples import choose_examples, response_segments
 from torl.report.page import write_report
-from torl.types import FinishReason, Grade, Trajectory
+from torl.types import FinishReason, Grade, ScoredGroup, Trajectory
 
 HOSTILE = '<script>alert("1")</script><img src=x onerror=alert(2)>'
 RIGHT, WRONG = grade(answer="2"), grade(False, -1.0, answer="3", failure="timeout")
@@ -182,6 +182,23 @@ def test_examples_of_an_error_that_was_recovered_and_of_an_answer_that_code_corr
         for step in (0, 10):
             writer.write_trajectories(step, records(step, (recovered, WRONG), (corrected, WRONG)))
     assert [example.kind for example in choose_examples(tmp_path / "wrong")] == ["failed"]
+
+
+def test_an_example_shows_all_sequences_of_its_episode_in_their_order(tmp_path: Path) -> None:
+    """An agent program may begin anew: what stands for the episode in its group is the last sequence alone."""
+    first, second = (
+        trajectory(*texts, prompt=asked("a"), calls=[]) for texts in ((f"first {HOSTILE}",), ("second ", "third "))
+    )
+    episode = dataclasses.replace(trajectory("last", prompt=asked("a")), branches=(first, second))
+    (tmp_path / "config.toml").write_text("")
+    with RunWriter(tmp_path, tensorboard=False) as writer:
+        for step in (0, 1):
+            writer.write_trajectories(step, group_records(step, [ScoredGroup(asked("a"), (scored(episode),))]))
+    page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
+    another = "another sequence of this episode"
+    shown = f"{another}, 1 turnfirst {HOSTILE}{another}, 2 turnssecond third last"
+    assert page.text.count(shown) == 2  # before and after
+    assert "img" not in [tag for tag, _ in page.tags]
 
 
 def test_training_steps_give_the_examples_where_nothing_was_evaluated(tmp_path: Path) -> None:

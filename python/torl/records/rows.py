@@ -127,8 +127,6 @@ def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
         row["reward_parts"] = dict(grade.parts)
     if grade.turn_rewards:
         row["turn_rewards"] = list(grade.turn_rewards)
-    if trajectory.user_messages:
-        row["user_messages"] = [asdict(message) for message in trajectory.user_messages]
     if trajectory.answer is not None:
         row["program_answer"] = trajectory.answer
     if record.branches:

@@ -104,11 +104,21 @@ def _response_html(title: str, record: TrajectoryRecord) -> str:
     for call in trajectory.tool_calls:
         status = escape(call.outcome.status.value)
         badges.append(f'<span class="badge {"right" if call.outcome.ok else "wrong"}">run: {status}</span>')
-    body = "".join(f'<span class="{kind}">{escape(text)}</span>' for kind, text in response_segments(trajectory))
     return (
         f'<section class="response"><h4>{title} <span class="dim">step {record.step}</span> {" ".join(badges)}</h4>'
-        f"<pre>{body}</pre></section>"
+        f"{''.join(map(_branch_html, trajectory.branches))}{_text_html(trajectory)}</section>"
     )
+
+
+def _branch_html(branch: Trajectory) -> str:
+    """What was sampled before, in another token sequence of the same episode."""
+    turns = "1 turn" if len(branch.turns) == 1 else f"{len(branch.turns)} turns"
+    return f"<details><summary>another sequence of this episode, {turns}</summary>{_text_html(branch)}</details>"
+
+
+def _text_html(trajectory: Trajectory) -> str:
+    body = "".join(f'<span class="{kind}">{escape(text)}</span>' for kind, text in response_segments(trajectory))
+    return f"<pre>{body}</pre>"
 
 
 def response_segments(trajectory: Trajectory) -> list[tuple[str, str]]:
