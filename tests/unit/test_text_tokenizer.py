@@ -2,7 +2,9 @@
 
 import copy
 import json
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,17 @@ def test_an_observation_is_encoded_whole_whatever_length_the_tokenizer_cuts_at()
     ids = TextEncoder(cut, build_vocabulary(tokenizer)).encode(text)
     assert ids == TextEncoder(tokenizer).encode(text)
     assert build_vocabulary(tokenizer).decode(ids) == text
+
+
+def test_other_threads_run_while_a_long_text_is_encoded() -> None:
+    """The event loop is one: it has a thousand episodes to serve meanwhile."""
+    with ThreadPoolExecutor(1) as thread:
+        encoding = thread.submit(ENCODER.encode, "word " * 100_000)
+        turns = 0
+        while not encoding.done():
+            time.sleep(0.001)
+            turns += 1
+    assert turns > 30  # a handful, where all wait for the encoder
 
 
 def test_stop_tokens_come_from_every_place_that_names_one(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class CommandAgent(Agent):
             self._command = shlex.split(command)
         except ValueError as error:
             raise ConfigError(f"the agent's command {command!r} cannot be read: {error}") from error
+        self._starts = asyncio.Lock()
         if not self._command or shutil.which(self._command[0]) is None:
             raise ConfigError(f"the agent's command {command!r}: there is no such program")
 
@@ -68,14 +69,15 @@ class CommandAgent(Agent):
             _Output(MOST_OUTPUT_BYTES) as printed,
             _Output(TAIL_BYTES) as said,
         ):
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-ISc", _DIE_WITH_PARENT, str(os.getpid()), *self._command),
-                stdin=question,
-                stdout=printed.end,
-                stderr=said.end,
-                env=environment,
-                start_new_session=True,
-            )
+            async with self._starts:  # each holds up the event loop for some milliseconds, which has others to serve
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-ISc", _DIE_WITH_PARENT, str(os.getpid()), *self._command),
+                    stdin=question,
+                    stdout=printed.end,
+                    stderr=said.end,
+                    env=environment,
+                    start_new_session=True,
+                )
             try:
                 status = await process.wait()
             finally:

@@ -123,7 +123,8 @@ class TextEncoder:
 
         Raises `DataError` if the tokenizer made a special token of it nevertheless.
         """
-        ids: list[int] = self._backend.encode(self._prefix + text, add_special_tokens=False).ids
+        # By itself `encode` holds the interpreter's lock all the while, and all threads with it.
+        ids: list[int] = self._backend.encode_batch_fast([self._prefix + text], add_special_tokens=False)[0].ids
         if self._prefix:
             if ids[: len(self._anchor)] != self._anchor:
                 raise DataError(f"the tokenizer does not encode {text!r} apart from what stands before it")
@@ -154,6 +155,10 @@ class TextEncoder:
         """Whether `text` has at most so many ids. One with more bytes than these could hold is not encoded."""
         normalizer = self._backend.normalizer
         normalized = text if normalizer is None else normalizer.normalize_str(text)
-        if len(normalized.encode()) > max_tokens * self._longest_token:
+        if len(normalized.encode()) > self.most_bytes(max_tokens):
             return False
         return len(self.encode(text)) <= max_tokens
+
+    def most_bytes(self, max_tokens: int) -> int:
+        """How many bytes so many ids can hold."""
+        return max_tokens * self._longest_token

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from torl.errors import ConfigError, EngineError
 from torl.rollout.agents.answers import MODEL, chunks, completion_body, error_body, models_body
-from torl.rollout.agents.episode import AgentEpisode
+from torl.rollout.agents.episode import AgentEpisode, Completion
 from torl.rollout.agents.requests import ChatRequest, RequestError
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 _HOST = "127.0.0.1"
-_MOST_BYTES = 32 << 20  # of a request's body
 _MOST_OPEN = 64  # requests of one episode
 _BACKLOG = 1024
 
@@ -23,11 +22,19 @@ _BACKLOG = 1024
 class AgentDoor:
     """Listens on an address of this machine; the path names the episode."""
 
-    def __init__(self) -> None:
-        """Listen to nothing yet."""
+    def __init__(self, most_bytes: int = 4 << 20, most_connections: int = 4096) -> None:
+        """Listen to nothing yet.
+
+        Args:
+            most_bytes: of a request's body.
+            most_connections: that are open at once. For one more the oldest is closed that is idle.
+        """
+        self._most_bytes, self._most_connections = most_bytes, most_connections
         self._episodes: dict[str, AgentEpisode] = {}
         self._open: dict[str, set[asyncio.Task[Any]]] = {}
+        self._answering: set[web.RequestHandler] = set()  # connections in which a turn is asked for
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
         self._port = 0
         self._counts: Counter[str] = Counter()
 
@@ -46,7 +53,7 @@ class AgentDoor:
             from aiohttp import web
         except ImportError as error:
             raise ConfigError(f"rollout.agent needs {error.name}: pip install 'torl[serve]'") from error
-        app = web.Application(client_max_size=_MOST_BYTES)
+        app = web.Application(client_max_size=self._most_bytes)
         app.add_routes(
             [
                 web.post("/{episode}/v1/chat/completions", self._chat),
@@ -58,18 +65,32 @@ class AgentDoor:
         # A program that goes away gives up the turn that it has asked for.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, _HOST, 0, backlog=_BACKLOG)
+        loop = asyncio.get_running_loop()
         try:
-            await site.start()
+            self._listener = await loop.create_server(self._connection, _HOST, 0, backlog=_BACKLOG)
         except OSError as error:
             raise EngineError(f"{_HOST}: no port for agent programs can be had: {error.strerror}") from error
-        self._port = self._runner.addresses[0][1]
+        self._port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Answer nothing any more. Safe to call twice, and before the start."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    def _connection(self) -> asyncio.Protocol:
+        """What answers a connection that a program has opened."""
+        assert self._runner is not None
+        server = self._runner.server
+        assert server is not None
+        # Programs that leave theirs open would leave no file to open for anybody else.
+        idle = [each for each in server.connections if each not in self._answering]
+        for each in idle[: max(0, len(server.connections) + 1 - self._most_connections)]:
+            each.force_close()
+        return server()
 
     def open_episode(self, episode: AgentEpisode) -> str:
         """Answer requests for this episode; returns their base URL."""
@@ -88,15 +109,17 @@ class AgentDoor:
     async def _chat(self, request: "web.Request") -> "web.StreamResponse":
         from aiohttp import web
 
+        self._answering.add(request.protocol)
         try:
             episode = self._episode(request)
-            asked = ChatRequest.read(await _body(request))
-            completion = await self._complete(episode, asked)
+            asked, completion = await self._answered(episode, request)
         except RequestError as error:
             self._counts["refused"] += 1
             return web.json_response(error_body(error), status=error.status)
         except Exception:  # which ends the run (`AgentEpisode.broken`)
             return web.json_response(error_body(RequestError("the model is gone", status=500)), status=500)
+        finally:
+            self._answering.discard(request.protocol)
         self._counts["turns"] += 1
         id = f"chatcmpl-{episode.number}-{self._counts['turns']}"
         headers = {"x-torl-ignored": ", ".join(asked.ignored)} if asked.ignored else {}
@@ -105,12 +128,12 @@ class AgentDoor:
         events = b"".join(chunks(id, completion, with_usage=asked.with_usage))
         return web.Response(body=events, content_type="text/event-stream", charset="utf-8", headers=headers)
 
-    async def _complete(self, episode: AgentEpisode, asked: ChatRequest) -> Any:
-        """The turn, in a task of its own, which ends with the episode or with the request."""
+    async def _answered(self, episode: AgentEpisode, request: "web.Request") -> tuple[ChatRequest, Completion]:
+        """The turn that a request asks for, in a task of its own, which ends with the episode or with the request."""
         tasks = self._open[episode.name]
         if len(tasks) >= _MOST_OPEN:
             raise RequestError(f"{_MOST_OPEN} requests of this episode are open", code="too_many_requests")
-        task = asyncio.ensure_future(episode.complete(asked))
+        task = asyncio.ensure_future(self._complete(episode, request))
         tasks.add(task)
         try:
             return await task
@@ -123,6 +146,20 @@ class AgentDoor:
             raise
         finally:
             tasks.discard(task)
+
+    async def _complete(self, episode: AgentEpisode, request: "web.Request") -> tuple[ChatRequest, Completion]:
+        asked = ChatRequest.read(await self._body(request))
+        return asked, await episode.complete(asked)
+
+    async def _body(self, request: "web.Request") -> Any:
+        from aiohttp import web
+
+        try:
+            return json.loads(await request.read())
+        except web.HTTPRequestEntityTooLarge:
+            raise RequestError(f"a request has at most {self._most_bytes} bytes", status=413) from None
+        except (ValueError, RecursionError):
+            raise RequestError("the body of a request is JSON") from None
 
     def _episode(self, request: "web.Request") -> AgentEpisode:
         """The episode that a request belongs to.
@@ -152,14 +189,3 @@ class AgentDoor:
             f"there is no {request.method} {request.path}: only chat/completions and models", status=404
         )
         return web.json_response(error_body(error), status=404)
-
-
-async def _body(request: "web.Request") -> Any:
-    from aiohttp import web
-
-    try:
-        return json.loads(await request.read())
-    except web.HTTPRequestEntityTooLarge:
-        raise RequestError(f"a request has at most {_MOST_BYTES} bytes", status=413) from None
-    except (ValueError, RecursionError):
-        raise RequestError("the body of a request is JSON") from None

@@ -128,6 +128,7 @@ class AgentEpisode:
         return replace(main, branches=tuple(made.values()))
 
     async def _complete(self, request: ChatRequest, number: int) -> Completion:
+        self._require_room(request)
         continued = self._conversations.continued(request)
         if continued is None:
             context, suffix = await self._rendered(request), []
@@ -138,12 +139,7 @@ class AgentEpisode:
         window = self.settings.window
         room = window - len(context)
         if room < 1:
-            raise RequestError(
-                f"the messages have {len(context)} tokens, and the context holds {window} with the answer "
-                "(data.max_prompt_tokens and rollout.max_response_tokens together)",
-                "messages",
-                code="context_length_exceeded",
-            )
+            raise self._too_long(f"{len(context)} tokens")
         # From here to the request to the engine nothing else runs: one request alone continues a message in its thread.
         grows = continued is not None and not continued[0].continued
         if grows:
@@ -161,6 +157,24 @@ class AgentEpisode:
         else:
             self.threads.append(thread)
         return self._told(request, thread, turn, sampled, number)
+
+    def _require_room(self, request: ChatRequest) -> None:
+        """Refuse what no context can hold before it is encoded, which takes most of a second for a million characters.
+
+        Raises:
+            RequestError: it has more text than any tokens of the context.
+        """
+        length = sum(len(each["content"]) for each in request.messages)
+        if length > self.player.encoder.most_bytes(self.settings.window):
+            raise self._too_long(f"{length} characters")
+
+    def _too_long(self, length: str) -> RequestError:
+        return RequestError(
+            f"the messages have {length}, and the context holds {self.settings.window} tokens with the answer "
+            "(data.max_prompt_tokens and rollout.max_response_tokens together)",
+            "messages",
+            code="context_length_exceeded",
+        )
 
     async def _rendered(self, request: ChatRequest) -> list[int]:
         length = sum(len(each["content"]) for each in request.messages)

@@ -9,6 +9,7 @@ from torl.config import ModelRunConfig
 from torl.errors import DataError
 from torl.rollout.agents.door import AgentDoor
 from torl.rollout.agents.episode import AgentSettings
+from torl.rollout.agents.open_files import connections_beside
 from torl.rollout.agents.player import AgentParts, AgentPlayer
 from torl.rollout.agents.prompts import PromptRenderer
 from torl.rollout.episode import EpisodePlayer
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
+_LEAST_BYTES = 4 << 20  # of the largest request: schemas of tools, and what templates do not read
+_BYTES_OF_A_TOKEN = 64  # of them, much more than text has, escaped and with its thoughts
+
+
 async def open_agents(
     stack: AsyncExitStack, player: EpisodePlayer, config: ModelRunConfig, tokenizer: "PreTrainedTokenizerFast"
 ) -> AgentPlayer:
     """A player of the configuration's agent, whose address is open until the stack ends.
 
     Raises:
-        ConfigError: there is no such program.
+        ConfigError: there is no such program, or there is no room for so many.
         DataError: the model's tokenizer has no chat template.
         EngineError: no address can be had.
     """
@@ -38,10 +43,10 @@ async def open_agents(
             "chat_template.jinja of its family beside the tokenizer"
         )
     agent: Agent = choice.make()
-    door = AgentDoor()
+    window = config.longest_prompt + config.rollout.max_response_tokens
+    door = AgentDoor(max(_LEAST_BYTES, _BYTES_OF_A_TOKEN * window), connections_beside(choice.shared.max_concurrent))
     stack.push_async_callback(door.close)
     await door.start()
-    window = config.longest_prompt + config.rollout.max_response_tokens
     renderer = PromptRenderer(tokenizer, player.encoder, _template_variables(config))
     settings = AgentSettings(choice.shared, renderer, window)
     return AgentPlayer.of(player, AgentParts(agent, settings, door))
