@@ -1,5 +1,6 @@
 """What the demos of chat models claim: they learn through their tools, and their controls do not. Minutes."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -7,28 +8,36 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from cli import ROOT
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
 STEPS = "30"
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def demos() -> Iterator[tuple[ModuleType, ModuleType]]:
+def demos() -> Iterator[dict[str, ModuleType]]:
     sys.path.insert(0, str(BENCHMARKS))
-    yield import_module("demo_chat"), import_module("demo_search")
+    names = ("chat", "search", "dialogue")
+    yield {name: import_module(f"demo_{name}") for name in names}
     sys.path.remove(str(BENCHMARKS))
 
 
+@pytest.fixture(scope="module")
+def chat_options(demos: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of the runs that train the model of the chat demo."""
+    chat = demos["chat"]
+    return {**chat.prepare(tmp_path_factory.mktemp("chat")), **chat.SETTINGS, "run.steps": STEPS}
+
+
 def test_a_chat_model_learns_to_call_python_and_not_without_it(
-    demos: tuple[ModuleType, ModuleType], tmp_path: Path
+    demos: dict[str, ModuleType], chat_options: dict[str, str], tmp_path: Path
 ) -> None:
     """A guess is right once in seven times."""
-    chat, _ = demos
-    options = {**chat.prepare(tmp_path), **chat.SETTINGS, "run.steps": STEPS}
+    chat = demos["chat"]
     found = {
-        name: chat.train(tmp_path / name.replace(" ", "_"), {**options, **chat.RUNS[name]})
+        name: chat.train(tmp_path / name.replace(" ", "_"), {**chat_options, **chat.RUNS[name]})
         for name in ("with the tool", "without it")
     }
     learned = found["with the tool"]
@@ -37,11 +46,21 @@ def test_a_chat_model_learns_to_call_python_and_not_without_it(
     assert found["without it"]["accuracy_after"] < 0.25
 
 
+def test_a_chat_model_learns_by_an_agent_program(
+    demos: dict[str, ModuleType], chat_options: dict[str, str], tmp_path: Path
+) -> None:
+    chat = demos["chat"]
+    options = {**chat_options, "run.steps": "12", **chat.RUNS["by an agent program"]}
+    learned = chat.train(tmp_path / "run", options)
+    assert learned["accuracy_after"] > learned["accuracy_before"] + 0.1
+    assert learned["code_ratio_after"] > learned["code_ratio_before"] + 0.2
+
+
 def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers(
-    demos: tuple[ModuleType, ModuleType], tmp_path: Path
+    demos: dict[str, ModuleType], tmp_path: Path
 ) -> None:
     """What only the corpus knows cannot be guessed more often, nor learned from others' results."""
-    _, search = demos
+    search = demos["search"]
     options = {**search.prepare(tmp_path), **search.SETTINGS, "run.steps": STEPS}
     found = {}
     for name, changes in search.RUNS.items():
@@ -56,3 +75,22 @@ def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers
         assert after > before + 0.15
     for control in ("without tools", "shuffled results"):
         assert found[control]["codes"]["accuracy"][1] < 0.3
+
+
+def test_a_model_learns_to_ask_its_environment_and_not_where_that_tells_anything(
+    demos: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    """A guess is right once in ten times."""
+    dialogue = demos["dialogue"]
+    options = {**dialogue.prepare(tmp_path), **dialogue.SETTINGS, "run.steps": dialogue.STEPS}
+    found = {}
+    for name, changes in dialogue.RUNS.items():
+        run = tmp_path / name.replace(" ", "_")
+        dialogue.train(run, {**options, **changes})
+        found[name] = dialogue.measured(run)
+        audit = subprocess.run([sys.executable, "-m", "torl.verify", str(run)], cwd=ROOT, check=False)
+        assert audit.returncode == 0
+    told = found["told the color"]
+    assert told["accuracy"][1] > told["accuracy"][0] + 0.2
+    assert told["asks"][1] > 0.8
+    assert found["told any color"]["accuracy"][1] < 0.25

@@ -35,16 +35,27 @@ def test_a_conversation_is_the_prompt_and_what_the_format_puts_behind_its_messag
 
 
 @pytest.mark.parametrize("honest", [True, False])
-def test_who_asks_is_told_and_who_says_the_code_is_paid(honest: bool) -> None:
-    code = random.Random(5).randrange(10)
+def test_who_asks_is_told_and_who_says_the_color_is_paid(honest: bool) -> None:
+    color = random.Random(5).choice(dialogue.COLORS)
+    other = next(each for each in dialogue.COLORS if each != color)
 
     async def play(*said: str) -> tuple[list[str], float]:
-        session = dialogue.Code(honest).session(Problem("p", "", ""), 5)
+        session = dialogue.Color(honest).session(Problem("p", "", ""), 5)
         replies = [await session.answer(Message(text, text)) for text in said]
         assert [reply.ended for reply in replies] == [False] * (len(said) - 1) + [True]
         return [text for reply in replies for text in reply.said], (await session.rewards(None))["right"]
 
-    told, right = asyncio.run(play(dialogue.ASKS, chat.answer(code)))
+    told, right = asyncio.run(play(dialogue.ASKS, chat.answer(color)))
     assert right == 1.0
-    assert honest <= (told == [dialogue.told(code)])
-    assert asyncio.run(play(chat.answer((code + 1) % 10))) == ([], 0.0)
+    assert honest <= (told == [dialogue.told(color)])
+    assert asyncio.run(play(chat.answer(other))) == ([], 0.0)
+
+
+def test_an_environment_that_is_not_honest_tells_any_color() -> None:
+    asked = Message(dialogue.ASKS, dialogue.ASKS)
+
+    async def told() -> str:
+        (said,) = (await dialogue.Color(honest=False).session(Problem("p", "", ""), 5).answer(asked)).said
+        return said
+
+    assert len({asyncio.run(told()) for _ in range(100)}) > 2
