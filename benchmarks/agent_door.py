@@ -37,8 +37,9 @@ from torl.rollout.agents.door import AgentDoor
 from torl.rollout.agents.episode import AgentSettings
 from torl.rollout.agents.player import AgentParts, AgentPlayer
 from torl.rollout.agents.prompts import PromptRenderer
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
+from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.text.prompts import encode_prompts
 from torl.text.templates import TEMPLATES

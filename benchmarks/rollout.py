@@ -44,8 +44,9 @@ from torl.engine import EngineSetup, VllmEngine
 from torl.engine.vllm.options import VllmOptions
 from torl.formats.torl import ToRLFormat
 from torl.paths import resolve_path
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
+from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.sandbox import Execution, Interpreter, SandboxPool
 from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids

@@ -33,7 +33,8 @@ from torl.paths import resolve_path
 from torl.records.dynamics import staleness, training_dynamics
 from torl.records.writers import RunWriter
 from torl.report.console import Console
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.episode import EpisodePlayer
+from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.text.tokenizer import TextEncoder, load_tokenizer
 from torl.text.vocabulary import build_vocabulary

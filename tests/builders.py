@@ -18,8 +18,9 @@ from scripted_engine import ENCODER, VOCABULARY
 from torl._core import Vocabulary
 from torl.engine import Engine
 from torl.formats import Format, ToRLFormat
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
+from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.sandbox import Interpreter
 from torl.text.tokenizer import TextEncoder

@@ -14,7 +14,8 @@ from torl.data import PromptSampler
 from torl.formats import ToRLFormat
 from torl.report.console import Console
 from torl.reward import BoxedOptions, BoxedReward, Reward
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.episode import EpisodePlayer
+from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.tools import Tool, ToolSession
 from torl.training.experience import Experience

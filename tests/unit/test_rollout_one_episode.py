@@ -15,7 +15,8 @@ from torl.errors import SandboxError
 from torl.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.formats.torl import ToRLOptions
 from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
-from torl.rollout.episode import LONG_OBSERVATION, EpisodeCounters
+from torl.rollout.episode import EpisodeCounters
+from torl.rollout.observing import LONG_OBSERVATION
 from torl.sandbox import Execution
 from torl.types import Block, FinishReason, Outcome, SampledTurn, Trajectory, Turn, TurnEnding
 

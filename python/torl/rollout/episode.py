@@ -1,21 +1,22 @@
 """One episode: a prompt is played to its end, sampled tokens and observations in one record."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from torl._core import Scan, Scanner, TrajectoryBuilder, Vocabulary
-from torl.config import RolloutConfig
+from torl._core import Scanner, TrajectoryBuilder, Vocabulary
 from torl.engine import Engine
 from torl.environments import Reply
-from torl.formats import ChatFormat, Format
+from torl.formats import Format
 from torl.formats.base import is_void, permitted, turn_end
 from torl.processes.open_calls import OpenCalls
 from torl.rollout.answering import CallAnswers
 from torl.rollout.calls import Answered, CallCounters, EpisodeTools
 from torl.rollout.environment import EpisodeEnvironment, RunEnvironment
+from torl.rollout.observing import observed
+from torl.rollout.sampled import ending, ends_line, spans
+from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.seeds import derive_seed
 from torl.text.tokenizer import TextEncoder
@@ -25,7 +26,6 @@ from torl.types import (
     FinishReason,
     Outcome,
     Prompt,
-    SampledTurn,
     SamplingParameters,
     ToolCall,
     ToolRequest,
@@ -34,41 +34,6 @@ from torl.types import (
     TurnEnding,
     UserMessage,
 )
-
-LONG_OBSERVATION = 2000
-"""Characters of an outcome from which on a thread encodes it: some milliseconds of work."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeSettings:
-    """The numbers of an episode that are neither the format's nor a tool's."""
-
-    max_response_tokens: int  # sampled and observed together
-    max_tool_calls: int = 1
-    temperature: float = 1.0
-    top_p: float = 1.0
-    seed: int = 0  # of the run
-    end_at_void_turn: bool = False
-    speculative_execution: bool = True
-    stop: tuple[str, ...] = ()  # strings that end a response
-    max_spoilt_share: float = 0.1  # of the episodes that are played together
-    max_turns: int | None = None  # that the model may take
-
-    @classmethod
-    def from_config(cls, config: RolloutConfig, seed: int) -> "EpisodeSettings":
-        """The settings of a run."""
-        return cls(
-            max_response_tokens=config.max_response_tokens,
-            max_tool_calls=config.max_tool_calls,
-            temperature=config.temperature,
-            top_p=config.top_p,
-            seed=seed,
-            end_at_void_turn=config.end_at_void_turn,
-            speculative_execution=config.speculative_execution,
-            stop=config.stop,
-            max_spoilt_share=config.max_spoilt_share,
-            max_turns=config.max_turns,
-        )
 
 
 @dataclass(slots=True)
@@ -285,7 +250,8 @@ class _Episode:
     ) -> None:
         """Put in the outcomes of calls and what the environment said, cut at the response limit."""
         outcomes = [answer.outcome for _, answer in answers]
-        token_ids, observation = await self._observed(turn, outcomes, overshoot, reply.said)
+        observing = observed(self.player.format, self.player.encoder, turn, outcomes, overshoot, reply.said)
+        token_ids, observation = await observing
         first, last = self.builder.append_observation(token_ids[: self._remaining()])
         for call, answer in answers:
             request = call if isinstance(call, ToolRequest) else None
@@ -294,22 +260,6 @@ class _Episode:
             self.tool_calls.append(ToolCall(request, answer.outcome, observation, first, last, wait_seconds))
         self.user_messages += [UserMessage(text, observation, first, last) for text in reply.said]
         self.at_line_start = observation.endswith("\n")
-
-    async def _observed(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, said: Sequence[str]
-    ) -> tuple[list[int], str]:
-        """The observation as tokens, and as the text that these have. A long one keeps no other episode waiting."""
-        encoder, format = self.player.encoder, self.player.format
-
-        def encode() -> tuple[list[int], str]:
-            if said:
-                assert isinstance(format, ChatFormat)  # of a run with an environment
-                return encoder.observe(format.reply(turn, outcomes, said))
-            return encoder.observe(format.answer(turn, outcomes, overshoot, encoder.fits))
-
-        length = sum(len(each.text) + len(str(each.details.get("traceback", ""))) for each in outcomes)
-        length += sum(map(len, said))
-        return encode() if length < LONG_OBSERVATION else await asyncio.to_thread(encode)
 
     def _remaining(self) -> int:
         return self.player.settings.max_response_tokens - len(self.builder)
@@ -333,28 +283,3 @@ class _Episode:
             user_messages=tuple(self.user_messages),
             environment_rewards=environment_rewards,
         )
-
-
-def spans(sampled: SampledTurn, kept: int) -> list[tuple[slice, int]]:
-    """The parts of a turn's first `kept` tokens that one policy sampled, each with its version."""
-    firsts = [first for _, first in sampled.policy_versions]
-    stops = [*firsts[1:], len(sampled.token_ids)]
-    spans = zip(sampled.policy_versions, stops, strict=True)
-    return [(slice(first, min(stop, kept)), version) for (version, first), stop in spans if first < kept]
-
-
-def ending(sampled: SampledTurn, scan: Scan) -> TurnEnding:
-    """How it ended; whether it asks for a tool is for the format to say."""
-    if scan.overshoot is not None:
-        return TurnEnding.STOP
-    if sampled.finish_reason == "end":
-        raise RuntimeError("the engine ended a turn that is not at its end")
-    return TurnEnding(sampled.finish_reason)
-
-
-def ends_line(vocabulary: Vocabulary, token_ids: Sequence[int]) -> bool:
-    """Whether the text of `token_ids` ends with a newline, or is empty."""
-    for token_id in reversed(token_ids):
-        if piece := vocabulary.decode_bytes([token_id]):
-            return piece.endswith(b"\n")
-    return True

@@ -24,7 +24,8 @@ from torl.report.console import Console
 from torl.reward import Reward
 from torl.rollout.agents.opening import open_agents
 from torl.rollout.environment import RunEnvironment
-from torl.rollout.episode import EpisodePlayer, EpisodeSettings
+from torl.rollout.episode import EpisodePlayer
+from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.text.prompts import EncodedPrompts, PromptStream, ToolSchemas, encode_prompts
 from torl.text.tokenizer import TextEncoder, control_token_ids, load_tokenizer, stop_token_ids

@@ -16,7 +16,9 @@ from torl.rollout.agents.messages import makeable, message_of, put_in
 from torl.rollout.agents.prompts import PromptRenderer
 from torl.rollout.agents.requests import ChatRequest, RequestError, read_message
 from torl.rollout.agents.threads import Conversations, Message, Suffix, Thread
-from torl.rollout.episode import LONG_OBSERVATION, EpisodePlayer, ending, ends_line, spans
+from torl.rollout.episode import EpisodePlayer
+from torl.rollout.observing import LONG_OBSERVATION
+from torl.rollout.sampled import ending, ends_line, spans
 from torl.seeds import derive_seed
 from torl.text.turns import read_turn
 from torl.types import (

@@ -1,0 +1,41 @@
+"""What stands behind a turn, as tokens."""
+
+import asyncio
+from collections.abc import Sequence
+
+from torl.formats import ChatFormat, Format
+from torl.text.tokenizer import TextEncoder
+from torl.types import Outcome, Turn
+
+LONG_OBSERVATION = 2000
+"""Characters from which on a thread encodes: some milliseconds of work."""
+
+
+async def observed(
+    format: Format,
+    encoder: TextEncoder,
+    turn: Turn,
+    outcomes: Sequence[Outcome],
+    overshoot: bytes,
+    said: Sequence[str],
+) -> tuple[list[int], str]:
+    """The observation as tokens, and as the text that these have. A long one keeps no other episode waiting.
+
+    Args:
+        format: of the run.
+        encoder: of the model.
+        turn: that is answered.
+        outcomes: of its calls.
+        overshoot: what the model has sampled of the observation already.
+        said: by the environment, where there is one.
+    """
+
+    def encode() -> tuple[list[int], str]:
+        if said:
+            assert isinstance(format, ChatFormat)  # of a run with an environment
+            return encoder.observe(format.reply(turn, outcomes, said))
+        return encoder.observe(format.answer(turn, outcomes, overshoot, encoder.fits))
+
+    length = sum(len(each.text) + len(str(each.details.get("traceback", ""))) for each in outcomes)
+    length += sum(map(len, said))
+    return encode() if length < LONG_OBSERVATION else await asyncio.to_thread(encode)
