@@ -78,6 +78,32 @@ def test_the_turn_that_follows_computes_only_what_is_new(
 
 
 @KINDS
+def test_a_message_that_calls_is_gone_on_from_and_of_others_nothing_is_held(
+    tiny_model_directory: Path, in_flight: int, runner_v2: bool
+) -> None:
+    """An end token ends both, in the words of a chat model's format."""
+    end = TurnEnd.tagged(b"<call>", b"</call>")
+    calling = {str(length): [*b"a" * length, *b"<call>1</call>\n", STOP, *b"and on" * 30] for length in range(40)}
+    silent = {f"s{length}": [*b"a" * length, STOP, *b"and on" * 30] for length in range(40)}
+    observation = [*b"\n42\n"]
+    device = Device(lambda name: (calling | silent)[name[1:]])
+    bench = Bench(tiny_model_directory, device, in_flight=in_flight, blocks=2000, runner_v2=runner_v2)
+    for name in silent:
+        bench.add(f"a{name}", prompt(name), end=end)
+    bench.run()
+    assert not bench.scheduler._partial_blocks._held
+    for name in calling:
+        bench.add(f"a{name}", prompt(name), end=end)
+    bench.run()
+    contexts = {name: [*prompt(name), *bench.turns[f"a{name}"].token_ids, *observation] for name in calling}
+    for name, context in contexts.items():
+        bench.add(f"b{name}", context, end=TurnEnd.never(), max_tokens=20)
+    bench.run()
+    assert {device.computed[f"b{name}"] for name in calling} == {1 + len(observation)}
+    assert bench.scheduler.reset_prefix_cache()
+
+
+@KINDS
 def test_new_weights_reach_turns_in_flight_and_nothing_old_is_read(
     tiny_model_directory: Path, in_flight: int, runner_v2: bool
 ) -> None:

@@ -58,14 +58,15 @@ async def test_many_steps_are_few_messages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "reads"),
+    ("end", "reads", "is_message"),
     [
-        (TurnEnd.never(), False),
-        (TurnEnd.never().with_stops(["User:"]), True),
-        (TurnEnd.tagged(b"<tool_call>", b"</tool_call>"), True),
-        (TurnEnd.block(), True),
+        (TurnEnd.never(), False, False),
+        (TurnEnd.never().with_stops(["User:"]), True, False),
+        (TurnEnd.tagged(b"<tool_call>", b"</tool_call>"), True, True),
+        (TurnEnd.tagged(b"<code>", b"</code>", ends_turn=True), True, False),
+        (TurnEnd.block(), True, False),
     ],
 )
-def test_the_engine_reads_a_turn_in_which_it_has_something_to_find(end: TurnEnd, reads: bool) -> None:
-    scanner, key = decode_turn(encode_turn(end, True, "0/p/0/0"), Vocabulary([b"a"]))
-    assert (scanner is not None, key) == (reads, "0/p/0/0")
+def test_the_engine_reads_a_turn_in_which_it_has_something_to_find(end: TurnEnd, reads: bool, is_message: bool) -> None:
+    scanner, *rest = decode_turn(encode_turn(end, True, "0/p/0/0"), Vocabulary([b"a"]))
+    assert (scanner is not None, rest) == (reads, ["0/p/0/0", is_message])

@@ -42,6 +42,8 @@ class _Turn:
 
     scanner: Scanner | None
     key: str
+    is_message: bool  # of a chat: an end token ends it also where it calls
+    calls: bool = False  # one has been closed
     sampled: int = 0
     # (how often the engine had been paused and resumed, tokens sampled before): the policy changes in a pause only.
     spans: list[tuple[int, int]] = field(default_factory=list)
@@ -96,15 +98,22 @@ class _Turns:
             if scan is not None and scan.overshoot is None:
                 for block in scan.blocks:
                     self._announcer.block(turn.key, block.code)
+                turn.calls |= bool(scan.blocks)
             elif scan is not None and not stopped:
                 request.status = RequestStatus.FINISHED_STOPPED
                 request.stop_reason = ENDED_BY_TURN_END
                 stopped = True
-                if self._partial_blocks is not None:
-                    # Tokens whose keys and values are there for certain: not the last, nor what is on its way.
-                    computed = request.num_computed_tokens - request.num_output_placeholders
-                    self._partial_blocks.keep(request, min(computed, request.num_tokens - 1))
+                self._keep_partial_block(request)
+            elif turn.is_message and turn.calls and request.status == RequestStatus.FINISHED_STOPPED:
+                self._keep_partial_block(request)
         return new_token_ids, stopped
+
+    def _keep_partial_block(self, request: "Request") -> None:
+        """The turn goes on when what it asked for has come."""
+        if self._partial_blocks is not None:
+            # Tokens whose keys and values are there for certain: not the last, nor what is on its way.
+            computed = request.num_computed_tokens - request.num_output_placeholders
+            self._partial_blocks.keep(request, min(computed, request.num_tokens - 1))
 
     def schedule(self, *args: Any, **kwargs: Any) -> "SchedulerOutput":
         if self._partial_blocks is None:

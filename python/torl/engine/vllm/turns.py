@@ -21,13 +21,16 @@ def encode_turn(end: TurnEnd, at_line_start: bool, key: str) -> dict[str, Any]:
     return {TURN_KEY: {"key": key, "end": end.to_plain(), "at_line_start": at_line_start}}
 
 
-def decode_turn(extra_args: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[Scanner | None, str]:
-    """A scanner at the start of the turn (None where nothing ends it), and the key: what `encode_turn` was given."""
+def decode_turn(extra_args: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[Scanner | None, str, bool]:
+    """A scanner at the start of the turn (None where nothing ends it), and the key: what `encode_turn` was given.
+
+    Last, whether an end token ends the turn also where it calls, as a chat model's message.
+    """
     fields = extra_args[TURN_KEY]
     end = TurnEnd.from_plain(fields["end"])
     reads_nothing = end.kind == "never" and not end.stops and end.tags is None
     scanner = None if reads_nothing else Scanner(vocabulary, end, fields["at_line_start"])
-    return scanner, fields["key"]
+    return scanner, fields["key"], end.kind == "never" and end.tags is not None
 
 
 def sampling_params(sampling: SamplingParameters, stop_token_ids: Sequence[int], extra_args: dict[str, Any]) -> Any:
