@@ -26,7 +26,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from demo_maker.chat import TEMPLATE, make_tokenizer
+from demo_maker.chat import conversation
+from demo_maker.chat_model import TEMPLATE, make_tokenizer
 from torl import Agent, Outcome, OutcomeStatus, Problem, Prompt, ToolRequest, Turn
 from torl.agents import AgentLimits
 from torl.engine import EngineSetup, VllmEngine
@@ -121,7 +122,7 @@ async def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="torl-door-") as scratch:
         directory = Path(scratch)
-        made = make_tokenizer()
+        made = make_tokenizer(conversation)
         made.chat_template = TEMPLATE
         made.save_pretrained(directory)
         heads = {"num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1}

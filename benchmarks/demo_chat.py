@@ -18,7 +18,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from demo_maker.chat import build, problems
+from demo_maker.chat import conversation, problems
+from demo_maker.chat_model import build
 
 RUNS: Mapping[str, Mapping[str, str]] = {
     "with the tool": {},
@@ -44,7 +45,7 @@ def prepare(directory: Path) -> dict[str, str]:
     """The model and the problems; the options that name them."""
     model = directory / "base_model"
     if not (model / "model.safetensors").exists():
-        build(model)
+        build(model, conversation)
     rows = problems(600, seed=1)
     for name, part in (("train", rows[:500]), ("heldout", rows[500:])):
         lines = "".join(f"{json.dumps(row)}\n" for row in part)

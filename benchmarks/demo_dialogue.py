@@ -19,8 +19,8 @@ from demo_chat import train
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from demo_maker.chat import build
-from demo_maker.dialogue import conversation, problems
+from demo_maker.chat_model import build
+from demo_maker.dialogue import COPIED, conversation, problems
 from torl.records import metric_names as names
 from torl.records.reading import read_metrics
 
@@ -45,7 +45,7 @@ def prepare(directory: Path) -> dict[str, str]:
     """The model and the problems; the options that name them."""
     model = directory / "base_model"
     if not (model / "model.safetensors").exists():
-        build(model, conversation, steps=MODEL_STEPS)
+        build(model, conversation, copied=COPIED, steps=MODEL_STEPS)
     for name, rows in (("train", problems(256)), (SET, problems(64, first=256))):
         lines = "".join(f"{json.dumps(row)}\n" for row in rows)
         (directory / f"{name}.jsonl").write_text(lines, encoding="utf-8")

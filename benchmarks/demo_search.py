@@ -20,7 +20,7 @@ from demo_chat import train
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from demo_maker.chat import build
+from demo_maker.chat_model import build
 from demo_maker.two_tools import conversation, write_world
 from torl.records import metric_names as names
 from torl.records.reading import read_metrics
@@ -32,7 +32,7 @@ RUNS: Mapping[str, Mapping[str, str]] = {
 }
 SETS = ("remainders", "codes")
 SETTINGS = {**OF_CHAT, "rollout.max_tool_calls": "1"}
-MODEL_STEPS = 2200
+MODEL_STEPS = 1000
 
 
 def prepare(directory: Path) -> dict[str, str]:

@@ -14,6 +14,8 @@ from torl.types import Problem
 QUESTION = "Find the color."
 ASKS = "Tell me."
 COLORS = ("red", "blue", "green", "white", "black", "brown", "gray", "pink", "gold", "teal")
+COPIED = r"The color is (\w+)\.[\s\S]*\\boxed\{(\1)\}"
+"""What it was told, into what it says."""
 _ASKED, _SAID_AGAIN = 0.5, 0.9
 
 

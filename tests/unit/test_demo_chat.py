@@ -6,6 +6,7 @@ import re
 import pytest
 
 from demo_maker import chat, two_tools
+from demo_maker.chat_model import make_tokenizer
 from torl.formats.chat import HermesFormat
 from torl.formats.chat.base import ChatCall
 from torl.text.prompts import encode_prompts
@@ -23,7 +24,7 @@ def test_a_conversation_is_the_models_prompt_and_what_the_format_puts_between_it
     names: tuple[str, ...], seed: int
 ) -> None:
     conversation, tools = DEMOS[names], [{"type": "function", "function": {"name": name}} for name in names]
-    tokenizer, form = chat.make_tokenizer(conversation), HermesFormat()
+    tokenizer, form = make_tokenizer(conversation), HermesFormat()
     encoder = TextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
     said = conversation(random.Random(seed))
     question = re.search(r"Find \d+ % \d+\.|Code of \d+\.", said)

@@ -7,6 +7,7 @@ import pytest
 
 from builders import turn
 from demo_maker import chat, dialogue
+from demo_maker.chat_model import make_tokenizer
 from torl.environments import Message
 from torl.formats.chat import HermesFormat
 from torl.text.prompts import encode_prompts
@@ -20,7 +21,7 @@ MODEL = "<|im_start|>assistant\n"
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_conversation_is_the_prompt_and_what_the_format_puts_behind_its_messages(seed: int) -> None:
-    tokenizer, form = chat.make_tokenizer(dialogue.conversation), HermesFormat()
+    tokenizer, form = make_tokenizer(dialogue.conversation), HermesFormat()
     encoder = TextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
     said = dialogue.conversation(random.Random(seed))
     problem = Problem("p", dialogue.QUESTION, "")
