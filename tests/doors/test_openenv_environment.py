@@ -2,21 +2,18 @@
 
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import openenv
 import pytest
 from openenv.core.generic_client import GenericEnvClient
-from serving import door, until
+from openenv_servers import serving
+from serving import door
 
 from builders import asked
 from chat_models import ChatModel
-from listening import listening
 from scripted_environment import in_environment
 from torl.audit.tokens import token_problem
 from torl.environments.openenv import OpenEnvEnvironment, OpenEnvOptions
@@ -26,20 +23,6 @@ from torl.types import FinishReason, Problem, Prompt, Trajectory
 
 NUMBER = Path(__file__).with_name("openenv_number.py")
 SEED = derive_seed(0, 0, "p")
-
-
-@contextmanager
-def serving(program: Path, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A server of OpenEnv's, on this port, or on one that is free."""
-    process = subprocess.Popen([sys.executable, str(program), str(port)], cwd=program.parent)
-    try:
-        until(lambda: process.poll() is not None or bool(listening(process.pid)), 60)
-        assert process.poll() is None, "the server ended while it started"
-        ((address, taken),) = listening(process.pid)
-        yield f"http://{address}:{taken}", process
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 @pytest.fixture(scope="module")

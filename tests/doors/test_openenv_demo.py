@@ -1,0 +1,34 @@
+"""The dialogue demo in a server of OpenEnv's: the model learns there as in the environment itself. A minute."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from cli import ROOT
+from openenv_servers import serving
+
+SERVER = Path(__file__).with_name("openenv_color.py")
+
+
+@pytest.mark.timeout(900)
+def test_a_model_learns_in_an_environment_of_openenvs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    dialogue = import_module("demo_dialogue")
+    with serving(SERVER) as (url, _):
+        options = {**dialogue.prepare(tmp_path), **dialogue.SETTINGS, "run.steps": dialogue.STEPS}
+        del options["rollout.environment.name"]
+        options |= {
+            "rollout.environment.openenv": url,
+            "rollout.environment.text_field": "message",
+            "rollout.environment.shown": json.dumps(["text"]),
+        }
+        run = tmp_path / "run"
+        dialogue.train(run, options)
+    found = dialogue.measured(run)
+    assert found["accuracy"][1] > found["accuracy"][0] + 0.2
+    assert found["asks"][1] > 0.8
+    audit = subprocess.run([sys.executable, "-m", "torl.verify", str(run)], cwd=ROOT, check=False)
+    assert audit.returncode == 0
