@@ -171,7 +171,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("reward/judging/judge.py", "if len(answer) > LONGEST_ANSWER:", "if False:", _JUDGED),
     ("rollout/evaluation.py", "temperature=temperature, top_p=top_p", "top_p=top_p", _EVALUATION),
     (
-        "rollout/opening.py",
+        "rollout/model_directory.py",
         "problems.function()(), evaluation.max_problems",
         "problems.function()(), None",
         "unit/test_rollout_opening.py",

@@ -17,7 +17,8 @@ from torl.errors import ConfigError, DataError, EngineError, RewardError, Sandbo
 from torl.options import Choice, Section
 from torl.paths import resolve_path
 from torl.report.console import Console
-from torl.rollout.opening import ModelDirectory, open_rollouts, within_context
+from torl.rollout.model_directory import ModelDirectory, within_context
+from torl.rollout.opening import open_rollouts
 from torl.tools import ShuffledTool
 from torl.types import Grade, Group
 

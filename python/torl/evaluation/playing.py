@@ -12,7 +12,8 @@ from torl.report.console import Console
 from torl.rollout.evaluation import measuring_player
 from torl.rollout.filling import fill
 from torl.rollout.grading import score_group
-from torl.rollout.opening import ModelDirectory, Rollouts, open_rollouts, within_context
+from torl.rollout.model_directory import ModelDirectory, within_context
+from torl.rollout.opening import Rollouts, open_rollouts
 from torl.text.prompts import EncodedPrompts
 from torl.types import Group, ScoredGroup
 

@@ -10,7 +10,8 @@ from torl.records.rows import group_records
 from torl.records.writers import write_trajectories
 from torl.report.console import Console
 from torl.rollout.evaluation import Evaluation, evaluate
-from torl.rollout.opening import ModelDirectory, open_rollouts, within_context
+from torl.rollout.model_directory import ModelDirectory, within_context
+from torl.rollout.opening import open_rollouts
 
 _STEP = 0  # of the records
 

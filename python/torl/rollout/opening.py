@@ -2,22 +2,18 @@
 
 import asyncio
 import functools
-import json
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from torl.cluster import Cluster, open_cluster
-from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptConfig
-from torl.config.choices import EnvironmentChoice, ToolChoice
+from torl.config import ModelRunConfig
 from torl.engine import EngineSetup
-from torl.environments import BoundedEnvironment, ToolSchema, make_environment
-from torl.errors import ConfigError, DataError
+from torl.environments import BoundedEnvironment, make_environment
+from torl.errors import ConfigError
 from torl.formats import ChatFormat, Format
-from torl.hub import resolve_model
 from torl.placement.machine import Machine, this_machine, together
 from torl.placement.settling import Settled, settle
 from torl.report.console import Console
@@ -25,75 +21,12 @@ from torl.reward import Reward
 from torl.rollout.agents.opening import open_agents
 from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer
+from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
-from torl.text.prompts import EncodedPrompts, PromptStream, ToolSchemas, encode_prompts
-from torl.text.tokenizer import TextEncoder, control_token_ids, load_tokenizer, stop_token_ids
+from torl.text.tokenizer import TextEncoder, control_token_ids, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import ShuffledTool, Tool, make_tool
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
-
-_Config = TypeVar("_Config", bound=ModelRunConfig)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelDirectory:
-    """A model on disk, with what is known of it before anything is started."""
-
-    path: Path
-    tokenizer: "PreTrainedTokenizerFast"
-    tools: Mapping[str, ToolChoice]  # of the run, which a chat template tells the model of
-    environment: EnvironmentChoice | None = None  # whose tools it is told of as well
-
-    @classmethod
-    def open(
-        cls, path: str, tools: Mapping[str, ToolChoice], environment: EnvironmentChoice | None = None
-    ) -> "ModelDirectory":
-        """Find the directory and read its tokenizer; raises `DataError` if it holds no whole model."""
-        located = resolve_model(path)
-        require_weights(located)
-        return cls(located, load_tokenizer(located), tools, environment)
-
-    def prompts(self, problems: ProblemChoice, config: PromptConfig) -> PromptStream:
-        """The prompts of a problem set; those over `config.max_prompt_tokens` are dropped.
-
-        Reading them raises `DataError` if the problems cannot be read, or no prompt fits.
-        """
-        template = config.template.function()
-        longest, goal = config.max_prompt_tokens, config.reward_goal
-        return PromptStream(problems.function(), self.tokenizer, template, longest, self.tool_schemas, goal=goal)
-
-    def problem_set(
-        self, name: str, problems: ProblemChoice, config: PromptConfig, evaluation: EvaluationConfig, console: Console
-    ) -> EncodedPrompts:
-        """The problems to evaluate on, with those whose prompts are too long, said on the console.
-
-        Raises:
-            DataError: the problems cannot be read, or no prompt fits.
-        """
-        first = islice(problems.function()(), evaluation.max_problems)
-        template = config.template.function()
-        longest = evaluation.longest_prompt(config)
-        encoded = encode_prompts(first, self.tokenizer, template, longest, self.tool_schemas, config.reward_goal)
-        unplayed = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
-        console.line(f"{name}: {len(encoded.prompts)} problems{unplayed}")
-        return encoded
-
-    def tool_schemas(self) -> ToolSchemas:
-        """What the model is told of all that the tools and the environment offer; they are not started for it."""
-        offered: list[Mapping[str, Tool | ToolSchema]] = [
-            make_tool(section, choice).offered(section) for section, choice in self.tools.items()
-        ]
-        if self.environment is not None:
-            offered.append(make_environment(self.environment).tools)
-        functions = [
-            {"name": name, "description": tool.description, "parameters": dict(tool.parameters)}
-            for tools in offered
-            for name, tool in tools.items()
-        ]
-        return [{"type": "function", "function": function} for function in functions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,29 +189,3 @@ def make_player(
         slots=EpisodeSlots(rollout.max_concurrent_episodes),
         end_token_ids=end_token_ids,
     )
-
-
-def require_weights(model: Path) -> None:
-    """Raise `DataError` for a directory without weights: the engine would say so only when it has started."""
-    if model.is_dir() and not any(model.glob("*.safetensors")) and not any(model.glob("*.bin")):
-        raise DataError(f"{model}: holds no weights (*.safetensors)")
-
-
-def within_context(config: _Config, model: Path) -> _Config:
-    """The configuration with a response limit that the model's context window has room for.
-
-    Raises:
-        DataError: the model has no readable config.json.
-        ConfigError: there is no room at all.
-    """
-    prompt, response = config.longest_prompt, config.rollout.max_response_tokens
-    try:
-        window = json.loads((model / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
-    except (OSError, ValueError) as error:
-        raise DataError(f"{model / 'config.json'}: cannot be read: {error}") from error
-    if not isinstance(window, int) or prompt + response <= window:
-        return config
-    if window <= prompt:
-        raise ConfigError(f"{model}: its context of {window} tokens has no room after {prompt} of prompt")
-    rollout = config.rollout.model_copy(update={"max_response_tokens": window - prompt})
-    return config.model_copy(update={"rollout": rollout})

@@ -13,7 +13,8 @@ from torl.records.dynamics import training_dynamics
 from torl.report.console import Console
 from torl.rollout.filling import fill
 from torl.rollout.group_file import GroupFile
-from torl.rollout.opening import ModelDirectory, open_rollouts, within_context
+from torl.rollout.model_directory import ModelDirectory, within_context
+from torl.rollout.opening import open_rollouts
 from torl.types import ScoredGroup
 
 SERIES = 0

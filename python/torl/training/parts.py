@@ -23,7 +23,8 @@ from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.opening import ModelDirectory, Rollouts, machine_of, open_rollouts
+from torl.rollout.model_directory import ModelDirectory
+from torl.rollout.opening import Rollouts, machine_of, open_rollouts
 from torl.text.prompts import EncodedPrompts
 from torl.training.checkpoints import Checkpoints
 from torl.training.shared_directory import require_shared
