@@ -17,7 +17,8 @@ from jsonschema import Draft202012Validator
 
 from torl.config import RolloutConfig
 from torl.errors import ConfigError, ToolUnavailableError
-from torl.tools import Tool, make_tool
+from torl.tools import McpServer, Tool, make_tool
+from torl.tools.mcp import McpOptions
 from torl.types import OutcomeStatus
 
 SMALL = shlex.join([sys.executable, str(Path(__file__).parents[1] / "mcp_server.py")])
@@ -91,11 +92,24 @@ async def test_a_command_that_died_is_started_again_for_the_next_try(tmp_path: P
         assert tools["add"].metrics()["connected"] == 3
 
 
-@pytest.mark.parametrize("mcp", ["no_such_command --at all", "true", "http://127.0.0.1:9/mcp"])
+@pytest.mark.parametrize("mcp", ["true", "http://127.0.0.1:9/mcp"])
 async def test_a_server_that_is_not_there_is_said_at_the_start(mcp: str) -> None:
     with pytest.raises(ToolUnavailableError, match=f"no MCP server at '{mcp}'"):
         async with offered(mcp):
             pass
+
+
+@pytest.mark.parametrize(
+    ("mcp", "message"),
+    [
+        ("no_such_command --at all", r"'no_such_command --at all': there is no such program"),
+        ("true 'all", "cannot be read: No closing quotation"),
+        ("", "'': there is no such program"),
+    ],
+)
+def test_a_command_that_is_none_is_said_before_anything_starts(mcp: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"the MCP server's command .*{message}"):
+        McpServer(McpOptions(mcp=mcp))
 
 
 async def test_a_command_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

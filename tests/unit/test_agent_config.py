@@ -62,7 +62,7 @@ async def _opened(template: str | None) -> Any:
         data__template="{ name = 'chat', variables = { a = 1 } }",
     )
     async with AsyncExitStack() as stack:
-        return await open_agents(stack, player, config, MODEL.tokenizer)
+        return await open_agents(stack, player, player.agents.agent, config, MODEL.tokenizer)
 
 
 def test_a_model_without_a_chat_template_says_so() -> None:

@@ -23,6 +23,7 @@ from torl.tools import ShuffledTool
 from torl.types import Grade, Group
 
 BASE_MODEL = "torl:demo/base_model"
+ONE = {"name": f"{__name__}:Part"}
 events: list[str] = []
 failing: set[str] = set()
 
@@ -177,6 +178,30 @@ async def test_a_part_that_does_not_start_leaves_nothing_open(
     errors = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else [raised.value]
     assert [type(each) for each in errors] == [error]
     assert {event for event in events if event.startswith("close")} == closed
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"tools": {"one": ONE, "two": {"function": "nowhere:f"}}},
+            "nowhere cannot be imported",
+        ),
+        (
+            {"tools": {"one": ONE, "two": {"mcp": "no_such_program"}}},
+            "there is no such program",
+        ),
+        ({"format": "hermes", "environment": {"trl": "nowhere:E"}}, "nowhere cannot be imported"),
+        ({"format": "hermes", "agent": {"command": "no_such_program"}}, "there is no such program"),
+    ],
+)
+async def test_what_cannot_be_made_is_said_before_anything_starts(
+    model: ModelDirectory, tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        async with open_rollouts(configuration(**changed), model, Console(io.StringIO()), log_directory=tmp_path):
+            raise AssertionError("unreachable")
+    assert events == []
 
 
 async def test_all_is_closed_when_the_work_fails(model: ModelDirectory, tmp_path: Path) -> None:

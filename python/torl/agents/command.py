@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import shlex
-import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,8 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Self
 
 from torl.agents.base import Agent
-from torl.errors import ConfigError
-from torl.processes.children import TAIL_BYTES, describe_exit
+from torl.processes.children import TAIL_BYTES, command_words, describe_exit
 from torl.types import Problem
 
 MOST_OUTPUT_BYTES = 1 << 20
@@ -42,13 +39,8 @@ class CommandAgent(Agent):
         Raises:
             ConfigError: there is no such program.
         """
-        try:
-            self._command = shlex.split(command)
-        except ValueError as error:
-            raise ConfigError(f"the agent's command {command!r} cannot be read: {error}") from error
+        self._command = command_words(command, "the agent's")
         self._starts = asyncio.Lock()
-        if not self._command or shutil.which(self._command[0]) is None:
-            raise ConfigError(f"the agent's command {command!r}: there is no such program")
 
     async def run(self, problem: Problem, url: str) -> str | None:
         """What the program prints.

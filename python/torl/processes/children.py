@@ -2,10 +2,14 @@
 
 import ctypes
 import os
+import shlex
+import shutil
 import signal
 import sys
 from pathlib import Path
 from typing import IO
+
+from torl.errors import ConfigError
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 TAIL_BYTES = 4000
@@ -27,6 +31,25 @@ def die_with_parent(parent: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:  # it died before the line above
         sys.exit(1)
+
+
+def command_words(command: str, whose: str) -> list[str]:
+    """The program of a command and its arguments, as a shell splits them; there is no shell.
+
+    Args:
+        command: that a configuration gives.
+        whose: it is, for the error: "the agent's".
+
+    Raises:
+        ConfigError: there is no such program, or a quotation is not closed.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"{whose} command {command!r} cannot be read: {error}") from error
+    if not words or shutil.which(words[0]) is None:
+        raise ConfigError(f"{whose} command {command!r}: there is no such program")
+    return words
 
 
 def describe_exit(status: int | None) -> str:

@@ -21,6 +21,7 @@ from torl.reward import Reward
 from torl.rollout.agents.opening import open_agents
 from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer
+from torl.rollout.made import MadeParts
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
@@ -53,6 +54,7 @@ async def open_rollouts(
     cluster: Cluster | None = None,
     machine: Machine | None = None,
     loads_weights: bool = True,
+    made: MadeParts | None = None,
 ) -> AsyncIterator[Rollouts]:
     """Start tools, engine and reward, each with progress; all are closed at the end, however that comes.
 
@@ -66,6 +68,7 @@ async def open_rollouts(
         cluster: where they are started; that of the configuration when unset.
         machine: whose devices the engine has; the cluster's when unset.
         loads_weights: whether the engine begins with the model's weights; where not, it waits for others.
+        made: of the configuration; made here when unset.
 
     Raises:
         TorlError: a part did not start; says which and why.
@@ -75,19 +78,18 @@ async def open_rollouts(
             cluster = await stack.enter_async_context(open_cluster(config.cluster))
         settled = settle(config, machine or await machine_of(cluster))
         config = settled.config
+        made = made or MadeParts.of(config)
         tools: dict[str, Tool] = {}
-        for name, choice in config.rollout.tools.items():
-            tool = make_tool(name, choice)
+        for name, tool in made.tools.items():
             tool.spread(cluster)
             offered = await _start_tool(stack, name, tool, console)
             if twice := tools.keys() & offered.keys():
                 raise ConfigError(f"rollout.tools.{name} brings a second tool that is called {min(twice)!r}")
             tools |= offered
         environment: RunEnvironment | None = None
-        if config.rollout.environment is not None:
+        if (bounded := made.environment) is not None:
             if shuffle_observations:
                 raise ConfigError("control.shuffle_observations shuffles what tools say: leave rollout.environment out")
-            bounded = make_environment(config.rollout.environment)
             if twice := tools.keys() & bounded.tools.keys():
                 raise ConfigError(f"rollout.environment brings a second tool that is called {min(twice)!r}")
             stack.push_async_callback(bounded.close)
@@ -100,9 +102,9 @@ async def open_rollouts(
             settled, model, tools, log_directory=log_directory, seed=seed, cluster=cluster, loads_weights=loads_weights
         )
         player.environment = environment
-        if config.rollout.agent is not None:
-            player = await open_agents(stack, player, config, model.tokenizer)
-        reward: Reward = config.reward.make()
+        if made.agent is not None:
+            player = await open_agents(stack, player, made.agent, config, model.tokenizer)
+        reward = made.reward
         reward.spread(cluster)
         stack.push_async_callback(player.engine.close)
         stack.push_async_callback(reward.close)

@@ -23,6 +23,7 @@ from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
+from torl.rollout.made import MadeParts
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.opening import Rollouts, machine_of, open_rollouts
 from torl.text.prompts import EncodedPrompts
@@ -103,6 +104,7 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console, clu
         await require_shared(cluster, directory, placement.rank_nodes)
     nodes = 1 if job is None else job.world_size // job.local_world_size
     settled = _fitted(config, settled, model.path, nodes, console)
+    made = MadeParts.of(settled.config)
     async with AsyncExitStack() as stack:
         writer = stack.enter_context(RunWriter(directory, resume_step=first_step if config.run.resume else None))
         logs = directory / "logs"
@@ -116,6 +118,7 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console, clu
             cluster=cluster,
             machine=placement.machine,
             loads_weights=checkpoint is None,  # otherwise the learner's come before anything is sampled
+            made=made,
         )
         learning = _open_learner(stack, settled, logs, console, checkpoint, cluster)
         if placement.colocated and placement.machine.gpus:

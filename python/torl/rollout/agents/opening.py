@@ -25,12 +25,16 @@ _BYTES_OF_A_TOKEN = 64  # of them, much more than text has, escaped and with its
 
 
 async def open_agents(
-    stack: AsyncExitStack, player: EpisodePlayer, config: ModelRunConfig, tokenizer: "PreTrainedTokenizerFast"
+    stack: AsyncExitStack,
+    player: EpisodePlayer,
+    agent: Agent,
+    config: ModelRunConfig,
+    tokenizer: "PreTrainedTokenizerFast",
 ) -> AgentPlayer:
-    """A player of the configuration's agent, whose address is open until the stack ends.
+    """A player of the agent, whose address is open until the stack ends.
 
     Raises:
-        ConfigError: there is no such program, or there is no room for so many.
+        ConfigError: there is no room for so many.
         DataError: the model's tokenizer has no chat template.
         EngineError: no address can be had.
     """
@@ -42,7 +46,6 @@ async def open_agents(
             "the model's tokenizer has no chat template, which makes prompts of what agent programs say: put the "
             "chat_template.jinja of its family beside the tokenizer"
         )
-    agent: Agent = choice.make()
     window = config.longest_prompt + config.rollout.max_response_tokens
     door = AgentDoor(max(_LEAST_BYTES, _BYTES_OF_A_TOKEN * window), connections_beside(choice.shared.max_concurrent))
     stack.push_async_callback(door.close)

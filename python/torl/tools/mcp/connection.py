@@ -1,11 +1,11 @@
 """A connection to an MCP server, which is made again after it broke."""
 
 import asyncio
-import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torl.errors import ConfigError, ToolUnavailableError
+from torl.processes.children import command_words
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -33,8 +33,13 @@ class McpConnection:
         Args:
             target: a URL, or the words of a command.
             environment: of the command, beside the few variables that the SDK hands on.
+
+        Raises:
+            ConfigError: there is no such command.
         """
         self._target = target
+        self._is_url = target.startswith(("http://", "https://"))
+        self._command = [] if self._is_url else command_words(target, "the MCP server's")
         self._environment = dict(environment)
         self._lock = asyncio.Lock()
         self._client: Client | None = None
@@ -102,9 +107,9 @@ class McpConnection:
             from mcp import Client, StdioServerParameters
         except ModuleNotFoundError as error:
             raise ConfigError(f"the tool 'mcp' needs {error.name}: pip install 'torl[mcp]'") from error
-        if self._target.startswith(("http://", "https://")):
+        if self._is_url:
             return Client(self._target)
-        command, *words = shlex.split(self._target)
+        command, *words = self._command
         return Client(StdioServerParameters(command=command, args=words, env=self._environment))
 
     async def _keep(self, client: "Client", ready: "asyncio.Future[Client]") -> None:

@@ -35,7 +35,11 @@ class McpServer(Tool):
     parameters: Mapping[str, Any] = {"type": "object"}
 
     def __init__(self, options: McpOptions) -> None:
-        """Connect to nothing yet."""
+        """Connect to nothing yet.
+
+        Raises:
+            ConfigError: there is no such command.
+        """
         self.options = options
         self._connection = McpConnection(options.mcp, options.environment)
         self._tools: dict[str, Tool] = {}
