@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from torl.cluster import Cluster, open_cluster
 from torl.config import ModelRunConfig
 from torl.engine import EngineSetup
-from torl.environments import BoundedEnvironment, make_environment
+from torl.environments import BoundedEnvironment
 from torl.errors import ConfigError
 from torl.formats import ChatFormat, Format
 from torl.placement.machine import Machine, this_machine, together
@@ -27,7 +27,7 @@ from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.text.tokenizer import TextEncoder, control_token_ids, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
-from torl.tools import ShuffledTool, Tool, make_tool
+from torl.tools import ShuffledTool, Tool
 
 
 @dataclass(frozen=True, slots=True)
