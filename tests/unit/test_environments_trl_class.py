@@ -24,6 +24,7 @@ class Counter:
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         self.total = 0
+        self.thread = threading.current_thread()
         self.made.append(self)
 
     def reset(self, **row: Any) -> str | None:
@@ -118,6 +119,15 @@ def test_an_instance_is_used_again_unless_its_episode_failed() -> None:
         play(environment, called(("add", {"number": 101})))
     play(environment)
     assert len(Counter.made) - made == 2
+
+
+async def test_an_instance_is_made_where_it_holds_up_nobody() -> None:
+    environment = TrlEnvironment(PLACE)
+    sessions = [environment.session(asked().problem, 0) for _ in range(2)]
+    await asyncio.gather(*(session.begin([{"role": "user", "content": "?"}]) for session in sessions))
+    first, second = Counter.made[-2:]
+    assert first.thread is threading.main_thread()
+    assert second.thread is not threading.main_thread()
 
 
 def test_a_reward_that_cannot_be_read_spoils_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:

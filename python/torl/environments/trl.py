@@ -51,25 +51,28 @@ class TrlEnvironment(Environment):
 
     def session(self, problem: Problem, seed: int) -> "TrlSession":
         """An instance that no other episode has."""
-        instance = self._free.pop() if self._free else self._factory()
         row = {"id": problem.id, "question": problem.question, "answer": problem.answer, **problem.metadata}
-        return TrlSession(instance, row, self._free.append)
+        return TrlSession(self._factory, self._free, row)
 
 
 class TrlSession(EnvironmentSession):
     """One instance for one episode."""
 
-    def __init__(self, instance: Any, row: Mapping[str, Any], give_back: Callable[[Any], object]) -> None:
-        """Reset nothing yet; `row` and the prompt are what `reset` is given."""
-        self._instance, self._row, self._give_back = instance, row, give_back
+    def __init__(self, factory: Callable[[], Any], free: list[Any], row: Mapping[str, Any]) -> None:
+        """Reset nothing yet; `row` and the prompt are what `reset` is given, of an instance that is `free`."""
+        self._factory, self._free, self._row = factory, free, row
+        self._instance: Any = None
         self._whole = False  # whether nothing of the episode has failed or goes on
 
     async def begin(self, messages: Messages) -> Messages:
-        """Reset; what it returns stands at the end of the last message, as TRL puts it there.
+        """Reset an instance; what it returns stands at the end of the last message, as TRL puts it there.
+
+        One that has to be made is made in a thread: it may start what it needs, and others play meanwhile.
 
         Raises:
             ValueError: it returned something else than a text or nothing.
         """
+        self._instance = self._free.pop() if self._free else await asyncio.to_thread(self._factory)
         observation = await _called(self._instance.reset, {**self._row, "prompt": [dict(each) for each in messages]})
         if observation is None:
             return messages
@@ -92,7 +95,7 @@ class TrlSession(EnvironmentSession):
     async def close(self) -> None:
         """Another episode may have the instance, if this one has come to its end."""
         if self._whole:
-            self._give_back(self._instance)
+            self._free.append(self._instance)
 
     async def _outcome(self, call: ToolRequest) -> Outcome:
         try:
