@@ -1,5 +1,7 @@
 """Turns that a model or a function scores: what they are paid, and that failures never are."""
 
+import asyncio
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -82,6 +84,37 @@ async def test_a_turn_that_the_model_fails_on_has_no_number_and_is_counted(serve
     await scores.close()
 
 
+class Question(str):
+    """A text of which it can be known whether anybody still has it."""
+
+
+async def test_a_question_is_asked_once_and_its_text_is_not_kept(server: JudgeServer) -> None:
+    model = ChatModel(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 2)
+    await model.start()
+    question = Question("How likely?")
+    kept = weakref.ref(question)
+    assert await asyncio.gather(model.ask(question), model.ask(question)) == [0.25, 0.25]
+    del question
+    assert kept() is None
+    assert await model.ask("How likely?") == 0.25
+    assert server.prompts == ["How likely?"]
+    await model.close()
+
+
+async def test_questions_that_are_open_end_with_the_connection(server: JudgeServer) -> None:
+    model = ChatModel(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 1)
+    await model.start()
+    asking = [asyncio.ensure_future(model.ask(f"How likely, {number}?")) for number in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for each in asking:
+        each.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    await model.close()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not [task for task in others if "ChatModel" in repr(task)]
+
+
 async def test_a_model_that_gives_no_numbers_does_not_start(server: JudgeServer) -> None:
     server.reply = lambda _: "quite likely"
     scores = asking(server)
@@ -160,7 +193,7 @@ def test_one_of_both_scores(options: dict[str, Any], message: str) -> None:
         ("1.5", None),
         ("2", None),
     ]
-    + [(reply, None) for reply in ("", "likely", "-0.5", "10", "0.5.1", "I say 0.5")],
+    + [(reply, None) for reply in ("", "likely", "-0.5", "10", "0.5.1", "I say 0.5", "1%", "1 / 10", "1e-3", "0.5%")],
 )
 def test_a_reply_begins_with_a_number_from_0_to_1(reply: str, score: float | None) -> None:
     assert read_score(reply) == score

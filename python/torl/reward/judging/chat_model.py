@@ -1,6 +1,7 @@
 """Questions to a model behind an OpenAI-compatible URL: bounded, counted, and given up on when it keeps failing."""
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -46,7 +47,7 @@ class ChatModel(Generic[Said]):
         self._key = os.environ.get(key_variable, "")
         self._seconds = timeout_seconds
         self._slots = asyncio.Semaphore(concurrency)
-        self._waiting: dict[str, asyncio.Future[Said | None]] = {}
+        self._told: dict[bytes, asyncio.Future[Said | None]] = {}  # by the question's digest: it may be long
         self._session: aiohttp.ClientSession | None = None
         self._failures_in_a_row = 0
 
@@ -57,7 +58,11 @@ class ChatModel(Generic[Said]):
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._seconds))
 
     async def close(self) -> None:
-        """End it."""
+        """End it, and the questions that are open."""
+        open_questions = [told for told in self._told.values() if not told.done()]
+        for told in open_questions:
+            told.cancel()
+        await asyncio.gather(*open_questions, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
@@ -67,15 +72,15 @@ class ChatModel(Generic[Said]):
         Raises:
             RewardError: it has failed many times in a row: it is broken.
         """
-        waiting = self._waiting.get(prompt)
-        if waiting is None:
-            if len(self._waiting) >= _MOST_REMEMBERED:
-                self._waiting.pop(next(iter(self._waiting)))
-            waiting = asyncio.ensure_future(self._ask(prompt))
-            self._waiting[prompt] = waiting
-        said = await asyncio.shield(waiting)
+        question = hashlib.blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        told = self._told.get(question)
+        if told is None:
+            if len(self._told) >= _MOST_REMEMBERED:
+                self._told.pop(next(iter(self._told)))
+            told = self._told[question] = asyncio.ensure_future(self._ask(prompt))
+        said = await asyncio.shield(told)
         if said is None:
-            self._waiting.pop(prompt, None)  # another time it may answer
+            self._told.pop(question, None)  # another time it may answer
         return said
 
     async def _ask(self, prompt: str) -> Said | None:

@@ -23,7 +23,7 @@ _PROMPT = (
     "Task: {question}\n<transcript>{transcript}</transcript>\n"
     "Reply with one number from 0 (it will fail) to 1 (it will succeed)."
 )
-_REPLY = re.compile(r"\s*(0|1|[01]?\.\d+)(?!\d|\.\d)")
+_REPLY = re.compile(r"\s*([01]?\.\d+|[01])(?!\w|\.\d|\s*[%/])")
 
 
 class TurnScores(Protocol):
