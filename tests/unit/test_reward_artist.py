@@ -1,5 +1,7 @@
 """ARTIST's reward for mathematics, worked out by hand from its section 3.1."""
 
+from dataclasses import replace
+
 import pytest
 
 from builders import call, failed, group, trajectory
@@ -48,6 +50,12 @@ async def test_the_weights_are_options() -> None:
 async def test_an_answer_in_an_observation_is_none() -> None:
     told = call("print(2)", observation="<output><answer>2</answer></output>")
     assert (await graded(TURN, "Done.", calls=[told])).answer is None
+
+
+async def test_the_answer_of_an_agent_program_is_the_one_that_counts() -> None:
+    played = replace(trajectory(TURN, "<answer>3</answer>", answer="2", calls=[OK]), answer="So <answer>2</answer>")
+    (grade,) = await ArtistReward().grade(group(played))
+    assert (grade.correct, grade.answer) == (True, "2")
 
 
 @pytest.mark.parametrize(

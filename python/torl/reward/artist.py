@@ -42,7 +42,7 @@ class ArtistReward(Reward):
 
     def _grade(self, trajectory: Trajectory) -> Grade:
         options, calls = self.options, trajectory.tool_calls
-        answer = tagged_answer(trajectory.sampled_text)
+        answer = tagged_answer(trajectory.answer_text)
         correct = answer == trajectory.prompt.problem.answer.strip()
         ordered = is_ordered(trajectory.text)
         parts = {
