@@ -60,6 +60,7 @@ async def test_queries_and_answers_have_the_servers_form() -> None:
     [
         (lambda: web.Response(status=500, text="CUDA out of memory"), "HTTP 500: CUDA out of memory"),
         (lambda: web.Response(status=404, text="nothing here"), "HTTP 404"),
+        (lambda: web.Response(text="[" * 100_000), "does not answer as a retrieval server"),
         (lambda: web.Response(text="<html>"), "does not answer as a retrieval server"),
         (lambda: web.json_response({"result": []}), "no list of documents with contents for each query"),
         (lambda: web.json_response({"result": [["text"]]}), "no list of documents"),

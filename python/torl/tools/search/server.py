@@ -100,7 +100,7 @@ class RetrievalTool(StatelessTool):
             if response.status != 200:
                 raise ValueError(f"HTTP {response.status}")
             return _contents(json.loads(answer))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             shown = answer[:_SHOWN].decode(errors="replace")
             raise ToolUnavailableError(f"{url} does not answer as a retrieval server: {error}: {shown}") from error
 
