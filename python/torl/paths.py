@@ -1,11 +1,13 @@
-"""Where a path of the configuration lies: on disk, or inside the package."""
+"""Where a path of the configuration lies: on disk, or inside the package; and what may be part of a file's name."""
 
+import re
 from importlib import resources
 from pathlib import Path
 
 from torl.errors import DataError
 
 PACKAGE_PREFIX = "torl:"
+PART_OF_A_FILE_NAME = re.compile(r"[\w.+-]+")
 
 
 def resolve_path(path: str | Path) -> Path:

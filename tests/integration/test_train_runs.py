@@ -190,7 +190,7 @@ def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
     cases: list[tuple[Path, dict[str, str], str]] = [
         (tmp_path / "a", {"model__path": "no/such/model"}, "no/such/model"),
         (tmp_path / "b", {"data__train": str(broken)}, f"{broken}, line 2"),
-        (tmp_path / "c", {"data__train": "torl:demo/problems/absent.jsonl"}, "absent.jsonl"),
+        (tmp_path / "c", {"rollout__tools__look_up__function": "nowhere:f"}, "nowhere cannot be imported"),
         (tmp_path / "d", {"rollout__prompts_per_step": "1000000"}, "rollout.prompts_per_step is 1000000"),
         (taken, {}, "holds a run"),
     ]
@@ -199,6 +199,7 @@ def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
             assert command.wait(60) == 1, command.output()
             assert message in command.output()
             assert "Traceback" not in command.output()
+        assert directory == taken or not (directory / "config.toml").exists()  # the corrected command may have it
 
 
 def test_one_directory_is_written_by_one_process(tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[algorithm]\nestimator = 'rloo'\n[rollout]\nsamples_per_prompt = 1", "of at least 2"),
         ("[rollout]\nmax_staleness = 1", "rollout.max_staleness needs algorithm.importance_correction"),
         ("[evaluation]\ngreedy = false", "greedy = false needs samples of at least 1"),
+        ('[data.evaluation]\n"aime/24" = "a.jsonl"', "evaluation set 'aime/24': use letters, digits and . _ + - in"),
         ("[rollout]\nformat = 'zerotr'", "rollout.format: no format is called 'zerotr'; did you mean zerotir?"),
         (
             "[rollout.format]\nname = 'zerotir'\nmax_observation_characters = 9",

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from torl.config.choices import (
     TOOL,
@@ -25,6 +25,7 @@ from torl.options import (
     Section,
     Share,
 )
+from torl.paths import PART_OF_A_FILE_NAME
 from torl.text.reward_goal import RewardGoal
 
 
@@ -81,6 +82,14 @@ class DataConfig(PromptConfig):
     that holds only a buffer of them."""
     evaluation: dict[str, ProblemChoice] = Field({})
     """Problems to evaluate on, by the name they get in the metrics."""
+
+    @field_validator("evaluation")
+    @classmethod
+    def _names_of_files(cls, sets: dict[str, Any]) -> dict[str, Any]:
+        for name in sets:
+            if not PART_OF_A_FILE_NAME.fullmatch(name):
+                raise ValueError(f"evaluation set {name!r}: use letters, digits and . _ + - in its name")
+        return sets
 
 
 def _named_by_key(tools: Any) -> Any:

@@ -90,8 +90,6 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console, clu
     }
     checkpoint = latest_checkpoint(directory) if config.run.resume else None
     first_step = _resume(config, sampler, checkpoint, console) if config.run.resume else 0
-    for line in write_config(directory, config):
-        console.line(line)
     job = torchrun_job()
     if job is not None and cluster.apart:
         raise ConfigError(
@@ -105,6 +103,8 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console, clu
     nodes = 1 if job is None else job.world_size // job.local_world_size
     settled = _fitted(config, settled, model.path, nodes, console)
     made = MadeParts.of(settled.config)
+    for line in write_config(directory, config):
+        console.line(line)
     async with AsyncExitStack() as stack:
         writer = stack.enter_context(RunWriter(directory, resume_step=first_step if config.run.resume else None))
         logs = directory / "logs"
