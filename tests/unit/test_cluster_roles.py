@@ -68,16 +68,18 @@ async def test_a_turn_and_its_blocks_come_from_a_node_as_from_here() -> None:
     await there.close()
 
 
-async def test_a_turn_that_is_given_up_is_given_up_on_its_node() -> None:
+@pytest.mark.parametrize("on_block", [None, print])
+async def test_a_turn_that_is_given_up_is_given_up_on_its_node(on_block: Callable[[str], None] | None) -> None:
     engine = ScriptedEngine(lambda _: [5] * 10_000)
     placed = engine_on(NodesInOneProcess(1), 0, engine)
     await placed.start()
-    asked = asyncio.create_task(turn_of(placed))
+    asked = asyncio.create_task(turn_of(placed, on_block))
     while engine.open == 0:
         await asyncio.sleep(0)
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
     assert engine.open == 0
+    assert not [task for task in asyncio.all_tasks() if "Queue.get" in repr(task)]
     await placed.close()
 
 

@@ -65,7 +65,7 @@ class EngineHost:
         announced: bool,
     ) -> AsyncGenerator[str | SampledTurn, None]:
         """The code of each block that closes, where that is `announced`, then the turn."""
-        blocks: asyncio.Queue[str] = asyncio.Queue()
+        blocks: asyncio.Queue[str | None] = asyncio.Queue()
         sampled = asyncio.ensure_future(
             self._engine.sample(
                 token_ids,
@@ -78,13 +78,10 @@ class EngineHost:
                 on_block=blocks.put_nowait if announced else None,
             )
         )
+        sampled.add_done_callback(lambda _: blocks.put_nowait(None))
         try:
-            while announced and not sampled.done():
-                block = asyncio.ensure_future(blocks.get())
-                await asyncio.wait([sampled, block], return_when=asyncio.FIRST_COMPLETED)
-                if block.done():
-                    yield block.result()
-                block.cancel()
+            while (code := await blocks.get()) is not None:
+                yield code
             with self._naming_log():
                 yield await sampled
         finally:
