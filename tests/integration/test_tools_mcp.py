@@ -112,6 +112,19 @@ def test_a_command_that_is_none_is_said_before_anything_starts(mcp: str, message
         McpServer(McpOptions(mcp=mcp))
 
 
+async def test_a_secret_is_inherited_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY_OF_A_SERVER", "secret")
+    monkeypatch.setenv("OTHER_KEY", "secret")
+    async with offered(SMALL, inherits=["KEY_OF_A_SERVER"]) as tools:
+        _, number = await called(tools["process"])
+        variables = Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
+    assert b"KEY_OF_A_SERVER=secret" in variables
+    assert b"OTHER_KEY=secret" not in variables
+    monkeypatch.delenv("KEY_OF_A_SERVER")
+    with pytest.raises(ConfigError, match="inherits KEY_OF_A_SERVER, which is not set here"):
+        McpServer(McpOptions(mcp=SMALL, inherits=("KEY_OF_A_SERVER",)))
+
+
 async def test_a_command_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torl.tools.starting.FIRST_ANSWER_SECONDS", 0.2)
     silent = shlex.join([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"])

@@ -1,6 +1,7 @@
 """The tools of an MCP server, each as a tool of torl's."""
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,10 @@ class McpOptions(Section):
     tools: tuple[str, ...] = ()
     """The server's tools that a model may call; all when empty."""
     environment: dict[str, str] = {}  # noqa: RUF012
-    """Environment variables of the command, beside HOME, PATH and their like."""
+    """Environment variables of the command, beside HOME, PATH and their like. A run's records hold them."""
+    inherits: tuple[str, ...] = ()
+    """Names of variables that the command has from torl's own environment, such as that of a key: no record holds what
+    they are."""
 
 
 class McpServer(Tool):
@@ -38,10 +42,10 @@ class McpServer(Tool):
         """Connect to nothing yet.
 
         Raises:
-            ConfigError: there is no such command.
+            ConfigError: there is no such command, or no variable that it is to inherit.
         """
         self.options = options
-        self._connection = McpConnection(options.mcp, options.environment)
+        self._connection = self._connection_of_its_own()
         self._tools: dict[str, Tool] = {}
 
     def offered(self, name: str) -> Mapping[str, Tool]:
@@ -66,8 +70,15 @@ class McpServer(Tool):
         """
         await self._ask(self._connection)
 
+    def _connection_of_its_own(self) -> McpConnection:
+        inherited = self.options.inherits
+        if missing := [name for name in inherited if name not in os.environ]:
+            raise ConfigError(f"the MCP server {self.options.mcp!r} inherits {missing[0]}, which is not set here")
+        variables = {name: os.environ[name] for name in inherited}
+        return McpConnection(self.options.mcp, self.options.environment | variables)
+
     async def _ask_alone(self) -> None:
-        connection = McpConnection(self.options.mcp, self.options.environment)
+        connection = self._connection_of_its_own()
         try:
             await self._ask(connection)
         finally:
