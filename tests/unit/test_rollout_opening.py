@@ -13,10 +13,11 @@ from chat_models import ChatModel
 from torl.config import EvaluateConfig, EvaluationConfig, ModelRunConfig, PromptConfig, TrainConfig
 from torl.engine import Engine, EngineOptions, EngineSetup
 from torl.environments import Environment, ToolSchema
-from torl.errors import ConfigError, DataError, EngineError, RewardError, SandboxError
+from torl.errors import ConfigError, DataError, EngineError, RecordError, RewardError, SandboxError
 from torl.options import Choice, Section
 from torl.paths import resolve_path
 from torl.report.console import Console
+from torl.rollout.measuring import evaluate_model
 from torl.rollout.model_directory import ModelDirectory, within_context
 from torl.rollout.opening import open_rollouts
 from torl.tools import ShuffledTool
@@ -220,6 +221,15 @@ async def test_every_tool_is_shuffled_in_the_control(model: ModelDirectory, tmp_
     ) as rollouts:
         assert all(isinstance(tool, ShuffledTool) for tool in rollouts.player.tools.values())
     assert "close tool 2" in events
+
+
+async def test_a_set_whose_name_no_file_can_have_is_refused_before_it_is_played(tmp_path: Path) -> None:
+    own = {"problems": "torl:demo/problems/heldout.jsonl", "output": str(tmp_path / "out")}
+    settings = {"model": {"path": BASE_MODEL}, "evaluate": own, "engine": {"name": f"{__name__}:NotedEngine"}}
+    config = EvaluateConfig.model_validate(settings)
+    with pytest.raises(RecordError, match="evaluation set 'my set': use letters"):
+        await evaluate_model(config, Console(io.StringIO()), "my set")
+    assert events == []
 
 
 # --- the environment --------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 
 from torl.config import EvaluateConfig
 from torl.processes.supervision import watched
+from torl.records.layout import trajectory_file
 from torl.records.rows import group_records
 from torl.records.writers import write_trajectories
 from torl.report.console import Console
@@ -28,6 +29,8 @@ async def evaluate_model(config: EvaluateConfig, console: Console, name: str | N
     config = within_context(config, model.path)
     measured = config.measured
     name = name or _name(config)
+    if config.evaluate.output is not None:
+        trajectory_file(config.evaluate.output, _STEP, name)  # a name that no file can have is told now
     problems = model.problem_set(name, config.evaluate.problems, config.data, measured, console)
     with ExitStack() as stack:
         output = config.evaluate.output
