@@ -313,6 +313,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("tools/bounded.py", "if not deadline.expired():", "if False:", _BOUNDED),
     ("tools/bounded.py", "if is_cancelled():", "if True:", _BOUNDED),
     ("environments/limits.py", "if is_cancelled():", "if True:", _ENVIRONMENT),
+    ("processes/threads.py", "daemon=True", "daemon=False", "unit/test_threads.py"),
+    (
+        "processes/threads.py",
+        "error = _other(raised)\n        except Exception",
+        "error = raised\n        except Exception",
+        "unit/test_threads.py",
+    ),
     ("processes/supervision.py", "task.cancelling() > 0", "task.cancelling() < 0", "unit/test_rollout_grading.py"),
     ("rollout/scheduler.py", "await asyncio.gather(*left, return_exceptions=True)", "pass", _SCHEDULER),
     ("rollout/slots.py", "self._sampling + self._waiting < _BEGUN_FACTOR", "0 < _BEGUN_FACTOR", _SCHEDULER),

@@ -15,6 +15,8 @@ from torl.options import PositiveInt
 from torl.tools import BoundedTool, FunctionTool, make_tool
 from torl.types import Outcome, OutcomeStatus
 
+LET_GO = threading.Event()
+
 
 class Place(BaseModel):
     """Somewhere."""
@@ -78,6 +80,19 @@ def strange(name: Callable[[], str]) -> str:
     return name()
 
 
+def circular() -> list[Any]:
+    """Is within itself."""
+    result: list[Any] = []
+    result.append(result)
+    return result
+
+
+def endless(let_go: bool = False) -> str:
+    """Waits."""
+    _ = LET_GO.set() if let_go else LET_GO.wait()
+    return "free"
+
+
 def tool(function: Callable[..., Any]) -> FunctionTool:
     return FunctionTool(f"{__name__}:{function.__name__}")
 
@@ -112,6 +127,18 @@ async def test_results_are_texts_or_json() -> None:
     )
     assert (await tool(where).call({"place": {"city": "Paris"}})).text == "Paris is in France"
     assert await tool(silent).call({}) == Outcome(OutcomeStatus.OK, "")
+
+
+async def test_a_result_that_is_no_json_is_the_models_to_see() -> None:
+    outcome = await tool(circular).call({})
+    assert (outcome.status, outcome.error) == (OutcomeStatus.ERROR, "PydanticSerializationError")
+
+
+async def test_functions_that_do_not_return_hold_up_no_other() -> None:
+    held = [asyncio.ensure_future(tool(endless).call({})) for _ in range(100)]
+    await asyncio.sleep(0)  # all of them are called
+    assert (await tool(endless).call({"let_go": True})).text == "free"
+    assert {outcome.text for outcome in await asyncio.gather(*held)} == {"free"}
 
 
 async def test_a_plain_function_does_not_hold_up_the_event_loop() -> None:

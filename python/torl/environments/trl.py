@@ -1,6 +1,5 @@
 """Environment classes as TRL's `GRPOTrainer(environment_factory=...)` takes them: its methods are the tools."""
 
-import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.errors import ConfigError, TorlError
 from torl.options import load_object
+from torl.processes.threads import in_own_thread
 from torl.text.chat_templates import Messages
 from torl.tools.function import described
 from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest
@@ -72,7 +72,7 @@ class TrlSession(EnvironmentSession):
         Raises:
             ValueError: it returned something else than a text or nothing.
         """
-        self._instance = self._free.pop() if self._free else await asyncio.to_thread(self._factory)
+        self._instance = self._free.pop() if self._free else await in_own_thread(self._factory)
         observation = await _called(self._instance.reset, {**self._row, "prompt": [dict(each) for each in messages]})
         if observation is None:
             return messages
@@ -116,4 +116,4 @@ async def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) ->
     """The result of a coroutine function in the event loop, of any other in a thread."""
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
-    return await asyncio.to_thread(function, **arguments)
+    return await in_own_thread(function, **arguments)

@@ -1,6 +1,5 @@
 """Any Python function with type hints and a docstring as a tool."""
 
-import asyncio
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from pydantic_core import CoreSchema, to_json
 
 from torl.errors import ConfigError, TorlError
 from torl.options import arguments_of, load_object, nearest
+from torl.processes.threads import in_own_thread
 from torl.tools.base import StatelessTool
 from torl.types import Outcome, OutcomeStatus
 
@@ -52,13 +52,13 @@ class FunctionTool(StatelessTool):
             if inspect.iscoroutinefunction(self._function):
                 result = await self._function(**values)
             else:
-                result = await asyncio.to_thread(self._function, **values)
+                result = await in_own_thread(self._function, **values)
+            return Outcome(OutcomeStatus.OK, as_text(result))
         except TorlError:
             raise
         except Exception as error:
             name = type(error).__name__
             return Outcome(OutcomeStatus.ERROR, f"{name}: {error}", name)
-        return Outcome(OutcomeStatus.OK, as_text(result))
 
     def _explained(self, errors: ValidationError) -> str:
         names = list(self._arguments.model_fields)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from torl.errors import RewardError, TorlError
 from torl.options import load_object
+from torl.processes.threads import in_own_thread
 from torl.reward.judging.chat_model import ChatModel
 from torl.types import Trajectory
 
@@ -104,7 +105,7 @@ class FunctionScores(TurnScores):
             if inspect.iscoroutinefunction(self._function):
                 given = list(await self._function(trajectory))
             else:
-                given = list(await asyncio.to_thread(self._function, trajectory))
+                given = list(await in_own_thread(self._function, trajectory))
             numbers = [float(number) for number in given]
         except TorlError:
             raise

@@ -1,0 +1,48 @@
+"""Functions that somebody else wrote run in threads that nobody waits for."""
+
+import asyncio
+import sys
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+from torl.processes.threads import in_own_thread
+
+NAMED: ContextVar[str] = ContextVar("named")
+
+
+async def test_calls_that_do_not_return_keep_no_other_waiting() -> None:
+    let_go = threading.Event()
+    held = [asyncio.ensure_future(in_own_thread(let_go.wait)) for _ in range(100)]
+    assert await in_own_thread(divmod, 7, 2) == (3, 1)
+    assert await asyncio.to_thread(divmod, 7, 2) == (3, 1)  # the pool is everybody's
+    let_go.set()
+    assert await asyncio.gather(*held) == [True] * 100
+
+
+def test_a_call_that_never_returns_does_not_keep_the_process() -> None:
+    async def given_up() -> None:
+        call = asyncio.ensure_future(in_own_thread(threading.Event().wait))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    asyncio.run(given_up())  # which waits for the threads of its pool
+    ours = [thread for thread in threading.enumerate() if thread.name == "call of wait"]
+    assert ours
+    assert all(thread.daemon for thread in ours)
+
+
+async def test_what_is_raised_comes_as_it_is_unless_no_coroutine_can_hand_it_on() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await in_own_thread(divmod, 1, 0)
+    with pytest.raises(RuntimeError, match="StopIteration: "):
+        await in_own_thread(next, iter(()))
+    with pytest.raises(RuntimeError, match="SystemExit: 3"):
+        await in_own_thread(sys.exit, 3)
+
+
+async def test_the_context_is_the_callers() -> None:
+    NAMED.set("here")
+    assert await in_own_thread(NAMED.get) == "here"
