@@ -225,6 +225,33 @@ def test_what_the_environment_itself_cancels_spoils_the_episode(method: str) -> 
     assert (environment.open, environment.closed) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("method", "given", "message"),
+    [
+        ("begin", (), r"begins with \(\), and no message"),
+        ("answer", None, "answered with None, which is no Reply"),
+        ("rewards", None, "rewards are None, and no numbers by their names"),
+        ("rewards", {"right": None}, "reward 'right' is no number: None"),
+        ("rewards", {"right": 10**400}, "reward 'right' is no number: 1000"),
+    ],
+)
+def test_what_is_no_answer_spoils_the_episode(method: str, given: Any, message: str) -> None:
+    model = ChatModel.of("hermes")
+
+    class Mistaken(ScriptedEnvironment):
+        """Gives something else than it should."""
+
+        def session(self, problem: Problem, seed: int) -> Any:
+            made = super().session(problem, seed)
+            setattr(made, method, lambda _: asyncio.sleep(0, given))
+            return made
+
+    environment = Mistaken()
+    with pytest.raises(ToolUnavailableError, match=message):
+        play(model, ["1<|im_end|>"] * 2, environment, {"retries": 0})
+    assert (environment.open, environment.closed) == (0, 1)
+
+
 def test_only_the_beginning_is_tried_again() -> None:
     model, environment = ChatModel.of("hermes"), said()
     environment.fail_in, environment.failures = "begin", 2

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.environments.limits import EnvironmentBounds, Limits, failure
@@ -69,6 +70,8 @@ class BoundedEnvironment:
             raise failure("make a session", error) from error
         try:
             opening = await self._limits.within("begin", session.begin(messages))
+            if not opening:
+                raise ToolUnavailableError(f"the environment begins with {opening!r}, and no message")
         except BaseException:
             await _end(session, self._limits)
             raise
@@ -106,6 +109,8 @@ class BoundedSession:
         """
         with self._failures_counted():
             reply = await self._limits.within("answer", self._session.answer(message))
+            if not isinstance(reply, Reply):
+                raise ToolUnavailableError(f"the environment answered with {reply!r}, which is no Reply")
             if len(reply.outcomes) != len(message.calls):
                 raise ToolUnavailableError(
                     f"the environment gave {len(reply.outcomes)} outcomes for {len(message.calls)} calls"
@@ -122,9 +127,9 @@ class BoundedSession:
         """
         with self._failures_counted():
             rewards = await self._limits.within("say its rewards", self._session.rewards(unanswered))
-            if wrong := [name for name, value in rewards.items() if not math.isfinite(value)]:
-                raise ToolUnavailableError(f"the environment's reward {wrong[0]!r} is no number: {rewards[wrong[0]]}")
-        return {name: float(value) for name, value in rewards.items()}
+            if not isinstance(rewards, Mapping):
+                raise ToolUnavailableError(f"the environment's rewards are {rewards!r}, and no numbers by their names")
+            return {name: _number(name, value) for name, value in rewards.items()}
 
     async def close(self) -> None:
         """End it, whatever it says."""
@@ -140,6 +145,16 @@ class BoundedSession:
         except ToolUnavailableError:
             self._limits.counts.failed += 1
             raise
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ToolUnavailableError(f"the environment's reward {name!r} is no number: {value!r}")
+    return number
 
 
 async def _end(session: EnvironmentSession, limits: Limits) -> None:
