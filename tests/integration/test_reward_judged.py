@@ -8,8 +8,10 @@ import pytest
 from builders import asked, group, trajectory
 from judge_server import JudgeServer, serving
 from torl.errors import RewardError
+from torl.reward.grader import Grader
 from torl.reward.judging.judge import Judge
 from torl.reward.judging.reward import JudgedOptions, JudgedReward
+from torl.reward.verdict import Verdict
 from torl.types import Grade
 
 
@@ -45,6 +47,32 @@ async def test_an_answer_is_right_if_rules_or_judge_say_so(server: JudgeServer) 
     about_eggs = [prompt for prompt in server.prompts if "eggs" in prompt]
     assert len(about_eggs) == 2  # what rules find right is not asked, and what is equal is asked once
     assert reward.metrics()["judge_correct"] == 2  # with the one at its start
+
+
+async def test_what_an_answer_that_is_not_right_is_paid_for_its_calls_goes_with_the_verdict(
+    server: JudgeServer,
+) -> None:
+    reward = JudgedReward(JudgedOptions(url=server.url, model="judge", workers=1, wrong_call=0.1))
+    await reward.start()
+    prompt = asked(answer="12", question="How many eggs?")
+    played = [trajectory("", f"So \\boxed{{{answer}}}.", prompt=prompt) for answer in ("12", "a dozen", "13")]
+    try:
+        given = await reward.grade(group(*played))
+    finally:
+        await reward.close()
+    assert [grade.reward for grade in given] == pytest.approx([1.0, 1.0, -0.9])
+    assert [grade.parts["wrong_calls"] for grade in given] == pytest.approx([0.0, 0.0, 0.1])
+
+
+async def test_an_answer_that_rules_could_not_compare_is_decided_by_the_judge(
+    server: JudgeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def undecided(self: Grader, reference: str, answer: str) -> Verdict:
+        return Verdict(correct=False, failure="timeout")
+
+    monkeypatch.setattr(Grader, "grade_async", undecided)
+    given, _ = await grades(server, "a dozen", "13")
+    assert [(grade.correct, grade.failure) for grade in given] == [(True, None), (False, "timeout")]
 
 
 async def test_a_judge_does_not_pay_what_the_format_forbids(server: JudgeServer) -> None:

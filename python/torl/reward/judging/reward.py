@@ -79,4 +79,5 @@ class JudgedReward(Reward):
             return replace(grade, parts=parts)
         if grade.valid_format:
             parts["judge"] = self._options.correct - self._options.wrong
-        return replace(grade, reward=grade.reward + parts["judge"], correct=True, parts=parts)
+            parts |= dict.fromkeys(parts.keys() & {"wrong_calls"}, 0.0)  # a comfort for answers that are not right
+        return replace(grade, reward=sum(parts.values()), correct=True, failure=None, parts=parts)
