@@ -100,6 +100,8 @@ def test_pandas_and_scipy_give_what_was_recorded_on_a_64_bit_machine(pool: Sandb
         "pd.RangeIndex(3).take(i)", "pd.array(a).take(i)",
         "scipy.special.spherical_jn(i, 1.0)", "scipy.special.spherical_kn(2**32, 1.0)", "scipy.special.lambertw(1, 2**32)",
         "scipy.special.eval_legendre(2**32, 0.3)", "scipy.special.eval_hermite(i, 0.3)",
+        "np.random.hypergeometric(2**30, 2**30, 100)", "np.random.RandomState(0).hypergeometric([5, 2**31 - 3], 1, 2)",
+        "np.strings.expandtabs(['a', 'a\\tb'], [8, 2**33])", "np.char.expandtabs(np.array([b'\\t']), 2**32)",
     ],
 )  # fmt: skip
 def test_an_index_that_would_wrap_is_refused(pool: SandboxPool, code: str) -> None:
@@ -125,6 +127,20 @@ def test_a_place_that_would_wrap_is_refused_in_the_words_of_this_machine(
 ) -> None:
     assert pool.run(f"import numpy as np\n{code}").exception_line == line
     assert evaluate_natively([code]) == [line]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "np.strings.multiply(texts, 2**32 + 1)",
+        "np.strings.ljust(texts, 2**32 + 5)",
+        "np.strings.center(texts, [3, 2**33])",
+        "np.char.zfill(texts, np.uint64(2**63))",
+    ],
+)
+def test_a_text_that_would_be_cut_takes_too_much_memory(pool: SandboxPool, code: str) -> None:
+    outcome = pool.run(f"import numpy as np\ntexts = np.array(['ab', 'c'], dtype='T')\n{code}")
+    assert outcome.exception_type == "MemoryError", outcome
 
 
 def test_indices_of_64_bits_are_as_good_as_any(pool: SandboxPool) -> None:

@@ -2,11 +2,15 @@
 word is refused."""
 
 import functools
+import gc
 import math
 import sys
 import types
+import warnings
 
 import numpy
+import numpy.char
+import numpy.strings
 import pandas
 import scipy.linalg._decomp_schur
 
@@ -70,6 +74,55 @@ def _ensure_platform_int(original, indices):
     return original(indices)
 
 
+def _hypergeometric(original, self, ngood, nbad, nsample, size=None):
+    """Its C code adds the two, and 2 to that, in 32 bits, and draws without end from a sum that wrapped."""
+    good, bad = (numpy.asarray(number).astype(DEFAULT) for number in (ngood, nbad))
+    value = beyond(good + bad + 2)
+    if value is not None:
+        raise ValueError(f"ngood + nbad is at most 2**31 - 3 here, not {value - 2}")
+    return original(self, ngood, nbad, nsample, size)
+
+
+def _expandtabs(original, a, tabsize=8):
+    if beyond(tabsize) is None:
+        return original(a, tabsize)
+    texts, sizes = numpy.asanyarray(a), numpy.asarray(tabsize).astype(DEFAULT)
+    tabs = numpy.strings.count(texts, b"\t" if texts.dtype.kind == "S" else "\t")
+    if ((sizes > LARGEST) & (tabs > 0)).any():
+        raise OverflowError("new string is too long")
+    return original(texts, sizes.clip(-1, LARGEST))
+
+
+def _filled(original, a, width, *arguments, **named):
+    """Texts of variable length are made longer by a number of 32 bits; the others refuse a larger one themselves."""
+    value = beyond(width)
+    if value is None or numpy.asanyarray(a).dtype.char != "T":
+        return original(a, width, *arguments, **named)
+    if value > LARGEST:
+        raise MemoryError(f"a text of {value} characters does not fit into memory")
+    return original(a, numpy.asarray(width).astype(DEFAULT).clip(-1), *arguments, **named)
+
+
+def _multiply(original, a, i):
+    numbers = numpy.asarray(i)
+    if beyond(numbers) is None or numpy.asanyarray(a).dtype.char != "T":
+        return original(a, i)
+    if ((numbers > LARGEST) & (numpy.strings.str_len(a) > 0)).any():
+        raise MemoryError(f"a text {numbers.max()} times does not fit into memory")
+    return original(a, numbers.clip(0, LARGEST))
+
+
+def _put_around_compiled(owner, name, around):
+    """For a method of a compiled class: its attributes cannot be set, but what holds them can be written to."""
+    attributes = gc.get_referents(owner.__dict__)[0]
+    holder = types.SimpleNamespace(**{name: attributes[name]})
+    put_around(holder, name, around)
+    attributes[name] = getattr(holder, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        sys._clear_type_cache()
+
+
 def _widen_long(module):
     """For a module that makes arrays of integers by the name "long", and floats of them then."""
     wide = types.ModuleType("numpy")
@@ -90,3 +143,10 @@ def install():
         if name.startswith("pandas.core.") and hasattr(module, "ensure_platform_int"):
             module.ensure_platform_int = pandas.core.dtypes.common.ensure_platform_int
     _widen_long(scipy.linalg._decomp_schur)
+    _put_around_compiled(numpy.random.RandomState, "hypergeometric", _hypergeometric)
+    numpy.random.hypergeometric = numpy.random.mtrand.hypergeometric = numpy.random.mtrand._rand.hypergeometric
+    for module in (numpy.strings, numpy.char, numpy._core.defchararray):
+        for name in ("center", "ljust", "rjust", "zfill"):
+            put_around(module, name, _filled)
+        put_around(module, "expandtabs", _expandtabs)
+        put_around(module, "multiply", _multiply)
