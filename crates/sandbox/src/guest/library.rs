@@ -1,7 +1,7 @@
 //! What the guest's library is given beside its own: threads and event loops that one thread can have, and the like.
 
 /// Modules by name, in the order in which they are made. Each is only defined by then; `warmup.py` puts them to work.
-pub const MODULES: [(&str, &str); 16] = [
+pub const MODULES: [(&str, &str); 18] = [
     ("_torl_waiting", include_str!("library/waiting.py")),
     ("_torl_locks", include_str!("library/locks.py")),
     ("_torl_threads", include_str!("library/threads.py")),
@@ -16,6 +16,11 @@ pub const MODULES: [(&str, &str); 16] = [
     ("_torl_indices", include_str!("library/indices.py")),
     ("_torl_orders", include_str!("library/orders.py")),
     ("_torl_widths", include_str!("library/widths.py")),
+    ("_torl_sampling", include_str!("library/sampling.py")),
+    (
+        "_torl_scikit_learn",
+        include_str!("library/scikit_learn.py"),
+    ),
     ("_torl_ranges", include_str!("library/ranges.py")),
     ("_torl_library", include_str!("library/library.py")),
 ];

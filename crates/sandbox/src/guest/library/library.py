@@ -10,6 +10,7 @@ import _torl_orders
 import _torl_plots
 import _torl_processes
 import _torl_ranges
+import _torl_scikit_learn
 import _torl_threads
 import _torl_waiting
 import _torl_widths
@@ -26,5 +27,6 @@ def install():
     _torl_indices.install()
     _torl_orders.install()
     _torl_widths.install()
+    _torl_scikit_learn.install()
     _torl_ranges.install()
     _torl_driver.at_end.append(_torl_waiting.finish)
