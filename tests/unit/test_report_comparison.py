@@ -231,6 +231,16 @@ def test_one_run_has_its_own_page_written_again(tmp_path: Path, capsys: pytest.C
     assert (run / "report.html").is_file()
 
 
+def test_a_run_may_have_an_equals_sign_in_its_name(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "lr=1e-6", 1, steps=3)
+    assert main([str(run), f"again={run}", "--output", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<td>lr=1e-6</td>" in page
+    assert "<td>again</td>" in page
+    assert main([str(run)]) == 0
+    assert (run / "report.html").is_file()
+
+
 def test_what_is_no_run_and_runs_of_one_name_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     assert "metrics.jsonl: cannot be read" in capsys.readouterr().err

@@ -55,8 +55,9 @@ def _labelled(given: Sequence[str]) -> dict[str, Path]:
     runs: dict[str, Path] = {}
     for each in given:
         label, separator, place = each.partition("=")
-        directory = Path(place if separator else each)
-        label = label if separator else directory.resolve().name
+        if not separator or Path(each).is_dir():  # a run may be called lr=1e-6
+            label, place = Path(each).resolve().name, each
+        directory = Path(place)
         if not label or label in runs:
             raise ConfigError(f"{each}: {label!r} cannot name a run of its own: write LABEL={directory}")
         runs[label] = directory
