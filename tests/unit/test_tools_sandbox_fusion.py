@@ -103,6 +103,7 @@ FAULTS = {
     "sandbox error": (says({"status": "SandboxError", "message": "no fork", "run_result": None}), "no fork"),
     "sandbox error of a run": (says({"status": "SandboxError", "run_result": result(status="Error")}), "Error"),
     "no json": (says("<html>"), "an answer that is no JSON: <html>"),
+    "nested without end": (says("[" * 100_000), "an answer that is no JSON: \\[\\["),
     "a list": (says([1]), "without an outcome"),
     "no run": (says({"status": "Success", "run_result": None}), "without an outcome"),
     "a run that was none": (says({"status": "Failed", "run_result": result(status="Error")}), "without an outcome"),

@@ -117,7 +117,7 @@ def _result(text: bytes, shown: str) -> Json:
     """The outcome in an answer."""
     try:
         answer = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _TransientError(f"an answer that is no JSON: {shown}") from error
     result = answer.get("run_result") if isinstance(answer, dict) else None
     if not isinstance(result, dict) or answer.get("status") not in ("Success", "Failed"):
