@@ -10,7 +10,7 @@ Reply = Callable[[str], Any]
 
 
 class JudgeServer:
-    """Answers each prompt as `reply` says: a text, or a status."""
+    """Answers each prompt as `reply` says: a text, a status, or a whole response."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
@@ -21,6 +21,8 @@ class JudgeServer:
         prompt = (await request.json())["messages"][0]["content"]
         self.prompts.append(prompt)
         said = self.reply(prompt)
+        if isinstance(said, web.Response):
+            return said
         if isinstance(said, int):
             return web.Response(status=said)
         return web.json_response({"choices": [{"message": {"content": said}}]})

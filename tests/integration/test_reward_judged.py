@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from builders import asked, group, trajectory
 from judge_server import JudgeServer, serving
@@ -82,10 +83,11 @@ async def test_a_judge_does_not_pay_what_the_format_forbids(server: JudgeServer)
 
 async def test_a_failure_is_never_a_reward(server: JudgeServer) -> None:
     failures: dict[str, Any] = {"one dozen": 500, "two dozen": "", "ten dozen": "It is Correct", "six dozen": "{}"}
+    failures["five dozen"] = web.Response(text="[" * 100_000, content_type="application/json")
     server.reply = lambda prompt: next((said for name, said in failures.items() if name in prompt), honest(prompt))
     given, reward = await grades(server, *failures, wrong=-1.0)
-    assert [(grade.correct, grade.reward, grade.parts["judge"]) for grade in given] == [(False, -1.0, 0.0)] * 4
-    assert reward.metrics()["judge_failures"] == 4
+    assert [(grade.correct, grade.reward, grade.parts["judge"]) for grade in given] == [(False, -1.0, 0.0)] * 5
+    assert reward.metrics()["judge_failures"] == 5
 
 
 async def test_an_answer_cannot_leave_its_place_or_fill_the_prompt(server: JudgeServer) -> None:

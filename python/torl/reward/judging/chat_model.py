@@ -113,5 +113,5 @@ class ChatModel(Generic[Said]):
                     return None
                 told: Mapping[str, Any] = await response.json()
                 return self._read(told["choices"][0]["message"]["content"])
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, IndexError, TypeError):
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, IndexError, TypeError, RecursionError):
             return None
