@@ -16,6 +16,9 @@ const INDEX_ERROR: u64 = 26_079_528;
 const MESSAGE: usize = 17_587_707;
 const MESSAGE_TEXT: &[u8] = b"index out of range\0";
 
+/// A flag of our own for `PyArray_FromArray`: `FORCE` if the array is empty, and nothing else.
+pub const FORCE_IF_EMPTY: i32 = 1 << 30;
+
 /// Lets `PyArray_FromArray`, asked for an array of `long` as numpy asks for indices, take integers of 64 bits if all values
 /// fit, and refuse them otherwise. Asked to cut what does not fit, as for `dtype=np.int32`, it does that.
 pub fn check_indices(functions: &mut Functions<'_>) -> Result<()> {
@@ -32,6 +35,20 @@ pub fn check_indices(functions: &mut Functions<'_>) -> Result<()> {
         let (plain, address, left, value) = (3, 4, 5, 6);
         let mut body = Function::new([(3, ValType::I32), (1, ValType::I64)]);
         let mut code = body.instructions();
+        code.local_get(flags)
+            .i32_const(FORCE_IF_EMPTY)
+            .i32_eq()
+            .if_(BlockType::Empty)
+            .i32_const(0)
+            .i32_const(FORCE)
+            .local_get(array)
+            .i32_load(word(ARRAY_SHAPE))
+            .local_get(array)
+            .i32_load(word(ARRAY_AXES))
+            .call(count)
+            .select()
+            .local_set(flags)
+            .end();
         code.block(BlockType::Empty);
         leave_unless_for_indices(&mut code, kind, flags);
         type_number(&mut code, array);

@@ -25,6 +25,7 @@ mod results;
 use crate::error::Result;
 use crate::guest::functions::Functions;
 
+use self::indices::FORCE_IF_EMPTY;
 use self::objects::{ARRAY, FORCE, LONG, LONG_SCALAR, LONGLONG, PYTHON_INTEGER};
 use self::places::{Op, Place};
 
@@ -56,7 +57,7 @@ const fn descriptor(function: &'static str, times: usize) -> Place {
     }
 }
 
-const DEFAULTS: [Place; 20] = [
+const DEFAULTS: [Place; 19] = [
     // A Python integer without a type, in an array: the second is for those that 32 bits hold.
     descriptor("int_default_descriptor", 1),
     descriptor("discover_descriptor_from_pylong", 1),
@@ -132,24 +133,27 @@ const DEFAULTS: [Place; 20] = [
         ],
     },
     descriptor("py_resolve_dtypes_generic", 2),
-    // Where indices are forced into 32 bits they are checked instead, as everywhere.
-    Place {
-        function: "prepare_index_noarray",
-        times: 1,
-        before: &[DESCRIPTOR, Op::Const(FORCE), Op::Call("PyArray_FromArray")],
-        after: &[DESCRIPTOR, Op::Const(0), Op::Call("PyArray_FromArray")],
-    },
+    // Where indices are forced into 32 bits they are checked instead, as everywhere. An empty list, which numpy makes an
+    // array of floats of, is an index all the same.
     Place {
         function: "iter_subscript",
         times: 1,
         before: &[Op::Get(1), Op::Const(FORCE), Op::Call("PyArray_FromArray")],
-        after: &[Op::Get(1), Op::Const(0), Op::Call("PyArray_FromArray")],
+        after: &[
+            Op::Get(1),
+            Op::Const(FORCE_IF_EMPTY),
+            Op::Call("PyArray_FromArray"),
+        ],
     },
     Place {
         function: "iter_ass_subscript",
         times: 1,
         before: &[Op::Get(2), Op::Const(FORCE), Op::Call("PyArray_FromArray")],
-        after: &[Op::Get(2), Op::Const(0), Op::Call("PyArray_FromArray")],
+        after: &[
+            Op::Get(2),
+            Op::Const(FORCE_IF_EMPTY),
+            Op::Call("PyArray_FromArray"),
+        ],
     },
     Place {
         function: "arr_bincount",
