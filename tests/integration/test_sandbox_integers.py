@@ -124,6 +124,7 @@ def test_libraries_give_what_was_recorded_on_a_64_bit_machine(pool: SandboxPool,
         "scipy.special.spherical_jn(i, 1.0)", "scipy.special.spherical_kn(2**32, 1.0)", "scipy.special.lambertw(1, 2**32)",
         "scipy.special.eval_legendre(2**32, 0.3)", "scipy.special.eval_hermite(i, 0.3)",
         "np.random.hypergeometric(2**30, 2**30, 100)", "np.random.RandomState(0).hypergeometric([5, 2**31 - 3], 1, 2)",
+        "np.random.noncentral_chisquare([0.5, 2], 2**33)", "np.random.RandomState(0).noncentral_f(1, 5, nonc=2.0**31)",
         "np.strings.expandtabs(['a', 'a\\tb'], [8, 2**33])", "np.char.expandtabs(np.array([b'\\t']), 2**32)",
     ],
 )  # fmt: skip
@@ -227,7 +228,8 @@ def programs(draw: st.DrawFn) -> str:
     value = draw(ARRAYS)
     for _ in range(draw(st.integers(1, 2))):
         if draw(st.booleans()):
-            value = draw(st.sampled_from(OPERATIONS)).format(f"({value})", f"({draw(ARRAYS | NUMBERS)})")
+            # As an array: a list times a number of millions is more than can be printed, or than fits into memory.
+            value = draw(st.sampled_from(OPERATIONS)).format(f"np.asarray({value})", f"({draw(ARRAYS | NUMBERS)})")
         else:
             value = draw(st.sampled_from(ONE)).format(f"np.asarray({value})")
     return value

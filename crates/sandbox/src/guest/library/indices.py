@@ -16,6 +16,7 @@ import scipy.linalg._decomp_schur
 
 POINTER, DEFAULT = numpy.dtype("p"), numpy.dtype("q")
 LARGEST = 2**31 - 1
+LARGEST_NONCENTRALITY = 2**31 - 2**20  # 16 standard deviations below what wraps
 
 
 def beyond(values):
@@ -83,6 +84,22 @@ def _hypergeometric(original, self, ngood, nbad, nsample, size=None):
     return original(self, ngood, nbad, nsample, size)
 
 
+def _noncentral_chisquare(original, self, df, nonc, size=None):
+    _refuse_noncentrality(df, nonc)
+    return original(self, df, nonc, size)
+
+
+def _noncentral_f(original, self, dfnum, dfden, nonc, size=None):
+    _refuse_noncentrality(dfnum, nonc)
+    return original(self, dfnum, dfden, nonc, size)
+
+
+def _refuse_noncentrality(df, nonc):
+    """With few degrees of freedom their C code doubles a Poisson number of half the noncentrality, in 32 bits."""
+    if ((numpy.asarray(df) <= 1) & (numpy.asarray(nonc) > LARGEST_NONCENTRALITY)).any():
+        raise ValueError("nonc is at most 2**31 - 2**20 here where the degrees of freedom are at most 1")
+
+
 def _expandtabs(original, a, tabsize=8):
     if beyond(tabsize) is None:
         return original(a, tabsize)
@@ -143,8 +160,11 @@ def install():
         if name.startswith("pandas.core.") and hasattr(module, "ensure_platform_int"):
             module.ensure_platform_int = pandas.core.dtypes.common.ensure_platform_int
     _widen_long(scipy.linalg._decomp_schur)
-    _put_around_compiled(numpy.random.RandomState, "hypergeometric", _hypergeometric)
-    numpy.random.hypergeometric = numpy.random.mtrand.hypergeometric = numpy.random.mtrand._rand.hypergeometric
+    for around in (_hypergeometric, _noncentral_chisquare, _noncentral_f):
+        name = around.__name__[1:]
+        _put_around_compiled(numpy.random.RandomState, name, around)
+        for module in (numpy.random, numpy.random.mtrand):
+            setattr(module, name, getattr(numpy.random.mtrand._rand, name))
     for module in (numpy.strings, numpy.char, numpy._core.defchararray):
         for name in ("center", "ljust", "rjust", "zfill"):
             put_around(module, name, _filled)

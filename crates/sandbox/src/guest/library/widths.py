@@ -6,8 +6,10 @@ import numpy.char
 import numpy.strings
 import pandas
 import scipy.ndimage
+import scipy.optimize
 import scipy.spatial
 from pandas.api.extensions import ExtensionArray
+from pandas.core.arrays.masked import BaseMaskedArray
 from pandas.core.base import IndexOpsMixin
 from pandas.core.groupby.groupby import BaseGroupBy
 from scipy.spatial import KDTree
@@ -85,6 +87,12 @@ def _sparse_distance_matrix(original, self, *arguments, **named):
     return found.astype([(name, DEFAULT if name != "v" else float) for name in found.dtype.names])
 
 
+def _blocks_widened(original, *arguments, **named):
+    found = original(*arguments, **named)
+    found.blocks = widened(found.blocks)
+    return found
+
+
 def _regions_widened(original, self, *arguments, **named):
     original(self, *arguments, **named)
     self.point_region = widened(self.point_region)
@@ -114,11 +122,15 @@ def install():
     put_around(pandas, "factorize", _first_widened)
     for owner, name in ((pandas, "cut"), (pandas, "qcut"), (pandas.Series, "argsort")):
         put_around(owner, name, _all_widened)
+    put_around(pandas.RangeIndex, "searchsorted", _all_widened)
+    put_around(pandas.api.indexers, "check_array_indexer", _all_widened)
+    put_around(scipy.optimize, "isotonic_regression", _blocks_widened)
     for owner, names in INDEXERS.items():
         for name in names.split():
             put_around(owner, name, _arrays_widened)
     _widen_property(BaseGroupBy, "indices", _groups_widened, BaseGroupBy.indices.fget)
     _widen_property(KDTree, "indices", lambda read, self: widened(read(self)), KDTree.indices.__get__)
+    _widen_property(KDTree.leafnode, "idx", lambda read, self: widened(read(self)), KDTree.leafnode.idx.__get__)
     put_around(scipy.spatial.Voronoi, "_update", _regions_widened)
     _torl_imports.Finder.modules["scipy.signal._peak_finding"] = _execute_peak_finding
 
@@ -126,7 +138,7 @@ def install():
 # What of pandas gives places in an index.
 INDEXERS = {
     pandas.Index: "get_indexer get_indexer_for get_indexer_non_unique join reindex sort_values asof_locs sortlevel",
-    pandas.RangeIndex: "factorize sort_values",
+    pandas.RangeIndex: "factorize sort_values argsort",
     pandas.MultiIndex: "sortlevel",
     pandas.CategoricalIndex: "reindex",
     pandas.IntervalIndex: "get_indexer_non_unique",
@@ -134,4 +146,6 @@ INDEXERS = {
     pandas.Categorical: "argsort",
     IndexOpsMixin: "factorize",
     ExtensionArray: "factorize argsort",
+    BaseMaskedArray: "factorize",
+    pandas.arrays.SparseArray: "factorize",
 }
