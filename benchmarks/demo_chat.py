@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from demo_maker.chat import conversation, problems
-from demo_maker.chat_model import build
+from demo_maker.chat_model import Conversation, build
 
 RUNS: Mapping[str, Mapping[str, str]] = {
     "with the tool": {},
@@ -41,11 +41,11 @@ SETTINGS = {
 }
 
 
-def prepare(directory: Path) -> dict[str, str]:
-    """The model and the problems; the options that name them."""
+def prepare(directory: Path, made: Conversation = conversation) -> dict[str, str]:
+    """The model of such conversations and the problems; the options that name them."""
     model = directory / "base_model"
     if not (model / "model.safetensors").exists():
-        build(model, conversation)
+        build(model, made)
     rows = problems(600, seed=1)
     for name, part in (("train", rows[:500]), ("heldout", rows[500:])):
         lines = "".join(f"{json.dumps(row)}\n" for row in part)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from cli import ROOT
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def demos() -> Iterator[dict[str, ModuleType]]:
     sys.path.insert(0, str(BENCHMARKS))
-    names = ("chat", "search", "dialogue")
+    names = ("chat", "search", "dialogue", "mcp")
     yield {name: import_module(f"demo_{name}") for name in names}
     sys.path.remove(str(BENCHMARKS))
 
@@ -51,9 +52,16 @@ def test_a_chat_model_learns_by_an_agent_program(
 ) -> None:
     chat = demos["chat"]
     options = {**chat_options, "run.steps": "12", **chat.RUNS["by an agent program"]}
-    learned = chat.train(tmp_path / "run", options)
-    assert learned["accuracy_after"] > learned["accuracy_before"] + 0.1
-    assert learned["code_ratio_after"] > learned["code_ratio_before"] + 0.2
+    rises(chat.train(tmp_path / "run", options))
+
+
+def test_a_chat_model_learns_to_call_an_mcp_server_as_it_does_a_tool_of_the_run(
+    demos: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    mcp = demos["mcp"]
+    options = {**mcp.prepare(tmp_path), **mcp.SETTINGS, "run.steps": mcp.STEPS}
+    for name, changes in mcp.RUNS.items():
+        rises(mcp.train(tmp_path / name.replace(" ", "_"), {**options, **changes}))
 
 
 def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers(
@@ -94,3 +102,9 @@ def test_a_model_learns_to_ask_its_environment_and_not_where_that_tells_anything
     assert told["accuracy"][1] > told["accuracy"][0] + 0.2
     assert told["asks"][1] > 0.8
     assert found["told any color"]["accuracy"][1] < 0.25
+
+
+def rises(summary: dict[str, Any]) -> None:
+    """More right answers, and more responses with a call."""
+    assert summary["accuracy_after"] > summary["accuracy_before"] + 0.1
+    assert summary["code_ratio_after"] > summary["code_ratio_before"] + 0.2

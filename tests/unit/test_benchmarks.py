@@ -19,7 +19,7 @@ def runs() -> dict[str, Mapping[str, Any]]:
     sys.path.insert(0, str(BENCHMARKS))
     try:
         tables, algorithms, ahead = map(import_module, ("demo_table", "algorithm_table", "async_training"))
-        chats = [import_module(name) for name in ("demo_chat", "demo_search", "demo_dialogue")]
+        chats = [import_module(name) for name in ("demo_chat", "demo_search", "demo_dialogue", "demo_mcp")]
     finally:
         sys.path.remove(str(BENCHMARKS))
     return {
