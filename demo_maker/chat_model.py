@@ -1,13 +1,13 @@
 """Tiny chat models that know conversations by heart: a template, a tokenizer, and learning until they copy.
 
 What the demos of chats show begins with copying: a number of the question into a call, a result into the answer. A
-model this small finds out how all at once, after some hundreds of steps or after two thousand, as the roundings of the
-machine have it. So it learns in rounds, until it does.
+model this small finds out how all at once, after some hundreds of steps or after thousands, as the roundings of the
+machine have it. So it first learns the conversations in which something is copied, until it copies, and then all.
 """
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,8 +27,8 @@ COPIED = (
 )
 """A number of three digits into a call, and the last digit of the first result into the answer."""
 _BATCH = 24
-_ROUNDS = 8
-_PROBES, _ENOUGH = 64, 0.9
+_STEPS_BETWEEN_PROBES, _PATIENCE = 50, 80
+_PROBES, _ENOUGH = 64, 0.95
 
 
 def build(directory: Path, made: Conversation, *, copied: str = COPIED, steps: int = 600, seed: int = 0) -> Path:
@@ -37,13 +37,12 @@ def build(directory: Path, made: Conversation, *, copied: str = COPIED, steps: i
     Args:
         directory: where they go.
         made: the conversations; what the model says in them is learned, its prompts are not.
-        copied: finds in a conversation, by its even groups, what is to be copied from its odd ones. Where nothing
-            matches there is nothing to copy.
-        steps: of a round; the learning rate falls over each. Rounds follow until 90 % of all copies are right.
+        copied: finds in a conversation, by its even groups, what is to be copied from its odd ones.
+        steps: on all conversations, while the learning rate falls, after those on what is copied.
         seed: of the weights and the conversations.
 
     Raises:
-        RuntimeError: after eight rounds it still does not copy.
+        RuntimeError: after 4,000 steps it does not copy.
     """
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -67,56 +66,72 @@ def build(directory: Path, made: Conversation, *, copied: str = COPIED, steps: i
         )
     )
     generator = random.Random(seed)
-    for _ in range(_ROUNDS):
-        _learn(model, (made(generator) for _ in range(steps * _BATCH)), tokenizer, steps)
-        if (share := _copied_share(model, tokenizer, made, re.compile(copied))) >= _ENOUGH:
-            model.save_pretrained(directory)
-            return directory
-    raise RuntimeError(
-        f"the model copies {share:.0%} of what it should after {_ROUNDS * steps} steps: take another seed"
-    )
+    probes = _with_copies(made, copied, random.Random("conversations to probe with"))
+    _learn_to_copy(model, tokenizer, _with_copies(made, copied, generator), [next(probes) for _ in range(_PROBES)])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
+    for _ in range(steps):
+        _learn(model, optimizer, tokenizer, [made(generator) for _ in range(_BATCH)])
+        schedule.step()
+    model.save_pretrained(directory)
+    return directory
 
 
-def _learn(model: Any, conversations: Iterator[str], tokenizer: Any, steps: int) -> None:
+def _with_copies(made: Conversation, copied: str, generator: random.Random) -> Iterator[re.Match[str]]:
+    """Conversations in which something is copied, without end."""
+    while True:
+        if match := re.search(copied, made(generator)):
+            yield match
+
+
+def _learn_to_copy(
+    model: Any, tokenizer: Any, conversations: Iterator[re.Match[str]], probes: Sequence[re.Match[str]]
+) -> None:
     import torch
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
-    answers = tokenizer.encode("<|im_start|>assistant\n")
-    for _ in range(steps):
-        rows = [tokenizer.encode(next(conversations)) for _ in range(_BATCH)]
-        width = max(map(len, rows))
-        ids = torch.zeros((_BATCH, width), dtype=torch.long)
-        labels = torch.full((_BATCH, width), -100)
-        for place, row in enumerate(rows):
-            first = next(at for at in range(len(row)) if row[at : at + len(answers)] == answers) + len(answers)
-            ids[place, : len(row)] = torch.tensor(row)
-            labels[place, first : len(row)] = ids[place, first : len(row)]
-        loss = model(input_ids=ids, labels=labels, use_cache=False).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
+    for _ in range(_PATIENCE):
+        for _ in range(_STEPS_BETWEEN_PROBES):
+            _learn(model, optimizer, tokenizer, [next(conversations).string for _ in range(_BATCH)])
+        if (share := _copied_share(model, tokenizer, probes)) >= _ENOUGH:
+            return
+    raise RuntimeError(f"the model copies {share:.0%} of what it should, and learns no more: take another seed")
 
 
-def _copied_share(model: Any, tokenizer: Any, made: Conversation, copied: re.Pattern[str]) -> float:
-    """Of the copies in some conversations, the share whose every token the model finds likeliest."""
+def _learn(model: Any, optimizer: Any, tokenizer: Any, texts: Sequence[str]) -> None:
+    """One step on all that the model says in them: a prompt's random numbers have much loss and nothing to learn."""
     import torch
 
-    generator = random.Random("conversations to probe with")
-    found = filter(None, (copied.search(made(generator)) for _ in range(8 * _PROBES)))
+    header = tokenizer.encode("<|im_start|>assistant\n")
+    rows = [tokenizer.encode(text) for text in texts]
+    ids = torch.zeros((len(rows), max(map(len, rows))), dtype=torch.long)
+    labels = torch.full_like(ids, -100)
+    for place, row in enumerate(rows):
+        begin = next(at for at in range(len(row)) if row[at : at + len(header)] == header) + len(header)
+        ids[place, : len(row)] = torch.tensor(row)
+        labels[place, begin : len(row)] = ids[place, begin : len(row)]
+    loss = model(input_ids=ids, labels=labels, use_cache=False).loss
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+
+def _copied_share(model: Any, tokenizer: Any, found: Sequence[re.Match[str]]) -> float:
+    """Of the copies in conversations, the share whose every token the model finds likeliest."""
+    import torch
+
     right = []
-    for match in list(found)[:_PROBES]:
+    for match in found:
         encoded = tokenizer(match.string, return_offsets_mapping=True)
         ids = encoded["input_ids"]
         with torch.no_grad():
             likeliest = model(input_ids=torch.tensor([ids])).logits[0].argmax(-1).tolist()
-        for group in range(2, copied.groups + 1, 2):
+        for group in range(2, match.re.groups + 1, 2):
             start, stop = match.span(group)
             tokens = [at for at, (first, end) in enumerate(encoded["offset_mapping"]) if first < stop and end > start]
             right.append(all(likeliest[at - 1] == ids[at] for at in tokens))
-    return sum(right) / len(right) if right else 1.0
+    return sum(right) / len(right)
 
 
 def make_tokenizer(made: Conversation) -> Any:

@@ -14,14 +14,14 @@ from torl.types import Problem
 QUESTION = "Find the color."
 ASKS = "Tell me."
 COLORS = ("red", "blue", "green", "white", "black", "brown", "gray", "pink", "gold", "teal")
-COPIED = r"The color is (\w+)\.[\s\S]*\\boxed\{(\1)\}"
+COPIED = r'The color is "(\w+)"\.[\s\S]*\\boxed\{(\1)\}'
 """What it was told, into what it says."""
 _ASKED, _SAID_AGAIN = 0.5, 0.9
 
 
 def told(color: str) -> str:
     """What the environment answers to who asks."""
-    return f"The color is {color}."
+    return f'The color is "{color}".'
 
 
 def problems(count: int, first: int = 0) -> list[dict[str, str]]:
