@@ -1,6 +1,6 @@
 """A tiny chat model learns in an environment to ask it and to say what it was told; a control cannot learn it.
 
-    python benchmarks/demo_dialogue.py DIRECTORY [--steps 15]
+    python benchmarks/demo_dialogue.py DIRECTORY [--steps 30]
 
 Builds the model and its problems (`demo_maker/dialogue.py`), then trains it twice: in an environment that tells the
 color that it pays for, and in one that tells any color. Prints each run's accuracy on problems that it was not trained
@@ -37,7 +37,7 @@ SETTINGS = {
     "rollout.environment.max_turns": "3",
     "reward.name": "environment",
 }
-STEPS = "15"
+STEPS = "30"
 MODEL_STEPS = 300
 
 

@@ -29,6 +29,6 @@ def test_a_model_learns_in_an_environment_of_openenvs(tmp_path: Path, monkeypatc
         dialogue.train(run, options)
     found = dialogue.measured(run)
     assert found["accuracy"][1] > found["accuracy"][0] + 0.2
-    assert found["asks"][1] > 0.8
+    assert found["asks"][1] > 0.75
     audit = subprocess.run([sys.executable, "-m", "torl.verify", str(run)], cwd=ROOT, check=False)
     assert audit.returncode == 0
