@@ -35,6 +35,7 @@ VALUE_WANTED = 1 << 0
 IN_SESSION = 1 << 1
 OK, ERROR, MEMORY = b"\0", b"\1", b"\2"
 TEXT_LIMIT = 1 << 20
+SHOWN_FRAMES = 1000
 HIDDEN_FRAMES = ("/usr/local/lib/", "<frozen ", "<torl ")
 
 _NO_TEXT = (0).to_bytes(4, "little")
@@ -57,6 +58,7 @@ _type = builtins.type
 _str = builtins.str
 _int = builtins.int
 _len = builtins.len
+_range = builtins.range
 _enumerate = builtins.enumerate
 _isinstance = builtins.isinstance
 _issubclass = builtins.issubclass
@@ -342,6 +344,8 @@ def _report_exception(error):
     kind = _type(error)
     report = MEMORY if _issubclass(kind, _MemoryError) else ERROR
     try:
+        if report is MEMORY:
+            _leave_out_the_middle(error.__traceback__)
         # The first frame is the driver's own.
         described = _TracebackException(kind, error, error.__traceback__, compact=True)
         _hide_frames(described)
@@ -355,6 +359,24 @@ def _report_exception(error):
     else:
         _call_excepthook(kind, error)
     return report + _text(kind.__name__) + _text(line) + _text(text)
+
+
+def _leave_out_the_middle(traceback):
+    """Leaves the ends of a long one: a recursion that took all memory has a million frames, and no memory to show them."""
+    first = traceback
+    for _ in _range(SHOWN_FRAMES):
+        if first is None:
+            return
+        first = first.tb_next
+    last, ahead = first, first
+    for _ in _range(SHOWN_FRAMES):
+        if ahead is None:
+            return
+        ahead = ahead.tb_next
+    while ahead is not None:
+        last, ahead = last.tb_next, ahead.tb_next
+    if last is not first:
+        first.tb_next = last
 
 
 def _line_of(described):
