@@ -27,6 +27,7 @@ COPIED = (
 )
 """A number of three digits into a call, and the last digit of the first result into the answer."""
 _BATCH = 24
+_RATE = 1e-3  # at 3e-3 copying may take thousands of steps to come
 _STEPS_BETWEEN_PROBES, _PATIENCE = 50, 80
 _PROBES, _ENOUGH = 64, 0.95
 
@@ -68,7 +69,7 @@ def build(directory: Path, made: Conversation, *, copied: str = COPIED, steps: i
     generator = random.Random(seed)
     probes = _with_copies(made, copied, random.Random("conversations to probe with"))
     _learn_to_copy(model, tokenizer, _with_copies(made, copied, generator), [next(probes) for _ in range(_PROBES)])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=_RATE, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, steps)
     for _ in range(steps):
         _learn(model, optimizer, tokenizer, [made(generator) for _ in range(_BATCH)])
@@ -89,7 +90,7 @@ def _learn_to_copy(
 ) -> None:
     import torch
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=_RATE, betas=(0.9, 0.98))
     for _ in range(_PATIENCE):
         for _ in range(_STEPS_BETWEEN_PROBES):
             _learn(model, optimizer, tokenizer, [next(conversations).string for _ in range(_BATCH)])
