@@ -77,7 +77,6 @@ test-topology: install
 	$(BIN)/python -m pytest tests/topology --timeout 600
 
 # On a machine with an NVIDIA GPU of 80 GB, in an environment with requirements/gpu.txt (GPU_PYTHON): about half an hour,
-# and benchmarks/gpu.py as long again.
 GPU_PYTHON ?= $(BIN)/python
 test-gpu:
 	$(GPU_PYTHON) -m pytest tests/gpu -m gpu --timeout 1800
