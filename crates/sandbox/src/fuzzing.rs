@@ -341,10 +341,7 @@ mod tests {
             module: "/a".into(),
             image: "/b".into(),
             archive: "/c".into(),
-            layout: ImageLayout {
-                bytes: 65536,
-                stack_pointer: 7,
-            },
+            layout: ImageLayout::of_numbers(65536, [7, 8, 1, 12, 2, 65532, 3]).expect("a layout"),
         };
         let request = Request {
             code: b"print()".to_vec(),

@@ -22,7 +22,7 @@ class InterpreterSession(Protocol):
     """A program whose parts run one after the other, each with the state that those before it left."""
 
     async def run_async(self, code: str) -> Execution:
-        """Run the next part. A part that is stopped keeps what its whole statements did, or nothing.
+        """Run the next part. A part that is stopped keeps what it or its whole statements did, or nothing.
 
         Raises:
             SandboxError: The host is broken.

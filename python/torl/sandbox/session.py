@@ -22,7 +22,8 @@ class Session:
 
     The state between two runs is a value: where memory differs from a fresh interpreter's. Any worker continues from
     it, a worker that dies takes nothing with it, and a fork costs nothing. A run that ends in an exception keeps what
-    it did before; one that is stopped (time, output, a crash) keeps what its whole statements had done.
+    it did before, and so does one that is interrupted because its time is over; one that has to be stopped (it goes on
+    all the same for 0.1 s, or prints too much, or crashes) keeps what its whole statements had done.
 
     One part runs at a time; to run two from the same state, fork the session.
     """

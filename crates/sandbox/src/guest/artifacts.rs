@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Result, SandboxError};
 use crate::guest::functions::Functions;
 use crate::guest::sources::SOURCES;
-use crate::guest::{casts, frames, integers, library, preparation};
+use crate::guest::{casts, frames, integers, interrupt, library, preparation};
 use crate::run::driver;
 use crate::run::engine;
 use crate::run::instance::ImageLayout;
@@ -30,12 +30,14 @@ pub struct Artifacts {
 
 impl Artifacts {
     /// The module, changed so that the interpreter sees how deep it is when it destroys nested objects, and so that
-    /// numpy's integers have 64 bits, and floats that do not fit into one are converted as on x86-64.
+    /// numpy's integers have 64 bits, and floats that do not fit into one are converted as on x86-64. What sets off an
+    /// interrupt is exported, to be watched once.
     pub fn module(&self) -> Result<Vec<u8>> {
         let mut functions = Functions::read(&self.module)?;
         frames::give_frame(&mut functions, DESTROYER, DESTROYER_FRAME)?;
         integers::widen(&mut functions)?;
         casts::convert_as_x86(&mut functions)?;
+        interrupt::export(&mut functions)?;
         functions.finish()
     }
 

@@ -59,17 +59,14 @@ impl Cache {
 
     /// The prepared guest, if all of it is there and undamaged. Reads every byte (about 0.1 s).
     pub fn open(&self) -> Option<Prepared> {
-        let stack_pointer = self.image().verify()?;
+        let numbers = self.image().verify()?;
         self.module().verify()?;
         self.archive().verify()?;
         for entry in [self.image(), self.module(), self.archive()] {
             entry.note_use();
         }
         let image = self.image().path;
-        let layout = ImageLayout {
-            bytes: fs::metadata(&image).ok()?.len(),
-            stack_pointer,
-        };
+        let layout = ImageLayout::of_numbers(fs::metadata(&image).ok()?.len(), numbers)?;
         Some(Prepared {
             module: self.module().path,
             image,
@@ -96,16 +93,16 @@ impl Cache {
         let split = module::split(&module)?;
         let archive = self.archive();
         if archive.verify().is_none() {
-            archive.write(&artifacts.archive, 0)?;
+            archive.write(&artifacts.archive, NO_NUMBERS)?;
         }
         let module = self.module();
         if module.verify().is_none() {
-            module.write(&compile(&split.code, progress)?, 0)?;
+            module.write(&compile(&split.code, progress)?, NO_NUMBERS)?;
         }
         progress("warming up the interpreter", 0.92);
         let (memory, layout) = preparation::warm_up(&module.path, &archive.path, &split)?;
         progress("writing the snapshot", 0.97);
-        self.image().write(&memory, layout.stack_pointer)?;
+        self.image().write(&memory, layout.numbers())?;
         progress("ready", 1.0);
         self.open().ok_or_else(|| {
             SandboxError::new(format!(
@@ -149,6 +146,10 @@ const PARTIAL: &str = ".partial-";
 /// Ends the name of a check.
 const CHECK: &str = ".check";
 
+/// What a check holds beside the length and the checksum: for an image, what its layout says.
+type Numbers = [u32; ImageLayout::NUMBERS];
+const NO_NUMBERS: Numbers = [0; ImageLayout::NUMBERS];
+
 impl Entry {
     fn check_path(&self) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
@@ -163,13 +164,16 @@ impl Entry {
         }
     }
 
-    /// The number kept with the file, if the file is whole.
-    fn verify(&self) -> Option<u32> {
+    /// The numbers kept with the file, if the file is whole.
+    fn verify(&self) -> Option<Numbers> {
         let check = fs::read_to_string(self.check_path()).ok()?;
         let mut fields = check.strip_suffix('\n')?.split(' ');
         let length: u64 = fields.next()?.parse().ok()?;
         let checksum: u32 = fields.next()?.parse().ok()?;
-        let number: u32 = fields.next()?.parse().ok()?;
+        let mut numbers = NO_NUMBERS;
+        for number in &mut numbers {
+            *number = fields.next()?.parse().ok()?;
+        }
         let file = File::open(&self.path).ok()?;
         if file.metadata().ok()?.len() != length {
             return None;
@@ -183,12 +187,16 @@ impl Entry {
                 count => hasher.update(&buffer[..count]),
             }
         }
-        (hasher.finalize() == checksum).then_some(number)
+        (hasher.finalize() == checksum).then_some(numbers)
     }
 
-    /// Replaces the file, and keeps a number with it.
-    fn write(&self, bytes: &[u8], number: u32) -> Result<()> {
-        let check = format!("{} {} {number}\n", bytes.len(), crc32fast::hash(bytes));
+    /// Replaces the file, and keeps numbers with it.
+    fn write(&self, bytes: &[u8], numbers: Numbers) -> Result<()> {
+        let mut check = format!("{} {}", bytes.len(), crc32fast::hash(bytes));
+        for number in numbers {
+            check.push_str(&format!(" {number}"));
+        }
+        check.push('\n');
         let _ = fs::remove_file(self.check_path());
         write_atomically(&self.path, bytes)?;
         write_atomically(&self.check_path(), check.as_bytes())
@@ -276,6 +284,8 @@ fn compile(code: &[u8], progress: &mut Progress<'_>) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
+    const SOME: Numbers = [7, 1, 22, 333, 0, 5, u32::MAX];
+
     fn entry(name: &str) -> Entry {
         let directory =
             std::env::temp_dir().join(format!("torl-cache-{}-{name}", std::process::id()));
@@ -289,10 +299,10 @@ mod tests {
     fn a_whole_file_gives_its_number_back() {
         let entry = entry("whole");
         assert_eq!(entry.verify(), None);
-        entry.write(b"content", 7).unwrap();
-        assert_eq!(entry.verify(), Some(7));
-        entry.write(b"", 8).unwrap();
-        assert_eq!(entry.verify(), Some(8));
+        entry.write(b"content", SOME).unwrap();
+        assert_eq!(entry.verify(), Some(SOME));
+        entry.write(b"", NO_NUMBERS).unwrap();
+        assert_eq!(entry.verify(), Some(NO_NUMBERS));
         fs::remove_dir_all(entry.path.parent().unwrap()).unwrap();
     }
 
@@ -304,7 +314,7 @@ mod tests {
             path: root.join(name),
         });
         for entry in [&used, &old] {
-            entry.write(b"content", 1).unwrap();
+            entry.write(b"content", SOME).unwrap();
             let check = OpenOptions::new()
                 .append(true)
                 .open(entry.check_path())
@@ -315,7 +325,7 @@ mod tests {
         fs::write(root.join("lock"), b"").unwrap();
         used.note_use();
         Cache::new(root).remove_leftovers();
-        assert_eq!((used.verify(), old.verify()), (Some(1), None));
+        assert_eq!((used.verify(), old.verify()), (Some(SOME), None));
         let mut left: Vec<_> = fs::read_dir(root)
             .unwrap()
             .map(|file| file.unwrap().file_name())
@@ -328,19 +338,19 @@ mod tests {
     #[test]
     fn every_single_change_of_file_or_check_is_noticed() {
         let entry = entry("changed");
-        entry.write(b"content", 7).unwrap();
+        entry.write(b"content", SOME).unwrap();
         for path in [entry.path.clone(), entry.check_path()] {
             let whole = fs::read(&path).unwrap();
             for index in 0..whole.len() {
                 let mut changed = whole.clone();
                 changed[index] ^= 1;
                 fs::write(&path, &changed).unwrap();
-                assert_ne!(entry.verify(), Some(7), "{} {index}", path.display());
+                assert_ne!(entry.verify(), Some(SOME), "{} {index}", path.display());
                 fs::write(&path, &whole[..index]).unwrap();
-                assert_ne!(entry.verify(), Some(7), "{} {index}", path.display());
+                assert_ne!(entry.verify(), Some(SOME), "{} {index}", path.display());
             }
             fs::write(&path, &whole).unwrap();
-            assert_eq!(entry.verify(), Some(7));
+            assert_eq!(entry.verify(), Some(SOME));
         }
         fs::remove_dir_all(entry.path.parent().unwrap()).unwrap();
     }

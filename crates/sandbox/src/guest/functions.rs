@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use wasm_encoder::reencode::{Reencode, RoundtripReencoder};
 use wasm_encoder::{
-    CodeSection, Function, FunctionSection, Module, RawSection, SectionId, TypeSection,
+    CodeSection, ExportKind, ExportSection, Function, FunctionSection, Module, RawSection,
+    SectionId, TypeSection,
 };
 use wasmparser::{
     DataKind, FuncType, KnownCustom, Name, Operator, Parser, Payload, TypeRef, ValType,
@@ -27,6 +28,7 @@ pub struct Functions<'a> {
     bodies: Vec<Cow<'a, [u8]>>,
     names: HashMap<&'a str, Vec<u32>>,
     data: Vec<(usize, &'a [u8])>,
+    exported: Vec<(&'static str, u32)>,
 }
 
 impl<'a> Functions<'a> {
@@ -39,6 +41,7 @@ impl<'a> Functions<'a> {
             bodies: Vec::new(),
             names: HashMap::new(),
             data: Vec::new(),
+            exported: Vec::new(),
         };
         for payload in Parser::new(0).parse_all(wasm) {
             module.note(payload.map_err(damaged)?)?;
@@ -186,6 +189,11 @@ impl<'a> Functions<'a> {
         self.replace(number, body(moved).into_raw_body())
     }
 
+    /// Lets the host call a function by a name.
+    pub fn export(&mut self, name: &'static str, number: u32) {
+        self.exported.push((name, number));
+    }
+
     /// The bytes that the module's data put at an address, up to the end of their segment.
     pub fn data_at(&self, address: usize) -> &'a [u8] {
         self.data
@@ -218,6 +226,16 @@ impl<'a> Functions<'a> {
                     let mut section = FunctionSection::new();
                     for &kind in &self.types {
                         section.function(kind);
+                    }
+                    module.section(&section);
+                }
+                Payload::ExportSection(reader) => {
+                    let mut section = ExportSection::new();
+                    RoundtripReencoder
+                        .parse_export_section(&mut section, reader.clone())
+                        .map_err(damaged)?;
+                    for &(name, number) in &self.exported {
+                        section.export(name, ExportKind::Func, number);
                     }
                     module.section(&section);
                 }

@@ -9,6 +9,7 @@ mod casts;
 mod frames;
 mod functions;
 mod integers;
+mod interrupt;
 mod library;
 mod module;
 mod preparation;

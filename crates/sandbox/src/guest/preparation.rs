@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::error::{Result, SandboxError};
-use crate::guest::library;
 use crate::guest::module::SplitModule;
+use crate::guest::{interrupt, library};
 use crate::limits::Limits;
 use crate::request::Request;
 use crate::run::driver;
@@ -67,6 +67,7 @@ pub fn warm_up(
     let layout = ImageLayout {
         bytes: memory.len() as u64,
         stack_pointer,
+        interrupt: interrupt::find(&mut guest)?,
     };
     Ok((memory, layout))
 }

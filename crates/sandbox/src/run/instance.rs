@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::held::Held;
 use crate::run::engine::{broken, out_of_address_space};
 use crate::run::host::HostState;
+use crate::run::interrupt::{Interrupt, Word};
 use crate::run::reset::Image;
 
 /// The name under which the guest's module exports its stack pointer, so that its rest value can be checked.
@@ -22,6 +23,31 @@ pub struct ImageLayout {
     /// A multiple of the WebAssembly page.
     pub bytes: u64,
     pub stack_pointer: u32,
+    pub interrupt: Interrupt,
+}
+
+impl ImageLayout {
+    /// How many numbers it has beside the size.
+    pub const NUMBERS: usize = 1 + 2 * Interrupt::WORDS;
+
+    /// All but the size, which the image's file has anyway.
+    pub fn numbers(&self) -> [u32; Self::NUMBERS] {
+        let [a, b, c] = self.interrupt.words.map(|word| (word.address, word.bits));
+        [self.stack_pointer, a.0, a.1, b.0, b.1, c.0, c.1]
+    }
+
+    /// Of the numbers that `numbers` gave; `None` if they can be no layout's.
+    pub fn of_numbers(bytes: u64, numbers: [u32; Self::NUMBERS]) -> Option<Self> {
+        let [stack_pointer, a0, a1, b0, b1, c0, c1] = numbers;
+        let words = [(a0, a1), (b0, b1), (c0, c1)].map(|(address, bits)| Word { address, bits });
+        let inside =
+            |word: &Word| word.address.is_multiple_of(4) && u64::from(word.address) + 4 <= bytes;
+        words.iter().all(inside).then_some(Self {
+            bytes,
+            stack_pointer,
+            interrupt: Interrupt { words },
+        })
+    }
 }
 
 /// The memory image every guest starts from.
@@ -125,6 +151,13 @@ impl Guest {
             .map_err(|error| broken("write to the guest", error))?;
         let turn = self.turn.clone();
         Ok(move |store: &mut Store<HostState>| turn.call(store, (address, length)))
+    }
+
+    /// Calls an exported function.
+    pub fn call(&mut self, name: &str, argument: i32) -> wasmtime::Result<i32> {
+        self.instance
+            .get_typed_func(&mut self.store, name)?
+            .call(&mut self.store, argument)
     }
 
     /// The stack pointer, which between calls is where it was at the start.

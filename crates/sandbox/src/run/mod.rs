@@ -5,6 +5,7 @@ pub mod driver;
 pub mod engine;
 pub mod host;
 pub mod instance;
+pub mod interrupt;
 pub mod native_stack;
 pub mod output;
 pub mod reset;

@@ -20,7 +20,7 @@ use crate::run::host::{HostState, Stop};
 use crate::run::instance::{Guest, ImageLayout, LoadedImage};
 use crate::run::native_stack::NativeStack;
 use crate::run::reset::{Tracked, Tracker};
-use crate::run::watchdog::{Watchdog, thread_cpu_time};
+use crate::run::watchdog::{Ended, Watchdog, thread_cpu_time};
 use crate::session::SessionState;
 
 /// Runs code on the thread that made it.
@@ -126,6 +126,9 @@ impl Runner {
         let image = image
             .map(|(file, layout)| LoadedImage::of(file, layout))
             .transpose()?;
+        if let Some(image) = &image {
+            watchdog.set_interrupt(image.layout.interrupt);
+        }
         Ok(Self {
             engine,
             instance,
@@ -195,7 +198,8 @@ impl Runner {
 
     /// Runs `request` from start to end. An error means that the host is broken, never that the code is.
     ///
-    /// A stopped run of a session cannot be continued: the guest was in the middle of something. But it is repeatable. So
+    /// A run of a session whose time is over is interrupted, and the session goes on from there. If that does not end it, or it
+    /// was stopped for another reason, it cannot be continued: the guest was in the middle of something. But it is repeatable. So
     /// what its whole statements did is done again, in what is left of the wall-clock time, and the session goes on from there.
     pub fn run(&mut self, request: &Request) -> Result<Outcome> {
         let started = Instant::now();
@@ -206,7 +210,8 @@ impl Runner {
             again.value = false;
             again.limits.cpu_time *= 2;
             again.limits.wall_time = again.limits.wall_time.saturating_sub(started.elapsed());
-            outcome.session = self.run_once(&again)?.0.session;
+            let (again, _) = self.run_once(&again)?;
+            outcome.session = again.session.filter(|_| again.status != Status::Timeout);
             outcome.wall_time = started.elapsed();
         }
         Ok(outcome)
@@ -236,11 +241,20 @@ impl Runner {
             guest.memory.data_ptr(&guest.store),
             guest.memory.data_size(&guest.store) as u64,
             Arc::clone(&guest.store.data().output),
+            request.session.is_some(),
         );
         let result = call(&mut guest.store);
-        let expired = armament.end();
-        let ended_well = result.is_ok() && !expired;
-        let mut outcome = conclude(result, guest.store.data_mut(), expired);
+        let ended = armament.end();
+        let ended_well = result.is_ok() && !ended.expired;
+        if let Some(image) = self
+            .image
+            .as_ref()
+            .filter(|_| ended_well && ended.interrupted)
+        {
+            let memory = guest.memory.data_mut(&mut guest.store);
+            image.layout.interrupt.clear(memory);
+        }
+        let mut outcome = conclude(result, guest.store.data_mut(), ended);
         let progress = guest.store.data().progress;
         outcome.peak_memory_bytes = guest.memory.data_size(&guest.store) as u64;
         outcome.cpu_time = thread_cpu_time().saturating_sub(cpu_started);
@@ -409,28 +423,38 @@ impl Verification {
 }
 
 /// Reads from what a run left behind how it ended.
-fn conclude(result: wasmtime::Result<i32>, state: &mut HostState, expired: bool) -> Outcome {
-    let exception = driver::exception(&state.report);
+fn conclude(result: wasmtime::Result<i32>, state: &mut HostState, ended: Ended) -> Outcome {
+    let too_late = ended.expired || ended.interrupted;
+    let mut exception = driver::exception(&state.report);
     let status = match &result {
         // It came to its end as its time did: its memory may be out of reach.
-        Ok(_) if expired => Status::Timeout,
+        Ok(_) if too_late => Status::Timeout,
         Ok(_) => driver::status(&state.report),
         Err(error) => match error.downcast_ref::<Stop>() {
             Some(Stop::Expired) => Status::Timeout,
             Some(Stop::Output) => Status::OutputLimit,
+            Some(Stop::Exit(_)) if too_late => Status::Timeout,
             Some(Stop::Exit(0)) => Status::Ok,
             Some(Stop::Exit(_)) => Status::Error,
             // The fault by which the watchdog ends a run is the only trap of a run whose time is over.
-            None if expired => Status::Timeout,
+            None if ended.expired => Status::Timeout,
             // The interpreter is not proof against a refusal everywhere: it aborts, or follows a null pointer.
             None if state.memory_refused => Status::Memory,
             None => Status::Crash,
         },
     };
     let mut output = state.output();
+    if too_late && let Some(exception) = exception.take() {
+        // Who raised it was the watchdog: what the program has written stands before it.
+        let shown = exception.traceback.as_bytes();
+        if exception.type_name == "KeyboardInterrupt" && output.stderr.ends_with(shown) {
+            let written = output.stderr.len() - shown.len();
+            output.stderr.truncate(written);
+        }
+    }
     Outcome {
         status,
-        value: driver::value(&state.report),
+        value: driver::value(&state.report).filter(|_| !too_late),
         files: state.changed_files(),
         stdout: std::mem::take(&mut output.stdout),
         stderr: std::mem::take(&mut output.stderr),

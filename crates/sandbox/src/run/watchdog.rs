@@ -10,17 +10,21 @@
 //! The watchdog is a thread, which a busy machine may let wait for its turn while the run continues. So the kernel tells the
 //! run's own thread as well, by a timer on its CPU time: its signal handler takes the memory away just the same.
 //!
+//! A run of a session is interrupted first, as a notebook's cell is: the interpreter raises `KeyboardInterrupt` where it is, and a
+//! run that ends by it leaves a state that can be continued. One that goes on loses its memory a little later.
+//!
 //! A loop that touches no memory never faults (a polynomial of degree 2³¹ is such a loop), and a copy of hundreds of
 //! megabytes takes its time. A run that continues like that is ended with its process: the watchdog says how the run
 //! ended in the place of the thread that cannot.
 
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Result, SandboxError};
 use crate::limits::Limits;
 use crate::outcome::{Outcome, Status};
+use crate::run::interrupt::Interrupt;
 use crate::run::output::Output;
 
 /// Address space reserved for a guest's memory: all a 32-bit guest can name.
@@ -31,6 +35,9 @@ const LIFTED_WINDOW: usize = 64 << 20;
 
 /// How long the watchdog waits before it protects the memory again, and how precise its wake-ups are.
 const RETRY: Duration = Duration::from_millis(1);
+
+/// How long a run may go on that was interrupted, in CPU time and on the wall.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// CPU time that a run may use after its memory was taken away.
 const LAST_RESORT: Duration = Duration::from_millis(12);
@@ -55,6 +62,8 @@ struct Armed {
     start: Instant,
     base: usize,
     output: Arc<Mutex<Output>>,
+    /// How long it may go on when its time is over: it has been interrupted.
+    grace: Duration,
     /// The CPU time at which its memory was first found taken away.
     protected: Option<Duration>,
 }
@@ -78,6 +87,12 @@ struct Shared {
     memory_bytes: AtomicU64,
     /// The memory of the run in progress, for the signal handler. Zero: none.
     base: AtomicUsize,
+    /// What an interrupt sets, once that is known.
+    interrupt: OnceLock<Interrupt>,
+    /// Nanoseconds of the thread's CPU time up to which the run in progress is interrupted and not ended. Zero: never.
+    interrupted_until: AtomicU64,
+    /// Whether the run in progress has been interrupted.
+    interrupted: AtomicBool,
 }
 
 /// Ends runs of the thread that made it. One for each process: the signal handler is the process's own.
@@ -142,16 +157,28 @@ impl Watchdog {
         self.shared.lock().report = Some(Box::new(report));
     }
 
-    /// Starts the clock of a run with `memory_bytes` of memory at `base`, which writes to `output`. The run is ended
-    /// until the result is dropped.
+    /// How runs are interrupted that may be.
+    pub fn set_interrupt(&self, interrupt: Interrupt) {
+        self.shared.interrupt.get_or_init(|| interrupt);
+    }
+
+    /// Starts the clock of a run with `memory_bytes` of memory at `base`, which writes to `output`. When its time is over the
+    /// run is ended, until the result is dropped; one that is `interruptible` is interrupted before.
     pub fn arm(
         &self,
         limits: &Limits,
         base: *mut u8,
         memory_bytes: u64,
         output: Arc<Mutex<Output>>,
+        interruptible: bool,
     ) -> Armament<'_> {
+        let grace = if interruptible && self.shared.interrupt.get().is_some() {
+            GRACE
+        } else {
+            Duration::ZERO
+        };
         let start = Instant::now();
+        let cpu_start = thread_cpu_time();
         let soonest = start + limits.cpu_time.min(limits.wall_time);
         let mut state = self.shared.lock();
         self.shared.phase.store(IN_GUEST, Ordering::SeqCst);
@@ -160,15 +187,20 @@ impl Watchdog {
             .store(memory_bytes, Ordering::Relaxed);
         state.run = Some(Armed {
             limits: *limits,
-            cpu_start: thread_cpu_time(),
+            cpu_start,
             start,
             base: base as usize,
             output,
+            grace,
             protected: None,
         });
+        let until = (cpu_start + limits.cpu_time + grace).as_nanos();
+        let until = if grace.is_zero() { 0 } else { until as u64 };
+        self.shared.interrupted_until.store(until, Ordering::SeqCst);
+        self.shared.interrupted.store(false, Ordering::SeqCst);
         self.shared.base.store(base as usize, Ordering::SeqCst);
         if let Some(timer) = &self.timer {
-            timer.set(limits.cpu_time);
+            timer.set(limits.cpu_time, grace);
         }
         // A watchdog that wakes in time anyway is left asleep: waking it costs more than a short run.
         if state.wake.is_none_or(|wake| wake > soonest) {
@@ -185,20 +217,32 @@ pub struct Armament<'a> {
 }
 
 impl Armament<'_> {
-    /// Stops the clock. Whether the run's time was over: its memory may be out of reach then.
-    pub fn end(self) -> bool {
+    /// Stops the clock, and says what the watchdog did.
+    pub fn end(self) -> Ended {
         // Not before the watchdog lets go of the run.
         let shared = &self.watchdog.shared;
         drop(self);
-        shared.phase.load(Ordering::SeqCst) == EXPIRED
+        Ended {
+            expired: shared.phase.load(Ordering::SeqCst) == EXPIRED,
+            interrupted: shared.interrupted.load(Ordering::SeqCst),
+        }
     }
+}
+
+/// How far a run's time was over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// The run was ended: its memory may be out of reach.
+    pub expired: bool,
+    /// It was interrupted. The interpreter may not have seen to that.
+    pub interrupted: bool,
 }
 
 impl Drop for Armament<'_> {
     fn drop(&mut self) {
         // Its signal comes to this very thread, so it comes before this returns or not at all.
         if let Some(timer) = &self.watchdog.timer {
-            timer.set(Duration::ZERO);
+            timer.set(Duration::ZERO, Duration::ZERO);
         }
         let mut state = self.watchdog.shared.lock();
         self.watchdog.shared.base.store(0, Ordering::SeqCst);
@@ -279,6 +323,20 @@ impl Shared {
         }
     }
 
+    /// Interrupts the run in progress, unless it has seen to that already. The caller holds the lock, or is the run's own thread:
+    /// the memory is still mapped.
+    fn interrupt(&self, base: usize) {
+        let Some(interrupt) = self.interrupt.get() else {
+            return;
+        };
+        // SAFETY: the image is at the start of the memory, which has not been taken away.
+        unsafe {
+            if !self.interrupted.swap(true, Ordering::SeqCst) || interrupt.is_set(base) {
+                interrupt.set(base);
+            }
+        }
+    }
+
     /// Ends the run in progress if its time is over; says when to look again.
     fn look(&self, state: &mut State, clock: libc::clockid_t) -> Option<Duration> {
         let run = state.run.as_mut()?;
@@ -287,6 +345,10 @@ impl Shared {
         let elapsed = run.start.elapsed();
         if used < run.limits.cpu_time && elapsed < run.limits.wall_time {
             return Some((run.limits.cpu_time - used).min(run.limits.wall_time - elapsed));
+        }
+        if used < run.limits.cpu_time + run.grace && elapsed < run.limits.wall_time + run.grace {
+            self.interrupt(run.base);
+            return Some(RETRY);
         }
         // From inside a host call the run ends by itself, when the call returns. What the timer has stopped already, it has
         // stopped outside of one.
@@ -348,18 +410,16 @@ impl CpuTimer {
         }
     }
 
-    /// Lets the signal come when the thread has used so much more CPU time; zero: not at all.
-    fn set(&self, rest: Duration) {
-        let never = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
+    /// Lets the signal come when the thread has used so much more CPU time (zero: not at all), and again whenever it has used
+    /// `again` (zero: once).
+    fn set(&self, rest: Duration, again: Duration) {
+        let time = |duration: Duration| libc::timespec {
+            tv_sec: duration.as_secs().min(1 << 32) as libc::time_t,
+            tv_nsec: duration.subsec_nanos() as libc::c_long,
         };
         let value = libc::itimerspec {
-            it_interval: never,
-            it_value: libc::timespec {
-                tv_sec: rest.as_secs().min(1 << 32) as libc::time_t,
-                tv_nsec: rest.subsec_nanos() as libc::c_long,
-            },
+            it_interval: time(again),
+            it_value: time(rest),
         };
         // SAFETY: a valid structure and a timer of this process. Should it fail, there is the watchdog's thread.
         unsafe { libc::timer_settime(self.0, 0, &raw const value, std::ptr::null_mut()) };
@@ -373,7 +433,7 @@ impl Drop for CpuTimer {
     }
 }
 
-/// Does on the run's own thread what the watchdog does when it wakes.
+/// Does on the run's own thread what the watchdog does when it wakes for its CPU time.
 extern "C" fn on_cpu_time(_signal: libc::c_int) {
     // SAFETY: null or a reference that is never given back.
     let Some(shared) = (unsafe { SHARED.load(Ordering::SeqCst).as_ref() }) else {
@@ -382,7 +442,10 @@ extern "C" fn on_cpu_time(_signal: libc::c_int) {
     // SAFETY: the location is this thread's own.
     let errno = unsafe { *libc::__errno_location() };
     let base = shared.base.load(Ordering::SeqCst);
-    if base != 0 && shared.phase.swap(EXPIRED, Ordering::SeqCst) == IN_GUEST {
+    let used = thread_cpu_time().as_nanos() as u64;
+    if base != 0 && used < shared.interrupted_until.load(Ordering::SeqCst) {
+        shared.interrupt(base);
+    } else if base != 0 && shared.phase.swap(EXPIRED, Ordering::SeqCst) == IN_GUEST {
         protect(base);
     }
     // SAFETY: as above.

@@ -151,16 +151,19 @@ impl Order {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         match self {
-            Self::Serve { prepared, reuse } => writer
-                .byte(0)
-                .byte(reuse.enabled.into())
-                .number(reuse.verify_every)
-                .path(&prepared.module)
-                .path(&prepared.image)
-                .path(&prepared.archive)
-                .number(prepared.layout.bytes)
-                .number(prepared.layout.stack_pointer.into()),
-            Self::Prepare { artifacts, cache } => writer.byte(1).path(artifacts).path(cache),
+            Self::Serve { prepared, reuse } => {
+                writer
+                    .byte(0)
+                    .byte(reuse.enabled.into())
+                    .number(reuse.verify_every)
+                    .path(&prepared.module)
+                    .path(&prepared.image)
+                    .path(&prepared.archive);
+                encode_layout(&prepared.layout, &mut writer);
+            }
+            Self::Prepare { artifacts, cache } => {
+                writer.byte(1).path(artifacts).path(cache);
+            }
             Self::Run(request) => return Self::encode_run(request),
         };
         writer.0
@@ -185,10 +188,7 @@ impl Order {
                     module: reader.path()?,
                     image: reader.path()?,
                     archive: reader.path()?,
-                    layout: ImageLayout {
-                        bytes: reader.number()?,
-                        stack_pointer: u32::try_from(reader.number()?).map_err(|_| malformed())?,
-                    },
+                    layout: decode_layout(&mut reader)?,
                 },
             },
             1 => Self::Prepare {
@@ -200,6 +200,22 @@ impl Order {
         };
         reader.end(order)
     }
+}
+
+fn encode_layout(layout: &ImageLayout, writer: &mut Writer) {
+    writer.number(layout.bytes);
+    for number in layout.numbers() {
+        writer.number(number.into());
+    }
+}
+
+fn decode_layout(reader: &mut Reader<'_>) -> io::Result<ImageLayout> {
+    let bytes = reader.number()?;
+    let mut numbers = [0; ImageLayout::NUMBERS];
+    for number in &mut numbers {
+        *number = u32::try_from(reader.number()?).map_err(|_| malformed())?;
+    }
+    ImageLayout::of_numbers(bytes, numbers).ok_or_else(malformed)
 }
 
 fn encode_request<'a>(request: &Request, writer: &'a mut Writer) -> &'a mut Writer {
@@ -398,10 +414,7 @@ mod tests {
                     module: "/a".into(),
                     image: "/b".into(),
                     archive: "/c".into(),
-                    layout: ImageLayout {
-                        bytes: 65536,
-                        stack_pointer: 7,
-                    },
+                    layout: ImageLayout::of_numbers(65536, [7, 8, 1, 12, 2, 65532, 3]).unwrap(),
                 },
                 reuse: Reuse::default(),
             },

@@ -1,0 +1,66 @@
+//! Finds the flags that CPython's signal handler sets, so that the host can set them.
+
+use crate::error::{Result, SandboxError};
+use crate::guest::functions::Functions;
+use crate::run::driver;
+use crate::run::instance::Guest;
+use crate::run::interrupt::{Interrupt, Word};
+
+const EXPORT: &str = "torl_set_interrupt";
+const SIGINT: i32 = 2;
+
+/// Exports what does as if a signal had come: it sets flags, and the interpreter sees to the rest later.
+pub fn export(functions: &mut Functions<'_>) -> Result<()> {
+    let number = functions.named("PyErr_SetInterruptEx")?;
+    functions.export(EXPORT, number);
+    Ok(())
+}
+
+/// Sees which flags of a warmed-up guest that are, and that the interpreter acts on them. The guest is of no use afterwards.
+pub fn find(guest: &mut Guest) -> Result<Interrupt> {
+    let unusable =
+        |reason: String| SandboxError::new(format!("the guest cannot be interrupted: {reason}"));
+    let stack = guest.stack_pointer()? as usize;
+    let before = guest.memory.data(&guest.store)[stack..].to_vec();
+    let set: wasmtime::Result<i32> = guest.call(EXPORT, SIGINT);
+    match set {
+        Ok(0) => {}
+        other => return Err(unusable(format!("its signal is not taken ({other:?})"))),
+    }
+    let after = &guest.memory.data(&guest.store)[stack..];
+    let words: Vec<Word> = before
+        .chunks_exact(4)
+        .zip(after.chunks_exact(4))
+        .enumerate()
+        .filter(|(_, (old, new))| old != new)
+        .map(|(index, (old, new))| {
+            let [old, new] =
+                [old, new].map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
+            Word {
+                address: (stack + 4 * index) as u32,
+                bits: old ^ new,
+            }
+        })
+        .collect();
+    let interrupt = <[Word; Interrupt::WORDS]>::try_from(words)
+        .map(|words| Interrupt { words })
+        .map_err(|words| unusable(format!("its flags are not three words but {words:?}")))?;
+    let memory = guest.memory.data(&guest.store);
+    let one_bit_each = interrupt.words.iter().all(|word| {
+        let place = word.address as usize..word.address as usize + 4;
+        let now = u32::from_le_bytes(memory[place].try_into().expect("four bytes"));
+        word.bits.is_power_of_two() && now & word.bits != 0
+    });
+    if !one_bit_each || !stack.is_multiple_of(4) {
+        return Err(unusable(format!("its flags are no bits: {interrupt:?}")));
+    }
+    let ended = guest.prepare(driver::RUN)?(&mut guest.store);
+    let base = guest.memory.data_ptr(&guest.store) as usize;
+    // SAFETY: the guest's memory is as large as when the flags were found, or larger.
+    if matches!(ended, Ok(0)) || unsafe { interrupt.is_set(base) } {
+        return Err(unusable(format!(
+            "a run ended as if nothing had come ({ended:?})"
+        )));
+    }
+    Ok(interrupt)
+}
