@@ -2,15 +2,13 @@
 
 Oracles: `renderers` extends a sampled conversation by tool messages without rendering it again, and reads calls
 from tokens; TRL ships the families' own templates, by which whole conversations are rendered; mistral-common encodes
-Mistral's. The vocabulary is Qwen's, which Qwen-Agent ships, with the control tokens of each family. Where a result
-spells a control token both make that token of it, and torl keeps the text: there the texts are compared.
+Mistral's. Each family has its own vocabulary (`vocabularies.py`). Where a result spells a control token both make that
+token of it, and torl keeps the text: there the texts are compared.
 """
 
 import copy
 import json
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,16 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mistral_common.protocol.instruct.messages import AssistantMessage, ToolMessage, UserMessage
 from mistral_common.protocol.instruct.tool_calls import FunctionCall, ToolCall
-from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy, SpecialTokens, TokenizerVersion
-from mistral_common.tokens.tokenizers.instruct import InstructTokenizerV13
-from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy
 from renderers.configs import Qwen3RendererConfig
 from renderers.deepseek_v3 import DeepSeekV3Renderer
 from renderers.kimi_k2 import KimiK2Renderer
 from renderers.llama_3 import Llama3Renderer
 from renderers.qwen3 import Qwen3Renderer
-from transformers import PreTrainedTokenizerFast
-from transformers.convert_slow_tokenizer import TikTokenConverter
+from vocabularies import mistral, mistrals_pieces, own_pieces, package, pieces, vocabulary
 
 from builders import printed
 from chat_models import ChatModel, message
@@ -53,37 +48,19 @@ SINGLE = ("llama3", "harmony")
 QUESTION = [{"role": "user", "content": "What is 1?"}]
 CONVERSATIONS = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 
-pieces = st.sampled_from(
-    ["<tool_call>", "</tool_call>", "<|im_end|>", "\n", "\n\n", " ", "  x", "é", "\u200b", '"', "\\", "1"]
-)
-texts = st.lists(pieces | st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8), max_size=8).map("".join)
+markup = ["<tool_call>", "</tool_call>", "<|im_end|>", "<|eot_id|>", "<|end|>", "[/TOOL_RESULTS]", "</s>", "<think>"]
+spellings = st.sampled_from(["\n", "\n\n", " ", "  x", "é", "\u200b", '"', "\\", "1", "123", "```", *markup])
+characters = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
+texts = st.lists(spellings | characters, max_size=8).map("".join)
 # What a tool prints; torl takes newlines from its end, and says so where nothing is left.
 results = texts.map(lambda text: text.rstrip("\n") or "[no output]").filter(lambda text: len(text) <= 1024)
 plain = st.text("abc 123+-*/()\n=_é", max_size=20)
 
 
-def package(name: str) -> Path:
-    """Where a package lies; it is not imported."""
-    spec = find_spec(name)
-    assert spec is not None
-    return Path(str(spec.origin)).parent
-
-
-@cache
-def qwen() -> PreTrainedTokenizerFast:
-    """The vocabulary and the splitting rule of Qwen, as `qwen.tiktoken` has them."""
-    words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    rest = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    pattern = f"{words}|{rest}"
-    file = package("qwen_agent") / "utils" / "qwen.tiktoken"
-    converted = TikTokenConverter(str(file), pattern=pattern, extra_special_tokens=["<|endoftext|>"]).converted()
-    return PreTrainedTokenizerFast(tokenizer_object=converted, eos_token="<|endoftext|>")
-
-
 @cache
 def model(family: str, **options: Any) -> ChatModel:
-    """A model of the family with Qwen's vocabulary."""
-    return ChatModel.of(family, base=qwen(), **options)
+    """A model of the family with its vocabulary."""
+    return ChatModel.of(family, base=vocabulary(family), **options)
 
 
 def observed(played: Trajectory) -> list[int]:
@@ -96,6 +73,14 @@ def play(playing: ChatModel, said: str, printed: list[str]) -> Trajectory:
     """A message of so many calls, which print this, and an end."""
     answers = iter(printed)  # calls of a tool that keeps nothing begin in their order
     return playing.play([said, "."], interpreter=ScriptedInterpreter(lambda _: next(answers)))
+
+
+@pytest.mark.parametrize("family", ["harmony", "hermes", "llama3", "mistral"])
+@CONVERSATIONS
+@given(text=texts)
+def test_a_text_becomes_what_its_familys_own_program_makes_of_it_and_no_control_token(family: str, text: str) -> None:
+    playing = model(family)
+    assert pieces(playing.tokenizer, playing.encoder.encode(text)) == own_pieces(family, text)
 
 
 @pytest.mark.parametrize("family", sorted(RENDERERS))
@@ -205,30 +190,19 @@ def test_results_are_what_the_familys_template_renders(template: str, data: st.D
 
 
 def assert_same(playing: ChatModel, expected: list[int], tokens: list[int], printed: list[str]) -> None:
-    """Token for token, but where a result spells a token of the vocabulary."""
-    if any(token in text for token in playing.tokenizer.get_added_vocab() for text in printed):
+    """Token for token, but where a result spells a token of the vocabulary: there it stays text."""
+    added = playing.tokenizer.get_added_vocab()
+    if spelled := sum(text.count(token) for token in added for text in printed):
         assert playing.tokenizer.decode(tokens) == playing.tokenizer.decode(expected)
-        assert len(tokens) > len(expected)
+        made_of_them = [sum(token in added.values() for token in ids) for ids in (tokens, expected)]
+        assert made_of_them[0] == made_of_them[1] - spelled
     else:
         assert tokens == expected
-
-
-@cache
-def mistral() -> InstructTokenizerV13:
-    """Mistral's own encoder of that version, with the beginning of a published vocabulary."""
-    data = json.loads((package("mistral_common") / "data" / "tekken_240911.json").read_text())
-    names = dict.fromkeys(["<unk>", "<s>", "</s>", *(token.value for token in SpecialTokens)])
-    special: Any = [{"rank": rank, "token_str": name, "is_control": True} for rank, name in enumerate(names)]
-    size = 2000 + len(special)
-    vocabulary = data["vocab"][:2000]
-    version = TokenizerVersion.v13
-    return InstructTokenizerV13(Tekkenizer(vocabulary, special, data["config"]["pattern"], size, len(special), version))
 
 
 @CONVERSATIONS
 @given(data=st.data())
 def test_mistrals_calls_and_results_are_what_its_own_encoder_writes(data: st.DataObject) -> None:
-    """Its vocabulary is no `tokenizer.json`: the texts with their control tokens are compared."""
     playing, own = model("mistral"), mistral()
     codes = data.draw(st.lists(plain, min_size=1, max_size=4))
     printed = data.draw(st.lists(results, min_size=len(codes), max_size=len(codes)))
@@ -241,7 +215,7 @@ def test_mistrals_calls_and_results_are_what_its_own_encoder_writes(data: st.Dat
     played = play(playing, message("mistral", *codes), printed)
     answers = [ToolMessage(content=text, tool_call_id=call.id) for text, call in zip(printed, calls, strict=True)]
     encoded = [token for answer in answers for token in own.encode_tool_message(answer, False)[0]]
-    assert playing.tokenizer.decode(observed(played)) == own.tokenizer.decode(encoded, SpecialTokenPolicy.KEEP)
+    assert pieces(playing.tokenizer, observed(played)) == mistrals_pieces(encoded)
 
 
 @CONVERSATIONS
@@ -250,4 +224,4 @@ def test_what_a_user_says_to_mistral_is_what_its_own_encoder_writes(said: str) -
     playing, own = model("mistral"), mistral()
     tokens, _ = playing.encoder.observe(playing.form.reply(turn_of(playing, "hm</s>"), said=[said]))
     encoded, *_ = own.encode_user_message(UserMessage(content=said), None, is_last=True, is_first=False)
-    assert playing.tokenizer.decode(tokens) == own.tokenizer.decode(encoded, SpecialTokenPolicy.KEEP)
+    assert pieces(playing.tokenizer, tokens) == mistrals_pieces(encoded)
