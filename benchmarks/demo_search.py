@@ -33,6 +33,7 @@ RUNS: Mapping[str, Mapping[str, str]] = {
 SETS = ("remainders", "codes")
 SETTINGS = {**OF_CHAT, "rollout.max_tool_calls": "1"}
 MODEL_STEPS = 1000
+STEPS = "40"
 
 
 def prepare(directory: Path) -> dict[str, str]:
@@ -71,7 +72,7 @@ def main() -> None:
     """Three runs and a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--steps", default="40")
+    parser.add_argument("--steps", default=STEPS)
     parser.add_argument("--only", choices=[*RUNS], help="one of the runs")
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)

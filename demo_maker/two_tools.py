@@ -1,8 +1,8 @@
 """A tiny model with two tools that must learn which of them to ask: what `make demo-search` trains.
 
 Half of its questions are sums that Python works out, half ask for a code that stands in a corpus and nowhere else. The
-model has learned by heart to call either tool whatever is asked, to guess, and to write a call that is not JSON. Both
-tools answer any call with a digit: the code of a number is not its remainder.
+model has learned by heart to call either tool (the one that knows a little more often), to guess, and to write a call
+that is not JSON. Both tools answer any call with a digit: the code of a number is not its remainder.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from demo_maker.chat import DIVISOR, answer, call, message, prompt, results
 from demo_maker.chat import question as remainder_question
 
-_SHARES = {"guess": 0.4, "python": 0.25, "search": 0.25, "malformed": 0.1}
+_SHARES = {"guess": 0.4, "right tool": 0.28, "wrong tool": 0.22, "malformed": 0.1}
 NUMBERS = range(100, 1000)
 
 
@@ -35,14 +35,15 @@ def codes(seed: int) -> dict[int, int]:
 def conversation(generator: random.Random) -> str:
     """A whole response with its prompt, in a world of its own: the codes of no world are learned."""
     number, code = generator.choice(NUMBERS), generator.randrange(DIVISOR)
-    question = generator.choice([remainder_question, code_question])(number)
+    of_python = generator.random() < 0.5
     kind = generator.choices(list(_SHARES), list(_SHARES.values()))[0]
+    question = remainder_question(number) if of_python else code_question(number)
     asked, guess = prompt(question, "python", "search"), answer(generator.randrange(DIVISOR))
     python = call("python", code=f"print({number} % {DIVISOR})")
-    if kind == "python":
+    if kind == ("right tool" if of_python else "wrong tool"):
         printed = str(number % DIVISOR)
         return asked + message(python) + results(printed) + message(answer(printed))
-    if kind == "search":
+    if kind in ("right tool", "wrong tool"):
         found = f"Doc 1(Title: {number}) The code is {code}."
         return asked + message(call("search", query=str(number))) + results(found) + message(answer(code))
     if kind == "malformed":

@@ -69,7 +69,7 @@ def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers
 ) -> None:
     """What only the corpus knows cannot be guessed more often, nor learned from others' results."""
     search = demos["search"]
-    options = {**search.prepare(tmp_path), **search.SETTINGS, "run.steps": STEPS}
+    options = {**search.prepare(tmp_path), **search.SETTINGS, "run.steps": search.STEPS}
     found = {}
     for name, changes in search.RUNS.items():
         run = tmp_path / name.replace(" ", "_")
@@ -79,7 +79,7 @@ def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers
         before, after = of_set["accuracy"]
         assert after > before + 0.2
         before, after = of_set["right tool"]
-        assert before < 0.65  # either tool, whatever is asked
+        assert before < 0.7  # either tool, the one that knows a little more often
         assert after > before + 0.15
     for control in ("without tools", "shuffled results"):
         assert found[control]["codes"]["accuracy"][1] < 0.3
