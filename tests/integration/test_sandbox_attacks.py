@@ -23,6 +23,8 @@ PATIENCE = 40
 # The watchdog sleeps until the limit and then takes the memory away: some milliseconds on a machine that has a core
 # free, some tens where others wait for it too.
 TOLERANCE_SECONDS = 0.1
+# A session's part may go on for so long after it was interrupted.
+INTERRUPT_SECONDS = 0.1
 
 BEGUN = "begun\n"
 AFTER = "import sys, sympy\nprint(sorted(vars()), sum(range(5)), sympy.factorint(12))"
@@ -118,3 +120,19 @@ def test_an_attack_ends_alike_in_a_new_guest(
         assert (one.status, one.stdout, one.stderr, one.traceback, one.peak_memory_bytes) == (
             other.status, other.stdout, other.stderr, other.traceback, other.peak_memory_bytes,
         )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_an_attack_in_a_session_is_ended_and_harms_no_other(
+    kept: dict[bool, SandboxPool], expected_after: str, memory_end: int, attack: Attack
+) -> None:
+    """Whatever is left of its own session: a part whose time is over is interrupted, and ended if it goes on."""
+    pool = kept[True]
+    session, other = pool.session(), pool.session()
+    assert other.run("x = 1").ok
+    outcome = session.run(attack.code.replace("END", str(memory_end)))
+    assert outcome.cpu_seconds < CPU_SECONDS + INTERRUPT_SECONDS + TOLERANCE_SECONDS
+    session.run("print(1)")
+    assert other.run("print(x, len(vars()))").stdout == "1 8\n"
+    assert pool.run(AFTER).stdout == expected_after
