@@ -134,9 +134,10 @@ import os, socket, struct, subprocess, sys
 from torl import _core
 from torl.sandbox.guest import worker_command, prepare_guest
 [module, image, archive] = [os.fsencode(path) for path in _core.sandbox_files(prepare_guest())]
-stack = int(open(image.decode() + ".check").read().split()[2])
+layout = [int(number) for number in open(image.decode() + ".check").read().split()[2:]]
 def text(value): return struct.pack("<Q", len(value)) + value
-order = b"\\0\\1" + struct.pack("<Q", 0) + text(module) + text(image) + text(archive) + struct.pack("<QQ", os.path.getsize(image), stack)
+order = b"\\0\\1" + struct.pack("<Q", 0) + text(module) + text(image) + text(archive)
+order += struct.pack("<8Q", os.path.getsize(image), *layout)
 ours, theirs = socket.socketpair()
 worker = subprocess.Popen(worker_command(), stdin=theirs)
 theirs.close()

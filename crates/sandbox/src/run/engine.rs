@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use wasmtime::{Collector, Config, Engine, OptLevel};
 
 use crate::error::{Result, SandboxError};
-use crate::run::watchdog::MEMORY_RESERVATION;
+use crate::run::protection::MEMORY_RESERVATION;
 
 /// Native stack a guest may use. The interpreter's own guard against recursion counts its stack in linear memory and
 /// must strike first: some of its functions use thirty times as much here as there.

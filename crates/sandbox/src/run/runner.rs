@@ -14,13 +14,14 @@ use crate::held::Held;
 use crate::outcome::{Exception, Outcome, Status};
 use crate::request::{Request, STATE_LIMIT};
 use crate::run::calls;
+use crate::run::cpu_time::thread_cpu_time;
 use crate::run::driver;
 use crate::run::engine::{broken, new_engine, out_of_address_space};
 use crate::run::host::{HostState, Stop};
 use crate::run::instance::{Guest, ImageLayout, LoadedImage};
 use crate::run::native_stack::NativeStack;
 use crate::run::reset::{Tracked, Tracker};
-use crate::run::watchdog::{Ended, Watchdog, thread_cpu_time};
+use crate::run::watchdog::{Ended, Watchdog};
 use crate::session::SessionState;
 
 /// Runs code on the thread that made it.

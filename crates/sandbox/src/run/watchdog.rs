@@ -24,14 +24,10 @@ use std::time::{Duration, Instant};
 use crate::error::{Result, SandboxError};
 use crate::limits::Limits;
 use crate::outcome::{Outcome, Status};
+use crate::run::cpu_time::{CpuTimer, clock_time, thread_cpu_time};
 use crate::run::interrupt::Interrupt;
 use crate::run::output::Output;
-
-/// Address space reserved for a guest's memory: all a 32-bit guest can name.
-pub const MEMORY_RESERVATION: usize = 1 << 32;
-
-/// How much memory a fault in the runtime's own code gets back at once.
-const LIFTED_WINDOW: usize = 64 << 20;
+use crate::run::protection::{forget, install_fault_handler, is_protected, protect};
 
 /// How long the watchdog waits before it protects the memory again, and how precise its wake-ups are.
 const RETRY: Duration = Duration::from_millis(1);
@@ -48,9 +44,6 @@ const THREAD_NAME: &str = "torl-watchdog";
 const IN_GUEST: u8 = 0;
 const IN_HOST: u8 = 1;
 const EXPIRED: u8 = 2;
-
-/// The memory under protection, for the signal handler, which can reach nothing else. Zero: none.
-static PROTECTED_BASE: AtomicUsize = AtomicUsize::new(0);
 
 /// What the signal handler of the timer works on: the watchdog's own, which lives as long as the process.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
@@ -142,7 +135,7 @@ impl Watchdog {
         );
         Ok(Self {
             shared,
-            timer: CpuTimer::of_this_thread(),
+            timer: CpuTimer::of_this_thread(on_cpu_time),
         })
     }
 
@@ -247,7 +240,7 @@ impl Drop for Armament<'_> {
         let mut state = self.watchdog.shared.lock();
         self.watchdog.shared.base.store(0, Ordering::SeqCst);
         state.run = None;
-        PROTECTED_BASE.store(0, Ordering::SeqCst);
+        forget();
     }
 }
 
@@ -353,7 +346,7 @@ impl Shared {
         // From inside a host call the run ends by itself, when the call returns. What the timer has stopped already, it has
         // stopped outside of one.
         let before = self.phase.swap(EXPIRED, Ordering::SeqCst);
-        if before == IN_GUEST || PROTECTED_BASE.load(Ordering::SeqCst) != 0 {
+        if before == IN_GUEST || is_protected() {
             run.protected.get_or_insert(now);
         }
         if let Some(since) = run.protected {
@@ -369,67 +362,6 @@ impl Shared {
             }
         }
         Some(RETRY)
-    }
-}
-
-/// A timer on the CPU time of the thread that made it, which then gets a signal.
-struct CpuTimer(libc::timer_t);
-
-// SAFETY: the number of a timer means the same to every thread of the process.
-unsafe impl Send for CpuTimer {}
-// SAFETY: as above; the kernel's calls are atomic.
-unsafe impl Sync for CpuTimer {}
-
-const CPU_TIME_IS_OVER: libc::c_int = libc::SIGALRM;
-
-impl CpuTimer {
-    fn of_this_thread() -> Option<Self> {
-        // SAFETY: zeroed structures are valid, and those that are written are valid for writes; the handler makes one system
-        // call and touches atomics only.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = on_cpu_time as *const () as usize;
-            action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
-            let mut signals: libc::sigset_t = std::mem::zeroed();
-            libc::sigaddset(&raw mut signals, CPU_TIME_IS_OVER);
-            let mut event: libc::sigevent = std::mem::zeroed();
-            event.sigev_notify = libc::SIGEV_THREAD_ID;
-            event.sigev_signo = CPU_TIME_IS_OVER;
-            event.sigev_notify_thread_id = libc::syscall(libc::SYS_gettid) as libc::c_int;
-            let mut timer: libc::timer_t = std::mem::zeroed();
-            let clock = libc::CLOCK_THREAD_CPUTIME_ID;
-            let made = libc::sigaction(CPU_TIME_IS_OVER, &raw const action, std::ptr::null_mut())
-                == 0
-                && libc::pthread_sigmask(
-                    libc::SIG_UNBLOCK,
-                    &raw const signals,
-                    std::ptr::null_mut(),
-                ) == 0
-                && libc::timer_create(clock, &raw mut event, &raw mut timer) == 0;
-            made.then_some(Self(timer))
-        }
-    }
-
-    /// Lets the signal come when the thread has used so much more CPU time (zero: not at all), and again whenever it has used
-    /// `again` (zero: once).
-    fn set(&self, rest: Duration, again: Duration) {
-        let time = |duration: Duration| libc::timespec {
-            tv_sec: duration.as_secs().min(1 << 32) as libc::time_t,
-            tv_nsec: duration.subsec_nanos() as libc::c_long,
-        };
-        let value = libc::itimerspec {
-            it_interval: time(again),
-            it_value: time(rest),
-        };
-        // SAFETY: a valid structure and a timer of this process. Should it fail, there is the watchdog's thread.
-        unsafe { libc::timer_settime(self.0, 0, &raw const value, std::ptr::null_mut()) };
-    }
-}
-
-impl Drop for CpuTimer {
-    fn drop(&mut self) {
-        // SAFETY: nothing uses the timer any more.
-        unsafe { libc::timer_delete(self.0) };
     }
 }
 
@@ -450,85 +382,6 @@ extern "C" fn on_cpu_time(_signal: libc::c_int) {
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-}
-
-/// Takes all access to the guest's memory away. The caller holds the watchdog's lock, or is the run's own thread: the memory
-/// is still mapped.
-fn protect(base: usize) {
-    PROTECTED_BASE.store(base, Ordering::SeqCst);
-    // SAFETY: the range is the reservation of a live guest memory, which only the guest and host calls use; the gate
-    // keeps host calls out.
-    let code = unsafe {
-        libc::mprotect(
-            base as *mut libc::c_void,
-            MEMORY_RESERVATION,
-            libc::PROT_NONE,
-        )
-    };
-    // Without it the run cannot be ended from inside; the parent's wall deadline kills the process.
-    debug_assert_eq!(code, 0);
-}
-
-/// Gives guest memory back to code of the runtime that faulted on it, and passes every other fault on.
-extern "C" fn on_fault(
-    signal: libc::c_int,
-    info: *mut libc::siginfo_t,
-    _context: *mut libc::c_void,
-) {
-    let base = PROTECTED_BASE.load(Ordering::SeqCst);
-    // SAFETY: the kernel passes a valid `siginfo_t`.
-    let address = unsafe { (*info).si_addr() } as usize;
-    if base != 0 && address.wrapping_sub(base) < MEMORY_RESERVATION {
-        let start = address & !0xffff;
-        let length = LIFTED_WINDOW.min(base + MEMORY_RESERVATION - start);
-        // SAFETY: `mprotect` is a plain system call, and the range lies in the reservation of the run that expired.
-        let code = unsafe {
-            libc::mprotect(
-                start as *mut libc::c_void,
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-            )
-        };
-        if code == 0 {
-            return;
-        }
-    }
-    // SAFETY: resets the signal to its default; the fault happens again on return and ends the process.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
-}
-
-fn install_fault_handler() -> Result<()> {
-    // SAFETY: a zeroed `sigaction` is valid, and the handler only makes system calls.
-    let code = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_fault as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-        libc::sigemptyset(&raw mut action.sa_mask);
-        libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut())
-    };
-    if code == 0 {
-        Ok(())
-    } else {
-        Err(SandboxError::new(format!(
-            "cannot install the fault handler: {}",
-            std::io::Error::last_os_error()
-        )))
-    }
-}
-
-/// CPU time used by the calling thread.
-pub fn thread_cpu_time() -> Duration {
-    clock_time(libc::CLOCK_THREAD_CPUTIME_ID)
-}
-
-fn clock_time(clock: libc::clockid_t) -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is valid for writes. A clock that cannot be read leaves zero.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]

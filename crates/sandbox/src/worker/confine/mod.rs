@@ -16,7 +16,7 @@ use std::fmt::Display;
 use std::fs;
 use std::io;
 
-use crate::run::watchdog::MEMORY_RESERVATION;
+use crate::run::protection::MEMORY_RESERVATION;
 
 /// The walls around a worker process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
