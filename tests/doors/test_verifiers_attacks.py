@@ -61,13 +61,14 @@ async def test_an_attack_ends_alike_behind_the_toolset(
 
 
 @pytest.mark.slow
-async def test_ten_thousand_rollouts_that_nobody_ends_cost_bounded_memory(
+async def test_two_thousand_rollouts_that_nobody_ends_cost_bounded_memory(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    """A fifth of the other doors: verifiers takes up to 0.2 s to connect and to keep the state of a rollout."""
     bounds = {"sessions": 50, "sessions_mib": 8, "workers": 2}
     before = 0.0
     with tool_server(tmp_path_factory.mktemp("bounded"), **bounds) as server:
-        for number in range(10_500):
+        for number in range(2_500):
             if number == 500:
                 before = server.resident_mb()
             assert await server.call(str(number), "x = list(range(1000))\nlen(x)") == "1000"
