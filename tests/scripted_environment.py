@@ -34,6 +34,7 @@ class ScriptedEnvironment(Environment):
     script: Callable[[int], tuple[Sequence[str], bool]] = lambda _: ((), False)
     opening: str | None = None  # a message of the user in the place of the problem's
     rewarded: Mapping[str, float] = field(default_factory=lambda: {"score": 1.0})
+    named_parts: Sequence[str] = ()
     fail_in: str = ""  # the method that raises
     failures: int = 1_000_000  # how often
     failure: BaseException = field(default_factory=lambda: ValueError("the environment's own mistake"))
@@ -48,6 +49,11 @@ class ScriptedEnvironment(Environment):
     def tools(self) -> Mapping[str, ToolSchema]:
         """One."""
         return {"look": LOOK}
+
+    @property
+    def parts(self) -> Sequence[str]:
+        """As it was told."""
+        return self.named_parts
 
     def session(self, problem: Problem, seed: int) -> "ScriptedSession":
         """Counted."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -337,12 +337,34 @@ def test_rewards_are_parts_with_weights_and_a_reward_that_is_no_number_spoils_th
         0,
         0,
     )
-    with pytest.raises(RewardError, match=r"reward\.weights has 'sped', and the environment gives right, speed"):
+    with pytest.raises(
+        RewardError, match=r"reward\.weights has 'sped', and the environment gave right, speed; .* in `parts`"
+    ):
         asyncio.run(score_group(EnvironmentReward(EnvironmentOptions(weights={"sped": 1.0})), group(played)))
     with pytest.raises(RewardError, match=r"choose rollout\.environment"):
         asyncio.run(score_group(reward, group(replace(played, environment_rewards={}))))
     environment.rewarded = {"right": float("nan")}
     with pytest.raises(ToolUnavailableError, match="the environment's reward 'right' is no number"):
+        play(model, ["1<|im_end|>"], environment)
+
+
+def test_a_part_that_is_given_only_sometimes_is_0_where_it_is_missing_if_the_environment_names_its_parts() -> None:
+    model, environment = ChatModel.of("hermes"), said()
+    environment.named_parts = ("right", "speed")
+    given: list[Mapping[str, float]] = [{"right": 1.0, "speed": 0.5}, {"right": 1.0}, {}]
+    played = []
+    for environment.rewarded in given:
+        played.append(play(model, ["1<|im_end|>"], environment))
+    reward = EnvironmentReward(EnvironmentOptions(weights={"speed": 2.0}))
+    scored = asyncio.run(score_group(reward, group(*played)))
+    assert [member.grade.parts for member in scored.members] == [
+        {"right": 1.0, "speed": 1.0},
+        {"right": 1.0, "speed": 0.0},
+        {"right": 0.0, "speed": 0.0},
+    ]
+    assert training_dynamics([scored])["reward/part/speed"] == pytest.approx(1 / 3)
+    environment.rewarded = {"style": 1.0}
+    with pytest.raises(ToolUnavailableError, match="gave a reward 'style', and its parts are right, speed"):
         play(model, ["1<|im_end|>"], environment)
 
 

@@ -1,6 +1,6 @@
 """What an episode needs of an environment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -61,7 +61,8 @@ class EnvironmentSession(Protocol):
     async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
         """What the episode is worth, by part. Asked once, when it has ended.
 
-        `unanswered` is its last message where that was not answered: it ended at a limit, or with a stop string.
+        `unanswered` is its last message where that was not answered: it ended at a limit, or with a stop string. One of
+        the environment's `parts` that is missing counts as 0.
         """
         ...
 
@@ -110,6 +111,14 @@ class Environment(Protocol):
     def tools(self) -> Mapping[str, ToolSchema]:
         """Its tools by name, also before the start. Their calls are answered by `EnvironmentSession.answer`."""
         return {}
+
+    @property
+    def parts(self) -> Collection[str]:
+        """The names of all its rewards, for an environment that gives some of them only sometimes.
+
+        Where there are none, every episode has to give each part that a configuration weighs.
+        """
+        return ()
 
     def session(self, problem: Problem, seed: int) -> EnvironmentSession:
         """The environment for one episode. Episodes of one problem that are compared have equal seeds."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -29,6 +29,7 @@ class BoundedEnvironment:
         """Bound `environment`."""
         self.environment, self.bounds = environment, bounds or EnvironmentBounds()
         self.tools: Mapping[str, ToolSchema] = dict(environment.tools)
+        self._parts = tuple(environment.parts)
         self._limits = Limits(self.bounds)
         self._slots = asyncio.Semaphore(self.bounds.max_concurrent)
 
@@ -75,7 +76,7 @@ class BoundedEnvironment:
         except BaseException:
             await _end(session, self._limits)
             raise
-        return BoundedSession(session, self._limits, self._slots), opening
+        return BoundedSession(session, self._limits, self._slots, self._parts), opening
 
     async def start(self) -> None:
         """Start the environment itself."""
@@ -97,9 +98,11 @@ class BoundedEnvironment:
 class BoundedSession:
     """One session within the bounds."""
 
-    def __init__(self, session: EnvironmentSession, limits: Limits, slots: asyncio.Semaphore) -> None:
-        """`session` has begun, and holds one of the slots."""
-        self._session, self._limits, self._slots = session, limits, slots
+    def __init__(
+        self, session: EnvironmentSession, limits: Limits, slots: asyncio.Semaphore, parts: Sequence[str] = ()
+    ) -> None:
+        """`session` has begun, and holds one of the slots; `parts` are the names of its rewards, where it says them."""
+        self._session, self._limits, self._slots, self._parts = session, limits, slots, parts
 
     async def answer(self, message: Message) -> Reply:
         """The environment's answer, its texts cut.
@@ -120,16 +123,19 @@ class BoundedSession:
         return replace(reply, outcomes=outcomes, said=[cut(text) for text in reply.said])
 
     async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
-        """What the episode is worth, by part.
+        """What the episode is worth, by part; 0 for one of the environment's parts that it does not give.
 
         Raises:
-            ToolUnavailableError: the environment did not say, or said what is no number.
+            ToolUnavailableError: the environment did not say, or said what is no number or none of its parts.
         """
         with self._failures_counted():
             rewards = await self._limits.within("say its rewards", self._session.rewards(unanswered))
             if not isinstance(rewards, Mapping):
                 raise ToolUnavailableError(f"the environment's rewards are {rewards!r}, and no numbers by their names")
-            return {name: _number(name, value) for name, value in rewards.items()}
+            if self._parts and (others := rewards.keys() - set(self._parts)):
+                strange, known = min(others, key=str), ", ".join(self._parts)
+                raise ToolUnavailableError(f"the environment gave a reward {strange!r}, and its parts are {known}")
+            return dict.fromkeys(self._parts, 0.0) | {name: _number(name, value) for name, value in rewards.items()}
 
     async def close(self) -> None:
         """End it, whatever it says."""

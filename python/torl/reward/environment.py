@@ -37,11 +37,12 @@ class EnvironmentReward(Reward):
         if not rewards:
             raise RewardError(
                 "the reward 'environment' found nothing that an environment gave: choose rollout.environment, and one "
-                "that gives rewards"
+                "that gives rewards; one that gives some only sometimes names them all in `parts`"
             )
         if unknown := weights.keys() - rewards.keys():
             raise RewardError(
-                f"reward.weights has {min(unknown)!r}, and the environment gives {', '.join(sorted(rewards))}"
+                f"reward.weights has {min(unknown)!r}, and the environment gave {', '.join(sorted(rewards))}; one that "
+                "gives a part only sometimes names all of them in `parts`, so that a missing one counts as 0"
             )
         parts = {name: weights.get(name, 1.0) * value for name, value in rewards.items()}
         reward = sum(parts.values())
