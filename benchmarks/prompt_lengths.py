@@ -14,7 +14,8 @@ from pathlib import Path
 from torl.config import TrainConfig
 from torl.config.command_line import PRESETS, load_config
 from torl.data import load_problems
-from torl.text.prompts import TextTokenizer, encode_prompts
+from torl.text.prompt_encoder import TextTokenizer
+from torl.text.prompts import encode_prompts
 from torl.text.tokenizer import load_tokenizer
 
 QWEN_SPLITS = (

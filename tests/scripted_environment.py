@@ -17,6 +17,7 @@ from torl.environments import (
 from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer
 from torl.text.chat_templates import Messages, chat
+from torl.text.prompt_encoder import PromptEncoder
 from torl.types import Outcome, OutcomeStatus, Problem
 
 LOOK = ToolSchema("Look at something.", {"type": "object", "properties": {"code": {"type": "string"}}})
@@ -112,7 +113,12 @@ def in_environment(
     limits = EnvironmentBounds(**{"retry_seconds": 0.0, **bounds})
     model.tokenizer.chat_template = CHATML
     playing.environment = RunEnvironment(
-        BoundedEnvironment(environment, limits), model.form, model.tokenizer, chat, list, max_prompt_tokens
+        BoundedEnvironment(environment, limits),
+        model.form,
+        PromptEncoder(model.tokenizer),
+        chat,
+        list,
+        max_prompt_tokens,
     )
     playing.settings = replace(playing.settings, max_turns=limits.max_turns)
     return playing

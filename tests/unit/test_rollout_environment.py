@@ -1,6 +1,7 @@
 """Episodes in an environment: what it is shown, what it says, how it ends them, and what its failures spoil."""
 
 import asyncio
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from torl.reward.environment import EnvironmentOptions, EnvironmentReward
 from torl.rollout.grading import score_group
 from torl.rollout.group_file import GroupFile
 from torl.seeds import derive_seed
+from torl.text.chat_templates import chat
 from torl.types import FinishReason, Problem, Prompt, ToolRequest, Trajectory, TurnEnding
 
 ENVIRONMENT = {"name": "scripted_environment:Chosen"}
@@ -180,6 +182,25 @@ def test_an_environment_may_begin_with_messages_of_its_own() -> None:
     assert isinstance(engine, ScriptedEngine)
     assert engine.requests["0/p/0/0"].token_ids == list(played.prompt.token_ids)
     assert environment.begun == [("p", derive_seed(0, 0, "p"))]
+
+
+def test_no_text_that_an_environment_begins_with_becomes_a_control_token_but_what_the_template_says_does() -> None:
+    model = ChatModel.of("hermes")
+    environment = said()
+    environment.opening = "<|im_end|>\ue000"
+    player = in_environment(model.player(["1<|im_end|>"]), model, environment)
+    assert player.environment is not None
+    template = functools.partial(chat, system="Think until <|im_end|>.")
+    player.environment = replace(player.environment, template=template)
+    prompt = Prompt(Problem("p", "<|im_end|>?", "1"), (1, 2))
+    played = asyncio.run(player.play(prompt, series=0, sample=0))
+    begun = played.prompt.token_ids
+    control = {model.ids(token)[0]: token for token in ("<|im_start|>", "<|im_end|>")}
+    spelled = [control[token] for token in begun if token in control]
+    start, end = "<|im_start|>", "<|im_end|>"
+    assert spelled == [start, end, end, start, end, start]
+    users = "<|im_start|>user\n<|im_end|>\ue000<|im_end|>\n<|im_start|>assistant\n"
+    assert model.tokenizer.decode(begun) == f"<|im_start|>system\nThink until <|im_end|>.<|im_end|>\n{users}"
 
 
 def test_what_an_environment_began_with_is_read_again_from_a_file_of_groups(tmp_path: Path) -> None:

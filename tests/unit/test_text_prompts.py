@@ -2,15 +2,21 @@
 
 import copy
 import functools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
 
-from tokenizers_for_tests import byte_level_bpe
+from tokenizers_for_tests import byte_level_bpe, metaspace_bpe, metaspace_unigram
 from torl.errors import DataError
 from torl.text.prompts import encode_prompts
 from torl.text.reward_goal import RewardGoal
 from torl.text.templates import TEMPLATES, TORL_TEMPLATE
-from torl.types import Problem, Prompt
+from torl.types import Markup, Problem, Prompt
 
 NONE = TEMPLATES["none"]
 
@@ -71,7 +77,7 @@ def test_retool_s_prompt_is_that_of_its_data() -> None:
 
 @pytest.mark.parametrize("question", ["{problem}", "{}", "{0} {x}", "\\boxed{}", "%s", "", "  indented\n", "\n\nx "])
 def test_questions_are_put_in_as_they_are(question: str) -> None:
-    assert render("none", question) == question
+    assert TEMPLATES["none"](Problem("p", question, "1")) == Markup(question)
     head, tail = TORL_TEMPLATE.split("{problem}")
     assert render("torl", question) == head + question + tail
 
@@ -173,3 +179,89 @@ def test_a_problem_that_the_chat_template_refuses_is_named() -> None:
     tokenizer.chat_template = "{{ raise_exception('no users, please') }}"
     with pytest.raises(DataError, match=r"problem a: the model's chat template refuses it: no users, please"):
         encode_prompts([Problem("a", "What?", "1")], tokenizer, TEMPLATES["chat"], 1000)
+
+
+# --- control tokens that a text spells ------------------------------------------------------------------------------
+
+
+@functools.cache
+def chat_tokenizer(added: tuple[str, ...] = ("<think>",)) -> Any:
+    tokenizer = copy.deepcopy(byte_level_bpe())
+    tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
+    tokenizer.add_tokens([*added])
+    tokenizer.chat_template = (
+        "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content | trim }}<|im_end|>\n"
+        "{% endfor %}<|im_start|>assistant\n"
+    )
+    return tokenizer
+
+
+def control_tokens(tokenizer: Any, token_ids: Sequence[int]) -> str:
+    """Those that were added to the vocabulary, in their order."""
+    added = {index: token for token, index in tokenizer.added_tokens_encoder.items()}
+    return "".join(added.get(token, "") for token in token_ids)
+
+
+@pytest.mark.parametrize("name", ["chat", "chatml", "torl", "retool"])
+@given(
+    pieces=st.lists(st.sampled_from(["<|im_end|>", "<think>", "<|im_", "\ue000", "\ue0000\ue001", " é\n"]) | st.text())
+)
+@settings(max_examples=50, deadline=None)
+def test_no_text_of_a_problem_becomes_a_control_token(name: str, pieces: list[str]) -> None:
+    tokenizer, question = chat_tokenizer(), "".join(pieces)
+    (prompt,) = encode_prompts([Problem("a", question, "1")], tokenizer, TEMPLATES[name], 10_000).prompts
+    (empty,) = encode_prompts([Problem("a", "", "1")], tokenizer, TEMPLATES[name], 10_000).prompts
+    assert control_tokens(tokenizer, prompt.token_ids) == control_tokens(tokenizer, empty.token_ids)
+    text = tokenizer.decode(prompt.token_ids)
+    assert (question.strip() if name == "chat" else question) in text
+    assert len(text) - len(tokenizer.decode(empty.token_ids)) <= len(question)
+
+
+def test_what_the_configuration_writes_holds_control_tokens_and_so_does_a_question_that_stands_as_it_is() -> None:
+    tokenizer, problem = chat_tokenizer(), Problem("a", "<think>", "1")
+    template = functools.partial(TEMPLATES["chat"], system="In <think>.")
+    (prompt,) = encode_prompts([problem], tokenizer, template, 1000).prompts
+    begun = "<|im_start|><think><|im_end|><|im_start|><|im_end|><|im_start|>"
+    assert control_tokens(tokenizer, prompt.token_ids) == begun
+    goal = RewardGoal(high="<|im_start|>", low="<|im_end|>", high_share=0.5)
+    (prompt,) = encode_prompts([problem], tokenizer, lambda each: f"{each.question}!", 1000, goal=goal).prompts
+    assert control_tokens(tokenizer, prompt.token_ids) == "<|im_start|>"
+    assert control_tokens(tokenizer, prompt.low_reward_token_ids) == "<|im_end|>"
+    (prompt,) = encode_prompts([problem], tokenizer, NONE, 1000).prompts
+    assert prompt.token_ids == tuple(tokenizer.encode("<think>"))
+
+
+def test_no_text_of_a_tools_schema_becomes_a_control_token() -> None:
+    schema = {"type": "object", "properties": {"<|im_end|>": {"description": "<think>", "enum": ["<|im_start|>"]}}}
+    tools = [{"type": "function", "function": {"name": "f", "description": "<|im_end|>", "parameters": schema}}]
+    tokenizer = chat_tokenizer()
+    (prompt,) = encode_prompts([Problem("a", "?", "1")], tokenizer, TEMPLATES["chat"], 1000, lambda: tools).prompts
+    assert control_tokens(tokenizer, prompt.token_ids) == "<|im_start|><|im_end|><|im_start|>"
+    assert tokenizer.decode(prompt.token_ids).startswith(f"{json.dumps(tools[0])}\n<|im_start|>user")
+
+
+@pytest.mark.parametrize("base", [byte_level_bpe, metaspace_bpe, metaspace_unigram])
+@pytest.mark.parametrize("before", ["", "Let us see. "])
+def test_a_text_that_spells_a_control_token_is_encoded_as_by_a_tokenizer_that_has_no_such_token(
+    base: Callable[[], Any], before: str
+) -> None:
+    """With the blank that SentencePiece puts before a text, and what a post-processor puts there."""
+    without, problem = copy.deepcopy(base()), Problem("a", "<think> 12 <think>x", "1")
+    without.backend_tokenizer.post_processor = TemplateProcessing(single="<start> $A", special_tokens=[("<start>", 9)])
+    having = copy.deepcopy(without)
+    having.add_tokens(["<think>"])
+    (prompt,) = encode_prompts([problem], having, lambda each: f"{before}{each.question}", 1000).prompts
+    assert prompt.token_ids == tuple(without.encode(f"{before}{problem.question}"))
+    assert prompt.token_ids[0] == 9
+
+
+@given(question=st.lists(st.just("<think>") | st.text(max_size=5)).map("".join))
+@settings(max_examples=100, deadline=None)
+def test_a_conversation_that_spells_a_control_token_is_encoded_as_by_a_tokenizer_that_has_no_such_token(
+    question: str,
+) -> None:
+    without = chat_tokenizer(added=())
+    (expected,) = encode_prompts([Problem("a", question, "1")], without, TEMPLATES["chat"], 10_000).prompts
+    (prompt,) = encode_prompts([Problem("a", question, "1")], chat_tokenizer(), TEMPLATES["chat"], 10_000).prompts
+    assert prompt.token_ids == expected.token_ids

@@ -9,10 +9,10 @@ from torl.environments import BoundedEnvironment, BoundedSession, Message, Reply
 from torl.errors import DataError, ToolUnavailableError
 from torl.formats import ChatFormat
 from torl.rollout.spoken import whole, whole_messages, whole_outcome
-from torl.text.chat_templates import Conversation
-from torl.text.prompts import TextTokenizer, ToolSchemas, encode_conversation
-from torl.text.templates import PromptTemplate
-from torl.types import Prompt, ToolRequest, Turn
+from torl.text.chat_templates import Conversation, Messages
+from torl.text.prompt_encoder import PromptEncoder, ToolSchemas
+from torl.text.templates import PromptTemplate, Told
+from torl.types import Markup, Prompt, ToolRequest, Turn
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class RunEnvironment:
 
     bounded: BoundedEnvironment
     format: ChatFormat
-    tokenizer: TextTokenizer
+    prompts: PromptEncoder
     template: PromptTemplate
     tools: Callable[[], ToolSchemas]
     max_prompt_tokens: int
@@ -74,28 +74,43 @@ class RunEnvironment:
             ToolUnavailableError: the environment did not begin it, or with more than a prompt may have.
             DataError: the template gives no messages; the model's chat template refuses those of the environment.
         """
-        told = self.template(prompt.problem)
-        if isinstance(told, str):
-            raise DataError(
-                "an environment begins with messages, and the template of this run gives a text: choose "
-                'data.template = "chat"'
-            )
-        conversation = told if isinstance(told, Conversation) else Conversation(told)
+        conversation = _conversation(self.template(prompt.problem))
         session, opening = await self.bounded.begin(prompt.problem, seed, conversation.messages)
         try:
             own = frozenset(self.bounded.tools)
             begun = prompt
             if opening != conversation.messages:
-                begun = self._prompt(prompt, replace(conversation, messages=whole_messages(opening)))
+                begun = self._prompt(prompt, conversation, whole_messages(opening))
             yield EpisodeEnvironment(session, self.format, own), begun
         finally:
             await session.close()
 
-    def _prompt(self, prompt: Prompt, opening: Conversation) -> Prompt:
-        token_ids = encode_conversation(self.tokenizer, prompt.problem, opening, self.tools())
+    def _prompt(self, prompt: Prompt, told: Conversation, opening: Messages) -> Prompt:
+        """The prompt of a conversation that the environment has begun, as far as it has, and the template else.
+
+        What the template says besides the problem may hold control tokens; of all else they stay text.
+        """
+        problem, held, spelled = prompt.problem, list[str](), self.prompts.spelled
+        again = _conversation(self.template(spelled.hold_problem(problem, held)))
+        templates = list(zip(told.messages, again.messages, strict=True))
+        messages: list[Mapping[str, str]] = []
+        for message in opening:
+            texts = {name: text for name, text in message.items() if name != "role"}
+            changed = {**message, **spelled.hold(texts, held)}
+            messages.append(next((plain for said, plain in templates if said == message), changed))
+        token_ids = self.prompts.encode(problem.id, replace(told, messages=messages), held, self.tools())
         if len(token_ids) > self.max_prompt_tokens:
             raise ToolUnavailableError(
-                f"the environment begins problem {prompt.problem.id} with {len(token_ids)} tokens, and "
+                f"the environment begins problem {problem.id} with {len(token_ids)} tokens, and "
                 f"{self.max_prompt_tokens} are allowed (data.max_prompt_tokens)"
             )
         return replace(prompt, token_ids=token_ids)
+
+
+def _conversation(told: Told) -> Conversation:
+    if isinstance(told, str | Markup):
+        raise DataError(
+            "an environment begins with messages, and the template of this run gives a text: choose "
+            'data.template = "chat"'
+        )
+    return told if isinstance(told, Conversation) else Conversation(told)

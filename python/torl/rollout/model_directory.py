@@ -13,7 +13,8 @@ from torl.environments import ToolSchema, make_environment
 from torl.errors import ConfigError, DataError
 from torl.hub import resolve_model
 from torl.report.console import Console
-from torl.text.prompts import EncodedPrompts, PromptStream, ToolSchemas, encode_prompts
+from torl.text.prompt_encoder import ToolSchemas
+from torl.text.prompts import EncodedPrompts, PromptStream, encode_prompts
 from torl.text.tokenizer import load_tokenizer
 from torl.tools import Tool, make_tool
 

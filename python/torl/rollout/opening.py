@@ -25,6 +25,7 @@ from torl.rollout.made import MadeParts
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
+from torl.text.prompt_encoder import PromptEncoder
 from torl.text.tokenizer import TextEncoder, control_token_ids, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import ShuffledTool, Tool
@@ -139,7 +140,7 @@ def make_run_environment(config: ModelRunConfig, model: ModelDirectory, bounded:
     return RunEnvironment(
         bounded=bounded,
         format=form,
-        tokenizer=model.tokenizer,
+        prompts=PromptEncoder(model.tokenizer),
         template=config.data.template.function(),
         tools=functools.cache(model.tool_schemas),
         max_prompt_tokens=config.longest_prompt,

@@ -15,9 +15,13 @@ from torl.text.chat_templates import (
     qwen25_math_tir,
     tora,
 )
-from torl.types import Problem
+from torl.types import Markup, Problem
 
-PromptTemplate = Callable[[Problem], str | Messages | Conversation]
+Told = str | Markup | Messages | Conversation
+"""What a template gives: a text, or the messages of a conversation. Control tokens that the problem spells are text in
+it; in a `Markup` they are these tokens."""
+
+PromptTemplate = Callable[[Problem], Told]
 """From a problem to the text of its prompt, or to the messages that the model's own chat template makes a text of. A
 whole one:
 
@@ -123,9 +127,9 @@ def artist(problem: Problem, system: str = "") -> str:
     return chatml(replace(problem, question=_filled(ARTIST_PROMPT, problem)), system)
 
 
-def none(problem: Problem) -> str:
-    """The question as it stands."""
-    return problem.question
+def none(problem: Problem) -> Markup:
+    """The question as it stands, with the control tokens that it spells."""
+    return Markup(problem.question)
 
 
 TEMPLATES: Mapping[str, PromptTemplate] = MappingProxyType(

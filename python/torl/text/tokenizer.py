@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,17 +139,32 @@ class TextEncoder:
         The added tokens that its `Markup` spells become these tokens, as where the tokenizer reads a chat template.
         What stands between two of them is encoded as one text.
         """
-        ids, text = [], ""
-        for part in [answer] if isinstance(answer, str) else answer:
+        ids = []
+        for text, token in self._between_tokens([answer] if isinstance(answer, str) else answer):
+            ids += [*self.encode(text), *token]
+        return ids, self._vocabulary.decode(ids)
+
+    def encode_prompt(self, parts: Sequence[str | Markup]) -> list[int]:
+        """The ids of a document that begins with these parts, which are read as those of an observation."""
+        ids = []
+        for place, (text, token) in enumerate(self._between_tokens(parts)):
+            first = place == 0 and text  # has the blank that SentencePiece puts before a document
+            encoded = self._backend.encode(text, add_special_tokens=False).ids if first else self.encode(text)
+            ids += [*encoded, *token]
+        return ids
+
+    def _between_tokens(self, parts: Sequence[str | Markup]) -> Iterator[tuple[str, list[int]]]:
+        """Texts that are encoded as one, each with the id of the added token behind it; none behind the last."""
+        text = ""
+        for part in parts:
             pieces = self._added.split(part.text) if isinstance(part, Markup) else [part]
             for place, piece in enumerate(pieces):
                 if place % 2 == 0:
                     text += piece
                 else:
-                    ids += [*self.encode(text), self._added_ids[piece]]
+                    yield text, [self._added_ids[piece]]
                     text = ""
-        ids += self.encode(text)
-        return ids, self._vocabulary.decode(ids)
+        yield text, []
 
     def fits(self, text: str, max_tokens: int) -> bool:
         """Whether `text` has at most so many ids. One with more bytes than these could hold is not encoded."""

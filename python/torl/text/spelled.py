@@ -1,0 +1,57 @@
+"""Control tokens that a text of others spells: they are held out of it while a template is filled, and stay text."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torl.types import Markup, Problem
+
+# Stand around the number of what is put back when the template has been filled; of the private use area.
+_BEFORE, _BEHIND = "\ue000", "\ue001"
+_HELD = re.compile(f"{_BEFORE}(\\d+){_BEHIND}")
+
+
+class SpelledTokens:
+    """The tokens that were added to a vocabulary, as texts spell them."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Take those of a Hugging Face tokenizer; one without a fast backend has none."""
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        added = {} if backend is None else backend.get_added_tokens_decoder()
+        spelled = {token.content for token in added.values()} | {_BEFORE, _BEHIND}
+        # The longest first: one may begin with another.
+        self._spelled = re.compile("|".join(map(re.escape, sorted(spelled, key=lambda each: (-len(each), each)))))
+
+    def hold(self, value: Any, held: list[str]) -> Any:
+        """The value with a number in the place of each token that its texts spell; these are appended to `held`.
+
+        Words that are the keys of a mapping are left: templates ask for them.
+        """
+        if isinstance(value, str):
+            return self._spelled.sub(lambda found: _number(found[0], held), value)
+        if isinstance(value, Mapping):
+            return {
+                key if not isinstance(key, str) or key.isidentifier() else self.hold(key, held): self.hold(member, held)
+                for key, member in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.hold(member, held) for member in value]
+        return value
+
+    def hold_problem(self, problem: Problem, held: list[str]) -> Problem:
+        """The problem with numbers in the place of what its texts spell; itself where they spell nothing."""
+        before = len(held)
+        question, answer, metadata = self.hold((problem.question, problem.answer, problem.metadata), held)
+        return problem if len(held) == before else replace(problem, question=question, answer=answer, metadata=metadata)
+
+
+def put_back(text: str, held: Sequence[str]) -> list[str | Markup]:
+    """What a template made of values with numbers in them: its own texts are markup, what was held is text."""
+    pieces = _HELD.split(text)
+    return [held[int(piece)] if place % 2 else Markup(piece) for place, piece in enumerate(pieces)]
+
+
+def _number(token: str, held: list[str]) -> str:
+    held.append(token)
+    return f"{_BEFORE}{len(held) - 1}{_BEHIND}"
