@@ -78,6 +78,26 @@ async def test_a_tool_that_the_server_does_not_have_is_named() -> None:
             pass
 
 
+async def test_answers_that_nobody_expects_are_shown_or_said_and_disturb_no_other_call() -> None:
+    hostile = shlex.join([sys.executable, str(Path(__file__).parents[1] / "hostile_mcp_server.py")])
+    async with offered(hostile, retries=0) as tools:
+        waiting = asyncio.create_task(called(tools["wait"], until="broken"))
+        with pytest.raises(ToolUnavailableError, match="Invalid structured content returned by tool broken"):
+            await called(tools["broken"])
+        assert await waiting == (OutcomeStatus.OK, "waited")
+        with pytest.raises(ToolUnavailableError, match="Invalid structured content"):
+            await called(tools["broken"])
+        assert tools["broken"].metrics()["connected"] == 1
+        schema = tools["depth"].parameters
+        node = {"value": 1, "next": {"value": 2}}
+        assert Draft202012Validator(schema).is_valid({"node": node})
+        assert await called(tools["depth"], node=node) == (OutcomeStatus.OK, "2")
+        assert await called(tools["structured"]) == (OutcomeStatus.OK, '{"number": 1}')
+        assert await called(tools["picture"]) == (OutcomeStatus.OK, "[image/png]")
+        assert await called(tools["nothing"]) == (OutcomeStatus.OK, "")
+        assert await called(tools["long"]) == (OutcomeStatus.OK, "x" * 20_000 + "...")
+
+
 async def test_a_command_that_died_is_started_again_for_the_next_try(tmp_path: Path) -> None:
     async with offered(SMALL) as tools:
         (tmp_path / "once").touch()

@@ -43,23 +43,19 @@ class McpConnection:
         self._environment = dict(environment)
         self._lock = asyncio.Lock()
         self._client: Client | None = None
+        self._tools: list[Tool] = []
         self._keeper: asyncio.Task[None] | None = None
         self._keepers: set[asyncio.Task[None]] = set()
         self.connected = 0  # times
 
     async def tools(self) -> "list[Tool]":
-        """All tools of the server, page after page."""
-        client = await self._connect()
-        tools, cursor = [], None
-        try:
-            while True:
-                page = await client.list_tools(cursor=cursor)
-                tools += page.tools
-                cursor = page.next_cursor
-                if not cursor:
-                    return tools
-        except Exception as error:
-            raise self._broken(client, error) from error
+        """All tools of the server.
+
+        Raises:
+            ToolUnavailableError: there is none that says them.
+        """
+        await self._connect()
+        return self._tools
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> "CallToolResult":
         """What the server gives.
@@ -115,6 +111,8 @@ class McpConnection:
     async def _keep(self, client: "Client", ready: "asyncio.Future[Client]") -> None:
         try:
             async with client:
+                # In every connection: by the schemas of its tools the SDK reads what they give.
+                self._tools = await _listed(client)
                 if not ready.done():
                     ready.set_result(client)
                 await asyncio.Event().wait()  # until `_leave`
@@ -127,8 +125,12 @@ class McpConnection:
                 ready.set_exception(error)
 
     def _broken(self, client: "Client", error: Exception) -> ToolUnavailableError:
-        """The error of a call without an outcome; if the connection ended, the next call makes another."""
-        if self._client is client and getattr(error, "code", _CLOSED) == _CLOSED:
+        """The error of a call without an outcome; if the connection ended, the next call makes another.
+
+        An answer that is not as it should be (the SDK raises a RuntimeError or ValueError) leaves it to other calls.
+        """
+        lost = getattr(error, "code", _CLOSED) == _CLOSED and not isinstance(error, RuntimeError | ValueError)
+        if self._client is client and (lost or self._keeper is None or self._keeper.done()):
             self._leave()
         return ToolUnavailableError(f"the MCP server {self._target!r}: {_innermost(error)}")
 
@@ -136,6 +138,17 @@ class McpConnection:
         self._client = None
         if self._keeper is not None:
             self._keeper.cancel()
+
+
+async def _listed(client: "Client") -> "list[Tool]":
+    """All tools, page after page."""
+    tools, cursor = [], None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            return tools
 
 
 def _innermost(error: BaseException) -> str:

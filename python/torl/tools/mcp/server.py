@@ -1,6 +1,7 @@
 """The tools of an MCP server, each as a tool of torl's."""
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -87,6 +88,8 @@ class McpServer(Tool):
     async def _ask(self, connection: McpConnection) -> None:
         tools = await first_answer(connection.tools(), f"the MCP server {self.options.mcp!r}")
         described = {tool.name: tool for tool in tools}
+        if len(described) < len(tools):
+            raise ConfigError(f"the MCP server {self.options.mcp!r} has two tools of one name")
         for name in self.options.tools or described:
             if name not in described:
                 known = nearest(name, list(described)) or f"; it has: {', '.join(described)}"
@@ -121,8 +124,10 @@ class McpTool(StatelessTool):
 
 
 def outcome_of_result(result: "CallToolResult") -> Outcome:
-    """A result's texts, one below the other; what is no text is named by its kind."""
+    """A result's texts, one below the other; what is no text is named by its kind. JSON alone is shown as such."""
     text = "\n".join(map(_text, result.content))
+    if not result.content and result.structured_content is not None:
+        text = json.dumps(result.structured_content, ensure_ascii=False)
     if result.is_error:
         return Outcome(OutcomeStatus.ERROR, text, "ToolError")
     return Outcome(OutcomeStatus.OK, text)
