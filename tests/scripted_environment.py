@@ -117,7 +117,7 @@ def in_environment(
         model.form,
         PromptEncoder(model.tokenizer),
         chat,
-        list,
+        (),
         max_prompt_tokens,
     )
     playing.settings = replace(playing.settings, max_turns=limits.max_turns)

@@ -1,5 +1,6 @@
 """Chat formats: what a message asks for, how it is answered token for token, and what is learned of it."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -318,3 +319,15 @@ def test_what_a_message_says_is_neither_its_thinking_nor_its_calls(family: str) 
 def test_a_template_that_opens_the_thinking_opens_it_in_each_message() -> None:
     form = ChatModel.of("hermes", opening="<think>\n").form
     assert form.reply(turn("7"), said=["And 2?"])[-1] == Markup("\n<|im_start|>assistant\n<think>\n")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", ["look_up", "files.read", "two words", "a:b", "<b>", " x", "a\nb", "größe"])
+def test_a_format_can_call_the_tools_whose_names_it_reads_as_they_are_written(family: str, name: str) -> None:
+    model = ChatModel.of(family)
+    written = message(family, "1", tool=json.dumps(name)[1:-1] if family in ("hermes", "llama3") else name)
+    played = model.play([written, "."])
+    read = [call.request.tool for call in played.tool_calls if call.request is not None]
+    assert model.form.can_call(name) is (read == [name])
+    assert model.form.can_call(name + model.form.control_tokens[0]) is False
+    assert model.form.can_call("") is False

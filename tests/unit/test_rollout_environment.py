@@ -228,6 +228,18 @@ def test_a_prompt_of_text_or_one_that_is_too_long_cannot_be_begun_with() -> None
         asyncio.run(player.play(asked(), series=0, sample=0))
 
 
+def test_a_beginning_that_the_chat_template_refuses_spoils_the_episode() -> None:
+    model, environment = ChatModel.of("hermes"), said()
+    environment.opening = "Guess!"
+    player = in_environment(model.player(["1<|im_end|>"]), model, environment)
+    model.tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(
+        ToolUnavailableError, match=r"cannot be a prompt: problem p: .*refuses it: roles must alternate"
+    ):
+        asyncio.run(player.play(asked(), series=0, sample=0))
+    assert (environment.closed, environment.open) == (1, 0)
+
+
 @pytest.mark.parametrize("method", ["answer", "rewards"])
 def test_what_breaks_in_the_environment_spoils_the_episode(method: str) -> None:
     model, environment = ChatModel.of("hermes"), said("No.")

@@ -10,7 +10,7 @@ import pytest
 
 import torl
 from chat_models import ChatModel
-from torl.config import EvaluateConfig, EvaluationConfig, ModelRunConfig, PromptConfig, TrainConfig
+from torl.config import EvaluateConfig, EvaluationConfig, ModelRunConfig, PromptConfig, RolloutConfig, TrainConfig
 from torl.engine import Engine, EngineOptions, EngineSetup
 from torl.environments import Environment, ToolSchema
 from torl.errors import ConfigError, DataError, EngineError, RecordError, RewardError, SandboxError
@@ -276,10 +276,45 @@ async def test_an_environment_starts_behind_the_tools_and_brings_its_own(tmp_pat
         assert player.environment is not None
         assert list(player.environment.bounded.tools) == ["look"]
         assert player.settings.max_turns == 5
-        names = [schema["function"]["name"] for schema in player.environment.tools()]
+        names = [schema["function"]["name"] for schema in player.environment.tools]
         assert names == ["one", "two", "look"]
         assert player.environment.max_prompt_tokens == config.data.max_prompt_tokens
     assert events.index("close environment") < events.index("close tool 2")
+
+
+class Asked(Part):
+    """A tool of a server, say, that has to be asked what it offers."""
+
+    def offered(self, name: str) -> dict[str, torl.Tool]:
+        happened(f"asked {name}")
+        return {name: self}
+
+
+async def test_a_tool_is_asked_once_for_prompts_and_once_when_it_runs(tmp_path: Path) -> None:
+    """A server may take its time; an environment that begins conversations asks none again."""
+    config, _ = with_environment()
+    asked = RolloutConfig.model_validate({"tools": {"slow": {"name": f"{__name__}:Asked"}}}).tools
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"tools": asked})})
+    model = ModelDirectory(
+        resolve_path(BASE_MODEL), ChatModel.of("hermes").tokenizer, asked, config.rollout.environment
+    )
+    assert model.tool_schemas() is model.tool_schemas()
+    async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path) as rollouts:
+        environment = rollouts.player.environment
+        assert environment is not None
+        assert environment.tools == model.tool_schemas()
+    assert events.count("asked slow") == 2
+
+
+async def test_a_tool_whose_name_the_calls_of_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+    environment = {"name": f"{__name__}:Place", "tool": "two words"}
+    config = configuration(format="kimi", environment=environment)
+    config = config.model_copy(update={"data": PromptConfig.model_validate({"template": "chat"})})
+    model = ModelDirectory(resolve_path(BASE_MODEL), ChatModel.of("kimi").tokenizer, config.rollout.tools)
+    with pytest.raises(ConfigError, match="the format 'kimi' cannot write a call of the tool 'two words'"):
+        async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
+            raise AssertionError("unreachable")
+    assert "start engine" not in events
 
 
 async def test_an_environment_that_does_not_start_or_has_a_tool_of_the_run_is_an_error(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_prompts_that_say_which_reward_is_wanted() -> None:
 def test_a_beginning_of_sequence_token_stays_and_counts() -> None:
     problems = [Problem("a", "xxx", "1")]
     assert encode_prompts(problems, Characters(first=[1]), NONE, 4).prompts[0].token_ids == (1, 120, 120, 120)
-    with pytest.raises(DataError, match="none of the 1 prompts has at most 3 tokens"):
+    with pytest.raises(DataError, match=r"none of the 1 prompts has at most 3 tokens .*; the shortest has 4, with"):
         encode_prompts(problems, Characters(first=[1]), NONE, 3)
 
 

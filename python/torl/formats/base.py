@@ -70,6 +70,10 @@ class Format(Protocol):
         """
         ...
 
+    def can_call(self, tool: str) -> bool:
+        """Whether a call of a tool of this name can be written."""
+        return True
+
     def early_request(self, code: str) -> ToolRequest | None:
         """The call that a block may become which closed while its turn continues; None begins nothing early."""
         return None

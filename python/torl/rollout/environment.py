@@ -1,7 +1,7 @@
 """The environment as one episode sees it: what it begins with, what is shown of a turn, and what comes back."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -63,7 +63,7 @@ class RunEnvironment:
     format: ChatFormat
     prompts: PromptEncoder
     template: PromptTemplate
-    tools: Callable[[], ToolSchemas]
+    tools: ToolSchemas  # all that the model is told of
     max_prompt_tokens: int
 
     @asynccontextmanager
@@ -71,8 +71,9 @@ class RunEnvironment:
         """The environment for the problem of `prompt`, and the prompt that it begins with.
 
         Raises:
-            ToolUnavailableError: the environment did not begin it, or with more than a prompt may have.
-            DataError: the template gives no messages; the model's chat template refuses those of the environment.
+            ToolUnavailableError: the environment did not begin it, or with more than a prompt may have, or with what
+                the model's chat template refuses.
+            DataError: the template gives no messages.
         """
         conversation = _conversation(self.template(prompt.problem))
         session, opening = await self.bounded.begin(prompt.problem, seed, conversation.messages)
@@ -98,7 +99,10 @@ class RunEnvironment:
             texts = {name: text for name, text in message.items() if name != "role"}
             changed = {**message, **spelled.hold(texts, held)}
             messages.append(next((plain for said, plain in templates if said == message), changed))
-        token_ids = self.prompts.encode(problem.id, replace(told, messages=messages), held, self.tools())
+        try:
+            token_ids = self.prompts.encode(problem.id, replace(told, messages=messages), held, self.tools)
+        except DataError as error:
+            raise ToolUnavailableError(f"what the environment begins with cannot be a prompt: {error}") from error
         if len(token_ids) > self.max_prompt_tokens:
             raise ToolUnavailableError(
                 f"the environment begins problem {problem.id} with {len(token_ids)} tokens, and "

@@ -1,8 +1,9 @@
 """A model on disk: what is known of it before anything is started, and the prompts that it makes of problems."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _Config = TypeVar("_Config", bound=ModelRunConfig)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelDirectory:
     """A model on disk, with what is known of it before anything is started."""
 
@@ -68,18 +69,30 @@ class ModelDirectory:
         return encoded
 
     def tool_schemas(self) -> ToolSchemas:
-        """What the model is told of all that the tools and the environment offer; they are not started for it."""
+        """What the model is told of all that the tools and the environment offer; they are not started for it.
+
+        A server that has to be asked is asked once.
+        """
+        return self._tool_schemas
+
+    @cached_property
+    def _tool_schemas(self) -> ToolSchemas:
         offered: list[Mapping[str, Tool | ToolSchema]] = [
             make_tool(section, choice).offered(section) for section, choice in self.tools.items()
         ]
         if self.environment is not None:
             offered.append(make_environment(self.environment).tools)
-        functions = [
-            {"name": name, "description": tool.description, "parameters": dict(tool.parameters)}
-            for tools in offered
-            for name, tool in tools.items()
-        ]
-        return [{"type": "function", "function": function} for function in functions]
+        return schemas(offered)
+
+
+def schemas(offered: Iterable[Mapping[str, Tool | ToolSchema]]) -> ToolSchemas:
+    """What a model is told of tools, by their names."""
+    functions = [
+        {"name": name, "description": tool.description, "parameters": dict(tool.parameters)}
+        for tools in offered
+        for name, tool in tools.items()
+    ]
+    return [{"type": "function", "function": function} for function in functions]
 
 
 def require_weights(model: Path) -> None:

@@ -1,8 +1,7 @@
 """One door: from a configuration to the running parts that play episodes and say what they are worth."""
 
 import asyncio
-import functools
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from torl.engine import EngineSetup
 from torl.environments import BoundedEnvironment
 from torl.errors import ConfigError
 from torl.formats import ChatFormat, Format
+from torl.options import Choice
 from torl.placement.machine import Machine, this_machine, together
 from torl.placement.settling import Settled, settle
 from torl.report.console import Console
@@ -22,7 +22,7 @@ from torl.rollout.agents.opening import open_agents
 from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.made import MadeParts
-from torl.rollout.model_directory import ModelDirectory
+from torl.rollout.model_directory import ModelDirectory, schemas
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.text.prompt_encoder import PromptEncoder
@@ -87,7 +87,6 @@ async def open_rollouts(
             if twice := tools.keys() & offered.keys():
                 raise ConfigError(f"rollout.tools.{name} brings a second tool that is called {min(twice)!r}")
             tools |= offered
-        environment: RunEnvironment | None = None
         if (bounded := made.environment) is not None:
             if shuffle_observations:
                 raise ConfigError("control.shuffle_observations shuffles what tools say: leave rollout.environment out")
@@ -96,13 +95,15 @@ async def open_rollouts(
             stack.push_async_callback(bounded.close)
             with console.wait("starting the environment"):
                 await bounded.start()
-            environment = make_run_environment(config, model, bounded)
         if shuffle_observations:
             tools = {name: ShuffledTool(tool, seed) for name, tool in tools.items()}
+        others = {} if bounded is None else bounded.tools
+        require_callable((*tools, *others), config.rollout.format)
         player = make_player(
             settled, model, tools, log_directory=log_directory, seed=seed, cluster=cluster, loads_weights=loads_weights
         )
-        player.environment = environment
+        if bounded is not None:
+            player.environment = make_run_environment(config, model, bounded, player)
         if made.agent is not None:
             player = await open_agents(stack, player, made.agent, config, model.tokenizer)
         reward = made.reward
@@ -133,16 +134,28 @@ async def _start_tool(stack: AsyncExitStack, name: str, tool: Tool, console: Con
     return tool.offered(name)
 
 
-def make_run_environment(config: ModelRunConfig, model: ModelDirectory, bounded: BoundedEnvironment) -> RunEnvironment:
-    """The environment as episodes of a run see it."""
-    form: Format = config.rollout.format.make()
+def require_callable(tools: Iterable[str], choice: Choice[Format]) -> None:
+    """Raise `ConfigError` for a tool that calls of the run's format have no place for."""
+    form = choice.make()
+    if unwritten := [tool for tool in tools if not form.can_call(tool)]:
+        raise ConfigError(
+            f"the format {form.name!r} cannot write a call of the tool {unwritten[0]!r}: give it another name, or "
+            "leave it out (of an MCP server by naming the others in `tools`)"
+        )
+
+
+def make_run_environment(
+    config: ModelRunConfig, model: ModelDirectory, bounded: BoundedEnvironment, player: EpisodePlayer
+) -> RunEnvironment:
+    """The environment as episodes of a run see it, beside the player's tools."""
+    form = player.format
     assert isinstance(form, ChatFormat)  # as the configuration says
     return RunEnvironment(
         bounded=bounded,
         format=form,
-        prompts=PromptEncoder(model.tokenizer),
+        prompts=PromptEncoder(model.tokenizer, player.encoder),
         template=config.data.template.function(),
-        tools=functools.cache(model.tool_schemas),
+        tools=schemas([player.tools, bounded.tools]),
         max_prompt_tokens=config.longest_prompt,
     )
 

@@ -36,9 +36,9 @@ class TextTokenizer(Protocol):
 class PromptEncoder:
     """Encodes prompts as the tokenizer does, but for control tokens that a problem, an environment or a tool spells."""
 
-    def __init__(self, tokenizer: TextTokenizer) -> None:
-        """Take the tokenizer of the model."""
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: TextTokenizer, plain: TextEncoder | None = None) -> None:
+        """Take the tokenizer of the model, and what encodes its text; made when it is needed first, if unset."""
+        self.tokenizer, self._made = tokenizer, plain
         self.spelled = SpelledTokens(tokenizer)
 
     def encode(self, problem_id: str, told: Told, held: Sequence[str], tools: ToolSchemas = ()) -> tuple[int, ...]:
@@ -73,8 +73,6 @@ class PromptEncoder:
     def _conversation(
         self, problem_id: str, conversation: Conversation, held: Sequence[str], tools: ToolSchemas
     ) -> tuple[int, ...]:
-        from jinja2 import TemplateError
-
         template = getattr(self.tokenizer, "chat_template", None)
         if not template:
             raise DataError(
@@ -91,12 +89,12 @@ class PromptEncoder:
                 return tuple(self.tokenizer.apply_chat_template(messages, **options, **asked))
             text: Any = self.tokenizer.apply_chat_template(messages, tokenize=False, **options, **asked)
             return tuple(self._plain.encode_prompt(put_back(text, held)))
-        except (TypeError, UnicodeEncodeError, TemplateError) as error:
+        except Exception as error:  # a template may fail in any way on what others wrote
             raise DataError(f"problem {problem_id}: the model's chat template refuses it: {error}") from error
 
     @cached_property
     def _plain(self) -> TextEncoder:
-        return TextEncoder(cast("PreTrainedTokenizerFast", self.tokenizer))
+        return self._made or TextEncoder(cast("PreTrainedTokenizerFast", self.tokenizer))
 
 
 def _text(part: str | Markup) -> str:

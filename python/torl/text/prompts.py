@@ -1,6 +1,7 @@
 """From problems to the tokens the engine is given."""
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -77,9 +78,12 @@ class PromptStream:
         """The prompts that fit; raises `DataError` as `encode_prompts`."""
         self._kept = self._dropped = 0
         self._ended = False
+        shortest = sys.maxsize
         for problem in self._problems():
             prompt = self._prompt(problem)
-            if max(len(prompt.token_ids), len(prompt.low_reward_token_ids)) > self._max_prompt_tokens:
+            length = max(len(prompt.token_ids), len(prompt.low_reward_token_ids))
+            shortest = min(shortest, length)
+            if length > self._max_prompt_tokens:
                 self._dropped += 1
                 self._drop(problem.id)
             else:
@@ -89,6 +93,7 @@ class PromptStream:
         if not self._kept:
             raise DataError(
                 f"none of the {self._dropped} prompts has at most {self._max_prompt_tokens} tokens (max_prompt_tokens)"
+                + (f"; the shortest has {shortest}, with what it says of tools" if self._dropped else "")
             )
 
     def _prompt(self, problem: Problem) -> Prompt:

@@ -130,6 +130,10 @@ class ChatFormat(Format):
         """All calls of the message."""
         return [call.request for call in self.calls(turn)]
 
+    def can_call(self, tool: str) -> bool:
+        """By any name without control tokens, where calls are JSON."""
+        return bool(tool) and not any(token in tool for token in (*self.control_tokens, *(self.tags or ())))
+
     def early_request(self, code: str) -> ToolRequest | None:
         """A call begins when its tag closes."""
         request = self.read(code).request

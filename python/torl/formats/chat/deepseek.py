@@ -45,6 +45,10 @@ class DeepSeekFormat(ChatFormat):
             return ChatCall(MalformedCall(INVALID_CALL, "the tool call has no name with a block of JSON behind it"))
         return ChatCall(call_with(call[1].strip(), call[2]))
 
+    def can_call(self, tool: str) -> bool:
+        """A name is a line, without the blanks around it."""
+        return super().can_call(tool) and "\n" not in tool and tool == tool.strip()
+
     def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """All of them between two tokens, and each between two more."""
         parts: list[str | Markup] = [Markup("<｜tool▁outputs▁begin｜>")]

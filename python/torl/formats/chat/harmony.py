@@ -59,6 +59,10 @@ class HarmonyFormat(ChatFormat):
             return [ChatCall(run_block(content), name=name)]
         return [ChatCall(call_with(name.removeprefix(_NAMESPACE), content), name=name)]
 
+    def can_call(self, tool: str) -> bool:
+        """A recipient ends at a blank or a bracket."""
+        return super().can_call(tool) and _RECIPIENT.fullmatch(f"to={tool}") is not None
+
     def content(self, turn: Turn) -> str:
         """The messages to the user: those without a recipient, on another channel than the analysis."""
         said = []

@@ -40,6 +40,10 @@ class KimiFormat(ChatFormat):
             return ChatCall(MalformedCall(INVALID_CALL, "the tool call has no id such as functions.NAME:0"))
         return ChatCall(call_with(call[2], call[3]), id=call[1])
 
+    def can_call(self, tool: str) -> bool:
+        """An id has no blanks, and one colon."""
+        return super().can_call(tool) and re.fullmatch(r"[^\s:]+", tool) is not None
+
     def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """A message for each result."""
         parts: list[str | Markup] = []

@@ -37,6 +37,10 @@ class MistralFormat(ChatFormat):
             return ChatCall(MalformedCall(CUT_CALL, f"a tool call has no {_ARGUMENTS}"))
         return ChatCall(call_with(name.strip(), arguments))
 
+    def can_call(self, tool: str) -> bool:
+        """Blanks around a name are none of it."""
+        return super().can_call(tool) and tool == tool.strip()
+
     def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """Between tokens, one by one."""
         parts: list[str | Markup] = []
