@@ -55,6 +55,22 @@ async def test_queries_and_answers_have_the_servers_form() -> None:
     assert asked[0].keys() == asked[1].keys()  # the question at the start
 
 
+@pytest.mark.parametrize(("given", "shown"), [(0, 0), (1, 1), (5, 2)])
+async def test_no_more_passages_are_shown_than_were_asked_for_however_many_the_server_gives(
+    given: int, shown: int
+) -> None:
+    async def retrieve(_: web.Request) -> web.Response:
+        return web.json_response(documents(*(f"{number}\n." for number in range(given))))
+
+    async with served(retrieve) as url:
+        tool = RetrievalTool(RetrievalOptions(url=url, results=2))
+        await tool.start()
+        outcome = await tool.session(0).call({"query": "?"})
+        await tool.close()
+    lines = [f"Doc {number + 1}(Title: {number}) ." for number in range(shown)]
+    assert (outcome.text, outcome.details) == ("\n".join(lines) or "Nothing was found.", {"passages": shown})
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

@@ -53,7 +53,7 @@ class Corpus:
     def _contents(self, line: bytes, place: str) -> str:
         try:
             passage = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{self.path}: {place}: no JSON: {error}") from error
         fields = passage if isinstance(passage, dict) else {}
         if isinstance(contents := fields.get("contents"), str):

@@ -99,7 +99,7 @@ class RetrievalTool(StatelessTool):
         try:
             if response.status != 200:
                 raise ValueError(f"HTTP {response.status}")
-            return _contents(json.loads(answer))
+            return _contents(json.loads(answer))[: self.options.results]
         except (ValueError, RecursionError) as error:
             shown = answer[:_SHOWN].decode(errors="replace")
             raise ToolUnavailableError(f"{url} does not answer as a retrieval server: {error}: {shown}") from error
