@@ -74,6 +74,13 @@ async def test_the_models_and_the_errors_are_what_openais_client_expects() -> No
             assert (await refused(messages=[])).param == "messages"
             image = [{"type": "image_url", "image_url": {"url": "data:"}}]
             assert (await refused(messages=[{"role": "user", "content": image}])).param == "messages[0].content"
+            assert (await refused(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "f"}})).param == (
+                "tool_choice"
+            )
+            assert (await refused(response_format={"type": "json_object"})).param == "response_format"
+            assert (await refused(extra_body={"guided_regex": "a+"})).param == "guided_regex"
+            custom = await refused(tools=[{"type": "custom", "custom": {"name": "f"}}])
+            assert (custom.param, custom.type) == ("tools", "invalid_request_error")
             longer = await refused(messages=[user("much " * 1000)])
             assert isinstance(longer, openai.BadRequestError)
             assert longer.code == "context_length_exceeded"
@@ -87,8 +94,31 @@ async def test_the_models_and_the_errors_are_what_openais_client_expects() -> No
 
     player = agent_player(MODEL, turns("Yes.<|im_end|>"), play, window=400)
     assert (await played(player)).answer == "done"
-    assert player.metrics()["agent/refused"] == 6
+    assert player.metrics()["agent/refused"] == 10
     assert player.metrics()["agent/turns"] == 1
+
+
+async def test_a_stream_ends_with_its_usage_where_that_is_asked_for_and_a_refused_one_is_an_error() -> None:
+    async def play(problem: Problem, url: str) -> str | None:
+        async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
+            asked: Any = {"model": "any", "messages": [{"role": "developer", "content": "Be brief."}, user("?")]}
+            stream = await client.chat.completions.create(**asked, stream=True, max_completion_tokens=2)
+            chunks = [chunk async for chunk in stream]
+            assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
+            assert [chunk.choices[0].finish_reason for chunk in chunks][-1] == "length"
+            usage = {"include_usage": True}
+            stream = await client.chat.completions.create(**asked, stream=True, stream_options=usage)
+            *chunks, last = [chunk async for chunk in stream]
+            assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
+            assert last.usage is not None
+            assert (last.choices, last.usage.completion_tokens) == ([], len(MODEL.ids("one two<|im_end|>")))
+            with pytest.raises(openai.BadRequestError, match="n can only be 1 here"):
+                await client.chat.completions.create(**asked, stream=True, n=2)
+            return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+    trajectory = await played(agent_player(MODEL, turns(*["one two<|im_end|>"] * 2), play))
+    assert trajectory.answer == "one two"
+    assert MODEL.tokenizer.decode(trajectory.prompt.token_ids).startswith("<|endoftext|>system\nBe brief.")
 
 
 async def test_a_limit_of_tokens_and_a_stop_string_end_a_turn_and_its_end_is_put_in_when_it_goes_on() -> None:

@@ -2,11 +2,13 @@
 
 import copy
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 
 from agent_programs import TEMPLATE, TOOLS, user
 from chat_models import ChatModel
@@ -89,6 +91,27 @@ def test_other_tools_are_another_conversation() -> None:
     assert key(TOLD, []) == key(TOLD)
 
 
+VALUES: dict[str, Any] = {
+    "frequency_penalty": 0.0,
+    "function_call": "auto",
+    "functions": [],
+    "logit_bias": {},
+    "logprobs": False,
+    "max_completion_tokens": 5,
+    "max_tokens": 5,
+    "modalities": ["text"],
+    "n": 1,
+    "presence_penalty": 0,
+    "response_format": {"type": "text"},
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "tool_choice": "auto",
+    "tools": TOOLS,
+    "top_logprobs": 0,
+}
+"""What the fields of a request may say, where that is not anything."""
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -112,8 +135,18 @@ def test_other_tools_are_another_conversation() -> None:
             "messages",
         ),
         ({"messages": with_arguments("[" * 900 + "]" * 900)}, "messages"),
-        ({"messages": [user("?")], "tools": [{"name": "\ud800"}]}, "tools"),
-        ({"messages": [user("?")], "tools": [json.loads('{"a":' * 900 + "1" + "}" * 900)]}, "tools"),
+        ({"messages": [user("?")], "tools": [{**TOOLS[0], "strict": "\ud800"}]}, "tools"),
+        (
+            {"messages": [user("?")], "tools": [{**TOOLS[0], "deep": json.loads('{"a":' * 900 + "1" + "}" * 900)}]},
+            "tools",
+        ),
+        ({"messages": [user("?")], "tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools"),
+        ({"messages": [user("?")], "tools": [{"type": "function", "name": "f"}]}, "tools"),
+        ({"messages": [user("?")], "guided_json": {"type": "object"}}, "guided_json"),
+        ({"messages": [user("?")], "top_logprobs": 5}, "top_logprobs"),
+        ({"messages": [user("?")], "function_call": {"name": "f"}}, "function_call"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": "?"}]}]}, "messages[0].content"),
+        ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "messages[0].function_call"),
         ({"messages": [user("?")], "stop": "\ud800"}, "stop"),
         ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
     ],
@@ -122,6 +155,16 @@ def test_what_cannot_be_answered_is_named(body: Any, param: str | None) -> None:
     with pytest.raises(RequestError) as refused:
         ChatRequest.read(body)
     assert refused.value.param == param
+
+
+def test_each_field_of_openais_interface_is_read_ignored_or_refused_for_what_it_says() -> None:
+    """By the list in OpenAI's own client; a null says nothing, as where the field is left out."""
+    fields = CompletionCreateParamsStreaming.__annotations__.keys()
+    refused = {"audio", "moderation", "web_search_options"}
+    for name in fields - {"messages"}:
+        assert ChatRequest.read({"messages": [user("?")], name: None})
+        with pytest.raises(RequestError) if name in refused else nullcontext():
+            ChatRequest.read({"messages": [user("?")], name: VALUES.get(name, "any")})
 
 
 def test_limits_and_stop_strings_are_read_and_sampling_is_the_runs() -> None:

@@ -179,9 +179,8 @@ class AgentEpisode:
         )
 
     async def _rendered(self, request: ChatRequest) -> list[int]:
-        length = sum(len(each["content"]) for each in request.messages)
         render, given = self.settings.renderer.render, (request.messages, request.tools)
-        return render(*given) if length < LONG_OBSERVATION else await asyncio.to_thread(render, *given)
+        return render(*given) if _characters(given) < LONG_OBSERVATION else await asyncio.to_thread(render, *given)
 
     async def _encoded(self, message: Message, added: Suffix) -> list[int]:
         """What stands between a message and the next one."""
@@ -291,3 +290,12 @@ class AgentEpisode:
         if self._open == 0:
             self._idle_since = time.perf_counter()
             self._waiting.enter_context(self.player.slots.waiting())
+
+
+def _characters(value: Any) -> int:
+    """Of all texts in what a request says."""
+    if isinstance(value, Mapping):
+        value = (*value.keys(), *value.values())
+    return (
+        len(value) if isinstance(value, str) else sum(map(_characters, value)) if isinstance(value, tuple | list) else 0
+    )

@@ -5,30 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-IGNORED = ("temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_calls", "reasoning_effort")
-"""Settings of sampling that are the run's, whatever a program says: it learns from what its own policy samples."""
-# What a request may say besides the messages, only so.
-_ONLY: Mapping[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "logprobs": (False,),
-    "echo": (False,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "logit_bias": ({},),
-    "tool_choice": ("auto", "none"),
-    "response_format": ({"type": "text"},),
-    "modalities": (["text"],),
-    "functions": ([],),
-    # Beyond OpenAI's interface, of vLLM's server.
-    "chat_template_kwargs": ({},),
-    "continue_final_message": (False,),
-    "ignore_eos": (False,),
-    "min_tokens": (0,),
-    "stop_token_ids": ([],),
-    "structured_outputs": ({},),
-}
+from torl.rollout.agents.fields import IGNORED, unserved
+
 _DEEPEST = 64  # arrays and objects within each other
+_TEXTS = ("text", "refusal")  # parts of a content
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -62,12 +42,12 @@ class ChatRequest:
         """
         if not isinstance(body, dict):
             raise RequestError("the body of a request is a JSON object")
-        for name, allowed in _ONLY.items():
-            if body.get(name) is not None and body[name] not in allowed:
-                raise RequestError(f"{name} can only be {' or '.join(map(json.dumps, allowed))} here", name)
+        if (found := unserved(body)) is not None:
+            name, why = found
+            raise RequestError(why, name)
         tools = body.get("tools") or []
-        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-            raise RequestError("tools is a list of objects", "tools")
+        if not isinstance(tools, list) or not all(map(_is_function, tools)):
+            raise RequestError('tools is a list of {"type": "function", "function": {"name": ...}}', "tools")
         stop = body.get("stop") or []
         stop = [stop] if isinstance(stop, str) else stop
         if not isinstance(stop, list) or not all(isinstance(each, str) and each for each in stop):
@@ -86,6 +66,13 @@ class ChatRequest:
             with_usage=isinstance(options, dict) and options.get("include_usage") is True,
             ignored=tuple(name for name in IGNORED if body.get(name) is not None),
         )
+
+
+def _is_function(tool: Any) -> bool:
+    if not isinstance(tool, dict) or tool.get("type") != "function":
+        return False
+    function = tool.get("function")
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
 
 
 def _require_text(name: str, value: Any, depth: int = 0) -> None:
@@ -137,6 +124,8 @@ def read_message(message: Any, place: str) -> dict[str, Any]:
     read: dict[str, Any] = {"role": role, "content": _text(message.get("content"), place)}
     if role == "assistant" and message.get("tool_calls"):
         read["tool_calls"] = _calls(message["tool_calls"], f"{place}.tool_calls")
+    if message.get("function_call") is not None:
+        raise RequestError("function_call is of an older interface: say it by tool_calls", f"{place}.function_call")
     if role == "tool":
         if not isinstance(message.get("tool_call_id"), str):
             raise RequestError("a message of a tool says whose result it is", f"{place}.tool_call_id")
@@ -152,9 +141,9 @@ def _text(content: Any, place: str) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
-        texts = [part.get("text", part.get("refusal")) for part in content]
+        texts = [part.get(part["type"]) if part.get("type") in _TEXTS else None for part in content]
         if all(isinstance(text, str) for text in texts):
-            return "".join(texts)
+            return "".join(map(str, texts))
     raise RequestError("the content of a message is text, or a list of parts that are text", f"{place}.content")
 
 
