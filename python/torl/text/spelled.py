@@ -20,6 +20,7 @@ class SpelledTokens:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         added = {} if backend is None else backend.get_added_tokens_decoder()
         spelled = {token.content for token in added.values()} | {_BEFORE, _BEHIND}
+        self._starts = {token[:2] for token in spelled}  # are found sooner than all of them
         # The longest first: one may begin with another.
         self._spelled = re.compile("|".join(map(re.escape, sorted(spelled, key=lambda each: (-len(each), each)))))
 
@@ -29,6 +30,8 @@ class SpelledTokens:
         Words that are the keys of a mapping are left: templates ask for them.
         """
         if isinstance(value, str):
+            if not any(start in value for start in self._starts):
+                return value
             return self._spelled.sub(lambda found: _number(found[0], held), value)
         if isinstance(value, Mapping):
             return {
