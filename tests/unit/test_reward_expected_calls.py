@@ -8,6 +8,7 @@ import pytest
 
 from builders import asked, call, group, trajectory
 from torl.errors import RewardError
+from torl.formats.base import TOO_MANY_CALLS
 from torl.reward.expected_calls import ExpectedCallsOptions, ExpectedCallsReward, call_match
 from torl.types import ToolRequest
 
@@ -75,6 +76,19 @@ async def test_rewards_between_the_worst_and_the_best() -> None:
         (-3.0, False),
     ]
     assert await grades(answer_of(WEATHER), WEATHER, [], best=1.0, worst=-1.0) == [(1.0, True), (-1.0, False)]
+
+
+async def test_a_call_beyond_the_last_is_one_that_was_not_expected_and_no_more_are_expected_than_may_be_made() -> None:
+    beyond = replace(call(None), outcome=TOO_MANY_CALLS)
+    made = [replace(call(), request=request) for request in requests(WEATHER)]
+    played = trajectory(*"abc", prompt=asked("p", answer=answer_of(WEATHER)), calls=[*made, beyond])
+    (grade,) = await ExpectedCallsReward().grade(group(played))
+    assert grade.reward == pytest.approx(6 * (1 / 2 + 3) / 4 - 3)
+    more = replace(played, prompt=asked("p", answer=answer_of(BOTH)))
+    with pytest.raises(
+        RewardError, match=r"'p' expects 2 calls, and a response may make 1: raise rollout\.max_tool_cal"
+    ):
+        await ExpectedCallsReward().grade(group(more))
 
 
 async def test_where_none_is_expected_nothing_is_paid() -> None:

@@ -10,6 +10,8 @@ from torl.options import Section
 from torl.reward.base import Reward
 from torl.types import Grade, Group, Problem, ToolRequest, Trajectory
 
+_BEYOND = "TooManyCalls"  # the error of a call beyond those that a response may make
+
 
 class ExpectedCallsOptions(Section):
     """Options of the reward "expected_calls"."""
@@ -35,14 +37,22 @@ class ExpectedCallsReward(Reward):
         """Every trajectory by itself.
 
         Raises:
-            RewardError: the answer of the problem is no list of calls.
+            RewardError: the answer of the problem is no list of calls, or of more than a response may make.
         """
         expected = expected_calls(group.prompt.problem)
         return [self._grade(trajectory, expected) for trajectory in group.trajectories]
 
     def _grade(self, trajectory: Trajectory, expected: Sequence[ToolRequest]) -> Grade:
-        made = [call.request for call in trajectory.tool_calls if call.request is not None]
-        whole = len(made) == len(trajectory.tool_calls)
+        calls = trajectory.tool_calls
+        made = [call.request for call in calls if call.request is not None]
+        beyond = sum(call.outcome.error == _BEYOND for call in calls)
+        if beyond and len(expected) > len(calls) - beyond:
+            raise RewardError(
+                f"problem {trajectory.prompt.problem.id!r} expects {len(expected)} calls, and a response may make "
+                f"{len(calls) - beyond}: raise rollout.max_tool_calls"
+            )
+        whole = len(made) + beyond == len(calls)
+        made += [ToolRequest("", {})] * beyond  # not made, and not expected
         if not expected:
             return Grade(0.0, whole and not made, None)
         share = call_match(made, expected) if whole else 0.0
