@@ -1,8 +1,14 @@
-"""An MCP server on stdin and stdout whose tools answer with what a client does not expect."""
+"""An MCP server on stdin and stdout whose tools answer with what a client does not expect.
+
+While the file is there that its argument names, it notes its starts in it and ends.
+"""
 
 import asyncio
+import os
+import sys
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -23,6 +29,7 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "picture": lambda _: types.CallToolResult(
         content=[types.ImageContent(type="image", data="A" * 1_000_000, mime_type="image/png")]
     ),
+    "die": lambda _: os._exit(3),
     "nothing": lambda _: types.CallToolResult(content=[]),
     "wait": lambda _: types.CallToolResult(content=[text("waited")]),
 }
@@ -72,4 +79,8 @@ async def main() -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
+if len(sys.argv) > 1 and Path(sys.argv[1]).exists():
+    with Path(sys.argv[1]).open("a") as starts:
+        starts.write("once\n")
+    sys.exit("not now")
 asyncio.run(main())

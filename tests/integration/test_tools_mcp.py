@@ -22,6 +22,7 @@ from torl.tools.mcp import McpOptions
 from torl.types import OutcomeStatus
 
 SMALL = shlex.join([sys.executable, str(Path(__file__).parents[1] / "mcp_server.py")])
+HOSTILE = shlex.join([sys.executable, str(Path(__file__).parents[1] / "hostile_mcp_server.py")])
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
@@ -79,8 +80,7 @@ async def test_a_tool_that_the_server_does_not_have_is_named() -> None:
 
 
 async def test_answers_that_nobody_expects_are_shown_or_said_and_disturb_no_other_call() -> None:
-    hostile = shlex.join([sys.executable, str(Path(__file__).parents[1] / "hostile_mcp_server.py")])
-    async with offered(hostile, retries=0) as tools:
+    async with offered(HOSTILE, retries=0) as tools:
         waiting = asyncio.create_task(called(tools["wait"], until="broken"))
         with pytest.raises(ToolUnavailableError, match="Invalid structured content returned by tool broken"):
             await called(tools["broken"])
@@ -96,6 +96,25 @@ async def test_answers_that_nobody_expects_are_shown_or_said_and_disturb_no_othe
         assert await called(tools["picture"]) == (OutcomeStatus.OK, "[image/png]")
         assert await called(tools["nothing"]) == (OutcomeStatus.OK, "")
         assert await called(tools["long"]) == (OutcomeStatus.OK, "x" * 20_000 + "...")
+
+
+async def test_a_command_that_does_not_start_again_is_tried_once_for_all_who_wait(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    async with offered(shlex.join([*shlex.split(HOSTILE), str(starts)]), retries=0) as tools:
+        starts.touch()
+        with pytest.raises(ToolUnavailableError, match="gave no outcome"):
+            await called(tools["die"])
+        waiting = await asyncio.gather(*(called(tools["nothing"]) for _ in range(20)), return_exceptions=True)
+        assert {type(each) for each in waiting} == {ToolUnavailableError}
+        assert all("no MCP server at" in str(each) for each in waiting)
+        assert starts.read_text() == "once\n"
+        starts.unlink()
+        given_up = asyncio.create_task(called(tools["nothing"]))
+        others = asyncio.create_task(called(tools["picture"]))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        assert await others == (OutcomeStatus.OK, "[image/png]")
+        assert tools["nothing"].metrics()["connected"] == 2
 
 
 async def test_a_command_that_died_is_started_again_for_the_next_try(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.processes.children import command_words
+from torl.tools.starting import first_answer
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -41,9 +42,9 @@ class McpConnection:
         self._is_url = target.startswith(("http://", "https://"))
         self._command = [] if self._is_url else command_words(target, "the MCP server's")
         self._environment = dict(environment)
-        self._lock = asyncio.Lock()
         self._client: Client | None = None
         self._tools: list[Tool] = []
+        self._connecting: asyncio.Task[Client] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._keepers: set[asyncio.Task[None]] = set()
         self.connected = 0  # times
@@ -78,25 +79,43 @@ class McpConnection:
 
     async def close(self) -> None:
         """End the connection, and the command."""
+        connecting = [] if self._connecting is None else [self._connecting]
+        for task in connecting:
+            task.cancel()
         self._leave()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await asyncio.gather(*connecting, *self._keepers, return_exceptions=True)
 
     async def _connect(self) -> "Client":
-        async with self._lock:
-            if self._client is None:
-                ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-                self._keeper = asyncio.create_task(self._keep(self._make(), ready))
-                self._keepers.add(self._keeper)
-                self._keeper.add_done_callback(self._keepers.discard)
-                try:
-                    self._client = await ready
-                except Exception as error:
-                    raise ToolUnavailableError(f"no MCP server at {self._target!r}: {_innermost(error)}") from error
-                except asyncio.CancelledError:
-                    self._leave()
-                    raise
-                self.connected += 1
+        """The connection there is, or one that all who wait for it share, as they share its failure."""
+        if self._client is not None:
             return self._client
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connected())
+            self._connecting.add_done_callback(self._forget_connecting)
+        return await asyncio.shield(self._connecting)
+
+    async def _connected(self) -> "Client":
+        ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep(self._make(), ready))
+        self._keepers.add(self._keeper)
+        self._keeper.add_done_callback(self._keepers.discard)
+        try:
+            self._client = await first_answer(ready, f"the MCP server {self._target!r}")
+        except ToolUnavailableError:
+            self._leave()
+            raise
+        except Exception as error:
+            raise ToolUnavailableError(f"no MCP server at {self._target!r}: {_innermost(error)}") from error
+        except asyncio.CancelledError:
+            self._leave()
+            raise
+        self.connected += 1
+        return self._client
+
+    def _forget_connecting(self, task: "asyncio.Task[Client]") -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # who waited for it has it, if anybody still does
 
     def _make(self) -> "Client":
         try:
