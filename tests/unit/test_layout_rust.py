@@ -37,7 +37,7 @@ FLOORS: dict[Path, list[set[str]]] = {
     SANDBOX / "files": [{"archive", "contents"}, {"tree"}, {"descriptors"}, {"mod"}, {"encoding", "tests"}],
     SANDBOX / "guest": [
         {"functions", "library", "module", "sources"},
-        {"casts", "frames", "integers"},
+        {"casts", "frames", "integers", "interrupt"},
         {"preparation"},
         {"artifacts"},
         {"cache"},
@@ -50,7 +50,7 @@ FLOORS: dict[Path, list[set[str]]] = {
         {"mod"},
     ],
     SANDBOX / "run": [
-        {"driver", "native_stack", "output", "reset"},
+        {"cpu_time", "driver", "interrupt", "native_stack", "output", "protection", "reset"},
         {"watchdog"},
         {"engine", "host"},
         {"calls", "instance"},
