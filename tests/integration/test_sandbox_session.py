@@ -147,6 +147,9 @@ STATEMENTS = [
     "class A:\n    def f(self): return super().__init__, __name__\nprint(A().f()[1], A)",
     "# -*- coding: utf-8 -*-\nx = 1\nprint(x)",
     "\ufeffx = 'ü'\nprint(x)",
+    "x = 1\nif x is 1:\n    print(x is 1)\nassert (x, 'never')\nx is 2",
+    "import warnings\nfor i in range(3):\n    warnings.warn('again')\nx = '\\d'\nx is 1\nwarnings.filters\nwarnings.warn('more')",
+    "import warnings\ndel warnings.filters\nx = 1\nx is 1",
 ]
 
 
@@ -154,6 +157,7 @@ STATEMENTS = [
 def test_a_program_does_as_a_part_of_a_session_what_it_does_alone(pool: SandboxPool, code: str) -> None:
     alone, part = pool.run(code), pool.session().run(code)
     assert (part.status, part.stdout, part.exception_line) == (alone.status, alone.stdout, alone.exception_line)
+    assert part.stderr == alone.stderr
     last = pool.session().run(code + "\n6 * 7", value=True)
     assert last.value == ("42" if alone.ok else None)
 

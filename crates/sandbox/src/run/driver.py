@@ -23,6 +23,7 @@ import random
 import sys
 import traceback
 import types
+import warnings
 
 import numpy
 
@@ -64,10 +65,12 @@ _isinstance = builtins.isinstance
 _issubclass = builtins.issubclass
 _BaseException = builtins.BaseException
 _MemoryError = builtins.MemoryError
+_SyntaxError = builtins.SyntaxError
 _SystemExit = builtins.SystemExit
 _Expression = ast.Expr
 _Interactive = ast.Interactive
 _ONLY_AST = ast.PyCF_ONLY_AST
+_NO_WARNINGS = [("ignore", None, Warning, None, 0)]
 _Constant = ast.Constant
 _Module = ast.Module
 _FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names} - {0x10})
@@ -214,7 +217,7 @@ def _run_in_session(source, seed, value_wanted):
         _open_standard_input()
     _blocks += 1
     name = FILE_NAME if _blocks == 1 else f"main_{_blocks}.py"
-    report = _guard(_execute_in_steps, source, _session, name, value_wanted)
+    report = _guard(execute_part, source, _session, name, value_wanted)
     _guard(_flush)
     return report
 
@@ -246,7 +249,7 @@ def _execute_for_value(source, main, name):
     _exec(_compile(tree, name, "exec", dont_inherit=True), main.__dict__)
     if last is None:
         return None
-    shown = _Shown()
+    shown = Shown()
     displayhook, sys.displayhook = sys.displayhook, shown
     try:
         _exec(last, main.__dict__)
@@ -255,7 +258,7 @@ def _execute_for_value(source, main, name):
     return shown.text
 
 
-class _Shown:
+class Shown:
     """A display hook that keeps the text of a value, unless it is None."""
 
     text = None
@@ -265,7 +268,7 @@ class _Shown:
             self.text = _repr(value)
 
 
-def _execute_in_steps(source, main, name, value_wanted):
+def execute_part(source, main, name, value_wanted):
     """Runs the source statement by statement, and tells the host how far it has come: should the run be stopped, so much
     of it can be done again.
     """
@@ -279,22 +282,35 @@ def _execute_in_steps(source, main, name, value_wanted):
     future = whole.co_flags & _FUTURE
     last = None
     if value_wanted and _isinstance(tree.body[-1], _Expression):
-        last = _compile(_Interactive([tree.body.pop()]), name, "single", future, dont_inherit=True)
+        last = _compile_quietly(_Interactive([tree.body.pop()]), name, "single", future)
     for number, statement in _enumerate(tree.body):
         # A text alone is the docstring if it comes first, and nothing if not.
         alone = _isinstance(statement, _Expression) and _isinstance(statement.value, _Constant)
         if number == 0 or not alone:
-            _exec(_compile(_Module([statement], []), name, "exec", future, dont_inherit=True), main.__dict__)
+            _exec(_compile_quietly(_Module([statement], []), name, "exec", future), main.__dict__)
         _write(PROGRESS_DESCRIPTOR, ends[number].to_bytes(4, "little"))
     if last is None:
         return None
-    shown = _Shown()  # again, and not shared: another function would be another frame in the program's recursion
+    shown = Shown()  # again, and not shared: another function would be another frame in the program's recursion
     displayhook, sys.displayhook = sys.displayhook, shown
     try:
         _exec(last, main.__dict__)
     finally:
         sys.displayhook = displayhook
     return shown.text
+
+
+def _compile_quietly(tree, name, mode, flags):
+    """Compiles a part of what has been compiled as a whole, whose warnings it would give again."""
+    filters = getattr(warnings, "filters", None)
+    warnings.filters = _NO_WARNINGS  # and no `catch_warnings`, which forgets what has been warned of
+    try:
+        return _compile(tree, name, mode, flags, dont_inherit=True)
+    finally:
+        if filters is None:
+            del warnings.filters
+        else:
+            warnings.filters = filters
 
 
 def _ends(source, statements):
@@ -326,18 +342,24 @@ def _guard(function, *arguments):
     try:
         value = function(*arguments)
     except _SystemExit as exit:
-        return _report_exit(exit.code)
+        return report_exit(exit.code)
     except _BaseException as error:
         return _report_exception(error)
     return OK + _NO_TEXT * 3 + (b"" if value is None else _text(value))
 
 
-def _report_exit(code):
+def report_exit(code):
     if code is None or (_isinstance(code, _int) and code == 0):
         return OK + _NO_TEXT * 3
     if not _isinstance(code, _int):
         _print_error(_str(code) + "\n")
-    return ERROR + _text("SystemExit") + _text(_first_line("SystemExit: " + _str(code))) + _NO_TEXT
+    return report_error("SystemExit", _first_line("SystemExit: " + _str(code)), "")
+
+
+def report_error(kind, line, text):
+    """The report of an exception of this type, whose text is printed."""
+    _print_error(text)
+    return ERROR + _text(kind) + _text(line) + _text(text)
 
 
 def _report_exception(error):
@@ -346,11 +368,9 @@ def _report_exception(error):
     try:
         if report is MEMORY:
             _leave_out_the_middle(error.__traceback__)
-        # The first frame is the driver's own.
-        described = _TracebackException(kind, error, error.__traceback__, compact=True)
-        _hide_frames(described)
-        text = "".join(described.format())
-        line = _line_of(described)
+        told = described(kind, error)
+        text = "".join(told.format())
+        line = _line_of(told)
     except _BaseException:
         line = kind.__name__
         text = line + "\n"
@@ -391,19 +411,32 @@ def _first_line(text):
     return text.partition("\n")[0]
 
 
-def _hide_frames(described):
-    """Leaves the frames of the snippet, in chained exceptions too: the library's have no source to show."""
-    waiting = [described]
-    seen = set()
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
+def described(kind, error):
+    """What is told of an exception."""
+    told = _TracebackException(kind, error, error.__traceback__, compact=True)
+    for one, its_error in chain(told, error):
+        # The library's frames have no source to show, and the first one is the driver's own.
         one.stack = _StackSummary.from_list(
             [frame for frame in one.stack if not frame.filename.startswith(HIDDEN_FRAMES)]
         )
-        waiting += [one.__cause__, one.__context__, *(one.exceptions or ())]
+        if _isinstance(its_error, _SyntaxError) and one.text is None and one.lineno is not None:
+            # A tree was compiled, which does not know its text.
+            one.text = linecache.getline(one.filename, _int(one.lineno)) or None
+    return told
+
+
+def chain(told, error):
+    """What is told of an exception, of those behind it and of those in groups, each with its exception."""
+    waiting = [(told, error)]
+    seen = set()
+    while waiting:
+        one, error = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one, error
+        waiting += [(one.__cause__, error.__cause__), (one.__context__, error.__context__)]
+        waiting += zip(one.exceptions or (), getattr(error, "exceptions", ()))
 
 
 def _call_excepthook(kind, error):
