@@ -1,13 +1,13 @@
-"""A session whose parts are shown as a notebook shows its cells: with IPython's tracebacks.
+"""A session whose parts are shown as a notebook shows its cells: values, warnings and tracebacks are IPython's.
 
     notebook = Notebook(pool.session())
-    notebook.run("1 / 0").traceback  # "...Cell In[1], line 1\n----> 1 1 / 0\n\nZeroDivisionError: division by zero"
+    notebook.run("1 / 0").traceback  # "...Cell In[1], line 1\\n----> 1 1 / 0\\n\\nZeroDivisionError: division by zero"
 
-Frames of libraries are left out, as everywhere in the sandbox; exception groups and `sys.exit` look as in a script.
+The guest runs the cells as IPython does (its module `_torl_notebook`), and tells of exceptions in CPython's form, which
+is rewritten here.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Unpack
 
@@ -15,16 +15,10 @@ from torl.sandbox.cells import Cell
 from torl.sandbox.execution import Execution
 from torl.sandbox.options import PartOptions
 from torl.sandbox.session import Session
+from torl.sandbox.tracebacks import notebook_traceback
 
-_LONGEST = 16 << 10  # letters of a traceback: they come from the program, and reading them takes time
-_WIDTH = 75
-_HEAD = "Traceback (most recent call last)"
-_CHAINED = re.compile(
-    r"\n\n(The above exception was the direct cause of the following exception"
-    r"|During handling of the above exception, another exception occurred):\n\n"
-)
-_FRAME = re.compile(r'  File "main(?:_(\d+))?\.py", line (\d+)(?:, in (.+))?')
-_REPEATED = re.compile(r"  \[Previous line repeated (\d+) more times?\]")
+_BEGIN = "__import__('_torl_notebook').begin()"
+_INDENTATION = re.compile(r"[ \t]*")
 
 
 class Notebook:
@@ -37,18 +31,27 @@ class Notebook:
 
     def run(self, cell: str, **options: Unpack[PartOptions]) -> Execution:
         """Run the next cell; raises as `Session.run`."""
-        self._note(cell)
+        if not self._session.parts:
+            begun = self._session.run(_BEGIN)
+            if not begun.ok:
+                return begun
         options["value"] = True
-        return self._shown(self._session.run(cell, **options))
+        return self._shown(self._session.run(self._next(cell), **options))
 
     async def run_async(self, cell: str, **options: Unpack[PartOptions]) -> Execution:
         """`run`, for coroutines."""
-        self._note(cell)
+        if not self._session.parts:
+            begun = await self._session.run_async(_BEGIN)
+            if not begun.ok:
+                return begun
         options["value"] = True
-        return self._shown(await self._session.run_async(cell, **options))
+        return self._shown(await self._session.run_async(self._next(cell), **options))
 
-    def _note(self, cell: str) -> None:
-        self._cells[self._session.parts + 1] = Cell(cell)
+    def _next(self, cell: str) -> str:
+        """The cell as it runs. Its number is that of the parts before it: the first of them began the notebook."""
+        text = transformed(cell)
+        self._cells[self._session.parts] = Cell(text)
+        return text
 
     def _shown(self, outcome: Execution) -> Execution:
         if outcome.traceback is None:
@@ -60,64 +63,11 @@ class Notebook:
         return replace(outcome, traceback=text, stderr=stderr)
 
 
-def notebook_traceback(traceback: str, cells: Mapping[int, Cell]) -> str:
-    """A traceback of CPython's as IPython shows it; as it is, if it has a form that is not known here.
-
-    Args:
-        traceback: of a part of a session.
-        cells: the session's parts, by their numbers.
-    """
-    if len(traceback) > _LONGEST:
-        return traceback
-    pieces = _CHAINED.split(traceback.rstrip("\n"))
-    try:
-        sections = pieces[::2]
-        shown = [_exception(section, cells, 2 if section is sections[-1] else 1) for section in sections]
-    except (IndexError, KeyError, MemoryError, RecursionError, SyntaxError, ValueError):
-        return traceback  # written by the program itself, or of source that is too long or not of this Python
-    if None in shown:
-        return traceback
-    texts = [shown[0] or ""]
-    for words, text in zip(pieces[1::2], shown[1:], strict=True):
-        texts += [f"{words}:", text or ""]
-    whole = "\n\n".join(texts)
-    return whole if whole.startswith("  Cell") else f"{'-' * _WIDTH}\n{whole}"
-
-
-def _exception(section: str, cells: Mapping[int, Cell], around: int) -> str | None:
-    """One exception of a chain, with so many pieces around each line; None if its text is in no form that is known."""
-    lines = section.split("\n")
-    if place := _FRAME.fullmatch(lines[0]):  # that of a syntax error
-        return "\n".join([f"  Cell In[{place[1] or 1}], line {place[2]}", *lines[1:]])
-    if lines[0] != f"{_HEAD}:":
-        return None
-    end = next((number for number, line in enumerate(lines[1:], 1) if not line.startswith("  ")), len(lines))
-    if end == len(lines):
-        return None
-    frames = _frames(lines[1:end], cells, around)
-    kind, _, message = "\n".join(lines[end:]).partition(": ")
-    name = kind.rpartition(".")[2]
-    return "\n\n".join(
-        ["\n".join([name + _HEAD.rjust(_WIDTH - len(name)), *frames[:1]]), *frames[1:], f"{name}: {message}"]
-    )
-
-
-def _frames(lines: list[str], cells: Mapping[int, Cell], around: int) -> list[str]:
-    """The frames in cells; of those that repeat the first two and the last, and how many are left out."""
-    frames: list[str] = []
-    called = ""
-    for line in lines:
-        if frame := _FRAME.fullmatch(line):
-            number, place, function = int(frame[1] or 1), int(frame[2]), frame[3] or "<module>"
-            frames.append(_frame(number, place, function, cells[number], around))
-            called = f"{function} at line {place}"
-        elif more := _REPEATED.fullmatch(line):
-            frames[-1:] = [f"    [... skipping similar frames: {called} ({more[1]} times)]", frames[-1]]
-    return frames
-
-
-def _frame(number: int, line: int, function: str, cell: Cell, around: int) -> str:
-    head = f"Cell In[{number}], line {line}"
-    if function != "<module>":
-        head += f", in {cell.signature(line, function)}"
-    return "\n".join([head, *cell.around(line, function, around)])
+def transformed(cell: str) -> str:
+    """A cell as IPython compiles it: without empty lines at its beginning, and without its first line's indentation."""
+    lines = cell.splitlines(keepends=True)
+    first = next((number for number, line in enumerate(lines) if not line.isspace()), None)
+    if first is None:
+        return cell
+    found = _INDENTATION.match(lines[first])
+    return "".join(line.removeprefix(found[0] if found else "") for line in lines[first:])

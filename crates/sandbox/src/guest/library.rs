@@ -1,7 +1,7 @@
 //! What the guest's library is given beside its own: threads and event loops that one thread can have, and the like.
 
 /// Modules by name, in the order in which they are made. Each is only defined by then; `warmup.py` puts them to work.
-pub const MODULES: [(&str, &str); 18] = [
+pub const MODULES: [(&str, &str); 21] = [
     ("_torl_waiting", include_str!("library/waiting.py")),
     ("_torl_locks", include_str!("library/locks.py")),
     ("_torl_threads", include_str!("library/threads.py")),
@@ -22,6 +22,9 @@ pub const MODULES: [(&str, &str); 18] = [
         include_str!("library/scikit_learn.py"),
     ),
     ("_torl_ranges", include_str!("library/ranges.py")),
+    ("_torl_layout", include_str!("library/layout.py")),
+    ("_torl_pretty", include_str!("library/pretty.py")),
+    ("_torl_notebook", include_str!("library/notebook.py")),
     ("_torl_library", include_str!("library/library.py")),
 ];
 

@@ -1,0 +1,165 @@
+"""The parts of a session as IPython runs cells: `In` and `Out`, how values are shown, what a file is called and what an exit is.
+
+The first part of a notebook calls `begin`, and what is set here stays with the session. Source of all texts: IPython 8.
+"""
+
+import ast
+import builtins
+import hashlib
+import io
+import linecache
+import sys
+import tokenize
+
+import _torl_driver
+import _torl_pretty
+
+# Where `pip` would have put the file that warns of an exit, and the line that does.
+_SHELL = "/usr/local/lib/python3.15/site-packages/IPython/core/interactiveshell.py"
+_EXIT_LINE = 3516
+_EXIT = """warn("To exit: use 'exit', 'quit', or Ctrl-D.", stacklevel=1)"""
+_LAST = ("_", "__", "___")
+_NOT_LAST = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
+
+_execute = _torl_driver.execute_part
+_described = _torl_driver.described
+
+
+def begin():
+    """Make the session a notebook, which has no cell yet."""
+    notebook = _Notebook(sys.modules["__main__"].__dict__)
+    _torl_driver.execute_part = notebook.execute
+    _torl_driver.Shown = notebook.displayed
+    _torl_driver.report_exit = notebook.report_exit
+    _torl_driver.described = _described_as_there
+    builtins.display = _display
+    # What it takes in a notebook; elsewhere as many as fit a terminal.
+    sys.modules["pandas"].options.display.max_columns = 20
+
+
+def _display(*values):
+    for value in values:
+        print(_torl_pretty.pretty(value))
+
+
+class _Notebook:
+    def __init__(self, names):
+        del names["__file__"]
+        self._names = names
+        self._in, self._out = [""], {}
+        self._last = ("", "", "")  # what it has put into `_`, `__` and `___`
+        self._quiet = False
+        self._broken = None
+        self._exit_names = {"__name__": "IPython.core.interactiveshell"}
+        names.update(In=self._in, Out=self._out, _ih=self._in, _oh=self._out, _dh=[_torl_driver.DIRECTORY])
+        names.update(zip(_LAST, self._last, strict=True), _i="", _ii="", _iii="")
+
+    def execute(self, source, main, name, value_wanted):
+        """Run a cell and return the text of its last line's value."""
+        cell = source.decode("utf-8", "replace")
+        self._begin_cell(cell)
+        digest = hashlib.sha1((cell if cell.endswith("\n") else f"{cell}\n").encode("utf-8", "replace")).hexdigest()
+        text = _execute(source, main, f"<ipython-input-{self._number}-{digest[:12]}>", value_wanted)
+        if self._broken is not None:
+            raise self._broken
+        return text
+
+    @property
+    def _number(self):
+        return len(self._in) - 1
+
+    def _begin_cell(self, cell):
+        names = self._names
+        self._broken = None
+        self._quiet = ";" in cell and _ends_in_semicolon(cell)
+        names.pop("__warningregistry__", None)
+        # Compiled once more under another name, as there to see whether it awaits: warnings of syntax come twice.
+        try:
+            compile(cell, "<>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            pass
+        self._in.append(cell.rstrip("\n"))
+        names.update(_i=self._in[-2], _ii=names.get("_i", ""), _iii=names.get("_ii", ""))
+        names[f"_i{self._number}"] = self._in[-1]
+
+    def displayed(self):
+        """A display hook that keeps the text of the value."""
+        return _Displayed(self)
+
+    def show(self, value):
+        """The text of a value, which is kept in `Out`; none where the cell ends in a semicolon, or it cannot be shown."""
+        if value is None or self._quiet:
+            return None
+        text = None
+        try:
+            text = _torl_pretty.pretty(value)
+        except Exception as error:
+            self._broken = error
+        if value is not self._out:
+            self._keep(value)
+        return text
+
+    def _keep(self, value):
+        names = self._names
+        theirs = any(name in names and names[name] is not last for name, last in zip(_LAST, self._last, strict=True))
+        self._last = (value, *self._last[:2])
+        if not theirs and not hasattr(builtins, "_"):
+            names.update(zip(_LAST, self._last, strict=True))
+        names[f"_{self._number}"] = self._out[self._number] = value
+
+    def report_exit(self, code):
+        """An exit ends the cell and not the notebook, whatever its code."""
+        if _SHELL not in linecache.cache:
+            lines = ["\n"] * (_EXIT_LINE - 1) + [f"{_EXIT}\n"]
+            linecache.cache[_SHELL] = (len(lines), None, lines, _SHELL)
+            exec("from warnings import warn", self._exit_names)
+        exec(compile("\n" * (_EXIT_LINE - 1) + _EXIT, _SHELL, "exec", dont_inherit=True), self._exit_names)
+        line = "SystemExit" if code is None else f"SystemExit: {code}"
+        text = f"An exception has occurred, use %tb to see the full traceback.\n\n{line}\n"
+        return _torl_driver.report_error("SystemExit", line.partition("\n")[0], text)
+
+
+class _Displayed:
+    text = None
+
+    def __init__(self, notebook):
+        self._notebook = notebook
+
+    def __call__(self, value):
+        self.text = self._notebook.show(value)
+
+
+def _ends_in_semicolon(cell):
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(cell).readline))
+    except (tokenize.TokenError, SyntaxError):  # which the compiler will tell
+        return False
+    last = next((token for token in reversed(tokens) if token.type not in _NOT_LAST), None)
+    return last is not None and last.string == ";"
+
+
+def _described_as_there(kind, error):
+    """Without what IPython does not tell: notes, the exceptions in a group, what was meant where a name is wrong."""
+    told = _described(kind, error)
+    for one, its_error in _torl_driver.chain(told, error):
+        one.exceptions = one.__notes__ = None
+        if isinstance(its_error, SyntaxError):
+            _point_at_one_column(one)
+            continue
+        try:
+            one._str = str(its_error)
+        except Exception:
+            pass  # it says already that there is no text
+    return told
+
+
+def _point_at_one_column(told):
+    text = told.text
+    if text is None:
+        return
+    indentation = len(text) - len(text.lstrip())
+    told.text = text.strip()
+    if told.offset is not None:
+        told.offset = len(text[indentation : told.offset - 1]) + 1  # at the end where it is 0
+        told.end_lineno, told.end_offset = told.lineno, told.offset + 1
+    told._exc_metadata = None  # the source, where another word might be meant

@@ -1,0 +1,58 @@
+"""What IPython shows of cells: reads lists of cells as JSON, and writes for each list what its last cell gave.
+
+    python ipython_cells.py < notebooks.json > recorded.json
+
+where IPython 8.12.3 is installed, and the guest's numpy, pandas and sympy. A list has a process of its own.
+"""
+
+import contextlib
+import io
+import json
+import multiprocessing
+import re
+import sys
+from typing import Any
+
+# Where the warning of an exit comes from depends on who installed IPython; the sandbox names one place.
+_SHELL = "/usr/local/lib/python3.15/site-packages/IPython/core/interactiveshell.py"
+# Frames of libraries are left out there, and so are IPython's.
+_OWN_FRAME = re.compile(r"  File \S+/IPython/\S+ in \w+\n.*\n\n")
+
+
+def shown(cells: list[str]) -> dict[str, Any]:
+    """Of `stdout`, `stderr`, `value` and `traceback` (lines) those that are not empty."""
+    from IPython.core import interactiveshell  # type: ignore[import-not-found]
+    from traitlets.config import Config  # type: ignore[import-not-found]
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    shell = interactiveshell.InteractiveShell.instance(config=config, colors="NoColor")
+    shell.kernel = None  # by this name pandas knows that it is in a notebook
+    told: dict[str, Any] = {}
+    shell._showtraceback = lambda kind, value, lines: told.update(traceback=_lines("\n".join(lines)))
+    shell.displayhook.write_output_prompt = lambda: None
+    shell.displayhook.write_format_data = lambda texts, *_: told.update(value=texts["text/plain"])
+    for cell in cells:
+        told.clear()
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            shell.run_cell(cell, store_history=True)
+    told.update(stdout=out.getvalue(), stderr=err.getvalue().replace(interactiveshell.__file__, _SHELL))
+    return {name: told[name] for name in ("stdout", "stderr", "value", "traceback") if told.get(name) not in ("", None)}
+
+
+def _lines(traceback: str) -> list[str]:
+    return _OWN_FRAME.sub("", traceback).rstrip("\n").split("\n")
+
+
+def main() -> None:
+    """Record."""
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        lists = [recorded["cells"] for recorded in json.load(sys.stdin)]
+        told = pool.map(shown, lists, chunksize=1)
+    whole = [{"cells": cells, **outcome} for cells, outcome in zip(lists, told, strict=True)]
+    json.dump(whole, sys.stdout, indent=1, ensure_ascii=False)
+    print()
+
+
+if __name__ == "__main__":
+    main()
