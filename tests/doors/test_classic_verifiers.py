@@ -58,18 +58,20 @@ class Scripted(Client):
 Scripted.__abstractmethods__ = frozenset()
 
 
-def played_by_the_library(kind: str, messages: Sequence[dict[str, Any]], **arguments: Any) -> Any:
+def played_by_the_library(kind: str, messages: Sequence[dict[str, Any]], place: int = 0, **arguments: Any) -> Any:
     environment = vf.load_environment(NAME, kind=kind, **arguments)
-    row = environment.get_dataset()[0]
+    row = environment.get_dataset()[place]
     return asyncio.run(environment.run_rollout(dict(row), Scripted(messages), "", {}))
 
 
-def play(kind: str, turns: Sequence[str], limit: int = 4000, bounds: Any = None, **arguments: Any) -> Trajectory:
+def play(
+    kind: str, turns: Sequence[str], limit: int = 4000, bounds: Any = None, place: int = 0, **arguments: Any
+) -> Trajectory:
     model = ChatModel.of("hermes")
     given = {"kind": kind, **arguments}
     environment = VerifiersEnvironment(NAME, given)
     player = in_environment(model.player(turns, limit=limit), model, environment, **(bounds or {}))
-    problem = next(iter(verifiers_problems(NAME, given)))
+    problem = [*verifiers_problems(NAME, given)][place]
     played = asyncio.run(player.play(Prompt(problem, asked().token_ids), series=0, sample=0))
     rules = model.rules(limit=limit, environment={"verifiers": NAME, "arguments": given, **(bounds or {})})
     assert token_problem(played, rules) is None
@@ -122,6 +124,30 @@ def test_a_single_turn_is_scored_as_the_library_scores_it() -> None:
     played = play("single", ["5<|im_end|>"])
     assert (played.finish_reason, len(played.turns)) == (FinishReason.STOP, 1)
     assert played.environment_rewards == pytest.approx(weighed(output))
+
+
+@pytest.mark.parametrize(("place", "messages"), [(0, ["3", "5"]), (2, ["5"])], ids=["many", "once"])
+def test_a_group_of_environments_has_the_messages_and_the_one_reward_of_the_librarys_own_rollout(
+    place: int, messages: list[str]
+) -> None:
+    output = played_by_the_library("group", [said(text) for text in messages], place)
+    played = play("group", [written(said(text)) for text in messages], place=place)
+    assert [turn.text for turn in played.turns] == said_in(output["completion"], "assistant") == messages
+    assert played.environment_rewards == pytest.approx({"reward": output["reward"]})
+    assert output["reward"] > 0
+
+
+@pytest.mark.parametrize("answer", ["5", "3"])
+def test_the_parts_are_the_same_in_every_episode_and_their_sum_is_the_librarys_reward(answer: str) -> None:
+    """So that a weight of one of them is never of a part that is missing."""
+    messages = [answer, "4", "4", "4"][: 1 if answer == "5" else 4]
+    scripted, turns = [said(text) for text in messages], [written(said(text)) for text in messages]
+    twice = play("twice", turns).environment_rewards
+    assert twice == {"reward": played_by_the_library("twice", scripted)["reward"]}
+    output = played_by_the_library("halved", scripted)
+    halved = play("halved", turns).environment_rewards
+    assert halved == pytest.approx({**weighed(output), "rest": -output["reward"]})
+    assert sum(halved.values()) == pytest.approx(output["reward"])
 
 
 def test_an_episode_that_ends_at_our_limits_is_scored_with_what_was_written() -> None:

@@ -25,6 +25,14 @@ async def larger(number: int) -> str:
     return "yes" if number < 5 else "no"
 
 
+class Halved(vf.Rubric):
+    """Pays half of what its functions say."""
+
+    async def score_rollout(self, state: Any) -> None:
+        await super().score_rollout(state)
+        state["reward"] /= 2
+
+
 class Guessing(vf.MultiTurnEnv):
     """The user says whether a guess is right, and ends the rollout when it is."""
 
@@ -49,4 +57,12 @@ def load_environment(kind: str = "multi", max_turns: int = 4) -> vf.Environment:
         return vf.SingleTurnEnv(**given)
     if kind == "tools":
         return vf.ToolEnv(tools=[larger], max_turns=max_turns, **given)
-    return Guessing(max_turns=max_turns, **given)
+    if kind == "halved":
+        given["rubric"] = Halved(funcs=[right, brief], weights=[1.0, 0.5])
+    if kind == "twice":
+        given["rubric"] = vf.RubricGroup([vf.Rubric(funcs=[right]), vf.Rubric(funcs=[right], weights=[0.5])])
+    guessing = Guessing(max_turns=max_turns, **given)
+    if kind == "group":
+        once = vf.SingleTurnEnv(**{**given, "rubric": vf.Rubric(funcs=[brief], weights=[2.0])})
+        return vf.EnvGroup([guessing, once], env_names=["many", "once"])
+    return guessing

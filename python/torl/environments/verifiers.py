@@ -134,7 +134,11 @@ class VerifiersSession(EnvironmentSession):
         return Reply(outcomes, said, ended=self._request is None)
 
     async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
-        """What the rubric says, by its functions; as one "reward" where two of them have one name."""
+        """What the rubric says, by its functions, and as "rest" what it makes of them besides.
+
+        As one "reward" where two functions have one name, or it does not say what they weigh (that of a group of
+        environments).
+        """
         import verifiers as vf
 
         if self._request is not None and unanswered is not None:
@@ -144,11 +148,14 @@ class VerifiersSession(EnvironmentSession):
             self._request.reply.set_exception(vf.OverlongPromptError("the episode ended at a limit"))
             self._request = await self._next()
         output = await self._ended()
-        rubric, metrics = self._environment.rubric, output["metrics"] or {}
-        weights = dict(zip(rubric._get_reward_func_names(), rubric._get_reward_weights(), strict=True))
-        parts = {name: weight * metrics[name] for name, weight in weights.items() if weight and name in metrics}
-        reward = float(output["reward"])
-        return parts if parts and abs(sum(parts.values()) - reward) < 1e-6 else {"reward": reward}
+        rubric, metrics, reward = self._environment.rubric, output["metrics"] or {}, float(output["reward"])
+        names, weights = rubric._get_reward_func_names(), rubric._get_reward_weights()
+        if not any(weights) or len(weights) != len(names) or len(set(names)) < len(names):
+            return {"reward": reward}
+        weighed = zip(names, weights, strict=True)
+        parts = {name: weight * metrics.get(name, 0.0) for name, weight in weighed if weight}
+        rest = reward - sum(parts.values())
+        return parts if abs(rest) < 1e-6 else {**parts, "rest": parts.get("rest", 0.0) + rest}
 
     async def close(self) -> None:
         """End the loop."""
