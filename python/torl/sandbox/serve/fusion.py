@@ -14,25 +14,24 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import uvloop
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from torl.errors import SandboxError
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.serve.admission import Admission, OverloadedError
+from torl.sandbox.serve.aiohttp_door import listen, send
 from torl.sandbox.serve.fusion_answers import Json, sandbox_error
 from torl.sandbox.serve.fusion_requests import RunCodeRequest, RunJupyterRequest
 from torl.sandbox.serve.fusion_runs import run_code, run_jupyter
 from torl.sandbox.serve.metrics import CONTENT_TYPE, DoorMetrics
-from torl.sandbox.serve.settings import DoorSettings, PoolSettings, address_of, bound_socket
+from torl.sandbox.serve.settings import DoorSettings, PoolSettings, bound_socket
 from torl.sandbox.serve.submissions import SubmitRequest, submit
 
 _Request = TypeVar("_Request", bound=BaseModel)
 _Work = Callable[[SandboxPool, _Request], Awaitable[Json]]
 
 _JSON = "application/json"
-_BACKLOG = 1024  # connections that wait to be accepted
 
 
 class FusionDoor:
@@ -90,13 +89,7 @@ class FusionDoor:
 
     async def _send(self, request: web.Request, response: web.Response) -> None:
         self._metrics.answered(request.path, response.status)
-        try:
-            async with asyncio.timeout(self._idle_seconds):
-                await response.prepare(request)
-                await response.write_eof()
-        except TimeoutError:  # who does not take the answer does not get it
-            if request.transport is not None:
-                request.transport.abort()
+        await send(request, response, self._idle_seconds)
 
     def _refuse(self, request: web.Request, status: int, detail: object) -> web.Response:
         self._metrics.answered(request.path, status)
@@ -144,15 +137,5 @@ def serve(pool: PoolSettings, settings: DoorSettings) -> None:
         SandboxError: the pool does not start.
         OSError: the address cannot be had.
     """
-    with bound_socket(settings.host, settings.port) as listener, pool.open() as opened:
-        web.run_app(
-            application(opened, settings),
-            sock=listener,
-            backlog=_BACKLOG,
-            access_log=None,
-            handler_cancellation=True,  # a client that goes away takes its run with it
-            keepalive_timeout=settings.idle_seconds,
-            shutdown_timeout=settings.grace_seconds / 2,  # aiohttp waits so long twice
-            print=lambda _: print(f"listening on {address_of(listener)}", flush=True),
-            loop=uvloop.new_event_loop(),
-        )
+    with bound_socket(settings.host, settings.port, settings.idle_seconds) as listener, pool.open() as opened:
+        listen(application(opened, settings), settings, listener)

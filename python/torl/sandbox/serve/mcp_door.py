@@ -102,7 +102,7 @@ def serve(pool: PoolSettings, settings: DoorSettings, sessions: SessionSettings,
         with pool.open() as opened:
             asyncio.run(_serve_stdio(McpDoor(opened, settings, sessions, own).server(), opened))
         return
-    with bound_socket(settings.host, settings.port) as listener, pool.open() as opened:
+    with bound_socket(settings.host, settings.port, settings.idle_seconds) as listener, pool.open() as opened:
         server = McpDoor(opened, settings, sessions, own).server()
         app = server.streamable_http_app(
             # For clients of the protocol up to 2025-11-25; later ones have no sessions but ours.

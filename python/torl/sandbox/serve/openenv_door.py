@@ -43,6 +43,6 @@ def serve(pool: PoolSettings, settings: DoorSettings, sessions: SessionSettings)
         SandboxError: the pool does not start.
         OSError: the address cannot be had.
     """
-    with bound_socket(settings.host, settings.port) as listener, pool.open() as opened:
+    with bound_socket(settings.host, settings.port, settings.idle_seconds) as listener, pool.open() as opened:
         app = application(opened, settings, sessions)
         listen(CancelWhenGone(app, settings.body_mib << 20), settings, listener)

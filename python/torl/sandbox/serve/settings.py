@@ -1,9 +1,14 @@
 """How a door is set: the pool behind it, and what it holds at most."""
 
+import resource
 import socket
+import sys
 from dataclasses import dataclass
 
 from torl.sandbox.pool import SandboxPool
+
+_IDLE_CONNECTIONS = 1024
+_OTHER_DESCRIPTORS = 256  # of the pool and the libraries
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,21 @@ class DoorSettings:
     grace_seconds: float = 30.0
     """How long requests under way may take to end after SIGTERM."""
 
+    def most_connections(self) -> int:
+        """Connections held at once, those that ask for nothing included; raises this process's limit for them.
+
+        Where the system does not allow as many descriptors, the pool's part is kept free: workers are replaced.
+        """
+        wanted = 2 * self.queue + _IDLE_CONNECTIONS
+        soft, hard = (
+            sys.maxsize if limit == resource.RLIM_INFINITY else limit
+            for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
+        )
+        descriptors = min(wanted + _OTHER_DESCRIPTORS, hard)
+        if soft < descriptors:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        return max(min(wanted, descriptors - _OTHER_DESCRIPTORS), 1)
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
@@ -79,7 +99,7 @@ class McpSettings:
     """Files that one result holds; others are named."""
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
+def bound_socket(host: str, port: int, idle_seconds: float) -> socket.socket:
     """A socket that has its address, and does not listen: the door opens when the pool is there.
 
     Raises:
@@ -88,6 +108,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Of its connections: the kernel drops one whose other side takes nothing for so long, also while it is closed.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * idle_seconds))
         listener.bind((host, port))
     except BaseException:
         listener.close()

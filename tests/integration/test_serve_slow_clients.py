@@ -1,0 +1,160 @@
+"""Clients that hold a door without using it: each is given up after `--idle-seconds`, and there are only so many."""
+
+import contextlib
+import http.client
+import json
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+from serving import Door, door, until
+
+OPEN = "torl_sandbox_requests_open"
+PING = b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n"
+HEAD = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+FEW = 300  # descriptors that a process may have, of which the door keeps 256
+ALLOWED = FEW - 256
+SIZE = 20_000_000  # more than the kernel holds on the way
+
+
+def connected(server: Door, received: int | None = None) -> socket.socket:
+    """A connection; the kernel holds about so many bytes of what is not read."""
+    host, port = server.url.removeprefix("http://").removesuffix("/mcp").split(":")
+    connection = socket.socket()
+    if received is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received)
+    connection.settimeout(60)
+    connection.connect((host, int(port)))
+    return connection
+
+
+def given_up(connection: socket.socket) -> bytes:
+    """What comes before the other side closes the connection."""
+    parts = []
+    try:
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def asked(connection: socket.socket) -> int:
+    """The status of an answer on a connection that stays."""
+    connection.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+    answer = http.client.HTTPResponse(connection)
+    answer.begin()
+    answer.read()
+    return answer.status
+
+
+def takes_another(server: Door) -> bool:
+    with connected(server) as connection, contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        return asked(connection) == 404
+    return False
+
+
+def post(path: bytes, content: object) -> bytes:
+    body = json.dumps(content).encode()
+    return HEAD % path + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+@pytest.fixture(scope="module", params=["serve", "mcp"])
+def impatient(request: pytest.FixtureRequest) -> Iterator[Door]:
+    options = ["--workers", "1", "--idle-seconds", "1", "--output-kib", str(SIZE // 512)]
+    with door(*options, *(["--http"] if request.param == "mcp" else []), command=request.param) as running:
+        yield running
+
+
+def test_who_sends_no_whole_request_is_given_up(impatient: Door) -> None:
+    path = b"/mcp" if impatient.url.endswith("/mcp") else b"/run_code"
+    sent = [
+        b"",
+        b"POST /",
+        HEAD % path,
+        PING,
+        PING + b"GET",
+        HEAD % path + b"Content-Length: 100\r\n\r\n{",
+        HEAD % path + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
+    ]
+    connections = [connected(impatient) for _ in sent]
+    for connection, request in zip(connections, sent, strict=True):
+        connection.sendall(request)
+    answers = [given_up(connection) for connection in connections]
+    assert answers[:3] == [b"", b"", b""]
+    assert all(answer.startswith(b"HTTP/1.1 ") for answer in answers[3:5])
+    assert all(not answer or answer.startswith(b"HTTP/1.1 40") for answer in answers[5:])
+    until(lambda: impatient.metric(OPEN) == 0)
+
+
+def test_who_takes_no_answers_is_given_up(impatient: Door) -> None:
+    def ask_on() -> None:
+        while True:
+            connection.sendall(PING * 1000)
+
+    with connected(impatient, received=4096) as connection, pytest.raises((ConnectionResetError, BrokenPipeError)):
+        ask_on()
+
+
+def test_who_takes_nothing_of_a_large_answer_is_given_up_with_it(impatient: Door) -> None:
+    if impatient.url.endswith("/mcp"):
+        pytest.skip("answers of that size are the other door's")
+    connections = [connected(impatient, received=4096) for _ in range(3)]
+    for connection in connections:
+        connection.sendall(post(b"/run_code", {"code": f"print('x' * {SIZE})", "language": "python"}))
+    until(lambda: impatient.metric('torl_sandbox_requests_total{code="200",path="/run_code"}') == 3)
+    until(lambda: impatient.metric(OPEN) == 0)
+    assert [len(given_up(connection)) < SIZE for connection in connections] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /v1/\0ping HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /v1/ping%00 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        PING[:-2] + b"A: %s\r\n\r\n" % (b"a" * 100_000),
+        PING[:-2] + b"A: a\r\n" * 100_000 + b"\r\n",
+        HEAD % b"/run_code" + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 1000 + b"\r\n",
+        HEAD % b"/run_code" + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n",
+        HEAD % b"/run_code" + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        HEAD % b"/run_code" + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        HEAD % b"/run_code" + b"Content-Length: -5\r\n\r\n",
+        HEAD % b"/run_code" + b"Content-Length: " + b"9" * 40 + b"\r\n\r\n",
+        b"\0" * 100_000,
+    ],
+    ids=lambda sent: repr(sent[-25:]),
+)
+def test_a_request_that_is_none_is_refused_and_its_connection_closed(impatient: Door, request_bytes: bytes) -> None:
+    with connected(impatient) as connection:
+        connection.sendall(request_bytes)
+        answer = given_up(connection)
+    assert not answer or answer.startswith((b"HTTP/1.0 4", b"HTTP/1.1 4")), answer[:100]
+
+
+def test_the_head_of_a_chunk_without_end_takes_no_memory(impatient: Door) -> None:
+    before = impatient.resident_mb()
+    path = b"/mcp" if impatient.url.endswith("/mcp") else b"/run_code"
+    with connected(impatient) as connection:
+        connection.sendall(HEAD % path + b"Transfer-Encoding: chunked\r\n\r\n1;")
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            for _ in range(64):
+                connection.sendall(b"a" * (1 << 20))
+        given_up(connection)
+    assert impatient.resident_mb() < before + 32
+
+
+@pytest.mark.parametrize("command", ["serve", "mcp"])
+def test_more_connections_than_there_may_be_are_closed_and_the_others_served(command: str) -> None:
+    few = ("sh", "-c", f'ulimit -n {FEW}; exec "$@"', "sh")
+    options = ["--http"] if command == "mcp" else []
+    with door("--workers", "1", *options, command=command, within=few) as server, contextlib.ExitStack() as opened:
+        first = opened.enter_context(connected(server))
+        assert asked(first) == 404
+        idle = [opened.enter_context(connected(server)) for _ in range(FEW)]
+        until(lambda: len(select.select(idle, [], [], 0)[0]) == FEW - ALLOWED + 1)
+        assert asked(first) == 404
+        opened.close()
+        until(lambda: takes_another(server))
