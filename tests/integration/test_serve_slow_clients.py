@@ -97,9 +97,8 @@ def test_who_takes_no_answers_is_given_up(impatient: Door) -> None:
         ask_on()
 
 
+@pytest.mark.parametrize("impatient", ["serve"], indirect=True)
 def test_who_takes_nothing_of_a_large_answer_is_given_up_with_it(impatient: Door) -> None:
-    if impatient.url.endswith("/mcp"):
-        pytest.skip("answers of that size are the other door's")
     connections = [connected(impatient, received=4096) for _ in range(3)]
     for connection in connections:
         connection.sendall(post(b"/run_code", {"code": f"print('x' * {SIZE})", "language": "python"}))
@@ -129,7 +128,8 @@ def test_who_takes_nothing_of_a_large_answer_is_given_up_with_it(impatient: Door
 )
 def test_a_request_that_is_none_is_refused_and_its_connection_closed(impatient: Door, request_bytes: bytes) -> None:
     with connected(impatient) as connection:
-        connection.sendall(request_bytes)
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # it may be refused before it is whole
+            connection.sendall(request_bytes)
         answer = given_up(connection)
     assert not answer or answer.startswith((b"HTTP/1.0 4", b"HTTP/1.1 4")), answer[:100]
 
