@@ -12,6 +12,7 @@ Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None
 
 _GONE = ("http.disconnect", "websocket.disconnect")
 _AHEAD = 4  # messages that are read before the application asks for them
+_LINGERING_BYTES = 64 << 20  # of a refused request that are read and dropped
 
 
 class CancelWhenGone:
@@ -31,7 +32,7 @@ class CancelWhenGone:
             await self._app(scope, receive, send)
             return
         if scope["type"] == "http" and _declared_bytes(scope) > self._most_bytes:
-            await _refuse(send)
+            await _refuse(receive, send)
             return
         messages: asyncio.Queue[Message] = asyncio.Queue(_AHEAD)
         work = asyncio.ensure_future(self._app(scope, messages.get, send))
@@ -43,7 +44,7 @@ class CancelWhenGone:
         with suppress(asyncio.CancelledError):
             await work
         if unanswered:
-            await _refuse(send)
+            await _refuse(receive, send)
 
 
 async def _pass_on(receive: Receive, messages: "asyncio.Queue[Message]", most_bytes: int) -> bool:
@@ -65,7 +66,20 @@ def _declared_bytes(scope: MutableMapping[str, Any]) -> int:
     return int(lengths[0]) if lengths and lengths[0].isdigit() else 0
 
 
-async def _refuse(send: Send) -> None:
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+async def _refuse(receive: Receive, send: Send) -> None:
+    """Answer, and close when the client has sent what it is sending: one whose connection breaks reads no answer."""
+    text = b'{"detail": "the request is too large"}'
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(text)),
+        (b"connection", b"close"),
+    ]
     await send({"type": "http.response.start", "status": 413, "headers": headers})
-    await send({"type": "http.response.body", "body": b'{"detail": "the request is too large"}'})
+    await send({"type": "http.response.body", "body": text, "more_body": True})
+    left = _LINGERING_BYTES
+    while left > 0:
+        message = await receive()
+        if message["type"] in _GONE or not message.get("more_body"):
+            break
+        left -= len(message.get("body", b""))
+    await send({"type": "http.response.body", "body": b""})
