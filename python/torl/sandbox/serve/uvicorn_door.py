@@ -61,9 +61,11 @@ def _bounded_protocol(seconds: float, most: int) -> type[asyncio.Protocol]:
                 return
             self._looking = self.loop.call_later(seconds, self._look)
 
+        def handle_websocket_upgrade(self, *event: Any) -> None:
+            self._forget(self._looking)  # a WebSocket has pings of its own
+            super().handle_websocket_upgrade(*event)
+
         def _look(self) -> None:
-            if self not in self.connections:  # it is a WebSocket now, which has pings
-                return
             cycle = self.cycle
             if cycle is not None and not cycle.more_body and not cycle.response_complete:
                 self._owed = _NOTHING
