@@ -134,6 +134,16 @@ def test_a_request_that_is_none_is_refused_and_its_connection_closed(impatient: 
     assert not answer or answer.startswith((b"HTTP/1.0 4", b"HTTP/1.1 4")), answer[:100]
 
 
+@pytest.mark.parametrize("request_bytes", [b"GET /v1/\0ping HTTP/1.1\r\n\r\n", PING[:-2] + b"A: a\r\n" * 100 + b"\r\n"])
+def test_a_request_that_is_none_leaves_no_traceback_on_the_doors_stderr(
+    request_bytes: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with door("--workers", "1") as server, connected(server) as connection:
+        connection.sendall(request_bytes)
+        assert given_up(connection).split()[1] == b"400"
+    assert capfd.readouterr().err == ""
+
+
 def test_the_head_of_a_chunk_without_end_takes_no_memory(impatient: Door) -> None:
     before = impatient.resident_mb()
     path = b"/mcp" if impatient.url.endswith("/mcp") else b"/run_code"

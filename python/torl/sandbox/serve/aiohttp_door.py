@@ -1,12 +1,15 @@
 """An application of aiohttp's behind a door's address, bounded."""
 
 import asyncio
+import logging
 import signal
 import socket
 from typing import cast
 
 import uvloop
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.log import server_logger
 from aiohttp.typedefs import Handler, Middleware
 
 from torl.sandbox.serve.settings import DoorSettings, address_of
@@ -23,6 +26,7 @@ def listen(app: web.Application, settings: DoorSettings, listener: socket.socket
         OSError: the address cannot be listened on.
     """
     app.middlewares.append(_taken_within(settings.idle_seconds))
+    server_logger.addFilter(_of_the_door)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(app, settings, listener))
 
@@ -52,6 +56,11 @@ def _taken_within(seconds: float) -> Middleware:
         return response
 
     return answer
+
+
+def _of_the_door(record: logging.LogRecord) -> bool:
+    """Whether it tells of more than a client's malformed request: those would fill a log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 async def _serve(app: web.Application, settings: DoorSettings, listener: socket.socket) -> None:
