@@ -8,6 +8,7 @@ _PACKING = "rust/src/packing.rs"
 _ADVANTAGE = "rust/src/advantage.rs"
 _SESSION = "crates/sandbox/src/session.rs"
 _RESET = "crates/sandbox/src/run/reset.rs"
+_INTERRUPT = "crates/sandbox/src/run/interrupt.rs"
 
 MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     # --- scanner: where a turn ends and what it ran
@@ -207,4 +208,10 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
         "a page once written is compared for ever",
     ),
     (_RESET, "self.protect(tracker, idle..pages.end)?;", "", "the last pages of a region are compared for ever"),
+    (
+        _INTERRUPT,
+        "from_le_bytes(*bytes) & !bits)",
+        "from_le_bytes(*bytes))",
+        "an interrupt that came as a part ended strikes the next one",
+    ),
 )
