@@ -91,11 +91,10 @@ test-peers: peers
 
 peers: install $(PEERS)/installed
 
-# What takes a library of its own (OpenEnv's, verifiers): the sandbox's doors, and the environments that are trained on.
-test-doors: install $(VENV)/openenv/installed $(VENV)/verifiers/installed $(VENV)/classic_verifiers/installed
+# Tests that need a library of their own: the sandbox in the loops of OpenEnv and verifiers, and OpenEnv's environments in ours.
+test-doors: install $(VENV)/openenv/installed $(VENV)/verifiers/installed
 	$(VENV)/openenv/bin/python -m pytest tests/doors
 	$(VENV)/verifiers/bin/python -m pytest tests/doors
-	$(VENV)/classic_verifiers/bin/python -m pytest tests/doors
 
 # Runs on the nodes of a Ray cluster on this machine, and nodes killed meanwhile: some ten minutes. Ray has an environment of
 # its own: where it is found, vLLM imports it, and every engine that a test starts comes up a second later.

@@ -38,7 +38,7 @@ OWNERS = {
     **{name: {"sandbox/serve"} for name in ("uvicorn", "starlette", "uvloop", "prometheus_client")},
     "fastapi": {"sandbox/serve"},
     "openenv": {"sandbox/serve", "environments"},
-    "verifiers": {"sandbox/environments", "environments"},
+    "verifiers": {"sandbox/environments"},
     "ray": {"cluster"},
 }
 # The giants are loaded by the functions that need them, never by an import of torl.

@@ -10,7 +10,7 @@ from torl.algorithms.aggregation import AGGREGATIONS, Aggregation
 from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler
 from torl.engine import ENGINES, Engine
-from torl.environments import ENVIRONMENT_OPTIONS, ENVIRONMENT_PROBLEMS, ENVIRONMENTS, Environment, EnvironmentBounds
+from torl.environments import ENVIRONMENT_OPTIONS, ENVIRONMENTS, Environment, EnvironmentBounds
 from torl.formats import FORMATS, Format
 from torl.options import (
     Choice,
@@ -20,7 +20,7 @@ from torl.reward import REWARDS, Reward
 from torl.text.templates import TEMPLATES, PromptTemplate
 from torl.tools import TOOL_OPTIONS, TOOLS, Tool, bounds_of
 
-PROBLEMS = ChosenFrom({**PROBLEM_SOURCES, **ENVIRONMENT_PROBLEMS}, "problem source", "file", shorthand=("file", "path"))
+PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
 SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", given=2)]
 TemplateChoice = Annotated[Choice[PromptTemplate], ChosenFrom(TEMPLATES, "prompt template", "torl", given=1)]
