@@ -14,7 +14,7 @@ export UV_EXCLUDE := requirements/excluded.txt
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-doors test-cluster fuzz lint format install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-interop test-cluster fuzz lint format install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -92,9 +92,9 @@ test-peers: peers
 peers: install $(PEERS)/installed
 
 # Tests that need a library of their own: the sandbox in the loops of OpenEnv and verifiers, and OpenEnv's environments in ours.
-test-doors: install $(VENV)/openenv/installed $(VENV)/verifiers/installed
-	$(VENV)/openenv/bin/python -m pytest tests/doors
-	$(VENV)/verifiers/bin/python -m pytest tests/doors
+test-interop: install $(VENV)/openenv/installed $(VENV)/verifiers/installed
+	$(VENV)/openenv/bin/python -m pytest tests/interop
+	$(VENV)/verifiers/bin/python -m pytest tests/interop
 
 # Runs on the nodes of a Ray cluster on this machine, and nodes killed meanwhile: some ten minutes. Ray has an environment of
 # its own: where it is found, vLLM imports it, and every engine that a test starts comes up a second later.

@@ -1,6 +1,6 @@
 """The verdicts of other projects' graders over pairs of answers, for `benchmarks/grader.py --peers`.
 
-Runs in the environment of `make peers`, or of verifiers (`make test-doors`): reads a JSON list of [reference, answer]
+Runs in the environment of `make peers`, or of verifiers (`make test-interop`): reads a JSON list of [reference, answer]
 on stdin, and writes the verdicts of the graders whose library is there. Each gets its pair as its project gives it: the
 answer in a box in a sentence, the reference as its data has it.
 """

@@ -1,4 +1,4 @@
-"""Each of these tests runs where its library is installed: `make test-doors`."""
+"""Each of these tests runs where its library is installed: `make test-interop`."""
 
 import sys
 from importlib.util import find_spec
