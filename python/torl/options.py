@@ -98,7 +98,7 @@ class ChosenFrom:
     them. A section without a name is one of the default's.
     """
 
-    registry: Mapping[str, Callable[..., Any]]
+    registry: Mapping[str, Callable[..., Any] | str]  # a text is a place, package.module:Name, imported when chosen
     kind: str  # what is chosen, for messages: "format"
     default: str | None = None
     given: int = 0  # parameters that torl gives
@@ -158,7 +158,7 @@ class ChosenFrom:
 
     def all_options(self) -> dict[str, dict[str, Any]]:
         """For each registered name its options, as pydantic describes them."""
-        return {name: self.options_of(target) for name, target in self.registry.items()}
+        return {name: self.options_of(self.find(name)) for name in self.registry}
 
     def _shared_by(self, target: Callable[..., Any]) -> type[Section] | None:
         return None if self.shared is None else self.shared(target)
@@ -170,7 +170,8 @@ class ChosenFrom:
             ValueError: there is none.
         """
         if name in self.registry:
-            return self.registry[name]
+            target = self.registry[name]
+            return load_object(target) if isinstance(target, str) else target
         if ":" not in name:
             close = nearest(name, list(self.registry))
             raise ValueError(f"no {self.kind} is called {name!r}{close or f'; there are: {self._known()}'}")

@@ -8,8 +8,8 @@ from serving import resident_mb
 from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
 
 from sandboxes import KEPT
+from torl.interop.trl import environment_factory
 from torl.sandbox import OutcomeStatus, SandboxPool
-from torl.sandbox.environments.trl import environment_factory
 from torl.sandbox.transcript import shown
 
 

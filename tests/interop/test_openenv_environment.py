@@ -16,8 +16,8 @@ from builders import asked
 from chat_models import ChatModel
 from scripted_environment import in_environment
 from torl.audit.tokens import token_problem
-from torl.environments.openenv import OpenEnvEnvironment, OpenEnvOptions
 from torl.errors import ConfigError, ToolUnavailableError
+from torl.interop.openenv import OpenEnvEnvironment, OpenEnvOptions
 from torl.seeds import derive_seed
 from torl.types import FinishReason, Problem, Prompt, Trajectory
 

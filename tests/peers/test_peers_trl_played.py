@@ -12,8 +12,8 @@ from chat_models import ChatModel
 from scripted_engine import ScriptedEngine
 from scripted_environment import in_environment
 from torl.audit.tokens import token_problem
-from torl.environments.trl import TrlEnvironment
 from torl.formats import FORMATS
+from torl.interop.trl import TrlEnvironment
 from torl.types import Problem, Prompt
 
 QUESTION = {"role": "user", "content": "Count to seven."}

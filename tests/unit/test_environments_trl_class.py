@@ -11,8 +11,8 @@ from builders import asked
 from chat_models import ChatModel
 from scripted_environment import in_environment
 from torl.audit.tokens import token_problem
-from torl.environments.trl import TrlEnvironment
 from torl.errors import ConfigError, SandboxError, ToolUnavailableError
+from torl.interop.trl import TrlEnvironment
 from torl.types import FinishReason, Problem, Prompt, Trajectory
 
 

@@ -239,6 +239,17 @@ def test_all_options_of_a_registry() -> None:
     }
 
 
+def test_registered_place_is_imported_when_chosen() -> None:
+    places = MappingProxyType({"greeting": f"{__name__}:Greeting", "missing": f"{__name__}:Missing"})
+    chosen_from = ChosenFrom(places, "greeting", "greeting")
+    assert chosen_from.choose({"times": 2}).target is Greeting
+    assert chosen_from.find("greeting") is Greeting
+    with pytest.raises(ValueError, match=r"test_options has no Missing"):
+        chosen_from.find("missing")
+    known = ChosenFrom(MappingProxyType({"greeting": f"{__name__}:Greeting"}), "greeting", "greeting")
+    assert {name: list(options) for name, options in known.all_options().items()} == {"greeting": ["word", "times"]}
+
+
 # --- options of the place -----------------------------------------------------------------------------------------
 
 

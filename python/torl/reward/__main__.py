@@ -16,9 +16,9 @@ from torl.data import load_problems
 from torl.errors import ConfigError, DataError
 from torl.options import load_object
 from torl.processes.supervision import run_until_done
-from torl.reward.elsewhere.door import serve
 from torl.reward.grader import Grader
 from torl.reward.probes import audit
+from torl.reward.server import serve
 
 PROGRAM = "python -m torl.reward"
 _AT_ONCE = 1000  # lines

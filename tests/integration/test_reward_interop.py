@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from cli import running
 
+from torl.interop.shared import score
+from torl.interop.trl import reward_func
+from torl.interop.verl import compute_score
 from torl.reward.__main__ import main
-from torl.reward.elsewhere.shared import score
-from torl.reward.elsewhere.trl import reward_func
-from torl.reward.elsewhere.verl import compute_score
 from torl.reward.probes import audit
 
 PROBLEMS = [("What is 17 times 3?", "51"), ("What is one half of one?", "\\frac{1}{2}")]

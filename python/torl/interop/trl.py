@@ -1,13 +1,21 @@
-"""Environment classes as TRL's `GRPOTrainer(environment_factory=...)` takes them: its methods are the tools."""
+"""TRL: its environment classes in torl, and torl's sandbox and grader in its `GRPOTrainer`.
+
+`TrlEnvironment` trains on a class that `GRPOTrainer(environment_factory=...)` takes. `environment_factory` and
+`reward_func` are arguments of `GRPOTrainer`.
+"""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
-from torl.errors import ConfigError, TorlError
+from torl.errors import ConfigError, SandboxError, TorlError
+from torl.interop.shared import score
 from torl.options import load_object
 from torl.processes.threads import in_own_thread
+from torl.sandbox.pool import SandboxPool
+from torl.sandbox.session import Session
+from torl.sandbox.transcript import shown
 from torl.text.chat_templates import Messages
 from torl.tools.function import described
 from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest
@@ -107,6 +115,71 @@ class TrlSession(EnvironmentSession):
         return Outcome(OutcomeStatus.OK, str(result))
 
 
+class PythonEnvironment:
+    """One rollout's interpreter: what a call leaves, the next one finds, until TRL resets it for another rollout.
+
+    TRL takes every public method but `reset` and `get_reward` for a tool, so there is one. It adds nothing to the
+    reward: pass `reward_funcs`.
+    """
+
+    def __init__(self, pool: SandboxPool) -> None:
+        """`pool` belongs to the caller."""
+        self._pool = pool
+        self._session: Session = pool.session()
+        self._broken: SandboxError | None = None
+
+    def reset(self, **_: Any) -> None:
+        """Forget what the last rollout left. The columns of the example are not looked at."""
+        self._session = self._pool.session()
+
+    async def python(self, code: str) -> str:
+        """
+        Run Python code and return what it prints, the value of its last line, and its traceback if it fails. Variables
+        stay until the next call. numpy, scipy, sympy and pandas are there.
+
+        Args:
+            code: The Python code.
+
+        Returns:
+            What an interactive interpreter would show.
+        """
+        try:
+            return shown(await self._session.run_async(code, value=True))
+        except SandboxError as error:
+            self._broken = error
+            raise
+
+    def get_reward(self) -> float:
+        """Nothing; but TRL asks before it learns, and shows the model whatever a tool raises.
+
+        Raises:
+            SandboxError: the host broke under a call of this rollout.
+        """
+        if self._broken is not None:
+            raise self._broken
+        return 0.0
+
+
+def environment_factory(pool: SandboxPool) -> Callable[[], PythonEnvironment]:
+    """What `GRPOTrainer` takes; all rollouts share `pool`."""
+    return lambda: PythonEnvironment(pool)
+
+
+def reward_func(
+    completions: Sequence[str | Sequence[Mapping[str, str]]], answer: Sequence[str], **_: Any
+) -> list[float]:
+    """1 for each completion whose last box equals its `answer`, a column of the data set; 0 for the others.
+
+    Args:
+        completions: texts, or conversations, of which the assistant's messages count.
+        answer: the references, one for each completion.
+
+    Raises:
+        RewardError: the grader is broken.
+    """
+    return [score(_text(completion), reference) for completion, reference in zip(completions, answer, strict=True)]
+
+
 def _methods(instance: Any) -> list[str]:
     members = inspect.getmembers(type(instance), predicate=inspect.isfunction)
     return [name for name, _ in members if not name.startswith("_") and name not in _NOT_TOOLS]
@@ -117,3 +190,9 @@ async def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) ->
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
     return await in_own_thread(function, **arguments)
+
+
+def _text(completion: str | Sequence[Mapping[str, str]]) -> str:
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(message["content"] for message in completion if message.get("role") == "assistant")

@@ -6,7 +6,7 @@
             return [PythonToolset(PythonToolsetConfig())]
 
 `MyTask` is a `vf.Task[MyData, PythonState]`, or of a state that derives from it: there the name of a rollout's session
-is kept. verifiers starts the server as `python -m torl.sandbox.environments.verifiers`.
+is kept. verifiers starts the server as `python -m torl.interop.verifiers`.
 """
 
 import os

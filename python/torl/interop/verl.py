@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torl.reward.elsewhere.shared import score
+from torl.interop.shared import score
 
 
 def compute_score(

@@ -1,1 +1,0 @@
-"""torl's grader in the hands of other trainers and programs."""
