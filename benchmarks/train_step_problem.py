@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 CLIP = 0.2
-ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}  # as torchrun says it
+ONE_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}  # as a launcher says it
 SETTINGS: dict[str, Any] = {"learning_rate": 1e-6, "betas": (0.9, 0.999), "weight_decay": 0.01, "gradient_clip": 1.0}
 
 

@@ -1,6 +1,6 @@
-"""Say before a run what it needs: bytes of every stage on every GPU and in the host, and the seconds of a step.
+"""Say before a run what it needs: bytes of every stage on every GPU and in the host.
 
-python -m torl.plan CONFIG [--gpus 8] [--nodes 8] [--memory 79.6] [--card H100] [--network 400]
+python -m torl.plan CONFIG [--gpus 8] [--nodes 8] [--memory 79.6] [--card H100]
                            [--model DIRECTORY-OR-CONFIG.JSON] [--section.field value ...]
 
 The last line is JSON. The exit status is 0 if the run fits, and 1 if it does not.
@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=1, help="such machines, as nodes of a cluster (cluster.kind)")
     parser.add_argument("--memory", type=float, default=79.6, help="GiB of each of them; an H100 of 80 GB has 79.6")
     parser.add_argument("--host-memory", type=float, help="GiB of CPU memory; that of this machine when unset")
-    parser.add_argument("--card", choices=sorted(CARDS), help="what computes the seconds of a step")
-    parser.add_argument("--network", type=float, help="Gb/s of each GPU to other nodes; 400 beside an H100 when unset")
+    parser.add_argument(
+        "--card", choices=sorted(CARDS), help="whose data sheet bounds a step; that of this machine when unset"
+    )
     parser.add_argument("--model", type=Path, help="directory or config.json of the model, instead of model.path")
     parser.add_argument("--prompt", type=int, help="tokens of a prompt on average; half of the limit when unset")
     parser.add_argument("--response", type=int, help="tokens of a response on average; a quarter of the limit")
@@ -76,19 +76,19 @@ def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, own: argpars
     print(_table(book))
     print(f"rows of {book.learner.row_tokens:,} tokens")
     print(f"cache: {book.engine.cache_tokens:,} tokens in each engine")
-    card = CARDS[own.card or _known_card(machine)]
-    if own.network:
-        card = replace(card, network=own.network * 1e9 / 8)
+    card = own.card or _known_card(machine)
     prompt = own.prompt or config.data.max_prompt_tokens // 2
     response = own.response or config.rollout.max_response_tokens // 4
-    seconds = step_seconds(book, card, prompt=prompt, response=response)
-    parts = ", ".join(f"{name} {value:.1f} s" for name, value in asdict(seconds).items())
-    print(f"by the roofline, with prompts of {prompt} and responses of {response} tokens: {parts}")
+    seconds = step_seconds(book, CARDS[card], prompt=prompt, response=response)
+    print(
+        f"a step takes at least {seconds:.1f} s with prompts of {prompt} and responses of {response} tokens: "
+        f"an unmeasured roofline estimate, from the data sheet of the {card}"
+    )
     fits = not book.excess()
     if not fits:
         print(explain(book))
         print(advice(config, machine, shape))
-    print(json.dumps(_summary(book) | {"fits": fits, "seconds": asdict(seconds)}))
+    print(json.dumps(_summary(book) | {"fits": fits, "roofline_seconds": seconds}))
     return 0 if fits else 1
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from torl.config import TrainConfig
 from torl.config.command_line import run_command
-from torl.learner.torchrun import become_rank, is_secondary_rank
 from torl.report.console import Console
 from torl.training.run import train
 
@@ -21,8 +20,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _work(config: TrainConfig) -> None:
-    if is_secondary_rank():
-        become_rank()
     with Console() as console:
         summary = await train(config, console)
     print(json.dumps(summary), flush=True)

@@ -1,4 +1,4 @@
-"""A controller as a program of its own: `python learner_controller.py MODEL LOGS`. Also runs under torchrun.
+"""A controller as a program of its own: `python learner_controller.py MODEL LOGS`.
 
 It trains one step, prints a line of JSON with the metrics and the ranks' processes, and waits for its standard input to
 end; then it closes the learner and exits.
@@ -11,8 +11,6 @@ from pathlib import Path
 
 from learner_fixtures import random_samples, start_learner
 
-from torl.learner.torchrun import become_rank, is_secondary_rank
-
 
 async def control(model_directory: Path, logs: Path) -> None:
     """One step on a fixed batch."""
@@ -24,6 +22,4 @@ async def control(model_directory: Path, logs: Path) -> None:
 
 
 if __name__ == "__main__":
-    if is_secondary_rank():
-        become_rank()
     asyncio.run(control(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -276,30 +275,3 @@ def test_a_disk_that_is_full_in_the_middle_of_a_checkpoint(model_directory: Path
     assert ended.returncode == 0, ended.stderr
     assert "could not write its part of checkpoint" in ended.stdout
     assert "the disk is full" in ended.stdout
-
-
-def test_under_torchrun_its_processes_are_the_ranks(model_directory: Path, tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-            *(str(CONTROLLER), str(model_directory), str(tmp_path / "logs")),
-        ],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "TORCHDYNAMO_DISABLE": "1"},
-    )
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(next(line for line in ended.stdout.splitlines() if line.startswith('{"metrics"')))
-    assert len(found["processes"]) == 1  # rank 0's; rank 1 is torchrun's own
-    _, losses, norms = plain_steps(
-        model_directory,
-        [random_samples(5, seed=4)],
-        temperature=TEMPERATURE,
-        learning_rate=LEARNING_RATE,
-        gradient_clip=GRADIENT_CLIP,
-    )
-    assert found["metrics"]["loss"] == pytest.approx(losses[0], rel=1e-6, abs=1e-7)
-    assert found["metrics"]["gradient_norm"] == pytest.approx(norms[0], rel=1e-6)

@@ -439,7 +439,6 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("cluster/messages.py", "not isinstance(error, TorlError)", "False", "unit/test_cluster_calls.py"),
     ("cluster/calls.py", 'if told.kind != "item":', "if False:", "unit/test_cluster_calls.py"),
     ("training/shared_directory.py", "if not await cluster.ask(node, Path.exists, mark):", "if False:", _CLUSTER_ROLES),
-    ("placement/network.py", "(3 + learner.gradient_checkpointing)", "3", "unit/test_plan.py"),
     # --- devices and their memory
     ("engine/replicas.py", "self._make(seat.number, self._loads_weights)", "self._make(seat.number, True)", _DEATHS),
     (
@@ -455,6 +454,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/residency.py", "checksum=self._checksum", "checksum=False", _RESIDENCY),
     ("training/residency.py", "if self.learner_memory not in _LEARNER_NEEDS[command]:", "if False:", _RESIDENCY),
     ("training/residency.py", "is not EngineMemory.ASLEEP:", "is None:", _RESIDENCY),
+    ("placement/roofline.py", "read / card.memory / at_once", "read / card.memory", "unit/test_plan.py"),
     ("placement/sides.py", "return devices[:learner], devices[-engine:]", "return devices, devices", _PLACEMENT),
     ("placement/machine.py", 'int(driver.split(".")[0]) < oldest', "False", _PLACEMENT),
     ("placement/rows.py", "(1 - _SPARE) * ", "", _PLACEMENT_ROWS),

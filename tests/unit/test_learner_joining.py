@@ -30,7 +30,7 @@ def in_background(function: Callable[[], dict[int, Connection]]) -> "Future[dict
 
 
 def test_a_rank_is_let_in_while_a_stranger_says_nothing() -> None:
-    with RankListener(HERE, HERE) as listener, socket.create_connection((HERE, listener.address.port)):
+    with RankListener(HERE) as listener, socket.create_connection((HERE, listener.address.port)):
         accepting = in_background(lambda: listener.accept([0, 1]))
         ends = {rank: join(listener.address, rank) for rank in (1, 0)}
         connections = accepting.result(timeout=60)
@@ -40,7 +40,7 @@ def test_a_rank_is_let_in_while_a_stranger_says_nothing() -> None:
 
 
 def test_who_does_not_know_the_secret_is_no_rank() -> None:
-    with RankListener(HERE, HERE) as listener:
+    with RankListener(HERE) as listener:
         accepting = in_background(lambda: listener.accept([0]))
         with pytest.raises(LearnerError, match=r"rank 0 found no controller at 127\.0\.0\.1:"):
             join(replace(listener.address, key="00" * 32), 0)

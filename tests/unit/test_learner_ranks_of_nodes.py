@@ -27,7 +27,7 @@ class Nodes:
 
 
 @pytest_asyncio.fixture
-async def group(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[RankGroup, list[Connection]]]:
+async def group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[tuple[RankGroup, list[Connection]]]:
     """Three ranks, and their ends of the connections."""
     monkeypatch.setattr(ranks, "_BLAME_SECONDS", 0.01)
     group = RankGroup(timeout_seconds=100.0)
@@ -36,7 +36,7 @@ async def group(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[RankGrou
     ends = []
     for rank in range(3):
         ours, theirs = socket.socketpair()
-        group.ranks.append(RankProcess(rank, Connection(ours.detach()), None, None))
+        group.ranks.append(RankProcess(rank, Connection(ours.detach()), None, tmp_path / f"learner_rank_{rank}.log"))
         ends.append(Connection(theirs.detach()))
     yield group, ends
     await group.kill()

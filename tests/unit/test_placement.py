@@ -58,12 +58,6 @@ def test_a_preset_takes_all_gpus_for_both_sides_in_turns(preset: str, count: int
     assert engine.sleep_while_learning  # type: ignore[attr-defined]
 
 
-def test_the_ranks_of_torchrun_have_the_first_gpus() -> None:
-    assert settle(asynchronous(), gpus(8), ranks=6).placement.engine_devices == ((6,), (7,))
-    with pytest.raises(ConfigError, match=re.escape("placement.learner must be left out or be [0, 1]")):
-        settle(asynchronous(placement__learner=[2, 3]), gpus(8), ranks=2)
-
-
 def test_asynchronous_halves_are_apart_and_stay_where_they_are() -> None:
     settled = settle(asynchronous(), gpus(8))
     assert settled.placement.learner_devices == (0, 1, 2, 3)

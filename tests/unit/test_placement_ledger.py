@@ -12,7 +12,7 @@ from torl.config.command_line import load_config
 from torl.errors import ConfigError
 from torl.placement.checks import require_division, require_room
 from torl.placement.ledger import Ledger, ledger
-from torl.placement.machine import Machine
+from torl.placement.machine import Machine, together
 from torl.placement.remedies import cheapest, fits, planned, with_changes
 from torl.placement.settling import settle
 from torl.placement.shape import ModelShape
@@ -144,7 +144,7 @@ def test_sharding_over_nodes_counts_all_ranks() -> None:
     settled = settle(given, there)
     with pytest.raises(ConfigError, match=r"update: GPU 0 would need 104\.1 GiB"):
         require_room(given, settled, shape)
-    one, eight = ledger(settled, shape), ledger(settled, shape, nodes=8)
+    one, eight = ledger(settled, shape), ledger(settle(given, together([there] * 8)), shape)
     assert total(eight, "step") < total(one, "step") / 4
 
 

@@ -139,8 +139,7 @@ class LearnerConfig(Section):
     """The DeepSpeed learner."""
 
     ranks: PositiveInt | None = None
-    """Learner processes: one for each GPU of the learner when unset; on a CPU any number, and one when unset. Ignored
-    under torchrun."""
+    """Learner processes: one for each GPU of the learner when unset; on a CPU any number, and one when unset."""
     cpu_threads: PositiveInt | None = None
     """Compute threads of each rank; the cores divided by the ranks when unset."""
     sequence_parallel: PositiveInt = 1

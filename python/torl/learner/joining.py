@@ -31,10 +31,10 @@ class ControllerAddress:
 class RankListener:
     """The controller's side. Use as a context manager."""
 
-    def __init__(self, host: str, bind: str = "") -> None:
-        """Listen on a free port of the address `bind` (all when empty); ranks find it at `host`."""
+    def __init__(self, host: str) -> None:
+        """Listen on a free port of all addresses; ranks find it at `host`."""
         self._key = secrets.token_bytes(32)
-        self._listener = Listener((bind, 0))
+        self._listener = Listener(("", 0))
         # The listening socket has no public name; without a time-out the end of the listener would not be noticed.
         self._listener._listener._socket.settimeout(_LOOK_SECONDS)  # type: ignore[attr-defined]
         self.address = ControllerAddress(host, self._listener.address[1], self._key.hex())

@@ -41,11 +41,9 @@ class Learner:
     ) -> Self:
         """Start the ranks and load the model on them.
 
-        Under torchrun its processes are the ranks, and this one must be rank 0 (see `torl.learner.torchrun`).
-
         Args:
             setup: what is learned; of a run, `LearnerSetup.from_config`.
-            log_directory: each rank that is started here writes what it prints to `learner_rank_R.log` there.
+            log_directory: each rank writes what it prints to `learner_rank_R.log` there.
             devices: the GPUs of the ranks, one each, as CUDA_VISIBLE_DEVICES names them; all that are visible when
                 unset.
             cluster: where the ranks are; here when unset.
@@ -100,7 +98,6 @@ class Learner:
         self,
         receivers: int,
         *,
-        host: str | None = None,
         colocated: bool = True,
         fresh: bool = False,
         nodes: Sequence[int] = (),
@@ -111,8 +108,6 @@ class Learner:
 
         Args:
             receivers: engine workers; `Rendezvous` says which rank each of them takes its weights from.
-            host: where rank 0 listens, as the workers and the other ranks can reach it; when unset, where torchrun's
-                processes meet if they are on several machines.
             colocated: whether learner and engine share their GPUs; with `learner.weight_transfer` it decides the way.
             fresh: connect anew, because the workers are not those of the last transfer.
             nodes: that of each worker, so that a network carries the weights to every node once.
@@ -121,7 +116,7 @@ class Learner:
             WeightTransferError: `learner.weight_transfer` cannot be here. Ends the learner.
         """
         group = self._group
-        where = ChannelRequest(receivers, host or group.host, colocated, group.on_one_machine, fresh, tuple(nodes))
+        where = ChannelRequest(receivers, group.host, colocated, group.on_one_machine, fresh, tuple(nodes))
         answers = await group.call_all("open_channel", where=where)
         return cast(Rendezvous, answers[0])
 

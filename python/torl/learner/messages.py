@@ -96,11 +96,10 @@ class Reply:
     message: str = ""
     traceback: str = ""
 
-    def raise_error(self, rank: int, log: Path | None) -> None:
+    def raise_error(self, rank: int, log: Path) -> None:
         """Raise what the rank raised, if it did; an unexpected error comes with the rank's own traceback."""
         if self.error is None:
             return
-        where = f" (log: {log})" if log is not None else ""
         if self.error in _KNOWN_ERRORS:
             raise _KNOWN_ERRORS[self.error](self.message)
-        raise LearnerError(f"learner rank {rank} raised {self.error}: {self.message}{where}\n{self.traceback}")
+        raise LearnerError(f"learner rank {rank} raised {self.error}: {self.message} (log: {log})\n{self.traceback}")

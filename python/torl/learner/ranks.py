@@ -1,7 +1,7 @@
 """The rank processes seen from the controller: start them, talk to them, notice their death, end them. No torch.
 
-Used from one event loop. A rank is a child process on a socket pair, or, under torchrun, a process that exists
-already and has connected to the controller.
+Used from one event loop. A rank is a child process on a socket pair or, on a node of a cluster, a process that an agent
+has started and that has connected to the controller.
 """
 
 import asyncio
@@ -29,11 +29,9 @@ _COLLECTIVE = ("RuntimeError", "DistBackendError")  # what the *other* ranks see
 
 
 class RankProcess:
-    """One rank: its connection and, if the controller started it, its process and log file."""
+    """One rank: its connection, its log file and, if the controller started it, its process."""
 
-    def __init__(
-        self, rank: int, connection: Connection, process: subprocess.Popen[bytes] | None, log: Path | None
-    ) -> None:
+    def __init__(self, rank: int, connection: Connection, process: subprocess.Popen[bytes] | None, log: Path) -> None:
         self.rank = rank
         self.connection = connection
         self.process = process
@@ -75,8 +73,7 @@ class RankProcess:
             except subprocess.TimeoutExpired:
                 status = None
         how = "closed its connection" if status is None else describe_exit(status)
-        where = f"; end of {self.log}:\n{log_tail(self.log)}" if self.log is not None else ""
-        return f"learner rank {self.rank} {how}{where}"
+        return f"learner rank {self.rank} {how}; end of {self.log}:\n{log_tail(self.log)}"
 
 
 def start_rank(
@@ -128,7 +125,7 @@ class RankGroup:
     @property
     def stack_logs(self) -> dict[Path, list[int]]:
         """The ranks that were started here and live, by the logs that they write their stacks to."""
-        started = [(rank.log, rank.process) for rank in self.ranks if rank.log is not None]
+        started = [(rank.log, rank.process) for rank in self.ranks]
         return {log: [process.pid] for log, process in started if process is not None and process.poll() is None}
 
     async def write_stacks_elsewhere(self) -> None:
@@ -239,8 +236,7 @@ class RankGroup:
                     replies = await self._gather_replies()
             except TimeoutError:
                 await asyncio.gather(asyncio.to_thread(request_stacks, self.stack_logs), self.write_stacks_elsewhere())
-                logs = ", ".join(str(rank.log) for rank in self.ranks if rank.log is not None)
-                logs = logs or "nowhere: other programs have started them"
+                logs = ", ".join(str(rank.log) for rank in self.ranks)
                 failure = self._fail(
                     LearnerHungError(
                         f"the learner did not finish {command!r} within {self._timeout_seconds:g} s "

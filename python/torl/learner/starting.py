@@ -1,6 +1,5 @@
-"""Starting the ranks of a learner, as processes on this machine or those that torchrun has made. No torch."""
+"""Starting the ranks of a learner, as processes on this machine or on the nodes of a cluster. No torch."""
 
-import asyncio
 import os
 import tempfile
 from collections.abc import Sequence
@@ -10,8 +9,7 @@ from torl.cluster import Cluster
 from torl.errors import DataError
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.placed_ranks import start_placed_ranks
-from torl.learner.ranks import RankGroup, RankProcess, start_rank
-from torl.learner.torchrun import accept_ranks, torchrun_job
+from torl.learner.ranks import RankGroup, start_rank
 
 # What the libraries of a rank read from its environment.
 _QUIET = {
@@ -28,15 +26,11 @@ async def start_ranks(
 ) -> RankGroup:
     """All ranks, with the model loaded; arguments and errors are those of `Learner.start`."""
     learner = setup.learner
-    job = torchrun_job()
-    world_size = (learner.ranks or 1) if job is None else job.world_size
-    neighbors = world_size if job is None else job.local_world_size
+    world_size = learner.ranks or 1
     if world_size % learner.sequence_parallel:
         raise DataError(f"learner.sequence_parallel = {learner.sequence_parallel} does not divide {world_size} ranks")
-    threads = learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // neighbors)
+    threads = learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // world_size)
     group = RankGroup(learner.timeout_seconds)
-    if job is not None and neighbors < world_size:
-        group.on_one_machine, group.host = False, job.master_host
     if cluster.apart:
         try:
             master = await start_placed_ranks(
@@ -53,17 +47,13 @@ async def start_ranks(
             raise
         return group
     with tempfile.TemporaryDirectory(prefix="torl-learner-") as meeting:
-        # A file needs no free port; torchrun has a place where its processes meet.
-        master = f"file://{meeting}/store" if job is None else "env://"
+        master = f"file://{meeting}/store"  # needs no free port
         try:
-            for rank in range(world_size if job is None else 1):
-                environment = _QUIET if job is not None else _QUIET | _local_environment(rank, world_size, devices)
+            for rank in range(world_size):
+                environment = _QUIET | _local_environment(rank, world_size, devices)
                 group.ranks.append(
                     start_rank(rank, world_size, log_directory=log_directory, environment=environment, threads=threads)
                 )
-            if job is not None:
-                others = await asyncio.to_thread(accept_ranks, job)
-                group.ranks += [RankProcess(rank, others[rank], None, None) for rank in sorted(others)]
             await group.set_up(RankSetup(setup, threads, master))
         except BaseException:
             await group.kill()
@@ -72,7 +62,7 @@ async def start_ranks(
 
 
 def _local_environment(rank: int, world_size: int, devices: Sequence[str] | None) -> dict[str, str]:
-    """What torch.distributed and DeepSpeed read from the environment of a rank; torchrun provides it otherwise."""
+    """What torch.distributed and DeepSpeed read from the environment of a rank."""
     environment = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

@@ -56,7 +56,6 @@ from torl.learner.offload import StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import exit_rank, face_towards, join_process_group, leave_process_group
 from torl.learner.publishing import WeightPublisher
-from torl.learner.torchrun import connect_rank, torchrun_job
 from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, without_gradient
 from torl.learner.whole_weights import full_adapters, full_weights
 from torl.processes.children import die_with_parent
@@ -273,21 +272,15 @@ def serve(connection: Connection, rank: int, world_size: int) -> int:
 
 
 def main() -> NoReturn:
-    """Entry point of a rank that the controller starts, or torchrun."""
+    """Entry point of a rank."""
     answer_stack_requests()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--torchrun", action="store_true", help="take everything else from torchrun's environment")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--world-size", type=int)
     parser.add_argument("--connection", type=int, help="file descriptor of a socket to the controller")
     parser.add_argument("--controller", help="HOST:PORT of a controller on another machine")
     parser.add_argument("--parent", type=int, help="id of the process that has started this one")
     arguments = parser.parse_args()
-    if arguments.torchrun:
-        job = torchrun_job()
-        if job is None or job.rank == 0:
-            raise LearnerError("--torchrun is for the processes with rank 1 or more of a torchrun job")
-        exit_rank(serve(connect_rank(job), job.rank, job.world_size))
     die_with_parent(arguments.parent)  # a compute kernel would not notice a closed socket
     if arguments.controller is not None:
         host, _, port = arguments.controller.rpartition(":")

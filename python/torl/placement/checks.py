@@ -30,20 +30,19 @@ def divides(shape: ModelShape, size: int) -> bool:
     return shape.heads % size == 0 and (shape.kv_heads % size == 0 or size % shape.kv_heads == 0)
 
 
-def require_room(config: TrainConfig, settled: Settled[TrainConfig], shape: ModelShape, *, nodes: int = 1) -> None:
+def require_room(config: TrainConfig, settled: Settled[TrainConfig], shape: ModelShape) -> None:
     """Raise ConfigError if a stage of a run needs more memory than its GPUs or the host have; says what would fit.
 
     Args:
         config: as it was given.
         settled: what it has become.
         shape: of the model.
-        nodes: equal machines that the learner is spread over.
     """
     if not settled.counted:
         return
-    book = ledger(settled, shape, nodes=nodes)
+    book = ledger(settled, shape)
     if book.excess():
-        raise ConfigError(f"{explain(book)}\n{advice(config, settled.placement.machine, shape, nodes=nodes)}")
+        raise ConfigError(f"{explain(book)}\n{advice(config, settled.placement.machine, shape)}")
 
 
 def explain(book: Ledger) -> str:
@@ -61,9 +60,9 @@ def explain(book: Ledger) -> str:
     return "\n".join(lines)
 
 
-def advice(config: TrainConfig, machine: Machine, shape: ModelShape, *, nodes: int = 1) -> str:
+def advice(config: TrainConfig, machine: Machine, shape: ModelShape) -> str:
     """What would make it fit: the cheapest changes, or so many GPUs."""
-    chosen = cheapest(config, machine, shape, nodes=nodes)
+    chosen = cheapest(config, machine, shape)
     gpus = enough_gpus(config, machine, shape)
     more = "no number of such GPUs makes it fit as it is" if gpus is None else f"it fits on {gpus} such GPUs as it is"
     if chosen is None:

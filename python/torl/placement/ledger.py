@@ -64,11 +64,11 @@ class Ledger:
         return config.longest_prompt + config.rollout.max_response_tokens
 
 
-def ledger(settled: Settled[TrainConfig], shape: ModelShape, *, nodes: int = 1) -> Ledger:
-    """The ledger of a run with the engine "vllm" on the GPUs of one of `nodes` equal machines."""
+def ledger(settled: Settled[TrainConfig], shape: ModelShape) -> Ledger:
+    """The ledger of a run with the engine "vllm" on GPUs."""
     config, placement = settled.config, settled.placement
     options: Any = config.engine.options
-    learner = LearnerBytes(config, shape, placement.ranks * nodes)
+    learner = LearnerBytes(config, shape, placement.ranks)
     engine = EngineBytes(options, shape, min(gpu.memory_bytes for gpu in placement.machine.gpus))
     away = learner.always()
     resident = away | learner.parameters() | learner.optimizer()

@@ -37,12 +37,8 @@ class Placement:
     @property
     def rank_names(self) -> tuple[str, ...] | None:
         """The GPUs of the ranks as CUDA_VISIBLE_DEVICES names them; None on cores."""
-        return self._names(self.learner_devices) if self.machine.gpus else None
-
-    @property
-    def replica_names(self) -> tuple[tuple[str, ...], ...] | None:
-        """The GPUs of each replica as CUDA_VISIBLE_DEVICES names them; None on cores."""
-        return tuple(self._names(replica) for replica in self.engine_devices) if self.machine.gpus else None
+        gpus = self.machine.gpus
+        return tuple(gpus[device].name for device in self.learner_devices) if gpus else None
 
     @property
     def rank_nodes(self) -> tuple[int, ...]:
@@ -75,9 +71,6 @@ class Placement:
         if not self.machine.gpus and not apart:
             return ()
         return tuple(tuple(self.machine.node_of(device)[1] for device in replica) for replica in self.engine_devices)
-
-    def _names(self, devices: Sequence[int]) -> tuple[str, ...]:
-        return tuple(self.machine.gpus[device].name for device in devices)
 
     def __str__(self) -> str:
         engines = " + ".join(numbers(replica) for replica in self.engine_devices) or "none"

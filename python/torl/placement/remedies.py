@@ -1,6 +1,6 @@
 """The cheapest change of a run that makes it fit, or the machine that it would need."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -50,13 +50,13 @@ def changes(config: TrainConfig) -> Iterator[Change]:
         yield Change("learner.offload_optimizer", True, "optimizer steps on the CPU")
 
 
-def cheapest(config: TrainConfig, machine: Machine, shape: ModelShape, *, nodes: int = 1) -> tuple[Change, ...] | None:
+def cheapest(config: TrainConfig, machine: Machine, shape: ModelShape) -> tuple[Change, ...] | None:
     """The fewest and, of as many, the cheapest changes with which the run fits; None if none do."""
     possible = list(changes(config))
     for count in range(1, _MOST_CHANGES + 1):
         for chosen in combinations(possible, count):
             different = len({change.name for change in chosen}) == count
-            if different and fits(with_changes(config, chosen), machine, shape, nodes=nodes):
+            if different and fits(with_changes(config, chosen), machine, shape):
                 return chosen
     return None
 
@@ -75,16 +75,16 @@ def enough_gpus(config: TrainConfig, machine: Machine, shape: ModelShape) -> int
     return None
 
 
-def fits(config: TrainConfig, machine: Machine, shape: ModelShape, *, nodes: int = 1) -> bool:
+def fits(config: TrainConfig, machine: Machine, shape: ModelShape) -> bool:
     """Whether the run can be placed on the machine, and no stage of it needs more memory than there is."""
-    ledger_of = planned(config, machine, shape, nodes=nodes)
+    ledger_of = planned(config, machine, shape)
     return ledger_of is not None and not ledger_of.excess()
 
 
-def planned(config: TrainConfig, machine: Machine, shape: ModelShape, *, nodes: int = 1) -> Ledger | None:
+def planned(config: TrainConfig, machine: Machine, shape: ModelShape) -> Ledger | None:
     """The ledger of a run; None where it cannot be placed."""
     try:
-        return ledger(settle(config, machine), shape, nodes=nodes)
+        return ledger(settle(config, machine), shape)
     except ConfigError:
         return None
 
@@ -95,9 +95,8 @@ def with_changes(config: TrainConfig, chosen: tuple[Change, ...]) -> TrainConfig
     for change in chosen:
         section, _, name = change.name.partition(".")
         sections[section][name] = change.value
-    engine = replace(config.engine, options=_updated(config.engine.options, sections["engine"]))
-    return config.model_copy(update={"learner": _updated(config.learner, sections["learner"]), "engine": engine})
-
-
-def _updated(section: Any, values: Mapping[str, Any]) -> Any:
-    return section.model_copy(update=dict(values))
+    options: Any = config.engine.options
+    engine = replace(config.engine, options=options.model_copy(update=sections["engine"]))
+    return config.model_copy(
+        update={"learner": config.learner.model_copy(update=sections["learner"]), "engine": engine}
+    )

@@ -14,7 +14,7 @@ _GRAIN = 1 << 10
 _SPARE = 0.1
 
 
-def with_row_tokens(settled: Settled[TrainConfig], shape: ModelShape, *, nodes: int = 1) -> Settled[TrainConfig]:
+def with_row_tokens(settled: Settled[TrainConfig], shape: ModelShape) -> Settled[TrainConfig]:
     """`learner.row_tokens = "auto"` settled: the longest rows that leave a tenth of every GPU of the learner free.
 
     Where not even the longest sample does, rows are as long as that: whether it fits, the ledger says.
@@ -22,13 +22,12 @@ def with_row_tokens(settled: Settled[TrainConfig], shape: ModelShape, *, nodes: 
     Args:
         settled: where its bytes are not known, it stays as it is.
         shape: of the model.
-        nodes: equal machines that the learner is spread over.
     """
     if settled.config.learner.row_tokens != "auto" or not settled.counted:
         return settled
-    least = ledger(settled, shape, nodes=nodes).learner.longest_sample
+    least = ledger(settled, shape).learner.longest_sample
     tokens = max(least, _LONGEST_ROW)
-    while tokens > least and not _leaves_room(_with(settled, tokens), shape, nodes):
+    while tokens > least and not _leaves_room(_with(settled, tokens), shape):
         tokens = max(least, (tokens - 1) // _GRAIN * _GRAIN)
     return _with(settled, tokens)
 
@@ -38,8 +37,8 @@ def _with(settled: Settled[TrainConfig], tokens: int) -> Settled[TrainConfig]:
     return replace(settled, config=settled.config.model_copy(update={"learner": learner}))
 
 
-def _leaves_room(settled: Settled[TrainConfig], shape: ModelShape, nodes: int) -> bool:
-    book = ledger(settled, shape, nodes=nodes)
+def _leaves_room(settled: Settled[TrainConfig], shape: ModelShape) -> bool:
+    book = ledger(settled, shape)
     (update,) = [stage for stage in book.stages if stage.name == "update"]
     gpus = settled.placement.machine.gpus
     return all(

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from torl.config import LearnerConfig, ModelRunConfig, RolloutConfig, TrainConfig
-from torl.errors import ConfigError
 from torl.options import Choice
 from torl.placement.machine import Machine
 from torl.placement.placing import Placement, place
@@ -34,13 +33,8 @@ class Settled(Generic[Config]):
         return bool(self.placement.machine.gpus) and REPLICAS in type(self.config.engine.options).model_fields
 
 
-def settle(config: Config, machine: Machine, *, ranks: int | None = None) -> Settled[Config]:
+def settle(config: Config, machine: Machine) -> Settled[Config]:
     """Fill in what `config` leaves to the devices; what it says stays.
-
-    Args:
-        config: of any command.
-        machine: that the run is on.
-        ranks: that torchrun has started on this machine, which decides then.
 
     Raises:
         ConfigError: what is asked for does not fit the devices.
@@ -49,7 +43,7 @@ def settle(config: Config, machine: Machine, *, ranks: int | None = None) -> Set
     options: Any = config.engine.options
     here = REPLICAS in type(options).model_fields
     wanted = Wanted(
-        ranks=ranks or (learner.ranks if learner else None),
+        ranks=learner.ranks if learner else None,
         replicas=getattr(options, REPLICAS) if here else None,
         tensor_parallel=options.tensor_parallel if here else 1,
         learns=learner is not None,
@@ -57,11 +51,6 @@ def settle(config: Config, machine: Machine, *, ranks: int | None = None) -> Set
         samples_here=here,
     )
     placement = place(config.placement, wanted, machine)
-    if ranks is not None and machine.gpus and placement.learner_devices != tuple(range(ranks)):
-        raise ConfigError(
-            f"torchrun gives its {ranks} ranks the first GPUs: placement.learner must be left out or be "
-            f"{list(range(ranks))}"
-        )
     turns = placement.colocated and bool(machine.gpus)
     update: dict[str, Any] = {
         "engine": _engine(config.engine, placement, sleeps=turns),

@@ -13,7 +13,6 @@ from torl.errors import ConfigError
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
-from torl.learner.torchrun import torchrun_job
 from torl.placement.checks import require_division, require_room
 from torl.placement.rows import with_row_tokens
 from torl.placement.settling import Settled, settle
@@ -90,18 +89,12 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console, clu
     }
     checkpoint = latest_checkpoint(directory) if config.run.resume else None
     first_step = _resume(config, sampler, checkpoint, console) if config.run.resume else 0
-    job = torchrun_job()
-    if job is not None and cluster.apart:
-        raise ConfigError(
-            f"cluster.kind is {config.cluster.kind!r}, which starts the learner's ranks itself: leave torchrun out"
-        )
-    settled = settle(config, await machine_of(cluster), ranks=None if job is None else job.local_world_size)
+    settled = settle(config, await machine_of(cluster))
     placement = settled.placement
     console.line(f"placement: {placement}")
     if cluster.apart:
         await require_shared(cluster, directory, placement.rank_nodes)
-    nodes = 1 if job is None else job.world_size // job.local_world_size
-    settled = _fitted(config, settled, model.path, nodes, console)
+    settled = _fitted(config, settled, model.path, console)
     made = MadeParts.of(settled.config)
     for line in write_config(directory, config):
         console.line(line)
@@ -163,9 +156,7 @@ def _resume(config: TrainConfig, sampler: Sampler, checkpoint: Path | None, cons
     return step
 
 
-def _fitted(
-    config: TrainConfig, settled: Settled[TrainConfig], model: Path, nodes: int, console: Console
-) -> Settled[TrainConfig]:
+def _fitted(config: TrainConfig, settled: Settled[TrainConfig], model: Path, console: Console) -> Settled[TrainConfig]:
     """With rows as long as there is room for; raises ConfigError if the model does not divide among the GPUs, or what
     is on them does not fit."""
     if not settled.placement.machine.gpus:
@@ -177,8 +168,8 @@ def _fitted(
         return settled
     if config.placement.check_memory:
         require_division(config, shape)
-        require_room(config, settled, shape, nodes=nodes)
-    rows = with_row_tokens(settled, shape, nodes=nodes)
+        require_room(config, settled, shape)
+    rows = with_row_tokens(settled, shape)
     console.line(f"rows of {rows.config.learner.settled_row_tokens:,} tokens")
     return rows
 

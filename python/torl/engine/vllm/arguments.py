@@ -20,20 +20,8 @@ _CPU_BATCH_TOKENS = 4096
 _GPU_BATCH_TOKENS = 16384  # vLLM's own default knows the GPU only where its command line started it, and is 2048 here
 # Models all of whose state is parameters, which are sent. What others keep besides has to be read.
 _SENT_WHOLE = {"llama", "mistral", "qwen2", "qwen3"}
-# A launcher's variables describe the learner's process group; vLLM would take them for its own.
-_LAUNCHER_VARIABLES = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "GROUP_RANK",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-    "GROUP_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_USE_AGENT_STORE",
-)
+# What launches jobs sets these for a process group of its own; vLLM would take them for its own.
+_LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 def engine_arguments(
