@@ -21,7 +21,7 @@ from torch import Tensor
 from verl.trainer.ppo import core_algos
 
 from torl import _core
-from torl.algorithms.advantages import ESTIMATORS, Rewards
+from torl.algorithms.advantages import ESTIMATORS, EstimatorInputs
 
 GROUP = 16
 LAMBDA = 0.95
@@ -86,7 +86,7 @@ def torl_side(case: Case, batch: Batch) -> Callable[[], np.ndarray]:
     penalties = batch.penalties if case.penalty else None
 
     def call() -> np.ndarray:
-        rewards = Rewards(batch.rewards, batch.groups, batch.lengths, batch.mask, penalties, batch.values)
+        rewards = EstimatorInputs(batch.rewards, batch.groups, batch.lengths, batch.mask, penalties, batch.values)
         if case.estimator != "ppo":
             return estimator(rewards).advantages_M
         return _core.whiten(estimator(rewards, gae_lambda=LAMBDA).advantages_M, batch.lengths, batch.mask)

@@ -34,9 +34,9 @@ from torl.engine import EngineSetup, VllmEngine
 from torl.engine.vllm.options import VllmOptions
 from torl.formats.chat import HermesFormat
 from torl.formats.chat.base import ChatCall
-from torl.rollout.agents.door import AgentDoor
+from torl.rollout.agents.door import AgentServer
 from torl.rollout.agents.episode import AgentSettings
-from torl.rollout.agents.player import AgentParts, AgentPlayer
+from torl.rollout.agents.player import AgentResources, AgentPlayer
 from torl.rollout.agents.prompts import PromptRenderer
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
@@ -44,7 +44,7 @@ from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.text.prompts import encode_prompts
 from torl.text.templates import TEMPLATES
-from torl.text.tokenizer import TextEncoder, load_tokenizer
+from torl.text.tokenizer import PlainTextEncoder, load_tokenizer
 from torl.text.vocabulary import build_vocabulary
 from torl.tools.base import StatelessTool
 
@@ -108,7 +108,7 @@ class OpenAIProgram(Program):
 
 async def turns_in_a_second(player: EpisodePlayer, prompts: Sequence[Prompt], series: str) -> float:
     started, turns = time.perf_counter(), 0
-    async with aclosing(play_groups(player, prompts, series=series, samples_per_prompt=1)) as groups:
+    async with aclosing(play_groups(player, prompts, batch_id=series, samples_per_prompt=1)) as groups:
         async for group in groups:
             turns += sum(len(each.turns) for each in group.trajectories)
     return turns / (time.perf_counter() - started)
@@ -131,7 +131,7 @@ async def main() -> None:
         tokenizer = load_tokenizer(directory)
         form = AlwaysCalls()
         vocabulary = build_vocabulary(tokenizer, form.visible_tokens)
-        encoder = TextEncoder(tokenizer, vocabulary)
+        encoder = PlainTextEncoder(tokenizer, vocabulary)
         ends = tuple(range(100, 116))
         setup = EngineSetup(directory, vocabulary, WINDOW, ends, directory / "engine.log")
         engine = VllmEngine(setup, VllmOptions(dtype="float32", cpu_threads=1, max_sequences=options.in_flight))
@@ -147,12 +147,12 @@ async def main() -> None:
             EpisodeSlots(options.in_flight),
             end_token_ids=frozenset(ends),
         )
-        door = AgentDoor()
+        door = AgentServer()
         agents = AgentSettings(AgentLimits(), PromptRenderer(tokenizer, encoder), WINDOW)
         players = {
             "loop": loop,
-            "door": AgentPlayer.of(loop, AgentParts(Program(options.turns), agents, door)),
-            "openai": AgentPlayer.of(loop, AgentParts(OpenAIProgram(options.turns), agents, door)),
+            "door": AgentPlayer.from_player(loop, AgentResources(Program(options.turns), agents, door)),
+            "openai": AgentPlayer.from_player(loop, AgentResources(OpenAIProgram(options.turns), agents, door)),
         }
         problems = [Problem(str(number), f"Find {number} % 7.", "1") for number in range(4 * options.in_flight)]
         prompts = encode_prompts(problems, tokenizer, TEMPLATES["chat"], 64, lambda: TOOLS).prompts

@@ -32,7 +32,7 @@ SETTINGS = {
     "learner.learning_rate": 2e-4,
     "evaluation.every_steps": 0,
     "evaluation.max_problems": PROBLEMS,
-    "evaluation.samples": SAMPLES,
+    "evaluation.samples_per_problem": SAMPLES,
     "evaluation.greedy": False,
     "checkpoint.every_steps": 0,
 }
@@ -48,23 +48,23 @@ ALGORITHMS: dict[str, Overrides] = {
     "rloo": {"algorithm.estimator": "rloo"},
     "reinforce_plus_plus": {
         "algorithm.estimator": "reinforce_plus_plus",
-        "selection.drop_uniform_groups": False,
+        "selection.drop_zero_variance_groups": False,
     },
     "reinforce_plus_plus_baseline": {
         "algorithm.estimator": "reinforce_plus_plus_baseline",
-        "selection.drop_uniform_groups": False,
+        "selection.drop_zero_variance_groups": False,
     },
     "ppo": {
         "algorithm.estimator": "ppo",
         "algorithm.normalize_advantages": True,
-        "selection.drop_uniform_groups": False,
+        "selection.drop_zero_variance_groups": False,
         "critic.learning_rate": 1e-3,
         "critic.mini_batches": 4,
-        "critic.head_start_steps": 2,
+        "critic.pretrain_steps": 2,
     },
     "dapo": {
-        "selection.drop_uniform_groups": False,
-        "selection.accuracy_window": "[0.0, 1.0]",
+        "selection.drop_zero_variance_groups": False,
+        "selection.accuracy_range": "[0.0, 1.0]",
         "selection.dynamic_sampling": True,
         "selection.max_rounds": 4,
         "reward.overlong_buffer": 32,
@@ -116,7 +116,7 @@ ROWS: dict[str, tuple[str, Overrides]] = {
         for calls in (1, 2)
         for name, what, overrides in (
             ("penalty", "-0.5 for failed code", {"reward.failed_code": -0.5}),
-            ("hidden", "errors hidden", {"rollout.format.errors": "hidden"}),
+            ("hidden", "errors hidden", {"rollout.format.error_style": "hidden"}),
         )
     },
 }

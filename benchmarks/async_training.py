@@ -52,7 +52,7 @@ def read(directory: Path) -> dict[str, Any]:
         "seconds": seconds[-1],
         "seconds_to_75": reached,
         "accuracy": last["evaluation/heldout/reward/accuracy"],
-        "learner_idle": sum(row["time/wait"] for row in steps) / seconds[-1],
+        "learner_idle": sum(row["time/wait_for_rollout"] for row in steps) / seconds[-1],
         "engine_idle": sum(row["time/engine_idle"] for row in steps) / seconds[-1],
         "staleness": statistics.fmean(row["rollout/staleness_mean"] for row in steps),
         "gap_mean": statistics.fmean(row["learner/logprob_gap_mean"] for row in steps if row["learner/updates"]),

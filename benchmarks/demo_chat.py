@@ -24,7 +24,7 @@ from demo_maker.chat_model import Conversation, build
 RUNS: Mapping[str, Mapping[str, str]] = {
     "with the tool": {},
     "without it": {"rollout.max_tool_calls": "0"},
-    "shuffled rewards": {"control.shuffle_rewards": "true"},
+    "shuffled rewards": {"ablation.shuffle_rewards": "true"},
     "by an agent program": {"rollout.agent.function": "benchmarks.demo_agent:play"},
 }
 SETTINGS = {
@@ -34,7 +34,7 @@ SETTINGS = {
     "rollout.max_tool_calls": "2",
     "rollout.max_response_tokens": "160",
     "evaluation.every_steps": "0",
-    "evaluation.samples": "4",
+    "evaluation.samples_per_problem": "4",
     "evaluation.max_problems": "64",
     "evaluation.greedy": "false",
     "learner.learning_rate": "3e-4",

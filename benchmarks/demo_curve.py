@@ -37,7 +37,7 @@ def main() -> None:
         steps, values = series(rows, name)
         axes.plot(steps, values, color=color, label=label)
     for set_name in sorted({part[0] for row in rows for name in row if (part := names.split_evaluation(name))}):
-        steps, values = series(rows, names.of_evaluation(set_name, names.GREEDY_ACCURACY))
+        steps, values = series(rows, names.evaluation_name(set_name, names.GREEDY_ACCURACY))
         axes.plot(steps, values, "o--", color="#ef4444", markersize=4, label=f"greedy accuracy, {set_name}")
     axes.set(xlabel="step", ylim=(0, 1))
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, labelcolor=GREY)

@@ -60,10 +60,10 @@ def measured(directory: Path) -> dict[str, tuple[float, float]]:
     """The accuracy and the share of episodes in which the model asks, before and after."""
     shown = {"accuracy": names.ACCURACY, "asks": names.ENVIRONMENT_MESSAGES}
     rows: list[Mapping[str, Any]] = [
-        row for row in read_metrics(directory) if names.of_evaluation(SET, names.ACCURACY) in row
+        row for row in read_metrics(directory) if names.evaluation_name(SET, names.ACCURACY) in row
     ]
     return {
-        key: (rows[0][names.of_evaluation(SET, name)], rows[-1][names.of_evaluation(SET, name)])
+        key: (rows[0][names.evaluation_name(SET, name)], rows[-1][names.evaluation_name(SET, name)])
         for key, name in shown.items()
     }
 

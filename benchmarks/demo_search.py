@@ -28,7 +28,7 @@ from torl.records.reading import read_metrics
 RUNS: Mapping[str, Mapping[str, str]] = {
     "with both tools": {},
     "without tools": {"rollout.max_tool_calls": "0"},
-    "shuffled results": {"control.shuffle_observations": "true"},
+    "shuffled results": {"ablation.shuffle_observations": "true"},
 }
 SETS = ("remainders", "codes")
 SETTINGS = {**OF_CHAT, "rollout.max_tool_calls": "1"}
@@ -57,11 +57,11 @@ def prepare(directory: Path) -> dict[str, str]:
 def measured(directory: Path) -> dict[str, dict[str, tuple[float, float]]]:
     """Of each set of problems the accuracy and the share of right tools, before and after."""
     rows: list[Mapping[str, Any]] = [
-        row for row in read_metrics(directory) if names.of_evaluation(SETS[0], names.ACCURACY) in row
+        row for row in read_metrics(directory) if names.evaluation_name(SETS[0], names.ACCURACY) in row
     ]
     return {
         set_name: {
-            shown: tuple(row.get(names.of_evaluation(set_name, name), float("nan")) for row in (rows[0], rows[-1]))
+            shown: tuple(row.get(names.evaluation_name(set_name, name), float("nan")) for row in (rows[0], rows[-1]))
             for shown, name in (("accuracy", names.ACCURACY), ("right tool", names.RIGHT_TOOL))
         }
         for set_name in SETS

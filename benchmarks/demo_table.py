@@ -28,8 +28,8 @@ EVALUATION_SETS = {
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "tool": ("with the tool, C = 1", {}),
     "no_tool": ("without it, C = 0", {"rollout.max_tool_calls": 0}),
-    "shuffled_observations": ("control: observations shuffled", {"control.shuffle_observations": True}),
-    "shuffled_rewards": ("control: rewards shuffled", {"control.shuffle_rewards": True}),
+    "shuffled_observations": ("control: observations shuffled", {"ablation.shuffle_observations": True}),
+    "shuffled_rewards": ("control: rewards shuffled", {"ablation.shuffle_rewards": True}),
 }
 PROBLEMS = 128
 MEASURES = ("accuracy", "greedy_accuracy", "code_ratio", "pass_ratio")

@@ -63,7 +63,7 @@ def update(directory: Path, samples: list[Sample], rows: int, rounds: int, on_cp
         )
         for sample in samples
     ]
-    learner = LearnerConfig(ranks=1, zero_stage=2, dtype="bfloat16", row_tokens=rows, **SETTINGS)
+    learner = LearnerConfig(ranks=1, zero_stage=2, dtype="bfloat16", max_row_tokens=rows, **SETTINGS)
     setup = LearnerSetup(
         ModelConfig(path=str(directory)), learner, AlgorithmConfig(), CriticConfig(), 1.0, total_steps=1000, seed=0
     )
@@ -72,7 +72,7 @@ def update(directory: Path, samples: list[Sample], rows: int, rounds: int, on_cp
         seconds = []
         for _ in range(rounds + 1):
             start = time.perf_counter()
-            batch = pack_batch(given, row_tokens=rows, ranks=1)
+            batch = pack_batch(given, max_row_tokens=rows, ranks=1)
             rank.update_policy(batch.rows[0], batch.sampled_tokens)  # ends with numbers from the GPU: no work is left
             seconds.append(time.perf_counter() - start)
         peak = 0 if on_cpu else torch.cuda.max_memory_allocated()
@@ -82,7 +82,7 @@ def update(directory: Path, samples: list[Sample], rows: int, rounds: int, on_cp
 
 def planned_bytes(directory: Path, rows: int) -> int:
     """What the ledger has of torch's memory in the fuller of the stages "update" and "step"."""
-    words = {"model.path": str(directory), "learner.row_tokens": str(rows)}
+    words = {"model.path": str(directory), "learner.max_row_tokens": str(rows)}
     words |= {"learner.dtype": "bfloat16", "learner.zero_stage": "2", "learner.gradient_checkpointing": "true"}
     learner = LearnerBytes(load_config(TrainConfig, DEMO, words), ModelShape.read(directory), 1)
     resident = learner.always() | learner.parameters() | learner.optimizer()
@@ -102,7 +102,7 @@ def step_seconds(directory: Path, calls: int, steps: int, on_cpu: bool) -> float
             "rollout.prompts_per_step": 2 if on_cpu else 32,
             "rollout.samples_per_prompt": 2 if on_cpu else 16,
             "rollout.max_response_tokens": 16 if on_cpu else 1024,
-            "selection.drop_uniform_groups": "false",
+            "selection.drop_zero_variance_groups": "false",
             "algorithm.entropy_bonus": 1e-4,
             "evaluation.every_steps": 0,
             "evaluation.max_problems": 1,
@@ -110,11 +110,11 @@ def step_seconds(directory: Path, calls: int, steps: int, on_cpu: bool) -> float
             "engine.dtype": "bfloat16",
             "learner.dtype": "bfloat16",
             "learner.zero_stage": 2,
-            "learner.row_tokens": 16384,
+            "learner.max_row_tokens": 16384,
         }
         if not on_cpu:
             options |= {
-                "engine.memory_share": 0.5,
+                "engine.gpu_memory_utilization": 0.5,
                 "engine.sleep_while_learning": "true",
                 "learner.offload_while_sampling": "true",
             }
@@ -145,7 +145,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         parameters = write_model(directory, vocabulary=VOCABULARY, dtype=torch.bfloat16, **shape)
-        found = update(directory, samples, arguments.row_tokens, arguments.rounds, arguments.on_cpu)
+        found = update(directory, samples, arguments.max_row_tokens, arguments.rounds, arguments.on_cpu)
         seconds = min(found["seconds"])
         tokens = sum(len(sample.token_ids) for sample in samples)
         result: dict[str, Any] = {
@@ -155,7 +155,7 @@ def main() -> None:
             "tokens_per_s": tokens / seconds,
             "update_seconds": seconds,
             "peak_bytes": found["peak_bytes"],
-            "peak_vs_plan": found["peak_bytes"] / planned_bytes(directory, arguments.row_tokens),
+            "peak_vs_plan": found["peak_bytes"] / planned_bytes(directory, arguments.max_row_tokens),
         }
         print(result, flush=True)
         gc.collect()

@@ -46,7 +46,7 @@ class Ranks:
 
 def cell(path: Path, config: TrainConfig, tokenizer: TextTokenizer) -> str:
     """What the table says of a set and a preset."""
-    template = config.data.template.function()
+    template = config.data.template.bind()
     prompts = encode_prompts(load_problems(path), tokenizer, template, WITHOUT_LIMIT).prompts
     lengths = [len(prompt.token_ids) for prompt in prompts]
     limits = config.data.max_prompt_tokens, config.evaluation.longest_prompt(config.data)

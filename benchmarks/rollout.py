@@ -39,7 +39,7 @@ from typing import Any
 from rollout_forced_calls import PLAN, PROMPT_TOKENS
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.engine import EngineSetup, VllmEngine
 from torl.engine.vllm.options import VllmOptions
 from torl.formats.torl import ToRLFormat
@@ -49,7 +49,7 @@ from torl.rollout.scheduler import play_groups
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.sandbox import Execution, Interpreter, SandboxPool
-from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
+from torl.text.tokenizer import PlainTextEncoder, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools.python import PythonTool
 from torl.types import OutcomeStatus, Problem, Prompt, SampledTurn, SamplingParameters, Trajectory
@@ -111,7 +111,7 @@ class Bench:
 
     engine: ForcedEngine
     player: Callable[[Interpreter, int, int], EpisodePlayer]
-    encoder: TextEncoder
+    encoder: PlainTextEncoder
     vocabulary: Any
     tokens: int
     in_flight: int
@@ -142,7 +142,7 @@ class Bench:
         started = time.perf_counter()
         computed = 0
         prompts = self.prompts(calls, episodes or self.in_flight)
-        groups = play_groups(player, prompts, series=self.run, samples_per_prompt=1)
+        groups = play_groups(player, prompts, batch_id=self.run, samples_per_prompt=1)
         async with aclosing(groups):
             async for group in groups:
                 (trajectory,) = group.trajectories
@@ -157,7 +157,7 @@ class Bench:
         player, batch = self.player(tool, calls, self.in_flight), self.in_flight * self.tokens
         prompts = self.prompts(calls, 12 * self.in_flight)
         self.engine.ended = []
-        groups = play_groups(player, prompts, series=self.run, samples_per_prompt=1)
+        groups = play_groups(player, prompts, batch_id=self.run, samples_per_prompt=1)
         async with aclosing(groups):
             async for group in groups:
                 self.check(group.trajectories[0], calls)
@@ -187,7 +187,7 @@ class Bench:
         prompts = self.prompts(calls, self.in_flight)
         contexts = [list(prompt.token_ids) for prompt in prompts]
         for turn in range(calls + 1):
-            end = TurnEnd.marker(b"```output") if turn < calls else TurnEnd.never()
+            end = StopCondition.marker(b"```output") if turn < calls else StopCondition.never()
             turns = await asyncio.gather(
                 *(
                     self.engine.sample(
@@ -284,7 +284,7 @@ async def main() -> None:
         parser.error("c0 is what all others are compared with")
     snippets = read_snippets(options.transcripts) if options.transcripts else []
     async with open_bench(options, len(snippets) or SNIPPETS) as bench:
-        with SandboxPool(1, shared_bytes=0) as pool:
+        with SandboxPool(1, result_cache_bytes=0) as pool:
             await measure(bench, options.rounds, names, Running(pool, snippets) if snippets else None)
     report(bench)
 
@@ -297,7 +297,7 @@ async def open_bench(options: argparse.Namespace, snippets: int) -> AsyncIterato
         model = copy_model(resolve_path(options.model), directory / "model", options.layers)
         tokenizer = load_tokenizer(model)
         vocabulary = build_vocabulary(tokenizer)
-        encoder = TextEncoder(tokenizer, vocabulary)
+        encoder = PlainTextEncoder(tokenizer, vocabulary)
         codes = [f"\n```python\nprint({number})\n```\n```output" for number in range(snippets)]
         plan = {
             "tokens": options.tokens,
@@ -319,7 +319,7 @@ async def open_bench(options: argparse.Namespace, snippets: int) -> AsyncIterato
                 dtype=options.dtype,
                 cpu_threads=1,
                 max_sequences=options.in_flight,
-                cpu_cache_gib=options.cache_gib,
+                cpu_kv_cache_gib=options.cache_gib,
                 arguments={"logits_processors": ["rollout_forced_calls:ForcedCalls"]},
             ),
         )

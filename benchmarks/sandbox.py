@@ -8,7 +8,7 @@ source. What cannot be measured is said, with the reason. Prints tables in Markd
 JSON.
 
 Times are medians as the caller sees them, with fresh state for every run and nothing answered from memory
-(`shared_bytes=0`). Rates are those of batches on all cores.
+(`result_cache_bytes=0`). Rates are those of batches on all cores.
 
 **unseen_ratio** tells how much worse off a snippet is that the warm-up never ran: imports, tables and caches it is the
 first to need, pages that nobody wrote to before. For each snippet
@@ -224,7 +224,7 @@ def unseen() -> dict[str, Any]:
     snippets |= {("unseen", name): code for name, code in UNSEEN.items()}
     cpu_seconds: dict[tuple[str, str], list[float]] = {key: [] for key in snippets}
     order = random.Random(0)
-    with SandboxPool(1, shared_bytes=0, verify_every=0) as pool:
+    with SandboxPool(1, result_cache_bytes=0, verify_every=0) as pool:
         (worker,) = pool.processes()
 
         # What a worker does after its reply, it does before the next run: an empty run brings it to its end.
@@ -243,7 +243,7 @@ def unseen() -> dict[str, Any]:
     typical = {key: statistics.median(found) for key, found in cpu_seconds.items()}
     price = typical.pop(("", EMPTY)) / 2  # two empty runs
     tables: dict[str, dict[str, dict[str, float]]] = {"seen": {}, "unseen": {}}
-    with SandboxPool(1, shared_bytes=0, cpu_seconds=120, wall_seconds=600) as pool:
+    with SandboxPool(1, result_cache_bytes=0, cpu_seconds=120, wall_seconds=600) as pool:
         for (group, name), found in typical.items():
             say(f"without isolation: {name}")
             floor = without_isolation(pool, snippets[group, name])
@@ -310,7 +310,7 @@ def programs(options: argparse.Namespace) -> dict[str, Any]:
     running = {version: Program("native", version, python, options.peers, 1) for version, python in natives.items()}
     ratios: dict[str, dict[str, list[float]]] = {version: {name: [] for name in PROGRAMS} for version in natives}
     milliseconds: dict[str, list[float]] = {name: [] for name in PROGRAMS}
-    with SandboxPool(1, shared_bytes=0, cpu_seconds=60, wall_seconds=600) as pool:
+    with SandboxPool(1, result_cache_bytes=0, cpu_seconds=60, wall_seconds=600) as pool:
         for number in range(PROGRAM_ROUNDS):
             say(f"programs: {number + 1} of {PROGRAM_ROUNDS}")
             for name, (code, work) in PROGRAMS.items():

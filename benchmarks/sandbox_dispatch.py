@@ -113,7 +113,7 @@ def dispatch(rounds: int) -> dict[str, float]:
 def statements(rounds: int) -> dict[str, tuple[float, float]]:
     """Nanoseconds of a statement, in the sandbox and here: by what more turns of its loop take."""
     found = {}
-    with SandboxPool(workers=1, shared_bytes=0) as pool:
+    with SandboxPool(workers=1, result_cache_bytes=0) as pool:
         for name, statement in STATEMENTS.items():
             body = "\n        ".join([statement] * COPIES)
             programs = [PROGRAM.format(body=body, turns=turns) for turns in (FEWER, MORE)]

@@ -113,7 +113,7 @@ def import_milliseconds(pool: SandboxPool, name: str) -> float:
 
 
 def main() -> None:
-    with SandboxPool(1, cpu_seconds=60, wall_seconds=600, shared_bytes=0) as pool:
+    with SandboxPool(1, cpu_seconds=60, wall_seconds=600, result_cache_bytes=0) as pool:
         print("| import | distribution | version | import, ms | works |")
         print("|---|---|---|---|---|")
         for name, (distribution, program, printed) in PACKAGES.items():

@@ -82,7 +82,7 @@ class Torl:
 
     def __init__(self, name: str, about: str, **settings: Any) -> None:
         self.name, self.about = name, about
-        self.pool = SandboxPool(shared_bytes=0, **settings)
+        self.pool = SandboxPool(result_cache_bytes=0, **settings)
 
     def run(self, code: str, repeat: int, lane: int = 0) -> Runs:
         def once() -> str:

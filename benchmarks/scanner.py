@@ -18,7 +18,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 
-from torl._core import Scanner, TurnEnd, Vocabulary
+from torl._core import Scanner, StopCondition, Vocabulary
 from torl.paths import resolve_path
 from torl.text.tokenizer import load_tokenizer
 from torl.text.vocabulary import build_vocabulary
@@ -53,7 +53,7 @@ def best(work: Callable[[], tuple[float, list[int]]], rounds: int) -> tuple[floa
 
 def with_torl(vocabulary: Vocabulary, streams: list[list[int]]) -> tuple[float, list[int]]:
     """Seconds, and at which token each stream ended."""
-    scanners = [Scanner(vocabulary, TurnEnd.marker(MARKER.encode())) for _ in streams]
+    scanners = [Scanner(vocabulary, StopCondition.marker(MARKER.encode())) for _ in streams]
     steps = [list(step) for step in zip(*streams, strict=True)]
     ends = [0] * len(streams)
     started = time.perf_counter()
@@ -109,7 +109,7 @@ def main() -> None:
     turn = streams[0]
     started = time.perf_counter()
     for _ in range(1000):
-        Scanner(vocabulary, TurnEnd.marker(MARKER.encode())).feed(turn)
+        Scanner(vocabulary, StopCondition.marker(MARKER.encode())).feed(turn)
     result["whole_turn_tokens_per_s"] = round(1000 * len(turn) / (time.perf_counter() - started))
     print(json.dumps(result))
 

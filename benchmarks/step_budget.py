@@ -36,11 +36,11 @@ from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
-from torl.text.tokenizer import TextEncoder, load_tokenizer
+from torl.text.tokenizer import PlainTextEncoder, load_tokenizer
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import Tool, ToolSession
 from torl.training.samples import training_samples, with_advantages
-from torl.training.silencing import silenced
+from torl.training.silencing import masked_trajectories
 from torl.training.step import StepPlayer
 from torl.training.step_records import step_records
 from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SampledTurn
@@ -163,13 +163,13 @@ async def play(
     )
     first, last = make_turns(tokenizer)
     engines = Replicas(
-        lambda *_: engine(first, last, len(ids)), options.engines, restarts=0, policy_version=0, lends_devices=False
+        lambda *_: engine(first, last, len(ids)), options.engines, restarts=0, policy_version=0, shares_devices=False
     )
     player = EpisodePlayer(
         engine=engines,
         tools={"python": tool()},
         vocabulary=vocabulary,
-        encoder=TextEncoder(tokenizer, vocabulary),
+        encoder=PlainTextEncoder(tokenizer, vocabulary),
         format=config.rollout.format.make(),
         settings=EpisodeSettings.from_config(config.rollout, 0),
         slots=EpisodeSlots(options.prompts * options.samples),
@@ -189,7 +189,7 @@ async def play(
                 played = await stepping.play(0)
             with meter.measured("learn"):
                 batch = [member for group in played.batch for member in group.members]
-                await asyncio.to_thread(silenced, batch, config.selection)
+                await asyncio.to_thread(masked_trajectories, batch, config.selection)
                 samples = await asyncio.to_thread(training_samples, batch)
                 samples = await asyncio.to_thread(with_advantages, samples, played.batch, config.algorithm)
             with meter.measured("record"):

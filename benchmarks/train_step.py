@@ -110,7 +110,7 @@ def main() -> None:
         print(f"{parameters:,} parameters, {len(samples)} samples, {tokens:,} tokens, {sampled:,} of them sampled")
         options = [
             word
-            for name in ("threads", "row_tokens", "micro_batch")
+            for name in ("threads", "max_row_tokens", "micro_batch")
             for word in (f"--{name.replace('_', '-')}", str(getattr(arguments, name)))
         ]
         sides = [Side("torl", sys.executable, directory, options)]

@@ -34,7 +34,7 @@ def main() -> None:
         )
         for sample in read_samples(arguments.directory / "samples.json")
     ]
-    learner = LearnerConfig(ranks=1, zero_stage=0, dtype="float32", row_tokens=arguments.row_tokens, **SETTINGS)
+    learner = LearnerConfig(ranks=1, zero_stage=0, dtype="float32", max_row_tokens=arguments.max_row_tokens, **SETTINGS)
     algorithm = AlgorithmConfig.model_validate({"policy_loss": {"clip_low": CLIP, "clip_high": CLIP}, "epochs": 2})
     model = ModelConfig(path=str(arguments.directory / "model"))
     setup = LearnerSetup(model, learner, algorithm, CriticConfig(), temperature=1.0, total_steps=1000, seed=0)
@@ -42,7 +42,7 @@ def main() -> None:
         rank = Rank(RankSetup(setup, arguments.threads, f"file://{meeting}/store"), 0, 1, lambda written: None)
 
         def step() -> dict[str, float]:
-            batch = pack_batch(samples, row_tokens=arguments.row_tokens, ranks=1)
+            batch = pack_batch(samples, max_row_tokens=arguments.max_row_tokens, ranks=1)
             metrics = rank.update_policy(batch.rows[0], batch.sampled_tokens)
             return {name: metrics[name] for name in ("loss", "gradient_norm")}
 

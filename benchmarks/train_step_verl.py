@@ -68,7 +68,7 @@ def main() -> None:
                 strategy="fsdp2",
                 mixed_precision={"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
                 use_torch_compile=False,
-                max_token_len_per_gpu=arguments.row_tokens,
+                max_token_len_per_gpu=arguments.max_row_tokens,
             ),
             FSDPOptimizerConfig(
                 lr=SETTINGS["learning_rate"],
@@ -108,7 +108,7 @@ def main() -> None:
                 non_tensor_dict={
                     "use_remove_padding": True,
                     "use_dynamic_bsz": True,
-                    "max_token_len_per_gpu": arguments.row_tokens,
+                    "max_token_len_per_gpu": arguments.max_row_tokens,
                     "temperature": 1.0,
                     "calculate_entropy": True,
                     "global_batch_size": len(samples),

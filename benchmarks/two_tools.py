@@ -77,7 +77,7 @@ class EitherTool(ToRLFormat):
     def __post_init__(self) -> None:
         ToRLFormat.__init__(self)
 
-    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+    def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """By the number that the block holds."""
         code = turn.blocks[-1].code
         number = int("".join(filter(str.isdigit, code)))
@@ -93,7 +93,7 @@ async def batch(bench: Bench, tools: Mapping[str, Tool], calls: int, turns: int)
     prompts = bench.prompts(turns, bench.in_flight)
     asked = dict.fromkeys(tools, 0)
     started = time.perf_counter()
-    groups = play_groups(player, prompts, series=bench.run, samples_per_prompt=1)
+    groups = play_groups(player, prompts, batch_id=bench.run, samples_per_prompt=1)
     async with aclosing(groups):
         async for group in groups:
             (trajectory,) = group.trajectories

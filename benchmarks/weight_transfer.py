@@ -21,7 +21,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torl.weights.channel import DEFAULT_BUCKET_BYTES, WeightChannel
-from torl.weights.rendezvous import End, Rendezvous, TransportName
+from torl.weights.rendezvous import Endpoint, Rendezvous, TransportName
 
 LAYER = [
     (1536, 1536),
@@ -71,13 +71,13 @@ def loopback_bytes() -> int:
     return next((int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith("lo:")), 0)
 
 
-def run_end(meeting: Rendezvous, end: End, megabytes: int, orders: Any, answers: Any) -> None:
+def run_end(meeting: Rendezvous, end: Endpoint, megabytes: int, orders: Any, answers: Any) -> None:
     """A process: one transfer for every order, and what it copied."""
     torch.set_num_threads(1)
     device = "cuda" if meeting.transport in ("cuda_ipc", "nccl") else "cpu"
     tensors = weights(megabytes, device) if end.role == "sender" else []
     channel = WeightChannel(meeting, end)
-    if end == End("sender", 0):
+    if end == Endpoint("sender", 0):
         answers.put(channel.rendezvous)
     while orders.get() is not None:
         with CopiedBytes() as copied:
@@ -99,14 +99,14 @@ class Way:
         self.answers = self.context.Queue()
         self.megabytes = megabytes
         self.ends: list[tuple[Any, Any]] = []
-        self.start(Rendezvous("127.0.0.1", 0, receivers, senders, transport), End("sender", 0))
+        self.start(Rendezvous("127.0.0.1", 0, receivers, senders, transport), Endpoint("sender", 0))
         meeting = self.answers.get()
         for number in range(1, min(senders, receivers)):
-            self.start(meeting, End("sender", number))
+            self.start(meeting, Endpoint("sender", number))
         for number in range(receivers):
-            self.start(meeting, End("receiver", number))
+            self.start(meeting, Endpoint("receiver", number))
 
-    def start(self, meeting: Rendezvous, end: End) -> None:
+    def start(self, meeting: Rendezvous, end: Endpoint) -> None:
         orders = self.context.Queue()
         process = self.context.Process(target=run_end, args=(meeting, end, self.megabytes, orders, self.answers))
         process.start()

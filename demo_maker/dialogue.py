@@ -61,13 +61,13 @@ class ColorSession(EnvironmentSession):
         """The color, and what is told."""
         self._color, self._told, self._right = color, told, False
 
-    async def answer(self, message: Message) -> Reply:
+    async def step(self, message: Message) -> Reply:
         """The color, to who asks for it."""
         if message.content == ASKS:
-            return Reply(said=[told(self._told)])
+            return Reply(user_messages=[told(self._told)])
         self._right = message.content == answer(self._color)
-        return Reply(ended=True)
+        return Reply(done=True)
 
-    async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
+    async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
         """Whether it was said."""
         return {"right": float(self._right)}

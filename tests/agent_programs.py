@@ -10,9 +10,9 @@ from builders import asked, player
 from chat_models import ChatModel
 from scripted_engine import STOP, ScriptedEngine, ScriptedInterpreter
 from torl.agents import Agent, AgentLimits
-from torl.rollout.agents.door import AgentDoor
+from torl.rollout.agents.door import AgentServer
 from torl.rollout.agents.episode import AgentEpisode, AgentSettings, Completion
-from torl.rollout.agents.player import AgentParts, AgentPlayer
+from torl.rollout.agents.player import AgentResources, AgentPlayer
 from torl.rollout.agents.prompts import PromptRenderer
 from torl.rollout.agents.requests import ChatRequest
 from torl.types import Problem, Trajectory
@@ -64,7 +64,7 @@ def agent_player(
         stop_token_ids=model.end_token_ids | {STOP},
     )
     agents = AgentSettings(AgentLimits(**(limits or {})), PromptRenderer(model.tokenizer, model.encoder), window)
-    parts = AgentParts(agent or Scripted(play), agents, AgentDoor())
+    parts = AgentResources(agent or Scripted(play), agents, AgentServer())
     own = player(
         engine,
         ScriptedInterpreter(),
@@ -74,7 +74,7 @@ def agent_player(
         end_token_ids=model.end_token_ids,
         **settings,
     )
-    return AgentPlayer.of(own, parts)
+    return AgentPlayer.from_player(own, parts)
 
 
 async def ask(episode: AgentEpisode, messages: Sequence[Mapping[str, Any]], **rest: Any) -> Completion:
@@ -118,4 +118,4 @@ async def played(player: AgentPlayer) -> Trajectory:
     """One episode of its program."""
     async with opened(player):
         player.slots.begin()
-        return await player.play(asked("sum"), series=0, sample=0)
+        return await player.play(asked("sum"), batch_id=0, sample=0)

@@ -23,7 +23,7 @@ from torl.rollout.scheduler import play_groups
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.sandbox import Interpreter
-from torl.text.tokenizer import TextEncoder
+from torl.text.tokenizer import PlainTextEncoder
 from torl.tools import PythonOptions, PythonTool
 from torl.tools.python import InterpreterState
 from torl.types import (
@@ -35,20 +35,20 @@ from torl.types import (
     OutcomeStatus,
     Problem,
     Prompt,
-    Scored,
+    ScoredTrajectory,
     ScoredGroup,
     ToolCall,
     ToolRequest,
     Trajectory,
     Turn,
-    TurnEnding,
+    StopReason,
 )
 
 _CLOSED_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _ENDING = {
-    FinishReason.STOP: TurnEnding.STOP,
-    FinishReason.LENGTH: TurnEnding.LENGTH,
-    FinishReason.VOID: TurnEnding.CALL,
+    FinishReason.STOP: StopReason.STOP,
+    FinishReason.LENGTH: StopReason.LENGTH,
+    FinishReason.VOID: StopReason.CALL,
 }
 
 
@@ -107,7 +107,7 @@ def asked(
 def turn(
     text: str = "",
     *,
-    ended_by: TurnEnding = TurnEnding.STOP,
+    ended_by: StopReason = StopReason.STOP,
     blocks: Sequence[Block] | None = None,
     start: int = 0,
     stop: int = 0,
@@ -153,7 +153,7 @@ def trajectory(
     mask: list[bool] = []
     text = ""
     for index, given in enumerate(turns or ("",)):
-        ended_by = TurnEnding.CALL if index < len(made_calls) else _ENDING[finish]
+        ended_by = StopReason.CALL if index < len(made_calls) else _ENDING[finish]
         each = turn(given, ended_by=ended_by) if isinstance(given, str) else given
         start = len(mask)
         mask += [True] * (turn_tokens if tokens is None else len(tokens))
@@ -167,8 +167,8 @@ def trajectory(
     mask_T = np.array(mask, dtype=np.bool_)
     return Trajectory(
         prompt=prompt,
-        group=f"0/{prompt.problem.id}" if group is None else group,
-        sample=sample,
+        group_id=f"0/{prompt.problem.id}" if group is None else group,
+        sample_index=sample,
         token_ids_T=np.arange(len(mask), dtype=np.int32) if tokens is None else np.array(tokens, dtype=np.int32),
         loss_mask_T=mask_T,
         rollout_logprobs_T=np.where(mask_T, -1, 0).astype(np.float32),
@@ -213,14 +213,14 @@ def scored(
     failure: str | None = None,
     turn_rewards: Sequence[float] = (),
     valid_format: bool = True,
-) -> Scored:
+) -> ScoredTrajectory:
     """A trajectory with its grade; the learner is told the grade's reward."""
     given = grade(correct, reward, answer=answer, failure=failure, turn_rewards=turn_rewards)
     given = replace(given, valid_format=valid_format)
-    return Scored(trajectory() if played is None else played, given, given.reward)
+    return ScoredTrajectory(trajectory() if played is None else played, given, given.reward)
 
 
-def scored_group(*members: Scored | bool) -> ScoredGroup:
+def scored_group(*members: ScoredTrajectory | bool) -> ScoredGroup:
     """Scored trajectories of one prompt; a bool stands for one that is correct or not."""
     told = tuple(scored(correct=member) if isinstance(member, bool) else member for member in members)
     return ScoredGroup(told[0].trajectory.prompt, told)
@@ -238,7 +238,7 @@ def player(
     state: InterpreterState = "fresh",
     in_flight: int = 1024,
     vocabulary: Vocabulary = VOCABULARY,
-    encoder: TextEncoder = ENCODER,
+    encoder: PlainTextEncoder = ENCODER,
     end_token_ids: frozenset[int] = frozenset(),
     **settings: Any,
 ) -> EpisodePlayer:
@@ -270,7 +270,7 @@ def player(
 
 async def play_all(playing: EpisodePlayer, prompts: Sequence[Prompt], series: int | str, samples: int) -> list[Group]:
     """The groups of these prompts, in the order in which they ended."""
-    groups = play_groups(playing, prompts, series=series, samples_per_prompt=samples)
+    groups = play_groups(playing, prompts, batch_id=series, samples_per_prompt=samples)
     async with aclosing(groups):
         return [each async for each in groups]
 

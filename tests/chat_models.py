@@ -14,13 +14,13 @@ from builders import asked, player
 from scripted_engine import STOP, ScriptedEngine, ScriptedInterpreter
 from tokenizers_for_tests import byte_level_bpe
 from torl._core import Vocabulary
-from torl.audit.rules import EpisodeRules
+from torl.audit.rules import ReplayContext
 from torl.config import RolloutConfig
 from torl.formats import FORMATS, ChatFormat
 from torl.formats.chat import ChatOptions
 from torl.formats.chat.harmony import HarmonyOptions
 from torl.rollout.episode import EpisodePlayer
-from torl.text.tokenizer import TextEncoder, control_token_ids
+from torl.text.tokenizer import PlainTextEncoder, control_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.types import Trajectory
 
@@ -69,8 +69,8 @@ class ChatModel:
         return build_vocabulary(self.tokenizer, self.form.visible_tokens)
 
     @cached_property
-    def encoder(self) -> TextEncoder:
-        return TextEncoder(self.tokenizer, self.vocabulary)
+    def encoder(self) -> PlainTextEncoder:
+        return PlainTextEncoder(self.tokenizer, self.vocabulary)
 
     @cached_property
     def end_token_ids(self) -> frozenset[int]:
@@ -110,10 +110,10 @@ class ChatModel:
         prompt = asked(token_ids=self.ids("Q\n"))
         return asyncio.run(self.player(turns, **settings).play(prompt, series=0, sample=0))
 
-    def rules(self, *, calls: int = 8, limit: int = 4000, **rollout: Any) -> EpisodeRules:
+    def rules(self, *, calls: int = 8, limit: int = 4000, **rollout: Any) -> ReplayContext:
         """What the audit knows of such an episode."""
         config = {"max_response_tokens": limit, "max_tool_calls": calls, "format": self.form.name, **rollout}
-        return EpisodeRules(
+        return ReplayContext(
             self.form,
             self.vocabulary,
             self.encoder,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from torl.cluster import LocalCluster
-from torl.cluster.local import LocalRole
+from torl.cluster.local import LocalActor
 
 
 class NodesInOneProcess(LocalCluster):
@@ -13,21 +13,21 @@ class NodesInOneProcess(LocalCluster):
     def __init__(self, nodes: int) -> None:
         super().__init__()
         self._there = [asyncio.Event() for _ in range(nodes)]
-        self.roles: list[LocalRole] = []
+        self.roles: list[LocalActor] = []
         for event in self._there:
             event.set()
 
     @property
-    def apart(self) -> bool:
+    def is_remote(self) -> bool:
         return True
 
     @property
     def nodes(self) -> int:
         return len(self._there)
 
-    async def place(self, node: int, make: Callable[[], object], *, name: str) -> LocalRole:
+    async def start_actor(self, node: int, make: Callable[[], object], *, name: str) -> LocalActor:
         await self._there[node].wait()
-        role = LocalRole(name, node, make())
+        role = LocalActor(name, node, make())
         self.roles.append(role)
         return role
 
@@ -35,7 +35,7 @@ class NodesInOneProcess(LocalCluster):
         self._there[node].clear()
         for role in self.roles:
             if role.node == node:
-                await role.end()
+                await role.kill()
 
     def bring_back(self, node: int) -> None:
         self._there[node].set()

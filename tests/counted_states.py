@@ -74,7 +74,7 @@ def count(shape: tuple[int, int, int, int, int, int, bool], stage: int, dtype: s
     config = model_config(shape)
     settings = LearnerConfig.model_validate({"zero_stage": stage, "dtype": dtype, "gradient_checkpointing": False})
     model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-    engine = start_engine(Policy(model, logits_at_once=1 << 20), settings)
+    engine = start_engine(Policy(model, max_stored_logits=1 << 20), settings)
     del model
     counted = {"start": held()}
     ids = torch.arange(16)[None]

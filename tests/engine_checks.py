@@ -6,11 +6,11 @@ from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
 from typing import Any
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 
-END = TurnEnd.marker(b"```output")
+END = StopCondition.marker(b"```output")
 GREEDY = SamplingParameters(max_tokens=90, temperature=0.0)
 
 Conversation = list[tuple[list[int], SampledTurn]]
@@ -71,7 +71,7 @@ async def moved_through_its_states(
     """
 
     async def say() -> tuple[int, ...]:
-        said = await engine.sample(prompt, GREEDY, "say", end=TurnEnd.never(), at_line_start=True)
+        said = await engine.sample(prompt, GREEDY, "say", end=StopCondition.never(), at_line_start=True)
         return tuple(said.token_ids)
 
     before, held = await say(), await engine.weight_checksums()

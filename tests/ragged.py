@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from torl.algorithms.advantages import Rewards
+from torl.algorithms.advantages import EstimatorInputs
 
 Array = npt.NDArray[np.float32]
 
@@ -44,9 +44,9 @@ class RaggedBatch:
         return np.array(numbers, np.int32)
 
     @property
-    def paid(self) -> Rewards:
+    def paid(self) -> EstimatorInputs:
         """As an estimator gets it: with token rewards and values."""
-        return Rewards(
+        return EstimatorInputs(
             np.array(self.rewards, np.float64),
             self.groups,
             self.lengths,

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 # The whole memory is compared after every run, and no run is answered with another's outcome.
-KEPT = {"reuse_guest": True, "verify_every": 1, "shared_bytes": 0}
-FRESH = {"reuse_guest": False, "shared_bytes": 0}
+KEPT = {"reuse_guest": True, "verify_every": 1, "result_cache_bytes": 0}
+FRESH = {"reuse_guest": False, "result_cache_bytes": 0}
 GUESTS = [pytest.param(KEPT, id="kept"), pytest.param(FRESH, id="fresh")]
 
 

@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tokenizers_for_tests import byte_level_bpe
-from torl._core import Scanner, TurnEnd, Vocabulary
+from torl._core import Scanner, StopCondition, Vocabulary
 from torl.engine import Engine
 from torl.errors import EngineError
 from torl.sandbox import Execution
-from torl.text.tokenizer import TextEncoder
+from torl.text.tokenizer import PlainTextEncoder
 from torl.text.vocabulary import build_vocabulary
 from torl.types import OutcomeStatus, SampledTurn, SamplingParameters
 
 TOKENIZER = byte_level_bpe()
 VOCABULARY = build_vocabulary(TOKENIZER)
-ENCODER = TextEncoder(TOKENIZER, VOCABULARY)
+ENCODER = PlainTextEncoder(TOKENIZER, VOCABULARY)
 STOP = TOKENIZER.eos_token_id
 
 
@@ -55,7 +55,7 @@ class ScriptedEngine(Engine):
         sampling: SamplingParameters,
         request_id: str,
         *,
-        end: TurnEnd,
+        end: StopCondition,
         at_line_start: bool,
         episode: int = 0,
         group: str = "",

@@ -8,7 +8,7 @@ from chat_models import ChatModel
 from torl.environments import (
     BoundedEnvironment,
     Environment,
-    EnvironmentBounds,
+    EnvironmentLimits,
     EnvironmentSession,
     Message,
     Reply,
@@ -52,7 +52,7 @@ class ScriptedEnvironment(Environment):
         return {"look": LOOK}
 
     @property
-    def parts(self) -> Sequence[str]:
+    def reward_parts(self) -> Sequence[str]:
         """As it was told."""
         return self.named_parts
 
@@ -75,11 +75,11 @@ class ScriptedSession(EnvironmentSession):
     of: ScriptedEnvironment
     answered: int = 0
 
-    async def begin(self, messages: Messages) -> Messages:
+    async def reset(self, messages: Messages) -> Messages:
         self.of.raise_in("begin")
         return messages if self.of.opening is None else [*messages[:-1], {"role": "user", "content": self.of.opening}]
 
-    async def answer(self, message: Message) -> Reply:
+    async def step(self, message: Message) -> Reply:
         self.of.raise_in("answer")
         self.of.shown.append(message)
         said, ended = self.of.script(self.answered)
@@ -87,9 +87,9 @@ class ScriptedSession(EnvironmentSession):
         outcomes = [Outcome(OutcomeStatus.OK, f"{call.arguments['code']}!\n") for call in message.calls]
         return Reply(outcomes, said, ended)
 
-    async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
+    async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
         self.of.raise_in("rewards")
-        self.of.unanswered.append(unanswered)
+        self.of.unanswered.append(last_message)
         return self.of.rewarded
 
     async def close(self) -> None:
@@ -110,7 +110,7 @@ def in_environment(
     playing: EpisodePlayer, model: ChatModel, environment: Environment, *, max_prompt_tokens: int = 1000, **bounds: Any
 ) -> EpisodePlayer:
     """The player, in an environment with these bounds; a model of ChatML renders what it begins with."""
-    limits = EnvironmentBounds(**{"retry_seconds": 0.0, **bounds})
+    limits = EnvironmentLimits(**{"initial_backoff_seconds": 0.0, **bounds})
     model.tokenizer.chat_template = CHATML
     playing.environment = RunEnvironment(
         BoundedEnvironment(environment, limits),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import torl
 from torl import (
-    Answer,
+    ObservationText,
     Grade,
     Group,
     LossInputs,
@@ -16,13 +16,13 @@ from torl import (
     OutcomeStatus,
     PolicyLossValues,
     Problem,
-    Rewards,
+    EstimatorInputs,
     TokenAdvantages,
     ToolRequest,
     Trajectory,
     Turn,
-    TurnEnd,
-    TurnEnding,
+    StopCondition,
+    StopReason,
 )
 
 
@@ -31,7 +31,7 @@ class LineCounter(torl.Tool):
 
     description = "How many lines a text has."
     parameters: Mapping[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
-    starts_early = True
+    speculative = True
 
     def __init__(self, first: int = 0) -> None:
         self.first = first
@@ -70,20 +70,20 @@ class Counted(torl.Format):
     def __init__(self, bracket: str = "<") -> None:
         self.bracket = bracket
 
-    def turn_end(self) -> TurnEnd:
-        return TurnEnd.marker(b"```output")
+    def stop_condition(self) -> StopCondition:
+        return StopCondition.marker(b"```output")
 
-    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+    def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         if not turn.blocks:
             return [MalformedCall("NoText", "there is nothing to count")]
         return [ToolRequest("counter", {"text": turn.blocks[-1].code})]
 
-    def early_request(self, code: str) -> ToolRequest | None:
+    def speculative_call(self, code: str) -> ToolRequest | None:
         return ToolRequest("counter", {"text": code})
 
-    def answer(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
-    ) -> Answer:
+    def render_observation(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
+    ) -> ObservationText:
         return f"\n{self.bracket}{outcomes[0].text}\n```\n"
 
 
@@ -100,18 +100,18 @@ class ShortAndTidy(torl.Reward):
     def _grade(self, trajectory: Trajectory, shortest: int) -> Grade:
         answer = f"{len(trajectory)} tokens"
         parts = {"short": float(len(trajectory) == shortest), "tidy": -float("  " in trajectory.sampled_text)}
-        turns = tuple(self.bonus * (turn.ended_by is TurnEnding.CALL) for turn in trajectory.turns)
+        turns = tuple(self.bonus * (turn.stop_reason is StopReason.CALL) for turn in trajectory.turns)
         return Grade(sum(parts.values()), parts["short"] > 0, answer, parts=parts, turn_rewards=turns)
 
 
-def scaled(rewards: Rewards, scale: float = 1.0) -> TokenAdvantages:
+def scaled(rewards: EstimatorInputs, scale: float = 1.0) -> TokenAdvantages:
     """Rewards less their mean over the step, times a number."""
-    return TokenAdvantages(rewards.spread(scale * (rewards.totals - rewards.totals.mean())))
+    return TokenAdvantages(rewards.broadcast_to_tokens(scale * (rewards.totals - rewards.totals.mean())))
 
 
 def likelihood(inputs: LossInputs, weight: float = 1.0) -> PolicyLossValues:
     """-weight * A * logprob."""
-    return PolicyLossValues.of(inputs, -weight * inputs.masked_advantages() * inputs.logprobs)
+    return PolicyLossValues.from_per_token(inputs, -weight * inputs.masked_advantages() * inputs.logprobs)
 
 
 def shouted(problem: Problem, ending: str = "!") -> str:

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from torl.weights.channel import WeightChannel
-from torl.weights.rendezvous import End, Rendezvous, TransportName
+from torl.weights.rendezvous import Endpoint, Rendezvous, TransportName
 
 SENDER = Path(__file__).parent / "integration" / "weight_sender.py"
 
@@ -73,7 +73,7 @@ async def assert_weights_arrive(
     async with sending(model, directory, *options, environment=environment) as (rendezvous, process):
 
         def receive() -> list[dict[str, torch.Tensor]]:
-            channel = WeightChannel(rendezvous, End("receiver", 0), device=device, timeout_seconds=120)
+            channel = WeightChannel(rendezvous, Endpoint("receiver", 0), device=device, timeout_seconds=120)
             try:
                 return [{name: tensor.clone() for name, tensor in channel.receive()} for _ in range(2)]
             finally:

@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torl._core import TurnEnd
+    from torl._core import StopCondition
     from torl.agents import Agent
-    from torl.algorithms.advantages import Estimator, Rewards, TokenAdvantages
+    from torl.algorithms.advantages import Estimator, EstimatorInputs, TokenAdvantages
     from torl.algorithms.losses import LossInputs, PolicyLoss, PolicyLossValues
     from torl.api import evaluate, sample, train, verify
     from torl.data import ProblemSource
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torl.text.templates import PromptTemplate
     from torl.tools import Tool, ToolSession
     from torl.types import (
-        Answer,
+        ObservationText,
         Grade,
         Group,
         MalformedCall,
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
         Prompt,
         SampledTurn,
         SamplingParameters,
-        Scored,
+        ScoredTrajectory,
         ScoredGroup,
         ToolCall,
         ToolRequest,
         Trajectory,
         Turn,
-        TurnEnding,
+        StopReason,
     )
     from torl.version import __version__
 
 _PLACES = {
-    "torl._core": ("TurnEnd",),
+    "torl._core": ("StopCondition",),
     "torl.agents": ("Agent",),
     "torl.algorithms.advantages": ("Estimator", "Rewards", "TokenAdvantages"),
     "torl.algorithms.losses": ("LossInputs", "PolicyLoss", "PolicyLossValues"),
@@ -83,7 +83,7 @@ _PLACES = {
         "ToolRequest",
         "Trajectory",
         "Turn",
-        "TurnEnding",
+        "StopReason",
     ),
     "torl.version": ("__version__",),
 }
@@ -128,8 +128,8 @@ __all__ = [
     "TorlError",
     "Trajectory",
     "Turn",
-    "TurnEnd",
-    "TurnEnding",
+    "StopCondition",
+    "StopReason",
     "__version__",
     "evaluate",
     "sample",

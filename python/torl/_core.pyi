@@ -23,7 +23,7 @@ __all__ = [
     "Scan",
     "Scanner",
     "TrajectoryBuilder",
-    "TurnEnd",
+    "StopCondition",
     "Vocabulary",
     "discounted_returns",
     "generalized_advantages",
@@ -56,7 +56,7 @@ class Vocabulary:
         """The text of a sequence of tokens; invalid UTF-8 becomes U+FFFD, as in `bytes.decode(errors="replace")`."""
 
 @final
-class TurnEnd:
+class StopCondition:
     """What ends a turn, beside an end-of-sequence token and its limit. A value: equal ones hash alike and pickle.
 
     A call ends it, or a stop string. `fences` say which fences count as those of a code block: "lines" (on lines of
@@ -64,26 +64,26 @@ class TurnEnd:
     """
 
     @staticmethod
-    def never(*, fences: str = "lines") -> TurnEnd:
+    def never(*, fences: str = "lines") -> StopCondition:
         """No call does."""
     @staticmethod
-    def marker(bytes: bytes, *, fences: str = "lines") -> TurnEnd:
+    def marker(bytes: bytes, *, fences: str = "lines") -> StopCondition:
         """The last of these bytes, wherever they stand; for example ``b"```output"``.
 
         Raises `ValueError` if there are none, or for fences of another name.
         """
     @staticmethod
-    def block(*, fences: str = "lines") -> TurnEnd:
+    def block(*, fences: str = "lines") -> StopCondition:
         """The third backtick that closes the turn's first code block."""
     @staticmethod
-    def tagged(open: bytes, close: bytes, *, ends_turn: bool = False) -> TurnEnd:
+    def tagged(open: bytes, close: bytes, *, ends_turn: bool = False) -> StopCondition:
         """A block is what stands between these bytes, anywhere; the first ends the turn if that is asked.
 
         Raises `ValueError` if one of both is empty.
         """
-    def without_call(self) -> TurnEnd:
+    def without_call(self) -> StopCondition:
         """With the same fences and stop strings, for a turn after which no tool call is left."""
-    def with_stops(self, stops: Sequence[str]) -> TurnEnd:
+    def with_stops(self, stops: Sequence[str]) -> StopCondition:
         """The same, which ends the response as well at the last character of any of these strings, wherever it stands.
 
         Raises `ValueError` if one is empty.
@@ -103,7 +103,7 @@ class TurnEnd:
     def to_plain(self) -> dict[str, Any]:
         """Strings, bytes, lists or pairs of these, and None only: what a message to another process may hold."""
     @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> TurnEnd:
+    def from_plain(cls, plain: dict[str, Any]) -> StopCondition:
         """What `to_plain` gave. Raises `ValueError` for anything else."""
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -172,7 +172,7 @@ class Scanner:
     """
 
     def __new__(
-        cls, vocabulary: Vocabulary, end: TurnEnd, at_line_start: bool = True, *, language: str = "python"
+        cls, vocabulary: Vocabulary, end: StopCondition, at_line_start: bool = True, *, language: str = "python"
     ) -> Scanner:
         """A scanner at the start of a turn.
 
@@ -407,7 +407,7 @@ class SandboxWorkers:
         workers: int,
         reuse_guest: bool,
         verify_every: int,
-        shared_bytes: int,
+        result_cache_bytes: int,
     ) -> SandboxWorkers:
         """Start `workers` processes by `command`, which must call `serve_sandbox`; wait until all have run code.
 
@@ -441,7 +441,7 @@ class SandboxWorkers:
     def latency(self) -> list[tuple[float, int]]:
         """`(upper bound in seconds, runs)` of every bucket up to the last that has any."""
 
-    def why_fresh(self) -> str | None:
+    def fresh_guest_reason(self) -> str | None:
         """Why no guest is kept from run to run; None if one is."""
 
     def confinement(self) -> tuple[int | None, bool, list[str]]:

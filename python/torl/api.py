@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from torl.audit.run import Audit, verify_run
 from torl.config import EvaluateConfig, SampleConfig, TrainConfig
-from torl.config.command_line import find_config, load_config, validated
+from torl.config.command_line import find_config, load_config, validate_config
 from torl.errors import DataError
 from torl.options import Choice, Section
 from torl.processes.supervision import first_error
@@ -34,7 +34,7 @@ def sample(
     model: str | Path,
     problems: Problems,
     *,
-    samples: int = 1,
+    samples_per_problem: int = 1,
     output: str | Path | None = None,
     seed: int = 0,
     **sections: Mapping[str, Any],
@@ -56,10 +56,10 @@ def sample(
         own = {
             "problems": _source(problems),
             "output": output or Path(scratch) / "trajectories.jsonl",
-            "samples": samples,
+            "samples": samples_per_problem,
             "seed": seed,
         }
-        config = validated(SampleConfig, _tree(model, sections, sample=own), {}, source=f"{_SOURCE}.sample")
+        config = validate_config(SampleConfig, _tree(model, sections, sample=own), {}, source=f"{_SOURCE}.sample")
         return _run(lambda console: sampling.sample_to_file(config, console))
 
 
@@ -68,7 +68,7 @@ def evaluate(
     problems: Problems,
     *,
     name: str | None = None,
-    tool: bool = True,
+    use_tools: bool = True,
     output: str | Path | None = None,
     **sections: Mapping[str, Any],
 ) -> evaluation.Evaluation:
@@ -85,8 +85,8 @@ def evaluate(
     Raises:
         TorlError: the settings, the problems, the model or a part are not as they should be.
     """
-    own = {"problems": _source(problems), "tool": tool} | ({"output": output} if output else {})
-    config = validated(EvaluateConfig, _tree(model, sections, evaluate=own), {}, source=f"{_SOURCE}.evaluate")
+    own = {"problems": _source(problems), "tool": use_tools} | ({"output": output} if output else {})
+    config = validate_config(EvaluateConfig, _tree(model, sections, evaluate=own), {}, source=f"{_SOURCE}.evaluate")
     return _run(lambda console: measuring.evaluate_model(config, console, name))
 
 
@@ -106,7 +106,7 @@ def train(config: str | Path | TrainConfig, overrides: Mapping[str, Any] | None 
     return _run(lambda console: training_run.train(whole, console))
 
 
-def verify(run: str | Path, *, logprobs: int = 64) -> Audit:
+def verify(run: str | Path, *, logprob_samples: int = 64) -> Audit:
     """Audit a run from its own files.
 
     Args:
@@ -116,7 +116,7 @@ def verify(run: str | Path, *, logprobs: int = 64) -> Audit:
     Raises:
         TorlError: the run cannot be read, or the graders do not work.
     """
-    return _run(lambda _: verify_run(Path(run), logprobs))
+    return _run(lambda _: verify_run(Path(run), logprob_samples))
 
 
 def _tree(model: str | Path, sections: Mapping[str, Mapping[str, Any]], **own: Any) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class ClusterError(TorlError):
     """The machines of a run cannot be reached, or are not as many as it needs."""
 
 
-class RoleDiedError(ClusterError):
+class ActorDiedError(ClusterError):
     """A role of the run has gone, with its process or with the node that it was on."""
 
 

@@ -27,7 +27,7 @@ PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(gt=0, le=1)]
+PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["float32", "bfloat16"]
 
 Chosen = TypeVar("Chosen")
@@ -58,30 +58,30 @@ class Choice(Generic[Chosen]):
     name: str
     target: Callable[..., Any]
     options: Section
-    given: int = 0  # parameters that torl gives, before the options
-    shared: Section | None = None  # options of the place, whatever is chosen there
+    positional_count: int = 0  # parameters that torl gives, before the options
+    common_options: Section | None = None  # options of the place, whatever is chosen there
 
     def make(self, *given: Any) -> Chosen:
         """Call what was chosen, with what torl gives and its options."""
         return cast(Chosen, self.target(*given, **self._keywords()))
 
-    def function(self) -> Chosen:
+    def bind(self) -> Chosen:
         """What was chosen as a function of what torl gives alone."""
         return cast(Chosen, partial(self.target, **self._keywords()))
 
     def dump(self) -> dict[str, Any]:
         """The section that chooses this again."""
-        sections = [section for section in (self.options, self.shared) if section is not None]
+        sections = [section for section in (self.options, self.common_options) if section is not None]
         values = [section.model_dump(mode="json", exclude_none=True) for section in sections]
         return {"name": self.name, **{name: value for each in values for name, value in each.items()}}
 
     def _keywords(self) -> dict[str, Any]:
-        if _options_parameter(self.target, self.given) is not None:
+        if _options_parameter(self.target, self.positional_count) is not None:
             return {"options": self.options}
         return {name: getattr(self.options, name) for name in type(self.options).model_fields}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _choice_again, (self.name, self.target, self.options.model_dump(), self.given, self.shared)
+        return _choice_again, (self.name, self.target, self.options.model_dump(), self.positional_count, self.common_options)
 
 
 def _choice_again(
@@ -104,7 +104,7 @@ class ChosenFrom:
     given: int = 0  # parameters that torl gives
     shorthand: tuple[str, str] | None = None  # (name, option) that a text alone sets
     shared: Callable[[Any], type[Section] | None] | None = None  # options of the place, for what is chosen there
-    by_option: tuple[str, ...] = ()  # names that a section need not give: an option of the same name says so
+    option_shorthands: tuple[str, ...] = ()  # names that a section need not give: an option of the same name says so
 
     def __hash__(self) -> int:
         return id(self.registry)
@@ -112,7 +112,7 @@ class ChosenFrom:
     def expand(self, value: Any) -> Any:
         """A text as the section that it stands for, a section with the name that an option says; else as it is."""
         if isinstance(value, Mapping) and "name" not in value:
-            said = next((name for name in self.by_option if name in value), None)
+            said = next((name for name in self.option_shorthands if name in value), None)
             return value if said is None else {"name": said, **value}
         if not isinstance(value, str):
             return value
@@ -173,7 +173,7 @@ class ChosenFrom:
             target = self.registry[name]
             return load_object(target) if isinstance(target, str) else target
         if ":" not in name:
-            close = nearest(name, list(self.registry))
+            close = suggestion(name, list(self.registry))
             raise ValueError(f"no {self.kind} is called {name!r}{close or f'; there are: {self._known()}'}")
         return load_object(name)
 
@@ -199,7 +199,7 @@ def load_object(place: str) -> Callable[..., Any]:
         raise ValueError(f"{place}: {module_name} cannot be imported: {type(error).__name__}: {error}") from error
     for part in name.split("."):
         if not hasattr(target, part):
-            raise ValueError(f"{place}: {module_name} has no {name}{nearest(name, dir(target))}")
+            raise ValueError(f"{place}: {module_name} has no {name}{suggestion(name, dir(target))}")
         target = getattr(target, part)
     if not callable(target):
         raise ValueError(f"{place} is neither a class nor a function")
@@ -299,7 +299,7 @@ def _annotation(target: Callable[..., Any], parameter: inspect.Parameter) -> Any
     return annotation
 
 
-def nearest(name: str, names: Sequence[str], prefix: str = "") -> str:
+def suggestion(name: str, names: Sequence[str], prefix: str = "") -> str:
     """The end of a message about an unknown name: which one may have been meant; empty if none is close."""
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean {prefix}{close[0]}?" if close else ""

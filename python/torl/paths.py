@@ -7,7 +7,7 @@ from pathlib import Path
 from torl.errors import DataError
 
 PACKAGE_PREFIX = "torl:"
-PART_OF_A_FILE_NAME = re.compile(r"[\w.+-]+")
+FILE_NAME_PATTERN = re.compile(r"[\w.+-]+")
 
 
 def resolve_path(path: str | Path) -> Path:

@@ -19,12 +19,12 @@ from torl.errors import ConfigError, TorlError
 from torl.hub import resolve_model_config
 from torl.placement.checks import advice, explain, gib, require_division
 from torl.placement.ledger import Ledger, ledger
-from torl.placement.machine import Machine, this_machine, together
+from torl.placement.machine import Machine, this_machine, combine_machines
 from torl.placement.roofline import CARDS, step_seconds
 from torl.placement.rows import with_row_tokens
-from torl.placement.settling import settle
+from torl.placement.settling import resolve
 from torl.placement.shape import ModelShape
-from torl.placement.wording import numbers
+from torl.placement.wording import format_ranges
 
 _PROGRAM = "python -m torl.plan"
 _SIDES = ("learner", "engine", "host")  # the bytes of a stage: on one GPU of each side, and in CPU memory
@@ -61,20 +61,20 @@ def _machine(own: argparse.Namespace) -> Machine:
     here = this_machine() if own.gpus is None else None
     if here is not None and not here.gpus:
         raise ConfigError("this machine has no GPU: say for how many the plan is (--gpus 8 --memory 79.6)")
-    machine = here or Machine.of_gpus(own.gpus, int(own.memory * 2**30))
+    machine = here or Machine.with_gpus(own.gpus, int(own.memory * 2**30))
     host = int(own.host_memory * 2**30) if own.host_memory else machine.host_bytes
     if own.nodes < 1:
         raise ConfigError("a plan is for at least one node: --nodes 8")
-    return together([Machine(machine.gpus, machine.cores, host, machine.driver)] * own.nodes)
+    return combine_machines([Machine(machine.gpus, machine.cores, host, machine.driver)] * own.nodes)
 
 
 def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, own: argparse.Namespace) -> int:
     require_division(config, shape)
-    settled = with_row_tokens(settle(config, machine), shape)
+    settled = with_row_tokens(resolve(config, machine), shape)
     book = ledger(settled, shape)
     print(f"{shape.parameters / 1e9:.2f} B parameters; {settled.placement}")
     print(_table(book))
-    print(f"rows of {book.learner.row_tokens:,} tokens")
+    print(f"rows of {book.learner.max_row_tokens:,} tokens")
     print(f"cache: {book.engine.cache_tokens:,} tokens in each engine")
     card = own.card or _known_card(machine)
     prompt = own.prompt or config.data.max_prompt_tokens // 2
@@ -104,7 +104,7 @@ def _table(book: Ledger) -> str:
     columns = [[gpu] for gpu in gpus]
     if placement.machine.nodes:
         columns = [[gpu for gpu in gpus if held[gpu] == sizes] for sizes in dict.fromkeys(held.values())]
-    titles = [f"GPU{'s' * (len(column) > 1)} {numbers(column)}" for column in columns]
+    titles = [f"GPU{'s' * (len(column) > 1)} {format_ranges(column)}" for column in columns]
     titles.append("hosts" if placement.machine.nodes else "host")
     lines = [f"{'':12}" + "".join(f"{title:>11}" for title in titles)]
     for number, stage in enumerate(book.stages):

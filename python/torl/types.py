@@ -36,11 +36,11 @@ class Prompt:
     problem: Problem
     token_ids: tuple[int, ...]
     low_reward_token_ids: tuple[int, ...] = ()  # the same asking for a low reward, where a run says what is wanted
-    high_reward_share: float = 1.0  # of its episodes, those that `token_ids` are the prompt of
+    high_reward_fraction: float = 1.0  # of its episodes, those that `token_ids` are the prompt of
 
-    def of_episode(self, seed: int) -> "Prompt":
+    def for_episode(self, seed: int) -> "Prompt":
         """The prompt of one episode: this one, or by its `seed` the one that asks for a low reward."""
-        if not self.low_reward_token_ids or seed / 2**63 < self.high_reward_share:
+        if not self.low_reward_token_ids or seed / 2**63 < self.high_reward_fraction:
             return self
         return replace(self, token_ids=self.low_reward_token_ids)
 
@@ -111,7 +111,7 @@ class Markup:
     text: str
 
 
-Answer: TypeAlias = str | Sequence[str | Markup]
+ObservationText: TypeAlias = str | Sequence[str | Markup]
 """What is put in after a turn: a text, or several in a row. What is no `Markup` stays text, whatever it spells."""
 
 
@@ -192,7 +192,7 @@ class Block:
     stop: int
 
 
-class TurnEnding(StrEnum):
+class StopReason(StrEnum):
     """Why a turn ended."""
 
     CALL = "call"  # where its format ends turns, with a tool asked for
@@ -207,7 +207,7 @@ class Turn:
     start: int
     stop: int
     text: str  # of these tokens
-    ended_by: TurnEnding
+    stop_reason: StopReason
     blocks: tuple[Block, ...]  # the code blocks that it closed
     cached_tokens: int  # of its prefix, that the engine did not compute again
 
@@ -219,7 +219,7 @@ class FinishReason(StrEnum):
     LENGTH = "length"  # the response reached its token limit
     VOID = "void"  # a turn asked for output with nothing to run in it, and the run ends episodes there
     ENVIRONMENT = "environment"  # the environment answered the last turn, and ended the episode with that
-    TURNS = "turns"  # the model wrote as many messages as it may
+    MAX_TURNS = "turns"  # the model wrote as many messages as it may
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +234,8 @@ class Trajectory:
     """
 
     prompt: Prompt
-    group: str  # equal for the trajectories that are compared with each other: "step/problem"
-    sample: int  # index in the group
+    group_id: str  # equal for the trajectories that are compared with each other: "step/problem"
+    sample_index: int  # index in the group
     token_ids_T: Int32Array
     loss_mask_T: BoolArray
     rollout_logprobs_T: Float32Array
@@ -255,7 +255,7 @@ class Trajectory:
         return len(self.token_ids_T)
 
     @property
-    def whole_episode(self) -> tuple["Trajectory", ...]:
+    def episode_trajectories(self) -> tuple["Trajectory", ...]:
         """All trajectories of its episode; it is the last of them."""
         return (*self.branches, self)
 
@@ -269,11 +269,11 @@ class Trajectory:
         """The text of its turns only; observations are replaced by one newline."""
         return "\n".join(turn.text for turn in self.turns)
 
-    def calls_of(self, turn: Turn) -> tuple[ToolCall, ...]:
+    def calls_in(self, turn: Turn) -> tuple[ToolCall, ...]:
         """The calls that a turn asked for, in its order."""
         return tuple(call for call in self.tool_calls if call.start == turn.stop)
 
-    def said_after(self, turn: Turn) -> tuple[str, ...]:
+    def user_messages_after(self, turn: Turn) -> tuple[str, ...]:
         """What a user said between a turn and the next one."""
         return tuple(message.text for message in self.user_messages if message.start == turn.stop)
 
@@ -307,7 +307,7 @@ class Grade:
     valid_format: bool = True  # whether the response has the form that the reward asks for, where it asks for one
 
     @property
-    def rewarded(self) -> bool:
+    def credited(self) -> bool:
         """Whether the answer is paid as right: it is, in a form that counts."""
         return self.correct and self.valid_format
 
@@ -318,7 +318,7 @@ class Grade:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredTrajectory:
     """A trajectory with its grade, and the reward at its end that the learner is told."""
 
     trajectory: Trajectory
@@ -331,10 +331,10 @@ class Scored:
         return self.reward + sum(self.grade.turn_rewards)
 
     @property
-    def whole_episode(self) -> tuple["Scored", ...]:
+    def episode_trajectories(self) -> tuple["ScoredTrajectory", ...]:
         """Each trajectory of its episode with what the episode is worth; turns are paid in the last of them."""
         grade = replace(self.grade, turn_rewards=())
-        return (*(Scored(branch, grade, self.reward) for branch in self.trajectory.branches), self)
+        return (*(ScoredTrajectory(branch, grade, self.reward) for branch in self.trajectory.branches), self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +342,7 @@ class ScoredGroup:
     """The scored trajectories of one prompt."""
 
     prompt: Prompt
-    members: tuple[Scored, ...]
+    members: tuple[ScoredTrajectory, ...]
 
     @property
     def accuracy(self) -> float:
@@ -350,12 +350,12 @@ class ScoredGroup:
         return sum(member.grade.correct for member in self.members) / len(self.members)
 
     @property
-    def rewarded_share(self) -> float:
+    def credited_fraction(self) -> float:
         """The share of its members whose answer is paid as right."""
-        return sum(member.grade.rewarded for member in self.members) / len(self.members)
+        return sum(member.grade.credited for member in self.members) / len(self.members)
 
     @property
-    def is_uniform(self) -> bool:
+    def has_zero_variance(self) -> bool:
         """Whether all members are paid the same, turns included; a group of one is not.
 
         Every advantage is 0 then: nothing is learned, and DAPO's dynamic sampling draws again.

@@ -36,7 +36,7 @@ def survive(nodes: RayNodes, directory: Path, deaths: list[tuple[int, float]]) -
     """A run whose nodes die at these moments, each replaced at once, ends well: every step once, with whole batches."""
     kills = len(deaths)
     steps = 3 * kills + 2
-    often = {"cluster.restarts": str(kills), "engine.restarts": str(kills)}
+    often = {"cluster.max_restarts": str(kills), "engine.max_restarts": str(kills)}
     with train(directory, nodes, steps, often) as command:
         for number, share in deaths:
             time.sleep(share * wait_for_step(command, directory))

@@ -13,10 +13,10 @@ from ray_nodes import RayNodes
 from something import Something
 from torl.cluster import ClusterConfig, RayCluster
 from torl.cluster.logs import gather_logs
-from torl.errors import ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError, RoleDiedError
+from torl.errors import ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError, ActorDiedError
 from torl.learner.joining import RankListener
-from torl.learner.placed_ranks import orders
-from torl.learner.rank_agent import RankAgent
+from torl.learner.placed_ranks import rank_specs
+from torl.learner.rank_agent import RankLauncher
 
 pytestmark = pytest.mark.cluster
 
@@ -31,10 +31,10 @@ async def cluster(nodes: RayNodes) -> AsyncIterator[RayCluster]:
 
 async def test_the_log_and_the_stacks_of_a_rank_come_from_its_node(cluster: RayCluster, tmp_path: Path) -> None:
     log = tmp_path / "learner_rank_0.log"
-    agent = await cluster.place(2, RankAgent, name="the agent")
+    agent = await cluster.start_actor(2, RankLauncher, name="the agent")
     gathering = asyncio.create_task(gather_logs(agent, tmp_path))
-    (order,) = orders([2], None, tmp_path)
-    with RankListener(cluster.controller_host) as listener:
+    (order,) = rank_specs([2], None, tmp_path)
+    with RankListener(cluster.controller_address) as listener:
         await agent.call("start", order, listener.address, {})
         connection = (await asyncio.to_thread(listener.accept, [0]))[0]
     await agent.call("write_stacks")  # of a rank that waits for its setup
@@ -46,7 +46,7 @@ async def test_the_log_and_the_stacks_of_a_rank_come_from_its_node(cluster: RayC
     await agent.call("close")
     await gathering
     assert log.read_text().endswith("the controller has ended\n")
-    await agent.end()
+    await agent.kill()
 
 
 def refuse() -> None:
@@ -54,15 +54,15 @@ def refuse() -> None:
 
 
 async def test_a_role_answers_from_each_node(cluster: RayCluster) -> None:
-    roles = [await cluster.place(node, Something, name="something") for node in range(3)]
+    roles = [await cluster.start_actor(node, Something, name="something") for node in range(3)]
     assert [await role.call("add", 1, 2) for role in roles] == [3, 3, 3]
     assert len({await role.call("where") for role in roles} | {os.getpid()}) == 4
     for role in roles:
-        await role.end()
+        await role.kill()
 
 
 async def test_errors_of_torl_come_as_they_are_and_defects_with_their_traceback(cluster: RayCluster) -> None:
-    role = await cluster.place(0, Something, name="something")
+    role = await cluster.start_actor(0, Something, name="something")
     with pytest.raises(EngineHungError, match=r"^no token came$") as raised:
         await role.call("hang")
     assert type(raised.value) is EngineHungError
@@ -73,12 +73,12 @@ async def test_errors_of_torl_come_as_they_are_and_defects_with_their_traceback(
     with pytest.raises(EngineError, match=r"^that was all$"):
         await anext(numbers)
     with pytest.raises(ConfigError, match=r"^not here$"):
-        await cluster.ask(1, refuse)
-    await role.end()
+        await cluster.run_on(1, refuse)
+    await role.kill()
 
 
 async def test_what_is_given_up_here_is_given_up_there(cluster: RayCluster) -> None:
-    role = await cluster.place(0, Something, name="something")
+    role = await cluster.start_actor(0, Something, name="something")
     waiting = asyncio.create_task(role.call("wait"))
     await role.call("add", 1, 1)
     waiting.cancel()
@@ -86,14 +86,14 @@ async def test_what_is_given_up_here_is_given_up_there(cluster: RayCluster) -> N
         assert [await anext(numbers) for _ in range(3)] == [0, 1, 2]
     while sorted(await role.call("gave_up")) != ["count", "wait"]:
         await asyncio.sleep(0.05)
-    await role.end()
+    await role.kill()
 
 
 async def test_a_lost_node_is_heard_of_by_all_who_wait_and_its_place_is_taken(
     cluster: RayCluster, nodes: RayNodes
 ) -> None:
-    role = await cluster.place(1, Something, name="something")
-    other = await cluster.place(0, Something, name="another")
+    role = await cluster.start_actor(1, Something, name="something")
+    other = await cluster.start_actor(0, Something, name="another")
 
     async def counted() -> None:
         async for _ in role.stream("count"):
@@ -103,15 +103,15 @@ async def test_a_lost_node_is_heard_of_by_all_who_wait_and_its_place_is_taken(
     await role.call("add", 1, 1)
     await asyncio.to_thread(nodes.kill, 1)
     for each in waiting:
-        with pytest.raises(RoleDiedError, match="something on node 1 is gone"):
+        with pytest.raises(ActorDiedError, match="something on node 1 is gone"):
             await each
     assert await other.call("add", 2, 2) == 4
-    again = asyncio.create_task(cluster.place(1, Something, name="something"))
+    again = asyncio.create_task(cluster.start_actor(1, Something, name="something"))
     nodes.bring_back()  # Ray starts nodes in the main thread only
     assert await (await again).call("add", 3, 3) == 6
 
 
 async def test_nodes_that_do_not_come_are_waited_for_and_then_said(nodes: RayNodes) -> None:
-    cluster = RayCluster(ClusterConfig(kind="ray", address=nodes.address, nodes=5, wait_seconds=1.0))
+    cluster = RayCluster(ClusterConfig(kind="ray", address=nodes.address, nodes=5, startup_timeout_seconds=1.0))
     with pytest.raises(ClusterError, match="has 3 nodes with 0 GPUs and a core or more, and the run needs 5"):
         await cluster.start()

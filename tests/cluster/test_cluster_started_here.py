@@ -12,7 +12,7 @@ import ray
 
 from something import Something
 from torl.cluster import ClusterConfig, RayCluster, open_cluster
-from torl.errors import ClusterError, EngineError, EngineHungError, RoleDiedError
+from torl.errors import ClusterError, EngineError, EngineHungError, ActorDiedError
 
 
 @asynccontextmanager
@@ -29,10 +29,10 @@ async def started_here() -> AsyncIterator[RayCluster]:
 async def test_roles_answer_fail_give_up_and_die_in_processes_of_their_own() -> None:
     async with started_here() as cluster:
         assert (cluster.nodes, cluster.is_this_machine) == (1, True)
-        assert await cluster.ask(0, os.getcwd) == os.getcwd()
-        assert await cluster.ask(0, os.nice, 0) == os.nice(0)
-        assert await cluster.ask(0, os.getenv, "OMP_NUM_THREADS") == os.getenv("OMP_NUM_THREADS")
-        role = await cluster.place(0, Something, name="something")
+        assert await cluster.run_on(0, os.getcwd) == os.getcwd()
+        assert await cluster.run_on(0, os.nice, 0) == os.nice(0)
+        assert await cluster.run_on(0, os.getenv, "OMP_NUM_THREADS") == os.getenv("OMP_NUM_THREADS")
+        role = await cluster.start_actor(0, Something, name="something")
         assert await role.call("add", 1, 2) == 3
         with pytest.raises(EngineHungError, match=r"^no token came$"):
             await role.call("hang")
@@ -49,9 +49,9 @@ async def test_roles_answer_fail_give_up_and_die_in_processes_of_their_own() -> 
             await asyncio.sleep(0.05)
         watching = asyncio.create_task(role.watch())
         os.kill(await role.call("where"), signal.SIGKILL)
-        with pytest.raises(RoleDiedError, match="something on node 0 is gone"):
+        with pytest.raises(ActorDiedError, match="something on node 0 is gone"):
             await watching
-        with pytest.raises(RoleDiedError):
+        with pytest.raises(ActorDiedError):
             await role.call("add", 1, 1)
     assert not ray.is_initialized()
 

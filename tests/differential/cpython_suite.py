@@ -119,7 +119,7 @@ def main() -> int:
     total: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     with SandboxPool(
-        1, cpu_seconds=options.cpu_seconds, wall_seconds=900, memory_bytes=1 << 30, shared_bytes=0
+        1, cpu_seconds=options.cpu_seconds, wall_seconds=900, memory_bytes=1 << 30, result_cache_bytes=0
     ) as pool:
         suite = Suite(options.tests, pool)
         print("| file | passed | failed | skipped |\n|---|---|---|---|", flush=True)

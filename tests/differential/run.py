@@ -34,7 +34,7 @@ def main() -> int:
     began = time.monotonic()
     with (
         NativePython(options.native) as native,
-        SandboxPool(options.workers, cpu_seconds=10, shared_bytes=0) as pool,
+        SandboxPool(options.workers, cpu_seconds=10, result_cache_bytes=0) as pool,
     ):
         areas = [area for area in AREAS if all(name in native.packages for name in area.packages)]
         areas = [area for area in areas if not options.areas or area.name in options.areas.split(",")]

@@ -26,7 +26,7 @@ def native() -> Iterator[NativePython]:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(1, cpu_seconds=10, shared_bytes=0) as pool:
+    with SandboxPool(1, cpu_seconds=10, result_cache_bytes=0) as pool:
         yield pool
 
 

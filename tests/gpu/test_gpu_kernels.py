@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from torl.config import ModelConfig
-from torl.learner.model.attention import PackedSamples, by_pieces, packed_attention
+from torl.learner.model.attention import PackedSamples, per_sample_attention, packed_attention
 from torl.learner.model.head import LogprobHead
 from torl.learner.model.kernels import use_kernels
 
@@ -42,9 +42,9 @@ def test_a_row_in_one_call_is_attention_sample_by_sample(
     heads: int, groups: int, width: int, no_questions: None
 ) -> None:
     inputs = row(heads, groups, width)
-    samples = PackedSamples.of(LENGTHS, torch.device("cuda"))
+    samples = PackedSamples.from_lengths(LENGTHS, torch.device("cuda"))
     exact_inputs = [part.detach().double().requires_grad_() for part in inputs]
-    expected = by_pieces(*exact_inputs, None, samples)  # type: ignore[arg-type]
+    expected = per_sample_attention(*exact_inputs, None, samples)  # type: ignore[arg-type]
     upstream = torch.randn_like(expected)
     exact = torch.autograd.grad(expected, exact_inputs, upstream)
     torch.cuda.set_sync_debug_mode("error")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from torl._core import Vocabulary
-    from torl.text.tokenizer import TextEncoder
+    from torl.text.tokenizer import PlainTextEncoder
 
 
 @pytest.fixture(scope="session")
@@ -48,11 +48,11 @@ def vocabulary(tokenizer: "PreTrainedTokenizerFast") -> "Vocabulary":
 
 
 @pytest.fixture(scope="session")
-def encoder(tokenizer: "PreTrainedTokenizerFast", vocabulary: "Vocabulary") -> "TextEncoder":
+def encoder(tokenizer: "PreTrainedTokenizerFast", vocabulary: "Vocabulary") -> "PlainTextEncoder":
     """An encoder of observations for the tiny model."""
-    from torl.text.tokenizer import TextEncoder
+    from torl.text.tokenizer import PlainTextEncoder
 
-    return TextEncoder(tokenizer, vocabulary)
+    return PlainTextEncoder(tokenizer, vocabulary)
 
 
 @pytest.fixture(scope="session")

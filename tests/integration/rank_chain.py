@@ -68,7 +68,7 @@ def builder(model: Path, meeting: Path, zero_stage: int, world_size: int, dtype:
 
 
 def take_step(rank: Rank, step: int) -> None:
-    batch = pack_batch(STEPS[step], row_tokens=90, ranks=rank.world_size)
+    batch = pack_batch(STEPS[step], max_row_tokens=90, ranks=rank.world_size)
     rank.update_policy(batch.rows[rank.rank], batch.sampled_tokens)
 
 

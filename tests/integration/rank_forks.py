@@ -112,12 +112,12 @@ def _context() -> Any:
 def _serve(rank: int, world_size: int, connection: Connection, log: str, environment: dict[str, str]) -> None:
     from torl.learner.worker import exit_rank, serve
     from torl.processes.children import die_with_parent
-    from torl.processes.stacks import answer_stack_requests
+    from torl.processes.stacks import enable_stack_dumps
 
     os.environ.update(environment)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    answer_stack_requests()
+    enable_stack_dumps()
     die_with_parent(os.getppid())
     exit_rank(serve(connection, rank, world_size))

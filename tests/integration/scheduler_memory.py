@@ -23,7 +23,7 @@ from vllm.v1.outputs import LogprobsLists, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from torl._core import TurnEnd, Vocabulary
+from torl._core import StopCondition, Vocabulary
 from torl.engine.vllm.process_setup import ProcessSetup
 from torl.engine.vllm.scheduler import AsyncTurnScheduler, TurnScheduler
 from torl.engine.vllm.turns import TURN_SPANS, encode_turn
@@ -147,7 +147,7 @@ class Bench:
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(BLOCK, sha256)
 
-    def add(self, name: str, prompt: Sequence[int], *, end: TurnEnd, max_tokens: int = 400, priority: int = 0) -> None:
+    def add(self, name: str, prompt: Sequence[int], *, end: StopCondition, max_tokens: int = 400, priority: int = 0) -> None:
         parameters = SamplingParams(
             max_tokens=max_tokens,
             stop_token_ids=[STOP],

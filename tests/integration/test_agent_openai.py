@@ -10,13 +10,13 @@ import openai
 from builders import play_all, player
 from scripted_engine import ScriptedInterpreter
 from torl.agents import Agent, AgentLimits
-from torl.audit.agents import agent_problem
-from torl.audit.rules import EpisodeRules
+from torl.audit.agents import agent_mismatch
+from torl.audit.rules import ReplayContext
 from torl.config import RolloutConfig
 from torl.formats import ChatFormat
-from torl.rollout.agents.door import AgentDoor
+from torl.rollout.agents.door import AgentServer
 from torl.rollout.agents.episode import AgentSettings
-from torl.rollout.agents.player import AgentParts, AgentPlayer
+from torl.rollout.agents.player import AgentResources, AgentPlayer
 from torl.rollout.agents.prompts import PromptRenderer
 from torl.types import Markup, Problem
 
@@ -34,7 +34,7 @@ class Documents(ChatFormat):
     def calls(self, turn: Any) -> list[Any]:
         return []
 
-    def user(self, content: str) -> list[str | Markup]:
+    def render_user(self, content: str) -> list[str | Markup]:
         return [content]
 
 
@@ -73,23 +73,23 @@ async def test_openais_client_asks_the_real_engine(
     tokenizer.chat_template = TEMPLATE
     end = frozenset({tokenizer.eos_token_id})
     settings = AgentSettings(AgentLimits(), PromptRenderer(tokenizer, encoder), 600)
-    door = AgentDoor()
+    door = AgentServer()
     await door.start()
     try:
         own = player(
             engine, ScriptedInterpreter(), form=Documents(), vocabulary=vocabulary, encoder=encoder, end_token_ids=end
         )
-        playing = AgentPlayer.of(own, AgentParts(Talk(), settings, door))
+        playing = AgentPlayer.from_player(own, AgentResources(Talk(), settings, door))
         groups = await play_all(playing, prompts[:4], 0, 3)
     finally:
         await door.close()
-    rules = EpisodeRules(Documents(), vocabulary, encoder, end, frozenset(), RolloutConfig(), end)
+    rules = ReplayContext(Documents(), vocabulary, encoder, end, frozenset(), RolloutConfig(), end)
     assert len(groups) == 4
     for group in groups:
         for trajectory in group.trajectories:
-            sequences = trajectory.whole_episode
+            sequences = trajectory.episode_trajectories
             assert sorted(len(each.turns) for each in sequences) == [1, 1, 2]
-            assert [agent_problem(each, rules) for each in sequences] == [None] * 3
+            assert [agent_mismatch(each, rules) for each in sequences] == [None] * 3
             grown = next(each for each in sequences if len(each.turns) == 2)
             branch = next(each for each in sequences if len(each.prompt.token_ids) > len(grown.prompt.token_ids))
             shared = [*grown.prompt.token_ids, *grown.token_ids_T.tolist()]
@@ -99,6 +99,6 @@ async def test_openais_client_asks_the_real_engine(
         each.turns[1].cached_tokens
         for group in groups
         for t in group.trajectories
-        for each in t.whole_episode
+        for each in t.episode_trajectories
         if len(each.turns) == 2
     )

@@ -90,7 +90,7 @@ def are_whole(groups: list[Group], count: int) -> None:
     assert len({group.prompt.problem.id for group in groups}) == len(groups) == count
     sampled = TURNS * len(MODEL.ids(SAID))
     for group in groups:
-        assert [each.sample for each in group.trajectories] == [*range(SAMPLES)]
+        assert [each.sample_index for each in group.trajectories] == [*range(SAMPLES)]
         for each in group.trajectories:
             assert (each.answer, each.branches, int(each.loss_mask_T.sum())) == ("It is \\boxed{3}.", (), sampled)
 

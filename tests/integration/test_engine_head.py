@@ -9,7 +9,7 @@ import torch
 from engines import make_engine
 from transformers import AutoModelForCausalLM
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.config import LearnerConfig, ModelConfig
 from torl.engine.vllm.engine import VllmEngine
 from torl.learner.deepspeed_engine import make_policy
@@ -25,7 +25,7 @@ async def sample(engine: VllmEngine, prompts: list[Any]) -> list[SampledTurn]:
                     prompt.token_ids,
                     SamplingParameters(max_tokens=60, seed=number),
                     str(number),
-                    end=TurnEnd.never(),
+                    end=StopCondition.never(),
                     at_line_start=True,
                 )
                 for number, prompt in enumerate(prompts)

@@ -12,10 +12,10 @@ from engines import make_engine
 from transformers import Qwen2ForCausalLM
 
 from engine_checks import assert_what_is_held_changes_no_token
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.types import Prompt, SampledTurn, SamplingParameters
 
-END = TurnEnd.marker(b"```output")
+END = StopCondition.marker(b"```output")
 Turns = list[tuple[list[int], SampledTurn]]  # the context of each, and what was sampled
 
 

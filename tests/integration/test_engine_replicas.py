@@ -14,7 +14,7 @@ from engines import make_replicas
 from test_engine_vllm import has_ended
 from test_engine_weights import transformers_logprobs
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.errors import EngineError
 from torl.types import SampledTurn, SamplingParameters
 from weight_sending import perturbed, sending
@@ -36,7 +36,7 @@ async def play(
                 context,
                 replace(sampling, seed=number),
                 f"{name}/{number}",
-                end=TurnEnd.never(),
+                end=StopCondition.never(),
                 at_line_start=True,
                 episode=number,
             )
@@ -47,7 +47,7 @@ async def play(
 
 async def receive(engine: "VllmReplicas", model: Path, directory: Path, version: int, receivers: int) -> None:
     """Send the engine the weights of a model's directory."""
-    assert await engine.expect_weights() == receivers
+    assert await engine.count_receivers() == receivers
     async with sending(model, directory, "--receivers", str(receivers)) as (rendezvous, process):
         await engine.receive_weights(rendezvous, version)
         assert await process.wait() == 0
@@ -97,7 +97,7 @@ async def test_two_engines_sample_as_one_and_outlive_each_other(
             await asyncio.sleep(0.01)
         # When a short turn has ended there, the long ones have begun.
         await dead.sample(
-            contexts[0], replace(SAMPLING, max_tokens=3), "short", end=TurnEnd.never(), at_line_start=True
+            contexts[0], replace(SAMPLING, max_tokens=3), "short", end=StopCondition.never(), at_line_start=True
         )
         assert dead.live_requests
         os.kill(dead.processes[0].pid, signal.SIGKILL)
@@ -126,7 +126,7 @@ async def test_two_engines_sample_as_one_and_outlive_each_other(
         watch = asyncio.ensure_future(engine.watch())
         os.kill(engine.engines[1].processes[0].pid, signal.SIGKILL)
         with pytest.raises(
-            EngineError, match=r"died; the end of .*engine_1.log: \(after 1 restarts \(engine.restarts\)\)"
+            EngineError, match=r"died; the end of .*engine_1.log: \(after 1 restarts \(engine.max_restarts\)\)"
         ):
             await asyncio.wait_for(watch, 120)
         with pytest.raises(EngineError, match="died"):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from scheduler_memory import BLOCK, STOP, VOCABULARY, Bench, Device
 
-from torl._core import Scanner, TurnEnd
+from torl._core import Scanner, StopCondition
 
-MARKER = TurnEnd.marker(b"```output")
+MARKER = StopCondition.marker(b"```output")
 KINDS = pytest.mark.parametrize(
     ("in_flight", "runner_v2"), [(1, False), (2, False), (2, True)], ids=["one", "two", "two-v2"]
 )
@@ -71,7 +71,7 @@ def test_the_turn_that_follows_computes_only_what_is_new(
     ends = {(len(context) - len(observation) - 1) % BLOCK for context in contexts.values()}
     assert ends == set(range(BLOCK))
     for name, context in contexts.items():
-        bench.add(f"b{name}", context, end=TurnEnd.never(), max_tokens=20)
+        bench.add(f"b{name}", context, end=StopCondition.never(), max_tokens=20)
     bench.run()
     assert {device.computed[f"b{name}"] for name in texts} == {1 + len(observation)}
     assert bench.scheduler.reset_prefix_cache()
@@ -82,7 +82,7 @@ def test_a_message_that_calls_is_gone_on_from_and_of_others_nothing_is_held(
     tiny_model_directory: Path, in_flight: int, runner_v2: bool
 ) -> None:
     """An end token ends both, in the words of a chat model's format."""
-    end = TurnEnd.tagged(b"<call>", b"</call>")
+    end = StopCondition.tagged(b"<call>", b"</call>")
     calling = {str(length): [*b"a" * length, *b"<call>1</call>\n", STOP, *b"and on" * 30] for length in range(40)}
     silent = {f"s{length}": [*b"a" * length, STOP, *b"and on" * 30] for length in range(40)}
     observation = [*b"\n42\n"]
@@ -97,7 +97,7 @@ def test_a_message_that_calls_is_gone_on_from_and_of_others_nothing_is_held(
     bench.run()
     contexts = {name: [*prompt(name), *bench.turns[f"a{name}"].token_ids, *observation] for name in calling}
     for name, context in contexts.items():
-        bench.add(f"b{name}", context, end=TurnEnd.never(), max_tokens=20)
+        bench.add(f"b{name}", context, end=StopCondition.never(), max_tokens=20)
     bench.run()
     assert {device.computed[f"b{name}"] for name in calling} == {1 + len(observation)}
     assert bench.scheduler.reset_prefix_cache()

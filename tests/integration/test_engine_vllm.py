@@ -16,7 +16,7 @@ import pytest
 from engines import make_engine
 
 from engine_checks import moved_through_its_states
-from torl._core import Scanner, TurnEnd, Vocabulary
+from torl._core import Scanner, StopCondition, Vocabulary
 from torl.engine import EngineSetup, VllmEngine
 from torl.engine.vllm.directory import EngineDirectory
 from torl.engine.vllm.options import VllmOptions
@@ -29,7 +29,7 @@ LONG = SamplingParameters(max_tokens=500, seed=11)
 
 
 async def turn(engine: Any, prompt: tuple[int, ...], sampling: SamplingParameters, name: str = "turn") -> SampledTurn:
-    return await engine.sample(prompt, sampling, name, end=TurnEnd.never(), at_line_start=True)
+    return await engine.sample(prompt, sampling, name, end=StopCondition.never(), at_line_start=True)
 
 
 async def test_a_seed_repeats_its_tokens(engine, prompts) -> None:
@@ -53,7 +53,7 @@ async def test_a_turn_says_why_it_ended(engine, prompts, tokenizer) -> None:
 
 @pytest.mark.parametrize(
     "end",
-    [TurnEnd.marker(b"```output"), TurnEnd.block(), TurnEnd.never().with_stops(["print(", "nowhere"])],
+    [StopCondition.marker(b"```output"), StopCondition.block(), StopCondition.never().with_stops(["print(", "nowhere"])],
     ids=repr,
 )
 async def test_a_turn_ends_at_the_token_that_ends_it(engine, prompts, vocabulary, end) -> None:
@@ -205,7 +205,7 @@ async def check_that_a_kill_ends_every_request(engine: Any, victim: int, prompts
 @pytest.mark.usefixtures("temporary_directory")
 async def test_a_core_that_hangs_ends_every_request(tiny_model_directory, prompts, tmp_path, caplog) -> None:
     """It lives and answers nothing: no death that anybody would notice."""
-    engine = make_engine(tiny_model_directory, tmp_path / "engine.log", stall_seconds=4.0)
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log", stall_timeout_seconds=4.0)
     await engine.start()
     try:
         await asyncio.sleep(5)  # without requests nothing is expected of it

@@ -12,7 +12,7 @@ import pytest_asyncio
 import torch
 from engines import make_engine
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.errors import EngineUnusableError, WeightTransferError
 from torl.types import SamplingParameters
 from weight_sending import assert_weights_arrive, perturbed, sending
@@ -30,8 +30,8 @@ async def engine_of(
     """Makes engines that treat live turns as told."""
     engines = []
 
-    async def start(live_turns: str) -> "VllmEngine":
-        engines.append(make_engine(tiny_model_directory, tmp_path / "engine.log", live_turns=live_turns))
+    async def start(on_weight_update: str) -> "VllmEngine":
+        engines.append(make_engine(tiny_model_directory, tmp_path / "engine.log", on_weight_update=on_weight_update))
         await engines[-1].start()
         return engines[-1]
 
@@ -41,7 +41,7 @@ async def engine_of(
 
 
 async def greedy_turn(engine: Any, token_ids: tuple[int, ...]) -> tuple[list[int], list[float], int]:
-    sampled = await engine.sample(token_ids, GREEDY, "greedy", end=TurnEnd.never(), at_line_start=True)
+    sampled = await engine.sample(token_ids, GREEDY, "greedy", end=StopCondition.never(), at_line_start=True)
     ((version, _),) = sampled.policy_versions
     return list(sampled.token_ids), list(sampled.logprobs), version
 
@@ -76,10 +76,10 @@ async def test_new_weights_are_those_that_were_sent(engine, prompts, tiny_model_
     assert (await greedy_turn(engine, prompt))[:2] == before[:2]
 
 
-@pytest.mark.parametrize("live_turns", ["recompute", "keep", "drain"])
-async def test_weights_in_flight(engine_of, prompts, tiny_model_directory, tmp_path, live_turns) -> None:
+@pytest.mark.parametrize("on_weight_update", ["recompute", "keep", "drain"])
+async def test_weights_in_flight(engine_of, prompts, tiny_model_directory, tmp_path, on_weight_update) -> None:
     """Turns that are being sampled go on, and each token is what the version that it names would have said."""
-    engine = await engine_of(live_turns)
+    engine = await engine_of(on_weight_update)
     changed = perturbed(tiny_model_directory, tmp_path / "changed")
     sampling = SamplingParameters(max_tokens=400, seed=1)
     prompts = [prompt for prompt in prompts for _ in range(4)]
@@ -90,7 +90,7 @@ async def test_weights_in_flight(engine_of, prompts, tiny_model_directory, tmp_p
                     prompt.token_ids,
                     replace(sampling, seed=index),
                     f"live-{index}",
-                    end=TurnEnd.never(),
+                    end=StopCondition.never(),
                     at_line_start=True,
                 )
             )
@@ -100,7 +100,7 @@ async def test_weights_in_flight(engine_of, prompts, tiny_model_directory, tmp_p
         assert engine.live_requests > 16
         await engine.receive_weights(rendezvous, 1)
         assert await process.wait() == 0
-    late = await engine.sample(prompts[0].token_ids, sampling, "late", end=TurnEnd.never(), at_line_start=True)
+    late = await engine.sample(prompts[0].token_ids, sampling, "late", end=StopCondition.never(), at_line_start=True)
     assert [version for version, _ in late.policy_versions] == [1]
     spanning = 0
     gaps = []
@@ -115,11 +115,11 @@ async def test_weights_in_flight(engine_of, prompts, tiny_model_directory, tmp_p
         new = transformers_logprobs(changed, prompt.token_ids, ids)[boundary:]
         assert np.abs(old - sampled.logprobs[:boundary]).max() < 1e-5
         gaps += np.abs(new - sampled.logprobs[boundary:]).tolist()
-    if live_turns == "drain":
+    if on_weight_update == "drain":
         assert spanning == 0
         return
     assert spanning > 3
-    if live_turns == "recompute":
+    if on_weight_update == "recompute":
         assert max(gaps) < 1e-5
     else:  # what the old policy's keys and values are worth
         assert np.mean(gaps) > 1e-4

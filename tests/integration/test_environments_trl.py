@@ -10,7 +10,7 @@ from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, 
 from sandboxes import KEPT
 from torl.interop.trl import environment_factory
 from torl.sandbox import OutcomeStatus, SandboxPool
-from torl.sandbox.transcript import shown
+from torl.sandbox.transcript import render_transcript
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ async def test_an_attack_ends_alike_behind_trls_environment(
     if own.status is OutcomeStatus.TIMEOUT:  # what was written before is as much as there was time for
         assert told.endswith("[timeout]")
     else:
-        assert told == shown(own)
+        assert told == render_transcript(own)
     environment.reset()
     assert await environment.python(AFTER) == pool.run(AFTER).stdout.rstrip("\n")
 

@@ -22,7 +22,7 @@ def test_a_model_with_and_without_the_tool(tmp_path: Path) -> None:
     output = tmp_path / "output"
     words = [
         *(f"base={MODEL}", "--suite", PROBLEMS, "--tool", "both", "--config", "demo", "--output", str(output)),
-        *("--evaluation.samples", "2", "--evaluation.max_problems", "3", "--engine.cpu_threads", "1"),
+        *("--evaluation.samples_per_problem", "2", "--evaluation.max_problems", "3", "--engine.cpu_threads", "1"),
     ]
     with running("torl.evaluate", *words, log=tmp_path / "log") as command:
         assert command.wait() == 0, command.output()
@@ -34,7 +34,7 @@ def test_a_model_with_and_without_the_tool(tmp_path: Path) -> None:
     for calls, played in groups.items():
         assert set(played) == set(expected)
         records = [record for members in played.values() for record in members]
-        assert [record.trajectory.sample for record in records] == [0, 1] * 3
+        assert [record.trajectory.sample_index for record in records] == [0, 1] * 3
         # This model writes code whether or not it runs.
         assert any(turn.blocks for record in records for turn in record.trajectory.turns)
         assert any(record.trajectory.tool_calls for record in records) == (calls > 0)
@@ -47,7 +47,7 @@ def test_a_model_with_and_without_the_tool(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     verdicts = [row["correct"] for row in rows]
     file.write_text("".join(json.dumps(row | {"correct": not row["correct"]}) + "\n" for row in rows))
-    assert main(["--regrade", "--output", str(output), "--reward.workers", "1"]) == 0
+    assert main(["--regrade", "--output", str(output), "--reward.grader_workers", "1"]) == 0
     assert [record.grade.correct for record in read_trajectories(file)] == verdicts
 
 
@@ -72,7 +72,7 @@ async def test_called_from_python() -> None:
     )
     assert [group.prompt.problem for group in evaluation.groups] == problems
     members = [member for group in evaluation.groups for member in group.members]
-    assert {member.trajectory.group for member in members} == {"sums-sampled/a", "sums-sampled/b"}
+    assert {member.trajectory.group_id for member in members} == {"sums-sampled/a", "sums-sampled/b"}
     assert all(member.grade.reward == (5.0 if member.grade.correct else -3.0) for member in members)
     assert evaluation.metrics[names.ACCURACY] == pytest.approx(sum(member.grade.correct for member in members) / 4)
     assert names.GREEDY_ACCURACY not in evaluation.metrics

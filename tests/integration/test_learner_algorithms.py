@@ -135,7 +135,7 @@ def _loss(algorithm: AlgorithmConfig, logprobs: Tensor, old: Tensor, advantages:
 # Every loss, aggregation, correction, KL estimate, stage and number of ranks at least once, all of them with several
 # updates on the same samples, so that ratios are not 1; rows of 30 tokens hold one or two samples, 4,096 hold all.
 @pytest.mark.parametrize(
-    ("loss", "aggregation", "terms", "zero_stage", "ranks", "row_tokens"),
+    ("loss", "aggregation", "terms", "zero_stage", "ranks", "max_row_tokens"),
     [
         ("clipped", "sequence", {"kl": {"coefficient": 0.5, "estimator": "k3"}}, 0, 2, 30),
         ("gspo", "sequence", {"importance_correction": "tis"}, 1, 1, 4096),
@@ -151,7 +151,7 @@ async def test_updates_equal_plain_torch(
     terms: dict[str, Any],
     zero_stage: int,
     ranks: int,
-    row_tokens: int,
+    max_row_tokens: int,
     model_directory: Path,
     tmp_path: Path,
 ) -> None:
@@ -164,7 +164,7 @@ async def test_updates_equal_plain_torch(
         algorithm=algorithm,
         zero_stage=zero_stage,
         ranks=ranks,
-        row_tokens=row_tokens,
+        max_row_tokens=max_row_tokens,
     )
     async with learner:
         prepared = await learner.prepare(samples)
@@ -227,7 +227,7 @@ def plain_critic(
 
     total = sum(int(sample.loss_mask.sum()) for sample in samples)
     losses = []
-    for _ in range(critic.updates):
+    for _ in range(critic.optimizer_steps):
         optimizer.zero_grad()
         loss = 0.0
         for sample in samples:
@@ -254,12 +254,12 @@ def plain_critic(
 async def test_the_critic_equals_plain_torch_and_resumes(
     zero_stage: int, ranks: int, value_clip: float | None, model_directory: Path, tmp_path: Path
 ) -> None:
-    critic = CriticConfig(learning_rate=2e-3, epochs=4, value_clip=value_clip, head_start_steps=1)
+    critic = CriticConfig(learning_rate=2e-3, epochs=4, value_clip=value_clip, pretrain_steps=1)
     algorithm = AlgorithmConfig.model_validate(
         {"estimator": {"name": "ppo", "gae_lambda": 0.9}, "normalize_advantages": True}
     )
     groups = [scored_group(scored(reward=1.0), scored(reward=-1.0)) for _ in range(4)]
-    settings = {"algorithm": algorithm, "critic": critic, "zero_stage": zero_stage, "ranks": ranks, "row_tokens": 60}
+    settings = {"algorithm": algorithm, "critic": critic, "zero_stage": zero_stage, "ranks": ranks, "max_row_tokens": 60}
     seconds = {"seconds": 0.0, "update_seconds": 0.0, "critic_update_seconds": 0.0}
 
     async def step(learner: Any, number: int) -> tuple[list[TrainingSample], dict[str, float]]:

@@ -28,7 +28,7 @@ from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.policy_weights import merge_adapters, read_policy_weights
 
 STEPS = [random_samples(9, seed=1), random_samples(6, seed=3)]
-LORA = LoraConfig(rank=4, alpha=12, targets=("q_proj", "down_proj"))
+LORA = LoraConfig(rank=4, alpha=12, target_modules=("q_proj", "down_proj"))
 RATE = 30 * LEARNING_RATE  # adapters begin at nothing: with less, rounding would hide a mistake
 
 pytestmark = pytest.mark.usefixtures("forked_ranks")
@@ -42,7 +42,7 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_adapters(model: Any) -> Any:
     """peft's own, beginning with the same random numbers."""
     torch.manual_seed(0)
-    settings = PeftConfig(r=LORA.rank, lora_alpha=LORA.alpha, target_modules=list(LORA.targets), lora_dropout=0.0)
+    settings = PeftConfig(r=LORA.rank, lora_alpha=LORA.alpha, target_modules=list(LORA.target_modules), lora_dropout=0.0)
     return get_peft_model(model, settings)
 
 
@@ -81,7 +81,7 @@ async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
     base = AutoModelForCausalLM.from_pretrained(model_directory, dtype=torch.float32, attn_implementation="eager")
     straight = read_weights(tmp_path / "straight")
     moved = {name for name, weight in base.named_parameters() if not torch.equal(weight, straight[name])}
-    assert moved == {name for name in straight if any(f"{target}.weight" in name for target in LORA.targets)}
+    assert moved == {name for name in straight if any(f"{target}.weight" in name for target in LORA.target_modules)}
     assert relative_distance(straight, expected) < 1e-6
     resumed = read_weights(tmp_path / "resumed")
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
@@ -104,4 +104,4 @@ async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
 
 async def test_a_layer_that_the_model_does_not_have_is_named(model_directory: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"model\.lora\.targets = \['gate'\]"):
-        await start_learner(model_directory, tmp_path / "logs", lora=LoraConfig(rank=4, targets=("gate",)))
+        await start_learner(model_directory, tmp_path / "logs", lora=LoraConfig(rank=4, target_modules=("gate",)))

@@ -33,7 +33,7 @@ from torl.errors import DataError, LearnerDiedError, LearnerError
 from torl.learner.checkpoint.directory import checkpoint_path, latest_checkpoint
 from torl.learner.learner import Learner
 from torl.weights.channel import WeightChannel
-from torl.weights.rendezvous import End
+from torl.weights.rendezvous import Endpoint
 
 CONTROLLER = Path(__file__).with_name("learner_controller.py")
 
@@ -75,7 +75,7 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
     samples = random_samples(7, seed=5)
     model = AutoModelForCausalLM.from_pretrained(model_directory, dtype=torch.float32).eval()
     # Two updates on the same samples: the second one's ratio is not 1 any more, and some of it is clipped.
-    settings = {"algorithm": AlgorithmConfig(epochs=2), "zero_stage": 3, "ranks": 2, "row_tokens": 50}
+    settings = {"algorithm": AlgorithmConfig(epochs=2), "zero_stage": 3, "ranks": 2, "max_row_tokens": 50}
     async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:
         samples = await learner.prepare(samples)
         for sample in samples:
@@ -97,7 +97,7 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
 
         rendezvous = await learner.open_channel(3)  # of them rank 0 sends to two, and rank 1 to one
         assert rendezvous.transport == "shared_memory"
-        channels = [WeightChannel(rendezvous, End("receiver", number), timeout_seconds=60) for number in range(3)]
+        channels = [WeightChannel(rendezvous, Endpoint("receiver", number), timeout_seconds=60) for number in range(3)]
         for _ in range(2):  # a channel lasts for many transfers
             assert await learner.open_channel(3) == rendezvous
             summary, *received = await asyncio.gather(
@@ -107,7 +107,7 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
         for channel in channels:
             channel.close()
         again = await learner.open_channel(1, fresh=True)  # rank 1 only helps to gather
-        channel = WeightChannel(again, End("receiver", 0), timeout_seconds=60)
+        channel = WeightChannel(again, Endpoint("receiver", 0), timeout_seconds=60)
         _, alone = await asyncio.gather(learner.send_weights(again), asyncio.to_thread(received_weights, channel))
         received.append(alone)
         await learner.export(tmp_path / "exported")
@@ -162,7 +162,7 @@ async def test_a_killed_rank_is_noticed_at_once(model_directory: Path, tmp_path:
 @pytest.mark.usefixtures("forked_ranks")
 async def test_a_rank_killed_in_the_middle_of_a_step(model_directory: Path, tmp_path: Path) -> None:
     # Hundreds of rows for each rank, each with its collectives: a step of many seconds.
-    learner = await start_learner(model_directory, tmp_path / "logs", ranks=2, zero_stage=3, row_tokens=41)
+    learner = await start_learner(model_directory, tmp_path / "logs", ranks=2, zero_stage=3, max_row_tokens=41)
     many = random_samples(2000, seed=8)
     step = asyncio.create_task(learner.update(many, step=0))
     await asyncio.sleep(0.5)

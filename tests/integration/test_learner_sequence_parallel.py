@@ -32,9 +32,9 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("long-model"))
 
 
-@pytest.mark.parametrize(("zero_stage", "ranks", "row_tokens"), [(3, 2, 17), (2, 4, 4096)])
+@pytest.mark.parametrize(("zero_stage", "ranks", "max_row_tokens"), [(3, 2, 17), (2, 4, 4096)])
 async def test_ranks_that_share_rows_learn_what_one_rank_learns(
-    zero_stage: int, ranks: int, row_tokens: int, model_directory: Path, tmp_path: Path
+    zero_stage: int, ranks: int, max_row_tokens: int, model_directory: Path, tmp_path: Path
 ) -> None:
     expected, losses, norms = plain_steps(
         model_directory, STEPS, temperature=TEMPERATURE, learning_rate=LEARNING_RATE, gradient_clip=GRADIENT_CLIP
@@ -44,7 +44,7 @@ async def test_ranks_that_share_rows_learn_what_one_rank_learns(
         tmp_path / "logs",
         zero_stage=zero_stage,
         ranks=ranks,
-        row_tokens=row_tokens,
+        max_row_tokens=max_row_tokens,
         sequence_parallel=2,
         algorithm=AlgorithmConfig.model_validate({"kl": {"coefficient": 1e-9}}),
     )

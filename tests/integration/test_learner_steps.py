@@ -42,7 +42,7 @@ def plain(model_directory: Path) -> tuple[dict[str, torch.Tensor], list[float], 
 
 # Rows of 41 tokens hold one or two samples; a batch of one sample leaves the second rank without any.
 @pytest.mark.parametrize(
-    ("zero_stage", "ranks", "row_tokens", "logits_at_once", "checkpointing"),
+    ("zero_stage", "ranks", "max_row_tokens", "max_stored_logits", "checkpointing"),
     [
         (0, 1, 41, 1 << 20, False),
         (1, 1, 4096, 200, False),
@@ -58,8 +58,8 @@ def plain(model_directory: Path) -> tuple[dict[str, torch.Tensor], list[float], 
 async def test_steps_equal_plain_torch_and_resume_is_bit_equal(
     zero_stage: int,
     ranks: int,
-    row_tokens: int,
-    logits_at_once: int,
+    max_row_tokens: int,
+    max_stored_logits: int,
     checkpointing: bool,
     model_directory: Path,
     plain: tuple[dict[str, torch.Tensor], list[float], list[float]],
@@ -71,8 +71,8 @@ async def test_steps_equal_plain_torch_and_resume_is_bit_equal(
         tmp_path / "logs",
         zero_stage=zero_stage,
         ranks=ranks,
-        row_tokens=row_tokens,
-        logits_at_once=logits_at_once,
+        max_row_tokens=max_row_tokens,
+        max_stored_logits=max_stored_logits,
         gradient_checkpointing=checkpointing,
     )
     checkpoint = checkpoint_path(tmp_path, 2)

@@ -12,7 +12,7 @@ from torl.types import Grade
 
 @pytest.fixture(scope="module")
 async def reward() -> AsyncIterator[BoxedReward]:
-    reward = BoxedReward(BoxedOptions(timeout_seconds=1.0))
+    reward = BoxedReward(BoxedOptions(grader_timeout_seconds=1.0))
     await reward.start()
     yield reward
     await reward.close()

@@ -29,7 +29,7 @@ async def server() -> AsyncIterator[JudgeServer]:
 
 
 async def grades(server: JudgeServer, *answers: str | None, **options: Any) -> tuple[list[Grade], JudgedReward]:
-    reward = JudgedReward(JudgedOptions(url=server.url, model="judge", workers=1, **options))
+    reward = JudgedReward(JudgedOptions(url=server.url, model="judge", grader_workers=1, **options))
     await reward.start()
     try:
         texts = ["no box" if answer is None else f"So \\boxed{{{answer}}}." for answer in answers]
@@ -53,7 +53,7 @@ async def test_an_answer_is_right_if_rules_or_judge_say_so(server: JudgeServer) 
 async def test_what_an_answer_that_is_not_right_is_paid_for_its_calls_goes_with_the_verdict(
     server: JudgeServer,
 ) -> None:
-    reward = JudgedReward(JudgedOptions(url=server.url, model="judge", workers=1, wrong_call=0.1))
+    reward = JudgedReward(JudgedOptions(url=server.url, model="judge", grader_workers=1, call_bonus=0.1))
     await reward.start()
     prompt = asked(answer="12", question="How many eggs?")
     played = [trajectory("", f"So \\boxed{{{answer}}}.", prompt=prompt) for answer in ("12", "a dozen", "13")]

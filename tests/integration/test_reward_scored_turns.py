@@ -11,12 +11,12 @@ from pydantic import ValidationError
 from builders import asked, call, group, printed, trajectory
 from judge_server import JudgeServer, serving
 from torl.errors import RewardError, ToolUnavailableError
-from torl.reward.judging.chat_model import ChatModel
-from torl.reward.judging.scored_turns import ScoredTurnsOptions, ScoredTurnsReward, paid_by_turn
+from torl.reward.judging.chat_model import JudgeClient
+from torl.reward.judging.scored_turns import ScoredTurnsOptions, ScoredTurnsReward, compute_turn_rewards
 from torl.reward.judging.turn_scores import (
-    LONGEST_TRANSCRIPT,
-    FunctionScores,
-    JudgedScores,
+    MAX_TRANSCRIPT_CHARACTERS,
+    FunctionScorer,
+    JudgeScorer,
     read_score,
     transcripts,
 )
@@ -44,7 +44,7 @@ async def server() -> AsyncIterator[JudgeServer]:
 
 
 async def graded(*played: Trajectory, **options: Any) -> tuple[list[Grade], ScoredTurnsReward]:
-    reward = ScoredTurnsReward(ScoredTurnsOptions(workers=1, **options))
+    reward = ScoredTurnsReward(ScoredTurnsOptions(grader_workers=1, **options))
     await reward.start()
     try:
         return await reward.grade(group(*played)), reward
@@ -71,15 +71,15 @@ async def test_progress_is_what_a_turn_adds(server: JudgeServer) -> None:
     assert grade.turn_rewards == (0.5, 1.0, -0.5)
 
 
-def asking(server: JudgeServer) -> JudgedScores:
-    return JudgedScores(ChatModel(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 2))
+def asking(server: JudgeServer) -> JudgeScorer:
+    return JudgeScorer(JudgeClient(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 2))
 
 
 async def test_a_turn_that_the_model_fails_on_has_no_number_and_is_counted(server: JudgeServer) -> None:
     server.reply = lambda prompt: 500 if "six" in prompt and "twelve" not in prompt else opinion(prompt)
     scores = asking(server)
     await scores.start()
-    assert await scores.scores(PLAYED) == [0.25, None, 0.5]
+    assert await scores.score(PLAYED) == [0.25, None, 0.5]
     assert scores.metrics()["judge_failures"] == 1
     await scores.close()
 
@@ -89,7 +89,7 @@ class Question(str):
 
 
 async def test_a_question_is_asked_once_and_its_text_is_not_kept(server: JudgeServer) -> None:
-    model = ChatModel(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 2)
+    model = JudgeClient(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 2)
     await model.start()
     question = Question("How likely?")
     kept = weakref.ref(question)
@@ -102,7 +102,7 @@ async def test_a_question_is_asked_once_and_its_text_is_not_kept(server: JudgeSe
 
 
 async def test_questions_that_are_open_end_with_the_connection(server: JudgeServer) -> None:
-    model = ChatModel(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 1)
+    model = JudgeClient(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 1)
     await model.start()
     asking = [asyncio.ensure_future(model.ask(f"How likely, {number}?")) for number in range(3)]
     await asyncio.sleep(0)
@@ -134,7 +134,7 @@ async def later(trajectory: Trajectory) -> list[float]:
 async def test_a_function_of_one_s_own_scores_turns() -> None:
     ((grade,), _) = await graded(PLAYED, function=f"{__name__}:lengths", malformed_turn=-0.5)
     assert grade.turn_rewards == (0.9, 0.6, 1.0)
-    assert await FunctionScores(f"{__name__}:later").scores(PLAYED) == [0.9, 0.6, 1.0]
+    assert await FunctionScorer(f"{__name__}:later").score(PLAYED) == [0.9, 0.6, 1.0]
 
 
 def too_few(trajectory: Trajectory) -> list[float]:
@@ -165,7 +165,7 @@ def unavailable(trajectory: Trajectory) -> list[float]:
 )
 async def test_a_function_that_is_broken_stops_the_run(name: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        await FunctionScores(f"{__name__}:{name}").scores(PLAYED)
+        await FunctionScorer(f"{__name__}:{name}").score(PLAYED)
 
 
 @pytest.mark.parametrize(
@@ -200,10 +200,10 @@ def test_a_reply_begins_with_a_number_from_0_to_1(reply: str, score: float | Non
 
 
 def test_progress_goes_on_from_the_last_number_there_was() -> None:
-    assert paid_by_turn([0.5, None, 0.75], "progress") == [0.5, 0.0, 0.25]
-    assert paid_by_turn([None, 0.5], "promise") == [0.0, 0.5]
+    assert compute_turn_rewards([0.5, None, 0.75], "progress") == [0.5, 0.0, 0.25]
+    assert compute_turn_rewards([None, 0.5], "promise") == [0.0, 0.5]
 
 
 def test_a_transcript_keeps_its_end() -> None:
-    (shown,) = transcripts(trajectory("a" * LONGEST_TRANSCRIPT + "z"))
-    assert (len(shown), shown[-1]) == (LONGEST_TRANSCRIPT, "z")
+    (shown,) = transcripts(trajectory("a" * MAX_TRANSCRIPT_CHARACTERS + "z"))
+    assert (len(shown), shown[-1]) == (MAX_TRANSCRIPT_CHARACTERS, "z")

@@ -64,7 +64,7 @@ async def test_all_lines_up_whatever_happens(
     engine = make_engine(tiny_model_directory, tmp_path / "engine.log")
     await engine.start()
     try:
-        with SandboxPool(2, shared_bytes=0) as pool, recorded(engine) as record:
+        with SandboxPool(2, result_cache_bytes=0) as pool, recorded(engine) as record:
             playing = player(
                 engine,
                 pool,
@@ -101,7 +101,7 @@ async def test_all_lines_up_whatever_happens(
 
 
 def check(trajectories: list[Trajectory], record: EngineRecord, models: list[Path], count: int) -> None:
-    names = Counter((trajectory.group, trajectory.sample) for trajectory in trajectories)
+    names = Counter((trajectory.group_id, trajectory.sample_index) for trajectory in trajectories)
     assert len(trajectories) % count == 0
     assert set(names.values()) == {1}
     spanning, gaps = 0, []

@@ -43,7 +43,7 @@ def nothing_is_left(engine: Any, sandbox: SandboxPool) -> bool:
 async def test_256_episodes(playing, prompts, engine, sandbox) -> None:
     trajectories = await play_trajectories(playing, prompts, "many", SAMPLES)
     assert len(trajectories) == 256
-    assert len({(trajectory.group, trajectory.sample) for trajectory in trajectories}) == 256
+    assert len({(trajectory.group_id, trajectory.sample_index) for trajectory in trajectories}) == 256
     calls = [call for trajectory in trajectories for call in trajectory.tool_calls]
     ran = [call for call in calls if call.ran]
     assert len(ran) > 200
@@ -65,7 +65,7 @@ async def test_stopped_in_the_middle(playing, prompts, engine, sandbox) -> None:
     begun = asyncio.Event()
 
     async def play_until_stopped() -> None:
-        groups = play_groups(playing, prompts, series="stopped", samples_per_prompt=SAMPLES, on_episode=begun.set)
+        groups = play_groups(playing, prompts, batch_id="stopped", samples_per_prompt=SAMPLES, on_episode=begun.set)
         async with aclosing(groups):
             async for _ in groups:
                 pass
@@ -120,7 +120,7 @@ async def test_a_thousand_episodes_for_ten_minutes(
                 replace(prompt, problem=Problem(f"{number}-{prompt.problem.id}", "", "1"))
                 for number, prompt in enumerate(prompts * 2000)
             ]
-            groups = play_groups(playing, endless, series="endless", samples_per_prompt=SAMPLES)
+            groups = play_groups(playing, endless, batch_id="endless", samples_per_prompt=SAMPLES)
             async with aclosing(groups):
                 async for group in groups:
                     played += len(group.trajectories)

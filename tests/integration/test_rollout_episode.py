@@ -14,7 +14,7 @@ import pytest_asyncio
 from builders import play_trajectories, player
 from torl.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.formats.zerotir import ZeroTIROptions
-from torl.types import FinishReason, Trajectory, TurnEnding
+from torl.types import FinishReason, Trajectory, StopReason
 
 MAX_RESPONSE_TOKENS = 220
 FORMATS = (("torl", 0), ("torl", 1), ("torl", 3), ("zerotir", 1), ("zerotir", 2))
@@ -55,7 +55,7 @@ def check_against_engine(trajectory: Trajectory, record: EngineRecord) -> None:
     ids = trajectory.token_ids_T.tolist()
     sampled = np.zeros(len(ids), dtype=bool)
     for index, turn in enumerate(trajectory.turns):
-        request = f"{trajectory.group}/{trajectory.sample}/{index}"
+        request = f"{trajectory.group_id}/{trajectory.sample_index}/{index}"
         length = turn.stop - turn.start
         assert record.prompts[request] == [*trajectory.prompt.token_ids, *ids[: turn.start]]
         assert record.tokens[request] == ids[turn.start : turn.stop]
@@ -155,8 +155,8 @@ def test_text_and_ends(rollout: Rollout, tokenizer: Any) -> None:
         else:
             assert len(trajectory) == MAX_RESPONSE_TOKENS
         *earlier, last = trajectory.turns
-        assert {turn.ended_by for turn in earlier} <= {TurnEnding.CALL}
-        assert (last.ended_by is TurnEnding.STOP) == (trajectory.finish_reason is FinishReason.STOP)
+        assert {turn.stop_reason for turn in earlier} <= {StopReason.CALL}
+        assert (last.stop_reason is StopReason.STOP) == (trajectory.finish_reason is FinishReason.STOP)
         for turn in trajectory.turns:
             assert turn.text == tokenizer.decode(ids[turn.start : turn.stop], skip_special_tokens=True)
         for before, turn in pairwise(trajectory.turns):

@@ -31,14 +31,14 @@ def test_a_killed_command_is_resumed_where_it_was(tmp_path: Path) -> None:
         command.wait(30)
     with output.open("ab") as file:
         file.write(b'{"step": 0, "group')  # as a kill in the middle of a line would leave it
-    before = {(r.trajectory.group, r.trajectory.sample): r for r in read_trajectories(output)}
+    before = {(r.trajectory.group_id, r.trajectory.sample_index): r for r in read_trajectories(output)}
     assert 0 < len(before) < 96
     with running("torl.sample", "demo", *words, log=tmp_path / "second.log") as command:
         assert command.wait(200) == 0, command.output()
         command.assert_nothing_left()
         summary = command.last_json()
         assert "Exception ignored" not in command.output()
-    after = {(r.trajectory.group, r.trajectory.sample): r for r in read_trajectories(output)}
+    after = {(r.trajectory.group_id, r.trajectory.sample_index): r for r in read_trajectories(output)}
     assert len(after) == summary["trajectories"] == 96
     for name, record in before.items():
         assert after[name].trajectory.token_ids_T.tolist() == record.trajectory.token_ids_T.tolist()
@@ -54,12 +54,12 @@ async def test_called_from_python(tmp_path: Path) -> None:
 
     def sample(questions: list[str]) -> list[torl.ScoredGroup]:
         return torl.sample(
-            MODEL, questions, samples=3, output=output, rollout={"max_response_tokens": 60}, engine=ENGINE
+            MODEL, questions, samples_per_problem=3, output=output, rollout={"max_response_tokens": 60}, engine=ENGINE
         )
 
     groups = sample(questions)
     assert [group.prompt.problem.question for group in groups] == questions
-    assert [[member.trajectory.sample for member in group.members] for group in groups] == [[0, 1, 2]] * 2
+    assert [[member.trajectory.sample_index for member in group.members] for group in groups] == [[0, 1, 2]] * 2
     assert not any(member.grade.correct for group in groups for member in group.members)  # nobody knows the answers
     prompt_tokens = len(groups[-1].prompt.token_ids)
     cached = max(member.trajectory.turns[0].cached_tokens for member in groups[-1].members)

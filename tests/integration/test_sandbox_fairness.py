@@ -14,7 +14,7 @@ SLOW = "for i in range(4 * 10**5): pass\nprint({})"  # some 25 ms
 
 @pytest.fixture
 def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(1, shared_bytes=0) as pool:
+    with SandboxPool(1, result_cache_bytes=0) as pool:
         yield pool
 
 
@@ -56,7 +56,7 @@ def test_a_print_waits_for_one_slow_run_of_another_not_for_all(
 
 
 def test_a_caller_alone_has_all_workers() -> None:
-    with SandboxPool(2, shared_bytes=0) as pool:
+    with SandboxPool(2, result_cache_bytes=0) as pool:
         futures = [pool.submit("while True: pass") for _ in range(4)]
         deadline = time.monotonic() + 60
         while pool.stats()["running"] < 2:

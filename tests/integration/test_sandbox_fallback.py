@@ -13,7 +13,7 @@ import logging, sys
 from torl.sandbox import SandboxPool
 logging.basicConfig(stream=sys.stdout, format="LOG %(message)s")
 for _ in range(2):
-    with SandboxPool(2, shared_bytes=0) as pool:
+    with SandboxPool(2, result_cache_bytes=0) as pool:
         pool.self_test()
         print(pool.reuses_guest, [outcome.stdout for outcome in pool.run_batch(["x = 1\\nprint(x)", "print('x' in dir())"])])
         session = pool.session()

@@ -22,7 +22,7 @@ RECORDED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "notebooks.
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(1, cpu_seconds=0.5, shared_bytes=0) as pool:
+    with SandboxPool(1, cpu_seconds=0.5, result_cache_bytes=0) as pool:
         yield pool
 
 

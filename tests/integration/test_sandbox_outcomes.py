@@ -259,7 +259,7 @@ RANDOM = (
 
 
 def test_equal_seeds_give_equal_outcomes() -> None:
-    with SandboxPool(2, shared_bytes=0) as pool:
+    with SandboxPool(2, result_cache_bytes=0) as pool:
         outcomes = [outcome.stdout for outcome in pool.run_batch([RANDOM] * 6, seed=7)]
         other = pool.run(RANDOM, seed=8).stdout
     assert len(set(outcomes)) == 1

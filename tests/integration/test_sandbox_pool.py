@@ -436,7 +436,7 @@ def held(pid: int | str) -> dict[str, int]:
 def test_nothing_piles_up(runs: int) -> None:
     batch = SOAK * 20
     children = descendants_of_this_process()
-    with SandboxPool(2, shared_bytes=0) as pool:
+    with SandboxPool(2, result_cache_bytes=0) as pool:
         for _ in range(4):
             pool.run_batch(batch)
         workers = pool.processes()

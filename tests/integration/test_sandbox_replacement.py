@@ -74,7 +74,7 @@ def test_one_killed_while_the_pool_is_made_is_started_again() -> None:
 
 
 def test_descriptors_that_are_missing_for_a_while_cost_no_run() -> None:
-    with SandboxPool(2, shared_bytes=0) as pool:
+    with SandboxPool(2, result_cache_bytes=0) as pool:
         for pid in pool.processes():
             kill(pid)
         with descriptors_withheld():
@@ -130,7 +130,7 @@ def test_children_killed_at_random_lose_no_run(kills: int) -> None:
     def children() -> set[int]:
         return {pid for pid in descendants_of_this_process() - others if alive(pid)}
 
-    with SandboxPool(2, cpu_seconds=30, shared_bytes=0) as pool:
+    with SandboxPool(2, cpu_seconds=30, result_cache_bytes=0) as pool:
 
         def submitted() -> list[Future[Execution]]:
             return [pool.submit(f"print(sum(range({i} * 1000)))") for i in range(20)]

@@ -61,7 +61,7 @@ def seen(outcome: Execution) -> tuple[object, ...]:
 def test_outcomes_are_the_same_on_a_busy_machine() -> None:
     codes = [code for _, code, _ in blocks()]
     options: dict[str, Any] = {"seed": 3, "value": True, "return_files": True}
-    with SandboxPool(cpu_seconds=10, wall_seconds=300, shared_bytes=0) as pool:
+    with SandboxPool(cpu_seconds=10, wall_seconds=300, result_cache_bytes=0) as pool:
         quiet = pool.run_batch(codes, **options)
         with busy_machine():
             # In another order, so that each runs on another worker, behind others.

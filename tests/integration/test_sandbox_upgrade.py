@@ -26,7 +26,7 @@ def kill_workers(pool: SandboxPool) -> None:
 
 
 def test_a_cache_removed_under_a_pool_costs_nothing(cache: Path) -> None:
-    with SandboxPool(2, cache=cache, shared_bytes=0) as pool:
+    with SandboxPool(2, cache=cache, result_cache_bytes=0) as pool:
         shutil.rmtree(cache)
         for _ in range(3):
             kill_workers(pool)

@@ -9,7 +9,7 @@ from serving import Door, door
 
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine
-from torl.audit.outcomes import python_problem
+from torl.audit.outcomes import python_mismatch
 from torl.errors import ToolUnavailableError
 from torl.sandbox import SandboxPool
 from torl.tools import SandboxFusionOptions, SandboxFusionTool
@@ -60,11 +60,11 @@ async def played(tool: Any, pool: SandboxPool, problems: int = len(CODES)) -> li
         playing.tools["python"] = tool  # type: ignore[index]
     prompts = [asked(f"p{number}", token_ids=ENCODER.encode("Question\n")) for number in range(problems)]
     trajectories = await play_trajectories(playing, prompts, series=0, samples=2)
-    return sorted(trajectories, key=lambda each: (each.group, each.sample))
+    return sorted(trajectories, key=lambda each: (each.group_id, each.sample_index))
 
 
 async def test_an_episode_is_the_same_token_for_token(server: Door) -> None:
-    tool = SandboxFusionTool(SandboxFusionOptions(url=server.url, run_seconds=LIMITS["cpu_seconds"], concurrency=8))
+    tool = SandboxFusionTool(SandboxFusionOptions(url=server.url, run_timeout_seconds=LIMITS["cpu_seconds"], max_concurrent=8))
     await tool.start()
     with SandboxPool(1, **LIMITS) as pool:
         own = await played(None, pool)
@@ -79,20 +79,20 @@ async def test_an_episode_is_the_same_token_for_token(server: Door) -> None:
         for mine, theirs in zip(one.tool_calls, other.tool_calls, strict=True):
             first, second = mine.outcome, theirs.outcome
             assert (first.status, first.text, first.error) == (second.status, second.text, second.error)
-            assert python_problem(second) is None
+            assert python_mismatch(second) is None
             statuses.add(second.status)
     assert statuses >= STATUSES
 
 
 async def test_a_server_that_is_killed_spoils_every_episode_which_stops_the_run() -> None:
     with door("--workers", "1") as server, SandboxPool(1) as pool:
-        options = SandboxFusionOptions(url=server.url, retries=2, retry_seconds=0.01)
+        options = SandboxFusionOptions(url=server.url, retries=2, initial_backoff_seconds=0.01)
         tool = SandboxFusionTool(options)
         await tool.start()
         server.process.kill()
         server.process.wait()
         last = f"the SandboxFusion server at {server.url} gave no outcome in 3 tries"
-        with pytest.raises(ToolUnavailableError, match=rf"rollout\.max_spoilt_share allows 0\.1: {last}"):
+        with pytest.raises(ToolUnavailableError, match=rf"rollout\.max_failed_fraction allows 0\.1: {last}"):
             await played(tool, pool)
         await tool.close()
 
@@ -100,7 +100,7 @@ async def test_a_server_that_is_killed_spoils_every_episode_which_stops_the_run(
 async def test_a_server_under_overload_delays_episodes_and_changes_none() -> None:
     with door("--workers", "1", "--queue", "1") as server, SandboxPool(1, **LIMITS) as pool:
         options = SandboxFusionOptions(
-            url=server.url, run_seconds=LIMITS["cpu_seconds"], memory_mib=256, retries=40, retry_seconds=0.01
+            url=server.url, run_timeout_seconds=LIMITS["cpu_seconds"], memory_mib=256, retries=40, initial_backoff_seconds=0.01
         )
         tool = SandboxFusionTool(options)
         await tool.start()

@@ -29,11 +29,11 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path)}
 @asynccontextmanager
 async def offered(mcp: str, **options: Any) -> AsyncIterator[dict[str, Tool]]:
     """What a section `[rollout.tools.small]` offers to a model."""
-    section = {"mcp": mcp, "environment": ENVIRONMENT, "retry_seconds": 0, **options}
+    section = {"mcp": mcp, "environment": ENVIRONMENT, "initial_backoff_seconds": 0, **options}
     tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
     try:
         await tool.start()
-        yield dict(tool.offered("small"))
+        yield dict(tool.provided_tools("small"))
     finally:
         await tool.close()
 
@@ -64,12 +64,12 @@ async def test_what_a_server_offers_is_known_before_it_is_started_and_only_what_
     """Prompts are made of it."""
     section = {"mcp": SMALL, "environment": ENVIRONMENT, "tools": ["add"], "max_result_characters": 1}
     tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
-    before = tool.offered("small")
+    before = tool.provided_tools("small")
     assert list(before) == ["add"]
     assert "a" in before["add"].parameters["properties"]
     await tool.start()
-    assert tool.offered("small")["add"].parameters == before["add"].parameters
-    assert await called(tool.offered("small")["add"], a=5, b=6) == (OutcomeStatus.OK, "1...")
+    assert tool.provided_tools("small")["add"].parameters == before["add"].parameters
+    assert await called(tool.provided_tools("small")["add"], a=5, b=6) == (OutcomeStatus.OK, "1...")
     await tool.close()
 
 
@@ -161,7 +161,7 @@ async def test_a_secret_is_inherited_by_its_name(monkeypatch: pytest.MonkeyPatch
     assert b"OTHER_KEY=secret" not in variables
     monkeypatch.delenv("KEY_OF_A_SERVER")
     with pytest.raises(ConfigError, match="inherits KEY_OF_A_SERVER, which is not set here"):
-        McpServer(McpOptions(mcp=SMALL, inherits=("KEY_OF_A_SERVER",)))
+        McpServer(McpOptions(mcp=SMALL, inherit_env=("KEY_OF_A_SERVER",)))
 
 
 async def test_a_command_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

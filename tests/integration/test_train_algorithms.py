@@ -14,10 +14,10 @@ SMALL = {
     "rollout.prompts_per_step": "4",
     "rollout.samples_per_prompt": "4",
     "evaluation.max_problems": "4",
-    "evaluation.samples": "0",
+    "evaluation.samples_per_problem": "0",
     "evaluation.every_steps": "0",
     "checkpoint.every_steps": "0",
-    "selection.drop_uniform_groups": "false",
+    "selection.drop_zero_variance_groups": "false",
     "learner.ranks": "2",
 }
 
@@ -28,13 +28,13 @@ PPO = {
     "critic.learning_rate": "1e-3",
     "critic.epochs": "2",
     "critic.mini_batches": "2",
-    "critic.head_start_steps": "1",
+    "critic.pretrain_steps": "1",
     "learner.zero_stage": "2",
 }
 
 REINFORCE = {
     "rollout.format": "zerotir",
-    "rollout.format.errors": "last_line",
+    "rollout.format.error_style": "last_line",
     "rollout.max_tool_calls": "2",
     "evaluation.max_tool_calls": "0",
     "algorithm.estimator": "reinforce_plus_plus_baseline",
@@ -43,7 +43,7 @@ REINFORCE = {
     "algorithm.kl.target": "reward",
     "algorithm.mini_batches": "2",
     "algorithm.importance_correction": "tis",
-    "selection.accuracy_window": "[0.0, 1.0]",
+    "selection.accuracy_range": "[0.0, 1.0]",
     "selection.dynamic_sampling": "true",
     "selection.max_rounds": "3",
     "selection.mask_wrong_truncated": "true",
@@ -125,7 +125,7 @@ def test_rollouts_ahead_of_the_learner(tmp_path: Path, capsys: pytest.CaptureFix
     rows = run(tmp_path / "run", AHEAD)
     assert rows[0]["rollout/staleness_max"] == 0
     assert 0 < max(row["rollout/staleness_max"] for row in rows) <= 2
-    assert all(row["time/wait"] < row["time/step"] for row in rows)
+    assert all(row["time/wait_for_rollout"] < row["time/step"] for row in rows)
     for number in range(6):
         lines = (tmp_path / "run" / "trajectories" / f"step_{number:06d}.jsonl").read_text().splitlines()
         assert len(lines) == 16
@@ -146,7 +146,7 @@ ADAPTERS = {
     "learner.zero_stage": "3",
     "algorithm.kl.coefficient": "0.01",
     "checkpoint.every_steps": "1",
-    "checkpoint.keep": "3",
+    "checkpoint.keep_last": "3",
 }
 
 

@@ -38,7 +38,7 @@ entropy_bonus = 0.01
 ranks = 2
 zero_stage = 2
 dtype = "float32"
-row_tokens = 1024
+max_row_tokens = 1024
 [evaluation]
 max_problems = 4
 """)

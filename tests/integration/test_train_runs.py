@@ -22,7 +22,7 @@ SMALL = {
     "rollout.prompts_per_step": "6",
     "rollout.samples_per_prompt": "4",
     "evaluation.max_problems": "8",
-    "evaluation.samples": "1",
+    "evaluation.samples_per_problem": "1",
     "evaluation.every_steps": "0",
     "checkpoint.every_steps": "1",
 }

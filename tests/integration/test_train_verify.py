@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from cli import ROOT, running
 
-from torl.audit.rules import EpisodeRules
+from torl.audit.rules import ReplayContext
 from torl.audit.run import main
-from torl.audit.tokens import token_problem
+from torl.audit.tokens import token_mismatch
 from torl.config import TrainConfig
 from torl.config.command_line import load_config
 from torl.paths import resolve_path
@@ -23,7 +23,7 @@ OPTIONS = {
     "rollout.prompts_per_step": "6",
     "rollout.samples_per_prompt": "4",
     "evaluation.max_problems": "2",
-    "evaluation.samples": "0",
+    "evaluation.samples_per_problem": "0",
     "evaluation.every_steps": "0",
     "checkpoint.every_steps": "1",
     "learner.learning_rate": "1e-3",  # so that the weights of a wrong version are found out
@@ -282,19 +282,19 @@ def test_a_planted_bug_is_found(
 )
 def test_what_is_off_in_the_tokens_is_named(plant: Callable[[dict[str, Any]], bool], problem: str, run: Path) -> None:
     config = load_config(TrainConfig, run / "config.toml")
-    rules = EpisodeRules.of_run(config.rollout, resolve_path(config.model.path))
+    rules = ReplayContext.from_config(config.rollout, resolve_path(config.model.path))
     files = sorted((run / "trajectories").glob("step_*.jsonl"))
     lines = [line for path in files for line in path.read_text().splitlines()]
     row = next(row for row in map(json.loads, lines) if plant(row))
-    assert token_problem(decode_trajectory(row).trajectory, rules) == problem
+    assert token_mismatch(decode_trajectory(row).trajectory, rules) == problem
 
 
 def test_a_block_that_is_missing_is_named(run: Path) -> None:
     config = load_config(TrainConfig, run / "config.toml")
-    rules = EpisodeRules.of_run(config.rollout, resolve_path(config.model.path))
+    rules = ReplayContext.from_config(config.rollout, resolve_path(config.model.path))
     lines = (run / "trajectories" / "step_000000.jsonl").read_text().splitlines()
     row = next(row for row in map(json.loads, lines) if _blocks(row))
-    problem = token_problem(decode_trajectory(row).trajectory, rules)
+    problem = token_mismatch(decode_trajectory(row).trajectory, rules)
     assert problem is not None
     assert problem.startswith("turn 0 has the blocks ")
 

@@ -23,7 +23,7 @@ def test_a_model_learns_in_an_environment_of_openenvs(tmp_path: Path, monkeypatc
         options |= {
             "rollout.environment.openenv": url,
             "rollout.environment.text_field": "message",
-            "rollout.environment.shown": json.dumps(["text"]),
+            "rollout.environment.visible_fields": json.dumps(["text"]),
         }
         run = tmp_path / "run"
         dialogue.train(run, options)

@@ -15,7 +15,7 @@ from serving import door
 from builders import asked
 from chat_models import ChatModel
 from scripted_environment import in_environment
-from torl.audit.tokens import token_problem
+from torl.audit.tokens import token_mismatch
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.interop.openenv import OpenEnvEnvironment, OpenEnvOptions
 from torl.seeds import derive_seed
@@ -68,8 +68,8 @@ async def play(
     environment = OpenEnvEnvironment(OpenEnvOptions(openenv=url, **options))
     player = in_environment(model.player(turns), model, environment, retries=retries)
     prompt = Prompt(Problem("p", "Guess.", "", metadata or {}), asked().token_ids)
-    played = await player.play(prompt, series=0, sample=0)
-    assert token_problem(played, model.rules(environment={"openenv": url, **options})) is None
+    played = await player.play(prompt, batch_id=0, sample=0)
+    assert token_mismatch(played, model.rules(environment={"openenv": url, **options})) is None
     return played
 
 
@@ -134,7 +134,7 @@ async def test_messages_are_actions_of_the_librarys_echo_environment(echo: str) 
     assert [json.loads(each.text) for each in played.user_messages] == [json.loads(each) for each in expected]
     assert played.environment_rewards == {"reward": rewards}
     whole = await play(
-        echo, ["hm</think>Yes.<|im_end|>", "cut"], text_field="message", whole_text=True, shown=["echoed_message"]
+        echo, ["hm</think>Yes.<|im_end|>", "cut"], text_field="message", full_message=True, shown=["echoed_message"]
     )
     assert [each.text for each in whole.user_messages] == ["hm</think>Yes."]
 
@@ -152,7 +152,7 @@ async def test_our_own_door_runs_the_code_of_each_message() -> None:
 async def test_an_episode_does_not_go_on_in_another_session_when_its_connection_is_lost() -> None:
     with serving(NUMBER) as (url, process):
         session = OpenEnvEnvironment(OpenEnvOptions(openenv=url, tool="guess")).session(Problem("p", "", ""), 1)
-        await session.begin([{"role": "user", "content": ""}])
+        await session.reset([{"role": "user", "content": ""}])
         process.terminate()
         process.wait(60)
         port = int(url.rpartition(":")[2])

@@ -8,7 +8,7 @@ from verifiers_server import ToolServer, tool_server
 
 from sandboxes import KEPT
 from torl.sandbox import OutcomeStatus, SandboxPool
-from torl.sandbox.transcript import shown
+from torl.sandbox.transcript import render_transcript
 
 SETTINGS = {"workers": 1, "memory_mib": 512}
 
@@ -56,7 +56,7 @@ async def test_an_attack_ends_alike_behind_the_toolset(
     if own.status is OutcomeStatus.TIMEOUT:  # what was written before is as much as there was time for
         assert told.endswith("[timeout]")
     else:
-        assert told == shown(own)
+        assert told == render_transcript(own)
     assert await servers[stopped].call(f"after {attack.name}", AFTER) == pool.run(AFTER).stdout.rstrip("\n")
 
 

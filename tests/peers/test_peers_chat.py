@@ -27,7 +27,7 @@ from chat_models import ChatModel, message
 from scripted_engine import ScriptedInterpreter
 from torl._core import Scanner
 from torl.text.turns import read_turn
-from torl.types import Trajectory, Turn, TurnEnding
+from torl.types import Trajectory, Turn, StopReason
 
 RENDERERS = {
     "hermes": Qwen3Renderer,
@@ -145,8 +145,8 @@ def test_what_a_user_says_is_what_the_familys_template_renders(template: str, sa
 def turn_of(playing: ChatModel, sampled: str) -> Turn:
     """A turn of this text, as an episode reads it."""
     ids = playing.ids(sampled)
-    scan = Scanner(playing.vocabulary, playing.form.turn_end(), False).feed(ids)
-    return read_turn(playing.vocabulary, ids, scan, 0, TurnEnding.STOP, 0)
+    scan = Scanner(playing.vocabulary, playing.form.stop_condition(), False).feed(ids)
+    return read_turn(playing.vocabulary, ids, scan, 0, StopReason.STOP, 0)
 
 
 @pytest.mark.parametrize("template", sorted(TEMPLATES))

@@ -11,7 +11,7 @@ from builders import asked
 from chat_models import ChatModel
 from scripted_engine import ScriptedEngine
 from scripted_environment import in_environment
-from torl.audit.tokens import token_problem
+from torl.audit.tokens import token_mismatch
 from torl.formats import FORMATS
 from torl.interop.trl import TrlEnvironment
 from torl.types import Problem, Prompt
@@ -109,10 +109,10 @@ def test_an_episode_has_the_tokens_the_results_and_the_reward_of_trls_own_rollou
     assert isinstance(player.engine, ScriptedEngine)
     player.engine.stop_token_ids = chat.end_token_ids
     prompt = Prompt(Problem("p", QUESTION["content"], ""), asked().token_ids)
-    played = asyncio.run(player.play(prompt, series=0, sample=0))
+    played = asyncio.run(player.play(prompt, batch_id=0, sample=0))
     assert played.token_ids_T.tolist() == list(token_ids)
     assert [call.outcome.text for call in played.tool_calls] == results
     assert played.environment_rewards == {"Counter": row["rewards/Counter/mean"]} == {"Counter": 1.0}
     assert "Count to seven. Begin at zero." in tokenizer.decode(played.prompt.token_ids)
     rules = chat.rules(environment={"trl": f"{__name__}:Counter"})
-    assert token_problem(played, replace(rules, stop_token_ids=chat.end_token_ids)) is None
+    assert token_mismatch(played, replace(rules, stop_token_ids=chat.end_token_ids)) is None

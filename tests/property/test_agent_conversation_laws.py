@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent_programs import TOOLS, agent_player, ask, begun, result, user
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedEngine
-from torl.audit.agents import agent_problem
+from torl.audit.agents import agent_mismatch
 from torl.rollout.agents.episode import AgentEpisode
 from torl.types import Trajectory
 
@@ -148,8 +148,8 @@ def test_every_sampled_token_is_learned_from_once_behind_what_the_engine_was_giv
     engine, trajectory = asyncio.run(play(family, script, moves))
     rules = MODELS[family].rules()
     found = []
-    for each in trajectory.whole_episode:
-        assert agent_problem(each, rules) is None
+    for each in trajectory.episode_trajectories:
+        assert agent_mismatch(each, rules) is None
         ids = [*each.prompt.token_ids, *each.token_ids_T.tolist()]
         first = len(each.prompt.token_ids)
         inside = sorted(place for turn in each.turns for place in range(turn.start, turn.stop))

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedInterpreter
-from torl.audit.tokens import token_problem
-from torl.types import FinishReason, TurnEnding
+from torl.audit.tokens import token_mismatch
+from torl.types import FinishReason, StopReason
 
 codes = st.sampled_from(["1", "2", "é\n", '"', "</tool_call>", "<|im_end|>", "[ARGS]", "x" * 60])
 SPOILT = {"whole": lambda text: text, "malformed": lambda text: text.replace('"}', '"'), "cut": lambda text: text[:-20]}
@@ -66,18 +66,18 @@ def test_an_episode_is_what_was_sampled_and_what_was_answered(
         scripted = playing.ids(turns[number])
         assert ids[turn.start : turn.stop] == scripted[: turn.stop - turn.start]
         sampled[turn.start : turn.stop] = [True] * (turn.stop - turn.start)
-        if turn.ended_by is not TurnEnding.LENGTH:
+        if turn.stop_reason is not StopReason.LENGTH:
             assert ids[turn.stop - 1] in playing.end_token_ids
     assert played.loss_mask_T.tolist() == sampled
 
     for turn in played.turns:
-        answered = playing.form.requests(turn) if turn.ended_by is TurnEnding.CALL else []
-        made = played.calls_of(turn)
+        answered = playing.form.parse_calls(turn) if turn.stop_reason is StopReason.CALL else []
+        made = played.calls_in(turn)
         if not made:
             assert not answered or turn.stop == limit
             continue
         assert len(made) == len(answered)
-        empty = playing.form.answer(turn, [call.outcome for call in made], b"", playing.encoder.fits)
+        empty = playing.form.render_observation(turn, [call.outcome for call in made], b"", playing.encoder.fits)
         spelled = [part for part in empty if not isinstance(part, str)] if not isinstance(empty, str) else []
         expected = [token for part in spelled for token in playing.ids(part.text) if token in control]
         observed = [token for token in ids[made[0].start : made[0].stop] if token in control]
@@ -85,10 +85,10 @@ def test_an_episode_is_what_was_sampled_and_what_was_answered(
         assert len(observed) == len(expected) or made[0].stop == limit
     assert sum(call.ran for call in played.tool_calls) <= calls
     assert (played.finish_reason is FinishReason.LENGTH) == (len(ids) == limit and not ends(played, playing))
-    assert token_problem(played, playing.rules(calls=calls, limit=limit)) is None
+    assert token_mismatch(played, playing.rules(calls=calls, limit=limit)) is None
 
 
 def ends(played, playing: ChatModel) -> bool:
     """Whether its last turn ended by itself, and asked for nothing."""
     last = played.turns[-1]
-    return last.stop == len(played) and last.ended_by is TurnEnding.STOP
+    return last.stop == len(played) and last.ended_by is StopReason.STOP

@@ -58,7 +58,7 @@ def test_a_uniform_group_has_no_advantage(estimator, trajectories) -> None:
     advantages = group_advantages(estimator, values, groups)
     for name in set(groups):
         own = [value for value, group in trajectories if group == name]
-        uniform = scored_group(*(scored(reward=value) for value in own)).is_uniform
+        uniform = scored_group(*(scored(reward=value) for value in own)).has_zero_variance
         assert uniform == (len(own) > 1 and len(set(own)) == 1)
         if uniform:
             assert not advantages[[group == name for group in groups]].any()

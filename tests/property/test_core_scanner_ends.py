@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reference import fenced_blocks, first_stop, token_at
-from torl._core import Scanner, TurnEnd, Vocabulary
+from torl._core import Scanner, StopCondition, Vocabulary
 
 PIECES = [
     "```python", "```output", "```", "``", "`", "python", "3", " copy", "\n", "\n\n", " ", "\t", "\r\n", "print(1)",
@@ -21,9 +21,9 @@ cuts = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 stop_lists = st.lists(st.sampled_from(STOPS), max_size=3)
 fences = st.sampled_from(["line_ends", "anywhere"])
 CALLS = {
-    "never": TurnEnd.never,
-    "block": TurnEnd.block,
-    "marker": lambda fences: TurnEnd.marker(b"```output", fences=fences),
+    "never": StopCondition.never,
+    "block": StopCondition.block,
+    "marker": lambda fences: StopCondition.marker(b"```output", fences=fences),
 }
 
 
@@ -82,12 +82,12 @@ def test_the_end_of_a_turn_is_a_value(fences, call, stops):
     end = CALLS[call](fences=fences).with_stops(stops)
     for same in (
         pickle.loads(pickle.dumps(end)),
-        TurnEnd.from_plain(end.to_plain()),
-        eval(repr(end), {"TurnEnd": TurnEnd}),
+        StopCondition.from_plain(end.to_plain()),
+        eval(repr(end), {"StopCondition": StopCondition}),
     ):
         assert (same, hash(same)) == (end, hash(end))
     assert (end.kind, end.fences, end.stops) == (call, fences, stops)
-    assert end.without_call() == TurnEnd.never(fences=fences).with_stops(stops)
+    assert end.without_call() == StopCondition.never(fences=fences).with_stops(stops)
     assert end != CALLS[call](fences="lines").with_stops(stops)
     assert end != end.with_stops([*stops, "more"])
 
@@ -101,7 +101,7 @@ tagged = st.lists(st.sampled_from([*"<>/c|aab[]é", "<c>", "</c>", "aab", "```py
 def test_blocks_between_tags_equal_those_of_a_regular_expression(tags, text, lengths, one_by_one):
     data = text.encode()
     tokens = cut(data, lengths)
-    scanner = Scanner(Vocabulary(tokens), TurnEnd.tagged(*(tag.encode() for tag in tags)))
+    scanner = Scanner(Vocabulary(tokens), StopCondition.tagged(*(tag.encode() for tag in tags)))
     pieces = [[token_id] for token_id in range(len(tokens))] if one_by_one else [range(len(tokens))]
     blocks = [block for ids in pieces for block in scanner.feed(ids).blocks]
     found = re.finditer(b"%b(.*?)%b" % tuple(re.escape(tag.encode()) for tag in tags), data, re.DOTALL)

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from reference import ReferenceScan, scan_bytes, token_at
 from tokenizers_for_tests import byte_level_bpe, metaspace_bpe, metaspace_unigram
-from torl._core import CodeBlock, MarkerMatch, Scanner, TurnEnd, Vocabulary
+from torl._core import CodeBlock, MarkerMatch, Scanner, StopCondition, Vocabulary
 from torl.text.vocabulary import token_bytes
 
 MARKER = b"```output"
-END = TurnEnd.marker(MARKER)
+END = StopCondition.marker(MARKER)
 SOUP = [
     "```python", "```output", "```", "``", "`", "python", "out", "put", "output", "\n", "\n\n", " ", "\t", "\r\n",
     "print(1)", "x = '", "'", "```python\n", "```python \n", "\n```\n", "\n```", "````", "```py", "3", "é", "北", "🙂",
@@ -35,8 +35,8 @@ def cut(sequence, lengths):
     return pieces
 
 
-def ends_at(marker: bytes | None) -> TurnEnd:
-    return TurnEnd.never() if marker is None else TurnEnd.marker(marker)
+def ends_at(marker: bytes | None) -> StopCondition:
+    return StopCondition.never() if marker is None else StopCondition.marker(marker)
 
 
 def found(blocks: list[CodeBlock], marker: MarkerMatch | None):
@@ -99,7 +99,7 @@ def test_any_cut_equals_a_literal_reading(text, token_lengths, piece_lengths, ma
 def test_a_turn_that_ends_with_its_first_block(text, token_lengths, piece_lengths, at_line_start):
     """The cut is the token with the third backtick of the closing fence, and nothing behind it is read."""
     tokens = [token for piece in cut(text, token_lengths) for token in (piece, b"")]
-    scanner = Scanner(Vocabulary(tokens), TurnEnd.block(), at_line_start)
+    scanner = Scanner(Vocabulary(tokens), StopCondition.block(), at_line_start)
     result, consumed = feed_pieces(scanner, cut(range(len(tokens)), piece_lengths))
     scan = scan_bytes(text, None, at_line_start, stop_at_block=True)
     assert result == expected(scan, tokens)
@@ -124,7 +124,7 @@ def test_vocabularies_of_real_families(family, text, piece_lengths):
     whole, consumed = feed_pieces(Scanner(vocabulary, END), [ids])
     assert (whole, consumed) == feed_pieces(Scanner(vocabulary, END), cut(ids, piece_lengths))
     assert whole == expected(scan_bytes(b"".join(tokens), MARKER), tokens)
-    first, consumed = feed_pieces(Scanner(vocabulary, TurnEnd.block()), cut(ids, piece_lengths))
+    first, consumed = feed_pieces(Scanner(vocabulary, StopCondition.block()), cut(ids, piece_lengths))
     scan = scan_bytes(b"".join(tokens), None, stop_at_block=True)
     assert first == expected(scan, tokens)
     assert consumed == (token_at(tokens, scan.blocks[0].end - 1)[0] + 1 if scan.blocks else len(ids))
@@ -136,7 +136,7 @@ def test_ids_in_any_order(family, ids, piece_lengths):
     """A model may sample anything: half characters, special tokens, rows of a padded embedding."""
     _, table, vocabulary = families()[family]
     tokens = [table[index] if index < len(table) else b"" for index in ids]
-    result, _ = feed_pieces(Scanner(vocabulary, TurnEnd.marker(b"e")), cut(ids, piece_lengths))
+    result, _ = feed_pieces(Scanner(vocabulary, StopCondition.marker(b"e")), cut(ids, piece_lengths))
     assert result == expected(scan_bytes(b"".join(tokens), b"e"), tokens)
     assert vocabulary.decode_bytes(ids) == b"".join(tokens)
     assert vocabulary.decode(ids) == b"".join(tokens).decode(errors="replace")
@@ -149,7 +149,7 @@ def test_a_turn_knows_nothing_of_the_turn_before(first, second, token_lengths, a
     vocabulary = Vocabulary([*pieces[0], *pieces[1]])
     ids = [range(len(pieces[0])), range(len(pieces[0]), len(pieces[0]) + len(pieces[1]))]
     before, after = Scanner(vocabulary, END), Scanner(vocabulary, END, at_line_start)
-    alone = Scanner(Vocabulary(pieces[1]), TurnEnd.marker(MARKER), at_line_start)
+    alone = Scanner(Vocabulary(pieces[1]), StopCondition.marker(MARKER), at_line_start)
     before.feed(ids[0])
     assert feed_pieces(after, [ids[1]]) == feed_pieces(alone, [range(len(pieces[1]))])
 
@@ -176,11 +176,11 @@ def test_any_language_opens_blocks_as_python_does(text, token_lengths, language,
     scans = []
     for source, name in ((text, "python"), (other, language)):
         tokens = cut(source, token_lengths)
-        scanner = Scanner(Vocabulary(tokens), TurnEnd.never(), at_line_start, language=name)
+        scanner = Scanner(Vocabulary(tokens), StopCondition.never(), at_line_start, language=name)
         scans.append([block.code for block in scanner.feed(range(len(tokens))).blocks])
     assume(language.encode() not in text.replace(b"python", b""))
     assert [code.replace("python", language) for code in scans[0]] == scans[1]
-    none = Scanner(Vocabulary([text]), TurnEnd.never(), at_line_start, language=f"{language}x").feed([0])
+    none = Scanner(Vocabulary([text]), StopCondition.never(), at_line_start, language=f"{language}x").feed([0])
     assert none.blocks == []
 
 

@@ -43,13 +43,13 @@ def test_a_window_keeps_the_pass_rates_in_it() -> None:
     given_ = prompts(4, pass_rate=[0.0, 0.25, 0.75, 1.0])
     assert sorted(ids(CurriculumSampler(given_, 0, window=(0.25, 0.75)).take(2))) == ["p1", "p2"]
     with pytest.raises(DataError, match=r"no number in 'pass_rate', which data.sampler asks for"):
-        CurriculumSampler(prompts(2), 0, window=(0, 1))
+        CurriculumSampler(prompts(2), 0, pass_rate_range=(0, 1))
     with pytest.raises(DataError, match="there are no problems"):
-        CurriculumSampler(given_, 0, window=(0.4, 0.6))
+        CurriculumSampler(given_, 0, pass_rate_range=(0.4, 0.6))
 
 
 def test_a_weight_is_the_share_of_epochs_in_which_a_problem_is_met() -> None:
-    sampler = CurriculumSampler(prompts(4, weight=[1.0, 1.0, 0.25, 0.0]), 3, weights="weight")
+    sampler = CurriculumSampler(prompts(4, weight=[1.0, 1.0, 0.25, 0.0]), 3, weight_field="weight")
     met = Counter(name for _ in range(1000) for name in ids(sampler.take(1)))
     epochs = sampler.epoch + 1
     assert met["p0"] == pytest.approx(epochs, abs=1)
@@ -58,7 +58,7 @@ def test_a_weight_is_the_share_of_epochs_in_which_a_problem_is_met() -> None:
 
 
 def test_what_is_always_or_never_solved_rests_and_comes_back() -> None:
-    sampler = CurriculumSampler(prompts(3), 0, rest_after=2, rest_epochs=3)
+    sampler = CurriculumSampler(prompts(3), 0, cooldown_after=2, cooldown_epochs=3)
     accuracies = {"p0": 1.0, "p1": 0.0, "p2": 0.5}
     by_epoch: list[set[str]] = [set() for _ in range(8)]
     while sampler.epoch < 8:
@@ -71,7 +71,7 @@ def test_what_is_always_or_never_solved_rests_and_comes_back() -> None:
 
 
 def test_one_group_that_teaches_something_ends_a_streak() -> None:
-    sampler = CurriculumSampler(prompts(1), 0, rest_after=3, rest_epochs=100)
+    sampler = CurriculumSampler(prompts(1), 0, cooldown_after=3, cooldown_epochs=100)
     for accuracy in (1.0, 1.0, 0.5, 1.0, 1.0, 0.0, 0.0):
         sampler.observe({"p0": accuracy})
     assert sampler.state_dict()["curriculum"]["resting"] == {}
@@ -80,7 +80,7 @@ def test_one_group_that_teaches_something_ends_a_streak() -> None:
 
 
 def test_a_step_is_never_short_though_all_rest() -> None:
-    sampler = CurriculumSampler(prompts(5), 0, rest_after=1, rest_epochs=1000)
+    sampler = CurriculumSampler(prompts(5), 0, cooldown_after=1, cooldown_epochs=1000)
     sampler.observe({f"p{number}": 0.0 for number in range(4)})
     assert sorted(ids(sampler.take(5))) == [f"p{number}" for number in range(5)]
     with pytest.raises(ValueError, match="6 prompts were asked for, there are 5"):
@@ -91,7 +91,7 @@ def test_a_step_is_never_short_though_all_rest() -> None:
 def test_resuming_is_exact(count: int, seed: int, takes: list[int], cut: int) -> None:
     def sampler() -> CurriculumSampler:
         weights = [Random(number).random() for number in range(count)]
-        return CurriculumSampler(prompts(count, w=weights), seed, weights="w", rest_after=1, rest_epochs=2)
+        return CurriculumSampler(prompts(count, w=weights), seed, weight_field="w", cooldown_after=1, cooldown_epochs=2)
 
     def play(sampler: CurriculumSampler, takes: list[int]) -> list[list[str]]:
         steps = []
@@ -123,7 +123,7 @@ def test_a_configuration_chooses_it() -> None:
     tree = {
         "run": {"directory": "x", "steps": 1},
         "model": {"path": "m"},
-        "data": {"train": "t.jsonl", "sampler": {"name": "curriculum", "rest_after": 2, "window": [0.1, 0.9]}},
+        "data": {"train": "t.jsonl", "sampler": {"name": "curriculum", "cooldown_after": 2, "window": [0.1, 0.9]}},
     }
     sampler = TrainConfig.model_validate(tree).data.sampler.make(prompts(2, pass_rate=[0.5, 1.0]), 0)
     assert isinstance(sampler, CurriculumSampler)

@@ -136,7 +136,7 @@ def peak_bytes(path: Path, count: int) -> int:
             return (Prompt(problem, (1,)) for problem in stream_problems(path))
 
     tracemalloc.start()
-    sampler = StreamSampler(Encoded(), 0, buffer=50)
+    sampler = StreamSampler(Encoded(), 0, buffer_size=50)
     for _ in range(count // 10):
         sampler.take(10)
     peak = tracemalloc.get_traced_memory()[1]

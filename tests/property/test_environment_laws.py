@@ -10,8 +10,8 @@ from builders import asked
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import STOP, ScriptedEngine
 from scripted_environment import ScriptedEnvironment, in_environment
-from torl.audit.tokens import token_problem
-from torl.types import FinishReason, TurnEnding
+from torl.audit.tokens import token_mismatch
+from torl.types import FinishReason, StopReason
 
 ENVIRONMENT = {"name": "scripted_environment:Chosen"}
 texts = st.sampled_from(["No.", "", "<|im_end|>", "</tool_call>[/INST]", " \u00e9\n", "x" * 40])
@@ -68,7 +68,7 @@ def test_an_episode_is_what_was_sampled_what_was_answered_and_what_was_said(
         max_turns=max_turns,
     )
     prompt = asked(token_ids=playing.ids("Q\n"))
-    played = asyncio.run(player.play(prompt, series=0, sample=0))
+    played = asyncio.run(player.play(prompt, batch_id=0, sample=0))
     ids = played.token_ids_T.tolist()
     assert len(ids) <= limit
 
@@ -87,12 +87,12 @@ def test_an_episode_is_what_was_sampled_what_was_answered_and_what_was_said(
     ]
     assert [each.text for each in played.user_messages] == said
     for turn in played.turns:
-        made = played.calls_of(turn)
+        made = played.calls_in(turn)
         told = [each for each in played.user_messages if each.start == turn.stop]
         if not made and not told:
             continue
-        expected, text = playing.encoder.observe(
-            playing.form.reply(turn, [call.outcome for call in made], [each.text for each in told])
+        expected, text = playing.encoder.encode_observation(
+            playing.form.render_reply(turn, [call.outcome for call in made], [each.text for each in told])
         )
         (stop,) = {each.stop for each in (*made, *told)}
         assert {each.observation for each in (*made, *told)} == {text}
@@ -100,12 +100,12 @@ def test_an_episode_is_what_was_sampled_what_was_answered_and_what_was_said(
 
     last = played.turns[-1]
     told_last = last.stop < len(ids)  # what was put in stands at the end
-    ended = played.finish_reason in (FinishReason.ENVIRONMENT, FinishReason.TURNS)
+    ended = played.finish_reason in (FinishReason.ENVIRONMENT, FinishReason.MAX_TURNS)
     assert ended <= told_last <= (ended or played.finish_reason is FinishReason.LENGTH)
-    assert (played.finish_reason is FinishReason.STOP) <= (last.ended_by is TurnEnding.STOP)
+    assert (played.finish_reason is FinishReason.STOP) <= (last.stop_reason is StopReason.STOP)
     assert (environment.unanswered[0] is None) <= bool(environment.shown)
     assert (
-        token_problem(
+        token_mismatch(
             played, playing.rules(calls=calls, limit=limit, environment={**ENVIRONMENT, "max_turns": max_turns})
         )
         is None

@@ -29,14 +29,14 @@ def training_samples(draw: st.DrawFn) -> list[TrainingSample]:
 
 
 @given(training_samples(), st.integers(1, 40), st.integers(1, 4))
-def test_rows_hold_every_sample_once(samples: list[TrainingSample], row_tokens: int, ranks: int) -> None:
-    batch = pack_batch(samples, row_tokens=row_tokens, ranks=ranks)
+def test_rows_hold_every_sample_once(samples: list[TrainingSample], max_row_tokens: int, ranks: int) -> None:
+    batch = pack_batch(samples, max_row_tokens=max_row_tokens, ranks=ranks)
     assert len({len(rows) for rows in batch.rows}) == 1
     assert len(batch.rows) == ranks
     rows = [row for rows in batch.rows for row in rows]
     laid = [index for index, sample in enumerate(samples) if sample.loss_mask.any()]
     assert sorted(index for row in rows for index in row.samples) == laid
-    limit = max(row_tokens, max(len(sample) for sample in samples))
+    limit = max(max_row_tokens, max(len(sample) for sample in samples))
     targets = []
     for row in rows:
         assert len(row) == len(row.position_ids_N) == sum(row.sample_lengths) <= max(limit, 2)
@@ -59,8 +59,8 @@ def test_rows_hold_every_sample_once(samples: list[TrainingSample], row_tokens: 
 
 
 @given(training_samples(), st.integers(1, 40), st.integers(1, 4))
-def test_scatter_undoes_packing(samples: list[TrainingSample], row_tokens: int, ranks: int) -> None:
-    batch = pack_batch(samples, row_tokens=row_tokens, ranks=ranks)
+def test_scatter_undoes_packing(samples: list[TrainingSample], max_row_tokens: int, ranks: int) -> None:
+    batch = pack_batch(samples, max_row_tokens=max_row_tokens, ranks=ranks)
     rows = [row for rows in batch.rows for row in rows]
     found = scatter_to_samples(samples, rows, [-row.rollout_logprob_K for row in rows])
     for sample, values in zip(samples, found, strict=True):
@@ -74,7 +74,7 @@ def test_scatter_undoes_packing(samples: list[TrainingSample], row_tokens: int, 
     st.integers(1, 40),
     st.integers(1, 3),
 )
-def test_leaving_out_what_has_no_advantage_changes_no_weight(samples, aggregation, zeroed, row_tokens, ranks) -> None:
+def test_leaving_out_what_has_no_advantage_changes_no_weight(samples, aggregation, zeroed, max_row_tokens, ranks) -> None:
     """The weight of each token is that of the formula over the whole batch, whatever is laid into which rows."""
     zeroed -= {0}
     samples = [
@@ -85,10 +85,10 @@ def test_leaving_out_what_has_no_advantage_changes_no_weight(samples, aggregatio
     weighting = partial(AGGREGATIONS[aggregation], **options)
     batch = pack_batch(
         samples,
-        row_tokens=row_tokens,
+        max_row_tokens=max_row_tokens,
         ranks=ranks,
         aggregation=weighting,
-        skip_without_advantage=True,
+        skip_zero_advantage=True,
     )
     counts = [int(sample.loss_mask.sum()) for sample in samples]
     present = sum(count > 0 for count in counts)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 import torl
 from builders import asked, group
 from chat_models import FAMILIES, ChatModel, message
-from torl.audit.tokens import token_problem
+from torl.audit.tokens import token_mismatch
 from torl.records.dynamics import training_dynamics
 from torl.reward.artist import ArtistReward
 from torl.rollout.grading import score_group
-from torl.tools import BoundedTool, Bounds
+from torl.tools import BoundedTool, ToolLimits
 from torl.types import FinishReason, Outcome, OutcomeStatus, ToolRequest
 
 SEVERAL = [family for family in FAMILIES if family not in ("llama3", "harmony")]
@@ -91,9 +91,9 @@ def test_every_call_of_a_message_has_its_own_outcome_in_its_place(
     length = len(playing.ids(said))
     limit = 4000 if share == 1 else int(length * share)
     player = playing.player([said, "."], calls=calls_left, limit=limit, speculative_execution=early)
-    player.tools = {**player.tools, "echo": BoundedTool("echo", Echo(), Bounds(max_result_characters=LONGEST))}
-    played = asyncio.run(player.play(asked(token_ids=playing.ids("Q\n")), series=0, sample=0))
-    assert token_problem(played, playing.rules(calls=calls_left, limit=limit)) is None
+    player.tools = {**player.tools, "echo": BoundedTool("echo", Echo(), ToolLimits(max_result_characters=LONGEST))}
+    played = asyncio.run(player.play(asked(token_ids=playing.ids("Q\n")), batch_id=0, sample=0))
+    assert token_mismatch(played, playing.rules(calls=calls_left, limit=limit)) is None
     if limit < length:
         assert (played.finish_reason, played.tool_calls) == (FinishReason.LENGTH, ())
         return
@@ -111,5 +111,5 @@ def test_every_call_of_a_message_has_its_own_outcome_in_its_place(
     assert member.grade.parts["tool"] == sum(text is not None for *_, text in outcomes) / len(outcomes)
     metrics = training_dynamics([asyncio.run(score_group(ArtistReward(), group(played)))])
     ran = [request for request, *_ in outcomes if request is not None]
-    assert metrics["tool/calls_without_code"] == (len(outcomes) - len(ran)) / len(outcomes)
+    assert metrics["tool/unexecuted_calls"] == (len(outcomes) - len(ran)) / len(outcomes)
     assert ("tool/pass_ratio" in metrics) is bool(ran)

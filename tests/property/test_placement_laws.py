@@ -7,11 +7,11 @@ from torl.config import PlacementConfig
 from torl.errors import ConfigError
 from torl.placement.machine import Machine
 from torl.placement.placing import place
-from torl.placement.sides import Wanted
+from torl.placement.sides import PlacementRequest
 
 counts = st.none() | st.integers(1, 9)
 wishes = st.builds(
-    Wanted,
+    PlacementRequest,
     ranks=counts,
     replicas=counts,
     tensor_parallel=st.sampled_from([1, 2, 3, 4, 8]),
@@ -21,7 +21,7 @@ wishes = st.builds(
 ).filter(lambda wanted: wanted.learns or not wanted.asynchronous)
 some = st.lists(st.integers(0, 9), min_size=1, unique=True)
 machines = st.builds(Machine, st.just(()), cores=st.integers(1, 9), host_bytes=st.just(1)) | st.builds(
-    lambda count: Machine.of_gpus(count, 1), st.integers(1, 9)
+    lambda count: Machine.with_gpus(count, 1), st.integers(1, 9)
 )
 
 
@@ -36,7 +36,7 @@ sections = st.builds(section, st.just("all") | st.integers(1, 9) | some, st.none
 
 
 @given(sections.filter(bool), wishes, machines)
-def test_devices_are_divided_cleanly_or_refused(config: PlacementConfig, wanted: Wanted, machine: Machine) -> None:
+def test_devices_are_divided_cleanly_or_refused(config: PlacementConfig, wanted: PlacementRequest, machine: Machine) -> None:
     try:
         placement = place(config, wanted, machine)
     except ConfigError:
@@ -45,9 +45,9 @@ def test_devices_are_divided_cleanly_or_refused(config: PlacementConfig, wanted:
     engines = [device for replica in placement.engine_devices for device in replica]
     assert {*learner, *engines} <= set(range(machine.devices))
     assert bool(learner) == wanted.learns
-    assert bool(engines) == wanted.samples_here
+    assert bool(engines) == wanted.has_local_engine
     assert wanted.ranks in (None, placement.ranks) or not wanted.learns
-    assert wanted.replicas in (None, placement.replicas) or not wanted.samples_here
+    assert wanted.replicas in (None, placement.replicas) or not wanted.has_local_engine
     if machine.gpus:
         assert len(set(learner)) == len(learner) == placement.ranks
         assert len(set(engines)) == len(engines)
@@ -57,22 +57,22 @@ def test_devices_are_divided_cleanly_or_refused(config: PlacementConfig, wanted:
             assert set(learner).isdisjoint(engines)
     if config.learner is not None and wanted.learns:
         assert set(learner) <= set(config.learner)
-    if config.engine is not None and wanted.samples_here:
+    if config.engine is not None and wanted.has_local_engine:
         assert set(engines) <= set(config.engine)
 
 
 @given(wishes, machines)
-def test_a_placement_that_was_settled_is_the_same_again(wanted: Wanted, machine: Machine) -> None:
+def test_a_placement_that_was_settled_is_the_same_again(wanted: PlacementRequest, machine: Machine) -> None:
     try:
         placement = place(PlacementConfig(), wanted, machine)
     except ConfigError:
         return
-    again = Wanted(
+    again = PlacementRequest(
         ranks=placement.ranks or None,
         replicas=placement.replicas or None,
         tensor_parallel=wanted.tensor_parallel,
         learns=wanted.learns,
         asynchronous=wanted.asynchronous,
-        samples_here=wanted.samples_here,
+        has_local_engine=wanted.has_local_engine,
     )
     assert place(PlacementConfig(), again, machine) == placement

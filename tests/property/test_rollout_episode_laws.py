@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from builders import asked, player
 from reference import scan_bytes
 from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
-from torl.audit.rules import EpisodeRules
-from torl.audit.tokens import token_problem
+from torl.audit.rules import ReplayContext
+from torl.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.formats.zerotir import ZeroTIROptions
-from torl.types import FinishReason, Trajectory, TurnEnding
+from torl.types import FinishReason, Trajectory, StopReason
 
 MARKER = b"```output"
 FRAGMENTS = [
@@ -73,7 +73,7 @@ def play(
         speculative_execution=early,
     )
     prompt = asked(question="q", answer="a", token_ids=ENCODER.encode("What is 1?\n"))
-    return asyncio.run(playing.play(prompt, series=2, sample=3))
+    return asyncio.run(playing.play(prompt, batch_id=2, sample=3))
 
 
 OPTIONS = {"torl": {}, "zerotir": {"errors": "last_line", "max_observation_tokens": 24}}
@@ -129,7 +129,7 @@ def test_the_record_is_what_was_emitted_and_observed(
         asks = index < calls and end is not None
         blocks = scan_bytes(text[:end] if asks else text, None, begins_line).blocks
         assert [block.code for block in turn.blocks] == [block.code.decode(errors="replace") for block in blocks]
-        assert (turn.ended_by is TurnEnding.CALL) == asks
+        assert (turn.stop_reason is StopReason.CALL) == asks
         if asks:
             # The turn ends with the token that holds the last byte of the first marker, or closing fence.
             assert len(VOCABULARY.decode_bytes(ids[turn.start : turn.stop - 1])) < end
@@ -176,10 +176,10 @@ def test_an_audit_finds_the_turns_again(number: int, script: list[list[int]], ca
     trajectory = play(engine, ScriptedInterpreter(lambda _: "1"), form, calls=calls, limit=limit)
     section = {"name": form.name, **OPTIONS[form.name]}
     rollout = RolloutConfig.model_validate({"format": section, "max_tool_calls": calls, "max_response_tokens": limit})
-    rules = EpisodeRules(form, VOCABULARY, ENCODER, frozenset({STOP}), frozenset({"python"}), rollout)
+    rules = ReplayContext(form, VOCABULARY, ENCODER, frozenset({STOP}), frozenset({"python"}), rollout)
 
     def audited(changed: Trajectory) -> str | None:
-        return token_problem(changed, rules)
+        return token_mismatch(changed, rules)
 
     assert audited(trajectory) is None
     mask = trajectory.loss_mask_T.copy()

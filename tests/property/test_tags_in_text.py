@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from builders import turn
 from torl.formats.chat import HermesFormat
-from torl.formats.chat.base import CUT_CALL
+from torl.formats.chat.base import TRUNCATED_CALL
 from torl.records.behaviors import called_names
 from torl.text.tagged_answers import tagged_answer
 from torl.types import MalformedCall
@@ -29,10 +29,10 @@ def test_the_calls_are_those_of_complete_tags_and_one_that_was_cut(pieces: str) 
     form, text = HermesFormat(), pieces.format(*["tool_call"] * 12)
     found = list(re.finditer(r"<tool_call>(.*?)</tool_call>", text, re.DOTALL))
     *_, behind = 0, *(each.end() for each in found)
-    asked = form.requests(turn(text))
-    assert asked[: len(found)] == [form.read(each[1]).request for each in found]
+    asked = form.parse_calls(turn(text))
+    assert asked[: len(found)] == [form.parse_call(each[1]).request for each in found]
     cut = [call.error for call in asked[len(found) :] if isinstance(call, MalformedCall)]
-    assert cut == [CUT_CALL] * ("<tool_call>" in text[behind:])
+    assert cut == [TRUNCATED_CALL] * ("<tool_call>" in text[behind:])
 
 
 @given(st.lists(st.sampled_from(["a", "b1", ".", "(", " ", "\n", "(a", "é"]), max_size=12).map("".join))
@@ -47,9 +47,9 @@ def test_a_called_name_stands_before_its_parenthesis(code: str) -> None:
 
 @pytest.mark.parametrize("pieces", ["<tool_call>", "<tool_call>{", "</think><tool_call>"])
 def test_a_turn_of_nothing_but_opened_calls_is_read(pieces: str) -> None:
-    (call,) = HermesFormat().requests(turn(pieces * LONG))
+    (call,) = HermesFormat().parse_calls(turn(pieces * LONG))
     assert isinstance(call, MalformedCall)
-    assert call.error == CUT_CALL
+    assert call.error == TRUNCATED_CALL
 
 
 def test_a_response_of_nothing_but_opened_answers_has_none() -> None:

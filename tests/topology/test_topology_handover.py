@@ -17,11 +17,11 @@ from learner_fixtures import random_samples, start_learner
 from test_engine_weights import transformers_logprobs
 
 from listening import listening
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.engine import VllmReplicas
 from torl.learner.learner import Learner
 from torl.text.tokenizer import load_tokenizer
-from torl.training.residency import EngineMemory, IllegalMoveError, LearnerMemory, Residency
+from torl.training.residency import EngineMemory, InvalidTransitionError, LearnerMemory, Residency
 from torl.types import SampledTurn, SamplingParameters
 
 
@@ -41,7 +41,7 @@ class Sides:
             self.prompt,
             SamplingParameters(max_tokens=40, seed=self.turns),
             f"turn-{self.turns}",
-            end=TurnEnd.never(),
+            end=StopCondition.never(),
             at_line_start=True,
             episode=self.turns,
         )
@@ -52,9 +52,9 @@ class Sides:
 
     async def train(self, version: int, directory: Path) -> Path:
         """A step, and its weights as transformers loads them; the learner has been given the devices."""
-        await self.residency.learner_for("update").update(random_samples(6, seed=version), step=version)
+        await self.residency.require_learner("update").update(random_samples(6, seed=version), step=version)
         exported = directory / f"version-{version}"
-        await self.residency.learner_for("export").export(exported)
+        await self.residency.require_learner("export").export(exported)
         return exported
 
     def assert_sampled_by(self, turn: SampledTurn, version: int, model: Path) -> None:
@@ -74,7 +74,7 @@ async def sides(tiny_model_directory: Path, tmp_path_factory: pytest.TempPathFac
             await learner.offload("optimizer")
             await learner.offload("parameters")
             residency = Residency(
-                engine, learner, colocated=True, sleeps=True, moves=True, checksum=True, policy_version=0
+                engine, learner, colocated=True, engine_sleeps=True, offloads_learner=True, checksum=True, policy_version=0
             )
             prompt = load_tokenizer(tiny_model_directory).encode(tiny_model.prompt_text(12, 34))
             yield Sides(learner, engine, residency, tuple(prompt))
@@ -95,8 +95,8 @@ async def test_what_is_asked_of_engines_that_sleep_is_sampled_with_the_weights_t
         assert not any(turn.done() for turn in early)
         await residency.publish(version)
         assert (residency.engine_memory, residency.learner_memory) == (EngineMemory.AWAKE, LearnerMemory.OFFLOADED)
-        with pytest.raises(IllegalMoveError):
-            residency.learner_for("update")
+        with pytest.raises(InvalidTransitionError):
+            residency.require_learner("update")
         for turn in [*await asyncio.gather(*early), await sides.turn()]:
             sides.assert_sampled_by(turn, version, exported)
 
@@ -125,7 +125,7 @@ async def test_engines_that_die_on_shared_devices_get_the_weights_when_none_samp
     exported = await sides.train(4, tmp_path)
     await sides.residency.publish(4)
     held = await sides.checksums()
-    supplying = asyncio.ensure_future(sides.residency.keep_supplied())
+    supplying = asyncio.ensure_future(sides.residency.resend_weights())
     dead = sides.engine.engines
     for engine in dead:
         os.kill(engine.processes[0].pid, signal.SIGKILL)
@@ -133,7 +133,7 @@ async def test_engines_that_die_on_shared_devices_get_the_weights_when_none_samp
     sides.assert_sampled_by(turn, 4, exported)
     assert not set(dead) & set(sides.engine.engines)
     assert await sides.checksums() == held  # those in their place have read nothing
-    async with sides.residency.turn:  # what supplies them has done all of it
+    async with sides.residency.handover_lock:  # what supplies them has done all of it
         assert sides.residency.engine_memory is EngineMemory.AWAKE
         supplying.cancel()
     await asyncio.gather(supplying, return_exceptions=True)

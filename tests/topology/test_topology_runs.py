@@ -99,7 +99,7 @@ ranks = {ranks}
 zero_stage = {zero_stage}
 dtype = "float32"
 learning_rate = 1e-3
-row_tokens = 1024
+max_row_tokens = 1024
 weight_transfer = "{way}"
 verify_weights = true
 offload_while_sampling = {moves}
@@ -208,7 +208,7 @@ def test_three_steps(
     token_bytes = EngineBytes(options, ModelShape.read(tiny_model_directory), card=0).token_bytes
     said = re.search(r"KV cache size: ([\d,]+) tokens", (run / "logs" / "engine_0.log").read_text())
     assert said is not None
-    assert int(said[1].replace(",", "")) == pytest.approx((options.cpu_cache_gib << 30) / token_bytes, rel=0.05)
+    assert int(said[1].replace(",", "")) == pytest.approx((options.cpu_kv_cache_gib << 30) / token_bytes, rel=0.05)
 
     moved = "offload: " in (run / "logs" / "learner_rank_0.log").read_text()
     assert moved == moves(arrangement)

@@ -13,7 +13,7 @@ from torl.agents import AgentLimits, CommandAgent
 from torl.config import SampleConfig
 from torl.config.command_line import find_config, load_config
 from torl.errors import ConfigError, DataError
-from torl.rollout.agents.opening import open_agents
+from torl.rollout.agents.opening import open_agent_player
 
 MODEL = ChatModel.of("hermes")
 SAMPLE = {"sample.problems": "p.jsonl", "sample.output": "o.jsonl"}
@@ -29,8 +29,8 @@ def test_an_agent_has_limits_beside_its_own_options_and_the_presets_tools_are_le
     agent = config.rollout.agent
     assert agent is not None
     assert agent.target is CommandAgent
-    assert isinstance(agent.shared, AgentLimits)
-    assert (agent.shared.timeout_seconds, agent.shared.failures) == (5, "spoil")
+    assert isinstance(agent.common_options, AgentLimits)
+    assert (agent.common_options.timeout_seconds, agent.common_options.on_failure) == (5, "spoil")
     assert config.rollout.tools == {}
     again = SampleConfig.model_validate(config.model_dump(mode="json", exclude_none=True))
     assert again.rollout.agent is not None
@@ -62,7 +62,7 @@ async def _opened(template: str | None) -> Any:
         data__template="{ name = 'chat', variables = { a = 1 } }",
     )
     async with AsyncExitStack() as stack:
-        return await open_agents(stack, player, player.agents.agent, config, MODEL.tokenizer)
+        return await open_agent_player(stack, player, player.agents.agent, config, MODEL.tokenizer)
 
 
 def test_a_model_without_a_chat_template_says_so() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from agent_programs import MODEL, agent_player, ask, begun, opened, turns, user
 from torl.errors import ConfigError
-from torl.rollout.agents.door import AgentDoor
+from torl.rollout.agents.door import AgentServer
 from torl.rollout.agents.episode import AgentEpisode
-from torl.rollout.agents.open_files import connections_beside
+from torl.rollout.agents.open_files import connection_limit
 from torl.rollout.agents.player import AgentPlayer
 from torl.rollout.agents.requests import RequestError
 
@@ -51,7 +51,7 @@ ASKED = json.dumps({"messages": [user("?")]}).encode()
 
 async def test_where_too_many_connections_are_open_the_oldest_idle_ones_are_closed() -> None:
     player = agent_player(MODEL, turns("Yes.<|im_end|>"))
-    player.agents.door = AgentDoor(most_connections=3)
+    player.agents.door = AgentServer(max_connections=3)
     async with opened(player):
         episode = begun(player)
         reading = await Connection.to(player, episode)
@@ -86,7 +86,7 @@ async def test_a_request_whose_body_does_not_come_is_given_up_with_its_episode()
 
 async def test_a_body_has_so_many_bytes() -> None:
     player = agent_player(MODEL, turns("Yes.<|im_end|>"))
-    player.agents.door = AgentDoor(most_bytes=len(ASKED))
+    player.agents.door = AgentServer(max_body_bytes=len(ASKED))
     async with opened(player):
         episode = begun(player)
         connection = await Connection.to(player, episode)
@@ -100,7 +100,7 @@ async def test_a_body_has_so_many_bytes() -> None:
 
 async def test_what_no_context_can_hold_is_refused_before_it_is_encoded() -> None:
     player = agent_player(MODEL, turns("Yes.<|im_end|>"), window=10)
-    most = MODEL.encoder.most_bytes(10)
+    most = MODEL.encoder.max_bytes(10)
     episode = begun(player)
     for length, said in ((most, r"messages have \d+ tokens"), (most + 1, f"messages have {most + 1} characters")):
         with pytest.raises(RequestError, match=said) as refused:
@@ -122,12 +122,12 @@ def open_files(soft: int) -> Iterator[None]:
 
 def test_the_limit_of_open_files_is_raised_for_the_programs_that_run_at_once_and_never_lowered() -> None:
     with open_files(1024):
-        assert connections_beside(1) == (1024 - 512 - 6) // 2
+        assert connection_limit(1) == (1024 - 512 - 6) // 2
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 1024
-        assert connections_beside(100) == 200
+        assert connection_limit(100) == 200
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 1512
 
 
 def test_more_programs_than_there_can_be_files_for_are_refused_at_the_start() -> None:
     with pytest.raises(ConfigError, match=r"max_concurrent = 1000000000 needs .* set max_concurrent lower"):
-        connections_beside(10**9)
+        connection_limit(10**9)

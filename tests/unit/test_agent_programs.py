@@ -113,7 +113,7 @@ async def test_a_request_after_the_end_of_its_episode_is_refused_and_one_that_is
 
     async with opened(agent_player(MODEL, turns("Yes.<|im_end|>"), play)) as player:
         player.slots.begin()
-        await player.play(asked(), series=0, sample=0)
+        await player.play(asked(), batch_id=0, sample=0)
         async with openai.AsyncOpenAI(base_url=addresses[0], api_key="any", max_retries=0) as client:
             with pytest.raises(openai.APIStatusError) as refused:
                 await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "?"}])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from torl.algorithms.advantages import ESTIMATORS, Estimator, Rewards
+from torl.algorithms.advantages import ESTIMATORS, Estimator, EstimatorInputs
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation
 from torl.algorithms.losses import (
     CORRECTIONS,
@@ -122,8 +122,8 @@ def example(protocol: type, function: str, **options: object) -> Choice[Any]:
 def test_the_estimator_of_the_docstring() -> None:
     chosen = example(Estimator, "best_of_group", margin=0.5)
     assert getattr(chosen.target, "smallest_group", 1) == 2
-    rewards = Rewards(np.array([1.0, 0.5, 0.0, 0.0]), ["a", "a", "a", "b"], np.full(4, 2), np.array([False, True] * 4))
-    assert chosen.function()(rewards).advantages_M.tolist() == [0, 1, 0, 1, 0, -1, 0, 1]
+    rewards = EstimatorInputs(np.array([1.0, 0.5, 0.0, 0.0]), ["a", "a", "a", "b"], np.full(4, 2), np.array([False, True] * 4))
+    assert chosen.bind()(rewards).advantages_M.tolist() == [0, 1, 0, 1, 0, -1, 0, 1]
 
 
 def test_the_policy_loss_of_the_docstring() -> None:
@@ -135,7 +135,7 @@ def test_the_policy_loss_of_the_docstring() -> None:
         torch.tensor([True, False]),
         torch.zeros(2, dtype=torch.int64),
     )
-    found = example(PolicyLoss, "tethered", pull=0.5).function()(inputs)
+    found = example(PolicyLoss, "tethered", pull=0.5).bind()(inputs)
     assert found.per_token.tolist() == pytest.approx([-2 * 3 + 0.5 / 2, 0])
     assert (found.clipped_tokens.item(), found.dual_clipped_tokens.item()) == (0, 0)
     assert found.approximate_kl.item() == pytest.approx(1 - log2)
@@ -145,12 +145,12 @@ def test_the_policy_loss_of_the_docstring() -> None:
 
 
 def test_the_aggregation_of_the_docstring() -> None:
-    weights = example(Aggregation, "by_power_of_length", power=0.5).function()(np.array([4, 1, 0]))
+    weights = example(Aggregation, "by_power_of_length", power=0.5).bind()(np.array([4, 1, 0]))
     assert weights.tolist() == pytest.approx([2 / 3 / 4, 1 / 3, 0])
-    assert example(Aggregation, "by_power_of_length").function()(np.array([0])).tolist() == [0]
+    assert example(Aggregation, "by_power_of_length").bind()(np.array([0])).tolist() == [0]
 
 
 def test_the_correction_of_the_docstring() -> None:
     inputs = CorrectionInputs(torch.tensor([0.1, -3.0, 3.0]), torch.zeros(3), torch.tensor([True] * 3), torch.arange(3))
-    found = example(ImportanceCorrection, "clamped", factor=2.0).function()(inputs)
+    found = example(ImportanceCorrection, "clamped", factor=2.0).bind()(inputs)
     assert found.tolist() == pytest.approx([np.exp(0.1), 0.5, 2.0])

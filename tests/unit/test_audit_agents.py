@@ -9,9 +9,9 @@ import pytest
 
 from agent_programs import TOOLS, agent_player, ask, begun, result, user
 from chat_models import ChatModel, message
-from torl.audit.agents import agent_problem
+from torl.audit.agents import agent_mismatch
 from torl.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
-from torl.types import FinishReason, Grade, ToolRequest, Trajectory, TurnEnding
+from torl.types import FinishReason, Grade, ToolRequest, Trajectory, StopReason
 
 MODEL = ChatModel.of("hermes")
 TURNS = [message("hermes", "print(1)"), "It is 1.<|im_end|>", "I said so"]
@@ -62,10 +62,10 @@ def learned_observation(played: Trajectory) -> Trajectory:
     return replace(played, loss_mask_T=mask)
 
 
-def other_end(number: int, ended_by: TurnEnding) -> Callable[[Trajectory], Trajectory]:
+def other_end(number: int, ended_by: StopReason) -> Callable[[Trajectory], Trajectory]:
     def change(played: Trajectory) -> Trajectory:
         turns = list(played.turns)
-        turns[number] = replace(turns[number], ended_by=ended_by)
+        turns[number] = replace(turns[number], stop_reason=ended_by)
         return replace(played, turns=tuple(turns))
 
     return change
@@ -79,9 +79,9 @@ def other_text(played: Trajectory) -> Trajectory:
 def test_nothing_is_off_in_what_was_played_nor_in_what_is_read_back() -> None:
     record = TrajectoryRecord(0, PLAYED, Grade(1.0, True, "1"))
     read = decode_trajectory(encode_trajectory(record)).trajectory
-    assert [agent_problem(each, MODEL.rules()) for each in (PLAYED, read)] == [None, None]
+    assert [agent_mismatch(each, MODEL.rules()) for each in (PLAYED, read)] == [None, None]
     assert read.user_messages == PLAYED.user_messages
-    assert read.said_after(read.turns[1]) == ("Sure?",)
+    assert read.user_messages_after(read.turns[1]) == ("Sure?",)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_nothing_is_off_in_what_was_played_nor_in_what_is_read_back() -> None:
         (lambda played: with_token(played, 1, min(MODEL.end_token_ids)), "turn 0 goes on behind an end token"),
         (learned_observation, "the loss mask is True"),
         (other_text, "turn 0 does not hold what its tokens say"),
-        (other_end(0, TurnEnding.LENGTH), "turn 0 was not cut"),
-        (other_end(1, TurnEnding.CALL), "turn 1 asks for nothing"),
+        (other_end(0, StopReason.LENGTH), "turn 0 was not cut"),
+        (other_end(1, StopReason.CALL), "turn 1 asks for nothing"),
         (lambda played: replace(played, finish_reason=FinishReason.STOP), "its last turn was not ended so"),
         (lambda played: replace(played, turns=played.turns[:2]), "tokens stand behind the last turn"),
         (lambda played: replace(played, text="Hm."), "the text is not that of the token ids"),
@@ -106,4 +106,4 @@ def test_nothing_is_off_in_what_was_played_nor_in_what_is_read_back() -> None:
     ],
 )
 def test_a_mistake_is_found(change: Callable[[Trajectory], Trajectory], words: str) -> None:
-    assert words in (agent_problem(change(PLAYED), MODEL.rules()) or "")
+    assert words in (agent_mismatch(change(PLAYED), MODEL.rules()) or "")

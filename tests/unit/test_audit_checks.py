@@ -10,17 +10,17 @@ import pytest
 from builders import grade, scored_group, trajectory
 from torl.audit.advantages import check_advantages
 from torl.audit.check import Check
-from torl.audit.logprobs import why_unchecked
-from torl.audit.outcomes import is_whole, python_problem
-from torl.audit.rewards import check_rewards, grade_problem
-from torl.audit.versions import version_problem
+from torl.audit.logprobs import skip_reason
+from torl.audit.outcomes import is_complete, python_mismatch
+from torl.audit.rewards import check_rewards, grade_mismatch
+from torl.audit.versions import version_mismatch
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.command_line import find_config, load_config
-from torl.records.rows import LONGEST_OUTPUT, TrajectoryRecord
+from torl.records.rows import MAX_OUTPUT_CHARACTERS, TrajectoryRecord
 from torl.reward import Reward
-from torl.training.samples import mean_advantage, token_numbers, training_samples, with_advantages
-from torl.training.silencing import silence
-from torl.types import FinishReason, Grade, Group, Outcome, OutcomeStatus, Scored, TrainingSample
+from torl.training.samples import mean_advantage, token_arrays, training_samples, with_advantages
+from torl.training.silencing import mask_samples
+from torl.types import FinishReason, Grade, Group, Outcome, OutcomeStatus, ScoredTrajectory, TrainingSample
 
 
 def config(**overrides: Any) -> TrainConfig:
@@ -46,7 +46,7 @@ def batch(*rewards: float, turn_rewards: Sequence[float] = ()) -> list[Trajector
 
 @pytest.mark.parametrize(("version", "allowed"), [(2, False), (3, True), (5, True), (6, False)])
 def test_a_step_allows_so_many_versions(version: int, allowed: bool) -> None:
-    problem = version_problem(TrajectoryRecord(5, trajectory("2", version=version), grade()), max_staleness=2)
+    problem = version_mismatch(TrajectoryRecord(5, trajectory("2", version=version), grade()), max_staleness=2)
     assert (problem is None) is allowed
     if problem is not None:
         assert problem == f"sampled by policy versions [{version}], outside 3 to 5"
@@ -55,7 +55,7 @@ def test_a_step_allows_so_many_versions(version: int, allowed: bool) -> None:
 def test_the_first_steps_allow_no_version_before_the_first() -> None:
     played = trajectory("2", turn_tokens=2)
     played = replace(played, policy_versions_T=np.array([0, -1], np.int32))
-    assert version_problem(TrajectoryRecord(1, played, grade()), max_staleness=4) is not None
+    assert version_mismatch(TrajectoryRecord(1, played, grade()), max_staleness=4) is not None
 
 
 # --- rewards ------------------------------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ async def test_a_grade_that_could_not_be_decided_says_nothing() -> None:
 )
 def test_what_differs_in_a_grade_is_named(again: Mapping[str, Any], words: str) -> None:
     recorded = Grade(1.0, True, "1", parts={"answer": 0.75, "length": 0.25}, turn_rewards=(0.25, 0.0))
-    assert grade_problem(recorded, recorded) is None
-    assert words in (grade_problem(recorded, replace(recorded, **again)) or "")
+    assert grade_mismatch(recorded, recorded) is None
+    assert words in (grade_mismatch(recorded, replace(recorded, **again)) or "")
 
 
 # --- advantages ---------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_what_the_reference_finds_too_improbable_has_no_advantage(most: float | 
     for index, perplexity in enumerate((8.0, 2.0)):
         mask = records[index].trajectory.loss_mask_T
         numbers = {"ref_logprobs": np.where(mask, -np.log(perplexity), 0).astype(np.float32)}
-        records[index] = replace(records[index], token_numbers=numbers)
+        records[index] = replace(records[index], token_arrays=numbers)
     records[0] = replace(records[0], advantage=0.0)
     limit = {} if most is None else {"algorithm__max_reference_perplexity": most}
     assert checked(records, **DR_GRPO, **limit).wrong == wrong
@@ -169,7 +169,7 @@ def test_a_turn_is_paid_at_its_last_token() -> None:
         expected = np.zeros(len(mask), np.float32)
         expected[mask] = [(value - mean) / deviation for value in row]
         records[index] = replace(
-            records[index], advantage=float(expected[mask].mean()), token_numbers={"advantages": expected}
+            records[index], advantage=float(expected[mask].mean()), token_arrays={"advantages": expected}
         )
     check = checked(records, algorithm__estimator__name="reinforce_plus_plus")
     assert (check.compared, check.wrong) == (2, 0)
@@ -183,13 +183,13 @@ def test_what_is_compared_turn_by_turn_is_worked_out_again_as_training_does() ->
     records = [cut, *others]
     estimator = {"name": "gtpo", "discount": 0.5, "baseline": "group"}
     for quiet in (set[int](), {0}):
-        members = [Scored(record.trajectory, record.grade, record.grade.reward) for record in records]
-        samples = silence(training_samples(members), {"wrong_truncated": quiet})
+        members = [ScoredTrajectory(record.trajectory, record.grade, record.grade.reward) for record in records]
+        samples = mask_samples(training_samples(members), {"wrong_truncated": quiet})
         trained = with_advantages(
             samples, [scored_group(*members)], AlgorithmConfig.model_validate({"estimator": estimator})
         )
         again = [
-            replace(record, advantage=mean_advantage(sample), token_numbers=numbers_of(record, sample))
+            replace(record, advantage=mean_advantage(sample), token_arrays=numbers_of(record, sample))
             for record, sample in zip(records, trained, strict=True)
         ]
         options = {f"algorithm__estimator__{name}": value for name, value in estimator.items()}
@@ -200,7 +200,7 @@ def test_what_is_compared_turn_by_turn_is_worked_out_again_as_training_does() ->
 
 
 def numbers_of(record: TrajectoryRecord, sample: TrainingSample) -> dict[str, Any]:
-    return token_numbers(sample, len(record.trajectory), AlgorithmConfig())
+    return token_arrays(sample, len(record.trajectory), AlgorithmConfig())
 
 
 def test_an_estimator_of_one_s_own_is_asked_again_and_the_note_says_so() -> None:
@@ -245,7 +245,7 @@ def outcome(status: str, text: str, error: str | None = None, **details: Any) ->
     ],
 )
 def test_an_outcome_that_follows_from_its_details_is_right(right: Outcome) -> None:
-    assert python_problem(right) is None
+    assert python_mismatch(right) is None
 
 
 @pytest.mark.parametrize(
@@ -264,23 +264,23 @@ def test_an_outcome_that_follows_from_its_details_is_right(right: Outcome) -> No
     ],
 )
 def test_an_outcome_that_contradicts_its_details_is_wrong(wrong: Outcome) -> None:
-    assert python_problem(wrong) is not None
+    assert python_mismatch(wrong) is not None
 
 
 def test_an_outcome_is_whole_if_no_text_in_it_was_cut() -> None:
-    cut = "x" * LONGEST_OUTPUT
-    assert is_whole(outcome("ok", cut[1:], stdout=cut[1:], pages=[{"title": "a"}, 1, None]))
-    assert not is_whole(outcome("ok", "", stdout=cut))
-    assert not is_whole(outcome("ok", cut))
-    assert not is_whole(outcome("ok", "", pages=[{"title": cut}]))
+    cut = "x" * MAX_OUTPUT_CHARACTERS
+    assert is_complete(outcome("ok", cut[1:], stdout=cut[1:], pages=[{"title": "a"}, 1, None]))
+    assert not is_complete(outcome("ok", "", stdout=cut))
+    assert not is_complete(outcome("ok", cut))
+    assert not is_complete(outcome("ok", "", pages=[{"title": cut}]))
 
 
 # --- logprobs -----------------------------------------------------------------------------------------------------
 
 
 def test_an_engine_s_logprobs_are_not_compared_where_they_are_not_those_of_its_policy() -> None:
-    assert why_unchecked(config()) is None
-    assert "top_p is below 1" in (why_unchecked(config(rollout__top_p=0.9)) or "")
+    assert skip_reason(config()) is None
+    assert "top_p is below 1" in (skip_reason(config(rollout__top_p=0.9)) or "")
     stale = {"rollout__max_staleness": 1, "algorithm__importance_correction__name": "tis"}
-    assert why_unchecked(config(**stale)) is None
-    assert "keeps its cache" in (why_unchecked(config(**stale, engine__live_turns="keep")) or "")
+    assert skip_reason(config(**stale)) is None
+    assert "keeps its cache" in (skip_reason(config(**stale, engine__live_turns="keep")) or "")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from torl.algorithms.advantages import ESTIMATORS
-from torl.audit.formulas import SLOW_ESTIMATORS, Payment, slow_advantages, slow_kl
+from torl.audit.formulas import NAIVE_ESTIMATORS, BatchRewards, naive_advantages, naive_kl
 from torl.config import AlgorithmConfig
 
 
@@ -21,7 +21,7 @@ def found(
     config = AlgorithmConfig(estimator={"name": name, **options}, **(algorithm or {}))  # type: ignore[arg-type]
     extra = token_rewards or [[0.0, 0.0], [0.0], [0.0]]
     turns = [[1, 1], [1], [1]]
-    rows = slow_advantages(config, Payment([1.0, -1.0, 1.0], ["a", "a", "b"], extra, values, turns))
+    rows = naive_advantages(config, BatchRewards([1.0, -1.0, 1.0], ["a", "a", "b"], extra, values, turns))
     assert rows is not None
     assert [len(row) for row in rows] == [2, 1, 1]
     return [value for row in rows for value in row]
@@ -83,16 +83,16 @@ def test_rewards_and_advantages_are_normalized_where_it_is_asked() -> None:
 
 
 def test_the_divergence_on_a_token_by_hand() -> None:
-    assert slow_kl("k1", -1.0, -3.0) == 2
-    assert slow_kl("k2", -1.0, -3.0) == 2
-    assert slow_kl("k3", -1.0, -1.0) == 0
-    assert slow_kl("k1", 0.0, -100.0) == 20
+    assert naive_kl("k1", -1.0, -3.0) == 2
+    assert naive_kl("k2", -1.0, -3.0) == 2
+    assert naive_kl("k3", -1.0, -1.0) == 0
+    assert naive_kl("k1", 0.0, -100.0) == 20
 
 
 def test_every_estimator_of_torl_has_a_slow_twin() -> None:
-    assert set(SLOW_ESTIMATORS) == set(ESTIMATORS.values())
+    assert set(NAIVE_ESTIMATORS) == set(ESTIMATORS.values())
 
 
 def test_a_stranger_s_estimator_has_none() -> None:
     config = AlgorithmConfig(estimator="strangers:scaled")  # type: ignore[arg-type]
-    assert slow_advantages(config, Payment([1.0], ["a"], [[0.0]])) is None
+    assert naive_advantages(config, BatchRewards([1.0], ["a"], [[0.0]])) is None

@@ -9,14 +9,14 @@ import pytest
 
 from builders import asked, player
 from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
-from torl.audit.rules import EpisodeRules
-from torl.audit.tokens import token_problem
+from torl.audit.rules import ReplayContext
+from torl.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.formats import ToRLFormat
-from torl.types import FinishReason, ToolCall, ToolRequest, Trajectory, TurnEnding
+from torl.types import FinishReason, ToolCall, ToolRequest, Trajectory, StopReason
 
 TURNS = ["```python\nprint(7)\n```\n```output", "\\boxed{7}"]
-RULES = EpisodeRules(
+RULES = ReplayContext(
     ToRLFormat(),
     VOCABULARY,
     ENCODER,
@@ -32,7 +32,7 @@ def played() -> Trajectory:
     engine = ScriptedEngine(lambda request: [*ENCODER.encode(TURNS[int(request[-1])]), STOP])
     playing = player(engine, ScriptedInterpreter(lambda _: "7\n"))
     prompt = asked(token_ids=ENCODER.encode("What is 7?\n"))
-    return asyncio.run(playing.play(prompt, series=0, sample=0))
+    return asyncio.run(playing.play(prompt, batch_id=0, sample=0))
 
 
 def with_call(played: Trajectory, change: Callable[[ToolCall], ToolCall]) -> Trajectory:
@@ -81,7 +81,7 @@ def without_block(played: Trajectory) -> Trajectory:
 
 def other_ending(played: Trajectory) -> Trajectory:
     first, last = played.turns
-    return replace(played, turns=(replace(first, ended_by=TurnEnding.STOP), last))
+    return replace(played, turns=(replace(first, stop_reason=StopReason.STOP), last))
 
 
 def other_turn_text(played: Trajectory) -> Trajectory:
@@ -108,7 +108,7 @@ def void(played: Trajectory) -> Trajectory:
 def test_an_episode_agrees_with_its_tokens(played: Trajectory) -> None:
     assert len(played.tool_calls) == 1
     assert played.finish_reason is FinishReason.STOP
-    assert token_problem(played, RULES) is None
+    assert token_mismatch(played, RULES) is None
 
 
 @pytest.mark.parametrize(
@@ -131,36 +131,36 @@ def test_an_episode_agrees_with_its_tokens(played: Trajectory) -> None:
     ],
 )
 def test_what_is_off_is_named(change: Callable[[Trajectory], Trajectory], problem: str, played: Trajectory) -> None:
-    assert (token_problem(change(played), RULES) or "nothing").startswith(problem)
+    assert (token_mismatch(change(played), RULES) or "nothing").startswith(problem)
 
 
 def test_a_call_beyond_the_last_is_named(played: Trajectory) -> None:
     strict = replace(RULES, rollout=RULES.rollout.model_copy(update={"max_tool_calls": 0}))
-    assert token_problem(played, strict) == "call 0 is beyond the last that the run allows"
+    assert token_mismatch(played, strict) == "call 0 is beyond the last that the run allows"
 
 
 def test_a_token_that_ends_no_response_is_named(played: Trajectory) -> None:
     others = replace(RULES, stop_token_ids=frozenset({STOP + 1}))
-    assert token_problem(played, others) == "its finish reason is stop, and its last token is not"
+    assert token_mismatch(played, others) == "its finish reason is stop, and its last token is not"
 
 
-def stopping(stop: str) -> EpisodeRules:
+def stopping(stop: str) -> ReplayContext:
     return replace(RULES, rollout=RULES.rollout.model_copy(update={"stop": (stop,)}))
 
 
 def test_a_stop_string_must_end_its_response(played: Trajectory) -> None:
     """Of an episode that was played without one."""
-    assert token_problem(played, stopping("User:")) is None
-    assert token_problem(played, stopping("{7")) == "tokens were sampled after the end of a turn"
-    assert token_problem(played, stopping("print(7)")) == "nothing asks for call 0"
+    assert token_mismatch(played, stopping("User:")) is None
+    assert token_mismatch(played, stopping("{7")) == "tokens were sampled after the end of a turn"
+    assert token_mismatch(played, stopping("print(7)")) == "nothing asks for call 0"
 
 
 def test_a_response_that_ended_at_a_stop_string_agrees_with_its_tokens() -> None:
     engine = ScriptedEngine(lambda _: [*ENCODER.encode("\\boxed{7}</answer>\nUser: and 8?"), STOP])
     playing = player(engine, ScriptedInterpreter(), stop=("</answer>",))
-    stopped = asyncio.run(playing.play(asked(token_ids=ENCODER.encode("7?\n")), series=0, sample=0))
-    assert token_problem(stopped, stopping("</answer>")) is None
+    stopped = asyncio.run(playing.play(asked(token_ids=ENCODER.encode("7?\n")), batch_id=0, sample=0))
+    assert token_mismatch(stopped, stopping("</answer>")) is None
     assert (
-        token_problem(cut(stopped), stopping("</answer>")) == "its finish reason is length, and its last token is not"
+        token_mismatch(cut(stopped), stopping("</answer>")) == "its finish reason is length, and its last token is not"
     )
-    assert token_problem(stopped, RULES) == "its finish reason is stop, and its last token is not"
+    assert token_mismatch(stopped, RULES) == "its finish reason is stop, and its last token is not"

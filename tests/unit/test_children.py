@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torl.processes.children import describe_exit, first_line, last_words, log_tail
+from torl.processes.children import describe_exit, first_line, output_tail, log_tail
 
 # A parent whose child writes its own process id when it is tied to the parent, and then waits.
 PARENT = """
@@ -69,7 +69,7 @@ def test_the_tail_of_a_log(tmp_path: Path) -> None:
     assert log_tail(tmp_path / "none.log") == "(no log: No such file or directory)"
     with log.open("r+b") as file:
         file.seek(3)
-        assert last_words(file, limit=4) == "fin"
+        assert output_tail(file, limit=4) == "fin"
 
 
 def test_the_first_line_of_an_error() -> None:

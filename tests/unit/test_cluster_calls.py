@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from something import Something
-from torl.cluster.answers import Answers
-from torl.cluster.calls import Calls
-from torl.cluster.messages import Asked, Told
-from torl.errors import RoleDiedError
+from torl.cluster.answers import CallDispatcher
+from torl.cluster.calls import RemoteCalls
+from torl.cluster.messages import CallMessage, ResultMessage
+from torl.errors import ActorDiedError
 
 
 class StrangeError(Exception):
@@ -42,19 +42,19 @@ class Wire:
     """Between the two, with counts of what went over it, and an end."""
 
     def __init__(self, held: object) -> None:
-        self.answers = Answers(held)
+        self.answers = CallDispatcher(held)
         self.delivered: list[int] = []
         self.fetched: list[int] = []
         self.open = asyncio.Event()
         self.open.set()
         self.gone: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    async def deliver(self, asked: list[Asked]) -> None:
+    async def deliver(self, asked: list[CallMessage]) -> None:
         await asyncio.sleep(0)
-        self.answers.take(asked)
+        self.answers.submit(asked)
         self.delivered.append(len(asked))
 
-    async def fetch(self) -> list[Told]:
+    async def fetch(self) -> list[ResultMessage]:
         await self.open.wait()
         fetched = asyncio.ensure_future(self.answers.fetch())
         await asyncio.wait([fetched, self.gone], return_when=asyncio.FIRST_COMPLETED)
@@ -66,11 +66,11 @@ class Wire:
 
 
 @asynccontextmanager
-async def called(held: object) -> AsyncIterator[tuple[Calls, Wire]]:
+async def called(held: object) -> AsyncIterator[tuple[RemoteCalls, Wire]]:
     wire = Wire(held)
-    calls = Calls(wire.deliver, wire.fetch)
+    calls = RemoteCalls(wire.deliver, wire.fetch)
     yield calls, wire
-    calls.close(RoleDiedError("it was ended"))
+    calls.close(ActorDiedError("it was ended"))
 
 
 async def test_calls_of_one_moment_share_a_message_each_way_and_every_one_has_its_own_answer() -> None:
@@ -147,9 +147,9 @@ async def test_all_who_wait_hear_of_the_end_and_so_do_those_who_call_later() -> 
 
         waiting = [asyncio.create_task(each) for each in (calls.watch(), calls.call("wait"), counted())]
         await calls.call("add", 1, 1)
-        wire.gone.set_exception(RoleDiedError("something on node 1 is gone"))
+        wire.gone.set_exception(ActorDiedError("something on node 1 is gone"))
         for each in waiting:
-            with pytest.raises(RoleDiedError, match="something on node 1 is gone"):
+            with pytest.raises(ActorDiedError, match="something on node 1 is gone"):
                 await each
-        with pytest.raises(RoleDiedError, match="something on node 1 is gone"):
+        with pytest.raises(ActorDiedError, match="something on node 1 is gone"):
             await calls.call("add", 1, 1)

@@ -11,14 +11,14 @@ import pytest
 from clusters import NodesInOneProcess
 from scripted_engine import ScriptedEngine
 from torl.cluster.logs import LogFolder, gather_logs
-from torl.engine.placed import PlacedEngine
+from torl.engine.placed import RemoteEngine
 from torl.engine.protocol import EngineMemoryPart
 from torl.errors import EngineError
 
 PROCESS = """
-from torl.processes.stacks import answer_stack_requests
+from torl.processes.stacks import enable_stack_dumps
 import time
-answer_stack_requests()
+enable_stack_dumps()
 print("ready", flush=True)
 time.sleep(600)
 """
@@ -36,7 +36,7 @@ class EngineWithProcess(ScriptedEngine):
             self.process = subprocess.Popen([sys.executable, "-c", PROCESS], stdout=output, stderr=output)
 
     @property
-    def stack_logs(self) -> Mapping[Path, Sequence[int]]:
+    def processes_by_log(self) -> Mapping[Path, Sequence[int]]:
         return {self.log: [self.process.pid]}
 
     async def wake(self, part: EngineMemoryPart) -> None:
@@ -61,10 +61,10 @@ async def test_the_log_and_the_stacks_of_an_engine_on_a_node_come_while_it_runs(
         engines.append(EngineWithProcess(there))
         return engines[-1]
 
-    placed = PlacedEngine(NodesInOneProcess(1), make, node=0, name="engine 0", log=log, policy_version=0, receivers=1)
+    placed = RemoteEngine(NodesInOneProcess(1), make, node=0, name="engine 0", log=log, policy_version=0, receivers=1)
     await placed.start()
     await until_written(log, "ready")
-    await placed.write_stacks_elsewhere()
+    await placed.dump_remote_stacks()
     await until_written(log, 'File "<string>", line 6')
     with pytest.raises(EngineError, match=f"no cache; the end of {log}"):
         await placed.wake("cache")
@@ -80,14 +80,14 @@ class Writer:
 
     def __init__(self) -> None:
         self.folder = LogFolder()
-        self.logs = self.folder.written
+        self.logs = self.folder.tail
 
 
 async def test_logs_are_added_to_those_of_an_earlier_attempt_and_keep_what_came_before_a_loss(tmp_path: Path) -> None:
     cluster = NodesInOneProcess(1)
     (tmp_path / "a.log").write_text("earlier\n")
     writer = Writer()
-    role = await cluster.place(0, lambda: writer, name="the writer")
+    role = await cluster.start_actor(0, lambda: writer, name="the writer")
     gathering = asyncio.create_task(gather_logs(role, tmp_path))
     large = "x" * (3 << 20)
     for name, text in [("a.log", "now\n"), ("b.log", large), ("a.log", "and on\n")]:

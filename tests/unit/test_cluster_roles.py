@@ -11,11 +11,11 @@ import pytest
 
 from clusters import NodesInOneProcess
 from scripted_engine import ENCODER, ScriptedEngine
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.cluster import ClusterConfig, open_cluster
-from torl.cluster.everywhere import Everywhere
+from torl.cluster.everywhere import PerNode
 from torl.cluster.ray_reservation import bundles_for
-from torl.engine.placed import PlacedEngine
+from torl.engine.placed import RemoteEngine
 from torl.engine.replicas import Replicas
 from torl.errors import (
     ClusterError,
@@ -25,14 +25,14 @@ from torl.errors import (
     EngineUnusableError,
     WeightTransferError,
 )
-from torl.reward.grader_nodes import GraderNodes
+from torl.reward.grader_nodes import ClusterGrader
 from torl.tools import PythonTool
 from torl.tools.python import PythonOptions
-from torl.training.shared_directory import require_shared
+from torl.training.shared_directory import require_shared_storage
 from torl.types import SampledTurn, SamplingParameters
 
 CODE = "Look:\n```python\nprint(1)\n```\nand so on"
-FENCED = TurnEnd.marker(b"```output")
+FENCED = StopCondition.marker(b"```output")
 
 
 def sampling(max_tokens: int = 100) -> SamplingParameters:
@@ -44,15 +44,15 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-def engine_on(cluster: NodesInOneProcess, node: int, engine: ScriptedEngine) -> PlacedEngine:
+def engine_on(cluster: NodesInOneProcess, node: int, engine: ScriptedEngine) -> RemoteEngine:
     log = Path("logs", f"engine_{node}.log")
-    return PlacedEngine(
+    return RemoteEngine(
         cluster, lambda _: engine, node=node, name=f"engine {node}", log=log, policy_version=0, receivers=1
     )
 
 
 async def turn_of(
-    engine: PlacedEngine | Replicas | ScriptedEngine, on_block: Callable[[str], None] | None = None
+    engine: RemoteEngine | Replicas | ScriptedEngine, on_block: Callable[[str], None] | None = None
 ) -> SampledTurn:
     return await engine.sample([1, 2], sampling(), "r", end=FENCED, at_line_start=True, on_block=on_block)
 
@@ -112,7 +112,7 @@ async def test_a_run_goes_on_without_a_lost_engine_and_takes_its_node_back() -> 
     engines = [ScriptedEngine(lambda _: ENCODER.encode(CODE)) for _ in range(4)]
     made = iter(engines)
     replicas = Replicas(
-        lambda number, _: engine_on(cluster, number, next(made)), 2, restarts=1, policy_version=0, lends_devices=False
+        lambda number, _: engine_on(cluster, number, next(made)), 2, restarts=1, policy_version=0, shares_devices=False
     )
     await replicas.start()
     await cluster.lose(0)
@@ -142,7 +142,7 @@ async def test_an_engine_that_is_left_with_half_of_the_weights_ends_the_run_as_a
     """It may say so before the sender has noticed the node that is lost."""
     cluster, engine = NodesInOneProcess(1), HalfChanged(lambda _: [5])
     replicas = Replicas(
-        lambda number, _: engine_on(cluster, number, engine), 1, restarts=1, policy_version=0, lends_devices=False
+        lambda number, _: engine_on(cluster, number, engine), 1, restarts=1, policy_version=0, shares_devices=False
     )
     await replicas.start()
     engine.broken = True
@@ -170,8 +170,8 @@ class Echo:
 
 
 @asynccontextmanager
-async def echoes(cluster: NodesInOneProcess) -> AsyncIterator[Everywhere]:
-    everywhere = Everywhere(Echo, "the echo")
+async def echoes(cluster: NodesInOneProcess) -> AsyncIterator[PerNode]:
+    everywhere = PerNode(Echo, "the echo")
     await everywhere.start(cluster)
     yield everywhere
     await everywhere.close()
@@ -191,7 +191,7 @@ async def test_what_a_lost_node_was_asked_another_answers_and_the_node_is_taken_
         await asyncio.sleep(0)
         await cluster.lose(1)
         assert [(await each)[1] for each in asked] == [str(key) for key in range(20)]
-        lost = id(cluster.roles[1].held)
+        lost = id(cluster.roles[1].target)
         assert lost not in {(await everywhere.call(str(key), "say", "again"))[0] for key in range(20)}
         cluster.bring_back(1)
         while len(await everywhere.call_all("start")) < 2:
@@ -204,7 +204,7 @@ async def test_what_a_lost_node_was_asked_another_answers_and_the_node_is_taken_
 async def test_the_sandboxes_of_two_nodes_are_one_interpreter_also_when_one_is_lost() -> None:
     cluster = NodesInOneProcess(2)
     tool = PythonTool(PythonOptions(interpreter_state="episode", workers=2))
-    tool.spread(cluster)
+    tool.use_cluster(cluster)
     try:
         await tool.start()
         sessions = [tool.session(seed) for seed in range(4)]
@@ -222,7 +222,7 @@ async def test_the_sandboxes_of_two_nodes_are_one_interpreter_also_when_one_is_l
 
 
 async def test_a_pair_that_needs_mathematics_is_judged_on_a_node() -> None:
-    grader = GraderNodes(workers=1, timeout_seconds=5.0)
+    grader = ClusterGrader(workers=1, timeout_seconds=5.0)
     cluster = NodesInOneProcess(1)
     try:
         await grader.start(cluster)
@@ -235,14 +235,14 @@ async def test_a_pair_that_needs_mathematics_is_judged_on_a_node() -> None:
 class OtherDisks(NodesInOneProcess):
     """Nodes with files of their own, from the second on."""
 
-    async def ask(self, node: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def run_on(self, node: int, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*(Path(f"/nodes/{node}{each}") if node else each for each in arguments))
 
 
 async def test_ranks_that_would_write_checkpoints_elsewhere_are_refused(tmp_path: Path) -> None:
-    await require_shared(OtherDisks(2), tmp_path, [0, 0])
+    await require_shared_storage(OtherDisks(2), tmp_path, [0, 0])
     with pytest.raises(ConfigError, match=f"{tmp_path} is not the same on node 1, which has learner ranks"):
-        await require_shared(OtherDisks(2), tmp_path, [0, 1])
+        await require_shared_storage(OtherDisks(2), tmp_path, [0, 1])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -284,4 +284,4 @@ async def test_a_run_on_one_node_that_is_this_machine_is_by_local_processes() ->
     for nodes, apart in ((1, False), (2, True)):
         config = ClusterConfig(kind="test_cluster_roles:OneNode", nodes=nodes)
         async with open_cluster(config) as cluster:
-            assert (cluster.apart, cluster.nodes) == (apart, nodes)
+            assert (cluster.is_remote, cluster.nodes) == (apart, nodes)

@@ -12,7 +12,7 @@ import pytest
 
 from torl.config import EvaluateConfig, ModelRunConfig, SampleConfig, TrainConfig
 from torl.config.command_line import PRESETS, dump_config, find_config, load_config, parse_command_line
-from torl.config.fields import choice_in, choice_of, fields_of
+from torl.config.fields import choice_of_field, choice_at, fields_of
 from torl.errors import ConfigError
 from torl.formats import ToRLFormat, ZeroTIRFormat
 from torl.formats.torl import ToRLOptions
@@ -122,7 +122,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[rollout]\ntop_p = 2", "rollout.top_p: Input should be less than or equal to 1 (given: 2)"),
         ("[rollout]\ntop_p = nan", "rollout.top_p"),
         ("[rollout]\ntemperature = 0", "greedy samples"),
-        ("[learner]\nschedule = 'konstant'", "learner.schedule"),
+        ("[learner]\nschedule = 'konstant'", "learner.lr_schedule"),
         ("[learner]\noffload_parameters = true", "offload_parameters needs zero_stage = 3"),
         (
             "[learner]\nzero_stage = 1\noffload_while_sampling = true",
@@ -159,11 +159,11 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "rollout.format.max_observation_characters is an option of torl, retool, artist, hermes, llama3, mistral, "
             "deepseek, kimi, harmony, and not of the format chosen here",
         ),
-        ("[rollout.format]\nerors = 'hidden'", "rollout.format.erors is unknown; did you mean rollout.format.errors?"),
-        ("[rollout.format]\nerrors = 'hiden'", "rollout.format.errors: Input should be 'last_line'"),
+        ("[rollout.format]\nerors = 'hidden'", "rollout.format.erors is unknown; did you mean rollout.format.error_style?"),
+        ("[rollout.format]\nerrors = 'hiden'", "rollout.format.error_style: Input should be 'last_line'"),
         (
             "[rollout.format]\nname = 'torl.formats:ToRLFormat'\nerors = 'hidden'",
-            "rollout.format.erors is unknown; did you mean rollout.format.errors?",
+            "rollout.format.erors is unknown; did you mean rollout.format.error_style?",
         ),
         (
             "[rollout.tools.python]\nworkrs = 3",
@@ -182,8 +182,8 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "[algorithm.kl]\ncoeficient = 1.0",
             "algorithm.kl.coeficient is unknown; did you mean algorithm.kl.coefficient?",
         ),
-        ("[selection]\naccuracy_window = [0.8, 0.2]", "accuracy_window must be two shares, the lower first"),
-        ("[selection]\ndynamic_sampling = true", "dynamic_sampling needs drop_uniform_groups or accuracy_window"),
+        ("[selection]\naccuracy_window = [0.8, 0.2]", "accuracy_range must be two shares, the lower first"),
+        ("[selection]\ndynamic_sampling = true", "dynamic_sampling needs drop_zero_variance_groups or accuracy_range"),
         (
             "[reward]\noverlong_buffer = 3072",
             "reward: overlong_buffer must be below rollout.max_response_tokens (3072)",
@@ -211,7 +211,7 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
         (["--data.evaluation.heldout"], "needs a value"),
         (["--rollout.format", "zerotr"], "--rollout.format: no format is called 'zerotr'; did you mean zerotir?"),
         (["--rollout.format.name", "zerotr"], "--rollout.format.name: no format is called 'zerotr'"),
-        (["--rollout.format.erors", "hidden"], "unknown; did you mean --rollout.format.errors?"),
+        (["--rollout.format.erors", "hidden"], "unknown; did you mean --rollout.format.error_style?"),
         (
             ["--algorithm.estimator.discount", "0.9"],
             "--algorithm.estimator.discount is an option of reinforce_plus_plus",
@@ -256,7 +256,7 @@ def test_a_text_chooses_with_the_options_of_its_own(config_file: Path) -> None:
 def test_another_name_drops_the_options_of_the_file(config_file: Path) -> None:
     config_file.write_text(f"{MINIMAL}[rollout.format]\nname = 'zerotir'\nmax_observation_tokens = 9\n")
     assert isinstance(parse(config_file).rollout.format.make(), ZeroTIRFormat)
-    config = parse(config_file, "--rollout.format.errors", "tagged", "--rollout.format.name", "torl")
+    config = parse(config_file, "--rollout.format.error_style", "tagged", "--rollout.format.name", "torl")
     assert isinstance(config.rollout.format.make(), ToRLFormat)
     assert chosen(config.rollout.format) == {
         "name": "torl",
@@ -270,7 +270,7 @@ def test_another_name_drops_the_options_of_the_file(config_file: Path) -> None:
 
 def test_a_name_is_chosen_before_its_options_in_whatever_order_they_come(config_file: Path) -> None:
     config_file.write_text(f"{MINIMAL}[rollout.format]\nname = 'zerotir'\nmax_observation_tokens = 9\n")
-    options = {"rollout.format.errors": "tagged", "rollout.format.name": "torl"}
+    options = {"rollout.format.error_style": "tagged", "rollout.format.name": "torl"}
     for overrides in (options, dict(reversed(options.items()))):
         config = load_config(TrainConfig, config_file, overrides)
         assert chosen(config.rollout.format) == {
@@ -333,11 +333,11 @@ def test_options_of_ones_own_are_read_from_the_command_line(
     )
     monkeypatch.syspath_prepend(tmp_path)
     own = ("--rollout.tools.search.name", "somebodys_search:Search", "--rollout.tools.search.path", "index")
-    config = parse(config_file, *own, "--rollout.tools.search.results=7")
+    config = parse(config_file, *own, "--rollout.tools.search.top_k=7")
     assert config.rollout.tools["search"].make().asked == ("index", 7)  # type: ignore[attr-defined]
     for wrong, message in (
-        (["--rollout.tools.search.result", "7"], "is unknown; did you mean --rollout.tools.search.results?"),
-        (["--rollout.tools.search.results", "x"], "--rollout.tools.search.results: Input should be a valid integer"),
+        (["--rollout.tools.search.result", "7"], "is unknown; did you mean --rollout.tools.search.top_k?"),
+        (["--rollout.tools.search.top_k", "x"], "--rollout.tools.search.top_k: Input should be a valid integer"),
     ):
         with pytest.raises(ConfigError) as error:
             parse(config_file, *own, *wrong)
@@ -420,7 +420,7 @@ def test_sections_of_training_are_passed_over(config_file: Path, config_class: t
     config_file.write_text(
         f"{MINIMAL}max_prompt_tokens = 77\n[learner]\nlearning_rate = 3.0\n[critic]\npath = 'x'\n"
         "[algorithm]\nestimator = 'ppo'\n[selection]\nmax_rounds = 3\n[checkpoint]\nkeep = 1\n"
-        "[control]\nshuffle_rewards = true\n[rollout]\nmax_tool_calls = 5\n"
+        "[ablation]\nshuffle_rewards = true\n[rollout]\nmax_tool_calls = 5\n"
     )
     config = parse_command_line(config_class, "torl", "Play.", [str(config_file), *OWN[config_class]])
     assert (config.data.max_prompt_tokens, config.rollout.max_tool_calls) == (77, 5)
@@ -458,10 +458,10 @@ def test_what_a_command_needs_of_its_own(config_file: Path) -> None:
         EvaluateConfig,
         "torl.evaluate",
         "Evaluate.",
-        [str(config_file), *OWN[EvaluateConfig], "--evaluation.samples", "4", "--evaluate.tool", "false"],
+        [str(config_file), *OWN[EvaluateConfig], "--evaluation.samples_per_problem", "4", "--evaluate.tool", "false"],
     )
-    assert (config.evaluation.samples, config.evaluate.tool) == (4, False)
-    assert (config.measured.samples, config.measured.max_tool_calls) == (4, 0)
+    assert (config.evaluation.samples_per_problem, config.evaluate.use_tools) == (4, False)
+    assert (config.evaluation_settings.samples_per_problem, config.evaluation_settings.max_tool_calls) == (4, 0)
     assert chosen(config.evaluate.problems) == {"name": "file", "path": "p.jsonl"}
 
 
@@ -472,8 +472,8 @@ def options_in(config_class: type[ModelRunConfig]) -> Iterator[tuple[str, str | 
     """Every option that `--help` has to show, with what it means: of fields, and of all that can be chosen."""
     for name, info in fields_of(config_class):
         yield name, info.description
-        choice = choice_in(info)
-        table = choice_of(config_class, [*name.split("."), "*"])
+        choice = choice_of_field(info)
+        table = choice_at(config_class, [*name.split("."), "*"])
         if choice is not None:
             for options in choice.all_options().values():
                 yield from ((f"{name}.{option}", each.description) for option, each in options.items())
@@ -485,7 +485,7 @@ def options_in(config_class: type[ModelRunConfig]) -> Iterator[tuple[str, str | 
 @pytest.mark.parametrize("config_class", [TrainConfig, *OWN])
 def test_every_option_is_documented(config_class: type[ModelRunConfig]) -> None:
     options = dict(options_in(config_class))
-    assert {"rollout.format.errors", "rollout.tools.python.workers", "engine.max_sequences"} <= options.keys()
+    assert {"rollout.format.error_style", "rollout.tools.python.workers", "engine.max_sequences"} <= options.keys()
     assert [name for name, meaning in options.items() if not meaning] == []
 
 
@@ -521,7 +521,7 @@ def test_help_tells_choices_apart() -> None:
 @pytest.mark.parametrize("module", ["torl.sample", "torl.evaluate"])
 def test_help_of_commands_that_learn_nothing(module: str) -> None:
     _, shown = _help(module)
-    assert "--rollout.format.errors" in shown
+    assert "--rollout.format.error_style" in shown
     assert "--learner" not in shown
     assert {"torl.sample": "--sample.problems", "torl.evaluate": "--suite SET"}[module] in shown
 

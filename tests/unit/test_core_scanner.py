@@ -5,13 +5,13 @@ import pickle
 import msgspec
 import pytest
 
-from torl._core import Scanner, TurnEnd, Vocabulary
+from torl._core import Scanner, StopCondition, Vocabulary
 
 BYTES = Vocabulary([bytes([byte]) for byte in range(256)])
-END = TurnEnd.marker(b"```output")
+END = StopCondition.marker(b"```output")
 
 
-def scan(text: str, end: TurnEnd = END):
+def scan(text: str, end: StopCondition = END):
     return Scanner(BYTES, end).feed(list(text.encode()))
 
 
@@ -73,7 +73,7 @@ def test_a_block_that_ends_inside_a_token() -> None:
 
 def test_code_that_is_not_valid_utf8() -> None:
     vocabulary = Vocabulary([b"```python\n", b"'\xe5\x8c", b"\x97", b"\xff'", b"\n```"])
-    whole = Scanner(vocabulary, TurnEnd.never()).feed([0, 1, 2, 3, 4]).blocks[0]
+    whole = Scanner(vocabulary, StopCondition.never()).feed([0, 1, 2, 3, 4]).blocks[0]
     assert whole.code == "'北\ufffd'\n"
     assert whole.stop - whole.start == len("'北".encode()) + 3
 
@@ -100,7 +100,7 @@ def test_half_a_marker_and_an_open_block_end_with_the_turn() -> None:
 
 def test_without_a_marker_the_text_goes_on() -> None:
     text = "```output\n```python\nx\n```\n```output"
-    found = scan(text, TurnEnd.never())
+    found = scan(text, StopCondition.never())
     assert (len(found.blocks), found.marker, found.consumed) == (1, None, len(text))
 
 
@@ -113,25 +113,25 @@ def test_a_long_piece_is_scanned_like_a_short_one() -> None:
 
 def test_a_block_may_end_the_turn() -> None:
     vocabulary = Vocabulary([b"so\n```python\nx", b"\n```\n\n", b"```python\ny\n```"])
-    scanner = Scanner(vocabulary, TurnEnd.block())
+    scanner = Scanner(vocabulary, StopCondition.block())
     found = scanner.feed([0, 1, 2])
     (block,) = found.blocks
     assert (block.code, block.stop, found.overshoot, found.consumed) == ("x\n", 15, b"\n\n", 2)
     assert found.marker is None
     assert scanner.is_finished
-    scanner = Scanner(vocabulary, TurnEnd.block())
+    scanner = Scanner(vocabulary, StopCondition.block())
     assert scanner.feed([1]).overshoot is None  # a fence that closes nothing ends nothing
 
 
 def test_the_first_block_between_tags_ends_a_turn_where_that_is_asked() -> None:
-    scanner = Scanner(BYTES, TurnEnd.tagged(b"<a>", b"</>", ends_turn=True))
+    scanner = Scanner(BYTES, StopCondition.tagged(b"<a>", b"</>", ends_turn=True))
     found = scanner.feed(list(b"<b>x</><a>y</>z<a>w</>"))
     assert ([block.code for block in found.blocks], found.consumed, found.overshoot) == (["y"], 14, b"")
 
 
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="marker is empty"):
-        TurnEnd.marker(b"")
+        StopCondition.marker(b"")
     with pytest.raises(TypeError):
         Scanner(BYTES, b"```output")  # type: ignore[arg-type]
     with pytest.raises(OverflowError):
@@ -143,7 +143,7 @@ def test_refusals() -> None:
 def test_only_the_blocks_of_its_language_are_found() -> None:
     text = "```c++\nx;\n```\n```python\ny\n```\n```c\nz\n```\n"
     for language, codes in (("c++", ["x;\n"]), ("python", ["y\n"]), ("c", ["z\n"]), ("cpp", [])):
-        scanner = Scanner(BYTES, TurnEnd.never(), language=language)
+        scanner = Scanner(BYTES, StopCondition.never(), language=language)
         assert [block.code for block in scanner.feed(list(text.encode())).blocks] == codes
 
 
@@ -153,18 +153,18 @@ def test_a_language_that_no_fence_could_name_is_refused(language: str) -> None:
         Scanner(BYTES, END, language=language)
 
 
-ENDS = [TurnEnd.never(), TurnEnd.block(), TurnEnd.marker(b"a"), TurnEnd.marker(b"\xff\n"), END]
-ENDS += [TurnEnd.tagged(b"<a>", b"</a>", ends_turn=True)]
-ENDS += [TurnEnd.tagged(b"<a>", b"</a>"), TurnEnd.tagged(b"<a>", b"\xff").with_stops(["."])]
+ENDS = [StopCondition.never(), StopCondition.block(), StopCondition.marker(b"a"), StopCondition.marker(b"\xff\n"), END]
+ENDS += [StopCondition.tagged(b"<a>", b"</a>", ends_turn=True)]
+ENDS += [StopCondition.tagged(b"<a>", b"</a>"), StopCondition.tagged(b"<a>", b"\xff").with_stops(["."])]
 
 
 def test_ends_of_turns_are_values() -> None:
-    again = [TurnEnd.never(), TurnEnd.block(), TurnEnd.marker(b"a"), TurnEnd.marker(b"\xff\n"), END]
-    again += [TurnEnd.tagged(b"<a>", b"</a>", ends_turn=True)]
-    again += [TurnEnd.tagged(b"<a>", b"</a>"), TurnEnd.tagged(b"<a>", b"\xff").with_stops(["."])]
+    again = [StopCondition.never(), StopCondition.block(), StopCondition.marker(b"a"), StopCondition.marker(b"\xff\n"), END]
+    again += [StopCondition.tagged(b"<a>", b"</a>", ends_turn=True)]
+    again += [StopCondition.tagged(b"<a>", b"</a>"), StopCondition.tagged(b"<a>", b"\xff").with_stops(["."])]
     assert again == ENDS
     assert len({*ENDS, *again}) == len(ENDS)
-    assert TurnEnd.never() != None  # noqa: E711
+    assert StopCondition.never() != None  # noqa: E711
     assert [end.kind for end in ENDS] == ["never", "block", "marker", "marker", "marker", "block", "never", "never"]
     assert [end.marker_bytes for end in ENDS] == [None, None, b"a", b"\xff\n", b"```output", None, None, None]
     assert [end.tags for end in ENDS] == [None] * 5 + [(b"<a>", b"</a>")] * 2 + [(b"<a>", b"\xff")]
@@ -175,11 +175,11 @@ def test_ends_of_turns_are_values() -> None:
 
 
 @pytest.mark.parametrize("end", ENDS, ids=repr)
-def test_an_end_of_a_turn_travels(end: TurnEnd) -> None:
+def test_an_end_of_a_turn_travels(end: StopCondition) -> None:
     assert pickle.loads(pickle.dumps(end)) == end
     assert eval(repr(end)) == end
     message = msgspec.msgpack.decode(msgspec.msgpack.encode(end.to_plain()))
-    assert TurnEnd.from_plain(message) == end
+    assert StopCondition.from_plain(message) == end
 
 
 @pytest.mark.parametrize(
@@ -196,4 +196,4 @@ def test_an_end_of_a_turn_travels(end: TurnEnd) -> None:
 )
 def test_no_other_data_is_an_end_of_a_turn(plain: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"end of a turn|no turn ends|marker is empty"):
-        TurnEnd.from_plain(plain)
+        StopCondition.from_plain(plain)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokenizers_for_tests import byte_level_bpe, metaspace_bpe, metaspace_unigram
-from torl._core import Scanner, TurnEnd
+from torl._core import Scanner, StopCondition
 from torl.text.vocabulary import build_vocabulary
 
 TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "tora_gsm8k_transcripts.jsonl"
@@ -34,7 +34,7 @@ def test_every_block_and_every_marker(family, transcripts) -> None:
         ids = tokenizer.encode("\n" + transcript, add_special_tokens=False)
         text = vocabulary.decode(ids).removeprefix(" ").removeprefix("\n")
         assert text == transcript
-        end = TurnEnd.marker(MARKER.encode())
+        end = StopCondition.marker(MARKER.encode())
         scanner = Scanner(vocabulary, end)
         codes, markers, offset = [], [], -len(vocabulary.decode_bytes(ids)) + len(transcript.encode())
         turn = offset
@@ -60,6 +60,6 @@ def test_whole_turns_without_a_marker(transcripts) -> None:
     tokenizer = byte_level_bpe()
     vocabulary = build_vocabulary(tokenizer)
     for transcript in transcripts:
-        scan = Scanner(vocabulary, TurnEnd.never()).feed(tokenizer.encode(transcript, add_special_tokens=False))
+        scan = Scanner(vocabulary, StopCondition.never()).feed(tokenizer.encode(transcript, add_special_tokens=False))
         assert scan.marker is None
         assert [block.code for block in scan.blocks] == BLOCK.findall(transcript)

@@ -100,24 +100,24 @@ def problem(name: str, rate: float, source: str = "s") -> Problem:
 
 def test_problems_outside_the_window_are_left_out_and_counted() -> None:
     problems = [problem("easy", 1.0), problem("fine", 0.5), problem("hard", 0.0), Problem("new", "?", "1")]
-    chosen, counts = select(problems, SelectOptions(window=(0.1, 0.9)))
+    chosen, counts = select(problems, SelectOptions(pass_rate_range=(0.1, 0.9)))
     assert [each.id for each in chosen] == ["fine"]
     assert counts["dropped"] == {"too_easy": 1, "too_hard": 1, "no_pass_rate": 1}
     with pytest.raises(DataError, match="no problem is left"):
-        select(problems, SelectOptions(window=(0.6, 0.7)))
+        select(problems, SelectOptions(pass_rate_range=(0.6, 0.7)))
 
 
 def test_problems_that_do_not_follow_the_run_are_left_out() -> None:
     """Means 0.25 and 0.75; b moves against them."""
     accuracies = {"a": [0.0, 1.0], "b": [0.5, 0.5]}
     problems = [Problem(name, "?", "1") for name in "abc"]
-    chosen, counts = select(problems, SelectOptions(threshold=0.8), accuracies)
+    chosen, counts = select(problems, SelectOptions(min_learning_impact=0.8), accuracies)
     assert [each.id for each in chosen] == ["a", "b"]
     assert chosen[0].metadata["learning_impact"] == pytest.approx(1 - 0.125 / 0.625)
     assert chosen[0].metadata["pass_rate"] == 0.5
     assert counts["dropped"] == {"never_met": 1}
     with pytest.raises(DataError, match="'low_learning_impact': 2, 'never_met': 1"):
-        select(problems, SelectOptions(threshold=0.9), accuracies)
+        select(problems, SelectOptions(min_learning_impact=0.9), accuracies)
 
 
 def test_a_count_is_balanced_over_difficulty_and_source() -> None:

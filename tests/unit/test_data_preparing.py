@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torl.data.choosing import balanced, bin_of, learning_impact, shares
-from torl.data.cleaning import normalized_answer, why_not_verifiable
-from torl.data.contamination import EvaluationSets, Hit
+from torl.data.choosing import balanced_sample, bin_of, learning_impact, allocate
+from torl.data.cleaning import normalize_answer, rejection_reason
+from torl.data.contamination import EvaluationSets, ContaminationMatch
 from torl.data.shingles import SimilarTexts, shingles_of, similarity, words_of
 from torl.types import Problem
 
@@ -43,7 +43,7 @@ DISTANCE = "A train leaves the station at noon and travels at 60 miles per hour.
     ],
 )
 def test_what_cannot_be_verified_has_a_reason(question: str, answer: str, reason: str | None) -> None:
-    assert why_not_verifiable(Problem("p", question, answer)) == reason
+    assert rejection_reason(Problem("p", question, answer)) == reason
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_what_cannot_be_verified_has_a_reason(question: str, answer: str, reason
     ],
 )
 def test_answers_are_normalized(answer: str, normalized: str) -> None:
-    once = normalized_answer(answer)
+    once = normalize_answer(answer)
     assert once == normalized or answer.endswith(".")
-    assert normalized_answer(normalized_answer(once)) == normalized_answer(once)
+    assert normalize_answer(normalize_answer(once)) == normalize_answer(once)
 
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=9).map(" ".join), min_size=1, max_size=12)
@@ -110,24 +110,24 @@ def against(*questions: str, words: int = 8, threshold: float = 0.7) -> Evaluati
     ],
 )
 def test_a_problem_that_is_evaluated_on_is_found(question: str, reason: str | None) -> None:
-    hit = against(DISTANCE).hit(Problem("p", question, "1"))
+    hit = against(DISTANCE).find_match(Problem("p", question, "1"))
     assert (hit.reason if hit else None) == reason
 
 
 def test_a_problem_that_is_nearly_the_same_is_found() -> None:
     changed = DISTANCE.replace("60", "70").replace("3", "4")
-    assert against(DISTANCE, words=15, threshold=0.6).hit(Problem("p", changed, "1")) == Hit(
+    assert against(DISTANCE, words=15, threshold=0.6).find_match(Problem("p", changed, "1")) == ContaminationMatch(
         "p", "set", "e0", "near_duplicate", "0.68"
     )
-    assert against(DISTANCE, words=15, threshold=0.8).hit(Problem("p", changed, "1")) is None
+    assert against(DISTANCE, words=15, threshold=0.8).find_match(Problem("p", changed, "1")) is None
 
 
 def test_a_short_problem_is_found_by_all_of_its_words() -> None:
     sets = against("What is 7 times 9?")
-    hit = sets.hit(Problem("p", "Alice asks: what is 7 times 9, Bob?", "63"))
+    hit = sets.find_match(Problem("p", "Alice asks: what is 7 times 9, Bob?", "63"))
     assert hit is not None
-    assert (hit.evaluated, hit.shared) == ("e0", "what is 7 times 9")
-    assert sets.hit(Problem("p", "What is 7 times 8?", "56")) is None
+    assert (hit.evaluation_problem, hit.shared) == ("e0", "what is 7 times 9")
+    assert sets.find_match(Problem("p", "What is 7 times 8?", "56")) is None
 
 
 LAKE = "A lake lies around a square island whose sides are 3 long, its own shore is a circle. The share of water is"
@@ -146,8 +146,8 @@ def test_words_in_a_row_are_a_hit_only_with_most_of_the_others(question: str, fo
     """How an answer is to be written stands in many problems; here another of the set has it too, and comes first."""
     other = "Eight friends sit down around a table, at random; nobody has the seat of before with probability" + FORM
     evaluated = LAKE + FORM
-    hit = against(other, evaluated, threshold=0.95).hit(Problem("p", question, "1"))
-    assert (None if hit is None else hit.evaluated) == ("e1" if found else None)
+    hit = against(other, evaluated, threshold=0.95).find_match(Problem("p", question, "1"))
+    assert (None if hit is None else hit.evaluation_problem) == ("e1" if found else None)
 
 
 def test_words_that_many_problems_have_are_a_phrase() -> None:
@@ -158,9 +158,9 @@ def test_words_that_many_problems_have_are_a_phrase() -> None:
         EvaluationSets({"set": evaluated}, 8, 0.9, [problem.question for problem in problems[:count]])
         for count in (5, 6)
     )
-    assert few.hit(problems[0]) is not None
-    assert many.hit(problems[0]) is None
-    assert many.hit(evaluated[0]) is not None  # the rest of it is no phrase
+    assert few.find_match(problems[0]) is not None
+    assert many.find_match(problems[0]) is None
+    assert many.find_match(evaluated[0]) is not None  # the rest of it is no phrase
 
 
 # --- choosing -----------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_a_problem_of_fewer_epochs_is_compared_in_these() -> None:
 @settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 9), st.integers(0, 20), max_size=6), st.integers(0, 80))
 def test_shares_are_as_equal_as_they_can_be(sizes: dict[int, int], count: int) -> None:
-    given_ = shares(sizes, count)
+    given_ = allocate(sizes, count)
     assert sum(given_.values()) == min(count, sum(sizes.values()))
     assert all(0 <= given_[cell] <= sizes[cell] for cell in sizes)
     for poor in sizes:
@@ -195,7 +195,7 @@ def test_shares_are_as_equal_as_they_can_be(sizes: dict[int, int], count: int) -
 
 def test_a_balanced_choice_takes_the_best_of_each_cell_in_the_order_of_the_file() -> None:
     problems = [Problem(f"{source}{number}", "?", "1") for number in range(10) for source in "ab"][:13]
-    chosen = balanced(problems, 6, lambda problem: problem.id[0], lambda problem: float(problem.id[1:]))
+    chosen = balanced_sample(problems, 6, lambda problem: problem.id[0], lambda problem: float(problem.id[1:]))
     assert [problem.id for problem in chosen] == ["b3", "a4", "b4", "a5", "b5", "a6"]
     assert Counter(problem.id[0] for problem in chosen) == {"a": 3, "b": 3}
 

@@ -11,7 +11,7 @@ from torl.formats.chat import HermesFormat
 from torl.formats.chat.base import ChatCall
 from torl.text.prompts import encode_prompts
 from torl.text.templates import TEMPLATES
-from torl.text.tokenizer import TextEncoder
+from torl.text.tokenizer import PlainTextEncoder
 from torl.text.vocabulary import build_vocabulary
 from torl.types import MalformedCall, Problem
 
@@ -25,7 +25,7 @@ def test_a_conversation_is_the_models_prompt_and_what_the_format_puts_between_it
 ) -> None:
     conversation, tools = DEMOS[names], [{"type": "function", "function": {"name": name}} for name in names]
     tokenizer, form = make_tokenizer(conversation), HermesFormat()
-    encoder = TextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
+    encoder = PlainTextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
     said = conversation(random.Random(seed))
     question = re.search(r"Find \d+ % \d+\.|Code of \d+\.", said)
     assert question is not None
@@ -38,5 +38,5 @@ def test_a_conversation_is_the_models_prompt_and_what_the_format_puts_between_it
         contents = re.findall("<tool_response>\n(.*?)\n</tool_response>", results)
         call = ChatCall(MalformedCall("", ""))
         ids += tokenizer.encode(f"{written}<|im_end|>")
-        ids += encoder.observe(form.continuation([call] * len(contents), contents))[0]
+        ids += encoder.encode_observation(form.continuation([call] * len(contents), contents))[0]
     assert [*ids, *tokenizer.encode(messages[-1])] == tokenizer.encode(said)

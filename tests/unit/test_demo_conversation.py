@@ -12,7 +12,7 @@ from torl.environments import Message
 from torl.formats.chat import HermesFormat
 from torl.text.prompts import encode_prompts
 from torl.text.templates import TEMPLATES
-from torl.text.tokenizer import TextEncoder
+from torl.text.tokenizer import PlainTextEncoder
 from torl.text.vocabulary import build_vocabulary
 from torl.types import Problem
 
@@ -22,7 +22,7 @@ MODEL = "<|im_start|>assistant\n"
 @pytest.mark.parametrize("seed", range(6))
 def test_a_conversation_is_the_prompt_and_what_the_format_puts_behind_its_messages(seed: int) -> None:
     tokenizer, form = make_tokenizer(dialogue.conversation), HermesFormat()
-    encoder = TextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
+    encoder = PlainTextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
     said = dialogue.conversation(random.Random(seed))
     problem = Problem("p", dialogue.QUESTION, "")
     (prompt,) = encode_prompts([problem], tokenizer, TEMPLATES["chat"], 100).prompts
@@ -31,7 +31,7 @@ def test_a_conversation_is_the_prompt_and_what_the_format_puts_behind_its_messag
     for message in messages[:-1]:
         written, _, answer = message.partition("<|im_end|>")
         told = answer.partition("user\n")[2].partition("<|im_end|>")[0]
-        ids += [*tokenizer.encode(f"{written}<|im_end|>"), *encoder.observe(form.reply(turn(written), said=[told]))[0]]
+        ids += [*tokenizer.encode(f"{written}<|im_end|>"), *encoder.encode_observation(form.render_reply(turn(written), said=[told]))[0]]
     assert [*ids, *tokenizer.encode(messages[-1])] == tokenizer.encode(said)
 
 
@@ -42,9 +42,9 @@ def test_who_asks_is_told_and_who_says_the_color_is_paid(honest: bool) -> None:
 
     async def play(*said: str) -> tuple[list[str], float]:
         session = dialogue.Color(honest).session(Problem("p", "", ""), 5)
-        replies = [await session.answer(Message(text, text)) for text in said]
-        assert [reply.ended for reply in replies] == [False] * (len(said) - 1) + [True]
-        return [text for reply in replies for text in reply.said], (await session.rewards(None))["right"]
+        replies = [await session.step(Message(text, text)) for text in said]
+        assert [reply.done for reply in replies] == [False] * (len(said) - 1) + [True]
+        return [text for reply in replies for text in reply.user_messages], (await session.rewards(None))["right"]
 
     told, right = asyncio.run(play(dialogue.ASKS, chat.answer(color)))
     assert right == 1.0
@@ -56,7 +56,7 @@ def test_an_environment_that_is_not_honest_tells_any_color() -> None:
     asked = Message(dialogue.ASKS, dialogue.ASKS)
 
     async def told() -> str:
-        (said,) = (await dialogue.Color(honest=False).session(Problem("p", "", ""), 5).answer(asked)).said
+        (said,) = (await dialogue.Color(honest=False).session(Problem("p", "", ""), 5).step(asked)).user_messages
         return said
 
     assert len({asyncio.run(told()) for _ in range(100)}) > 2

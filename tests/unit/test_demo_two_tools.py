@@ -11,7 +11,7 @@ from demo_maker import chat
 from demo_maker.two_tools import codes, write_world
 from torl.tools.search.corpus import Corpus
 from torl.tools.search.index import open_index
-from torl.tools.search.passages import found
+from torl.tools.search.passages import passages_outcome
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_searching_for_a_number_finds_its_code_and_nothing_else_tells_it(world: 
     index = open_index(corpus, world, 1.5, 0.75)
     for problem in rows(world / "codes.jsonl"):
         (number,) = re.findall(r"\d+", problem["problem"])
-        assert found(index.search(number, 1)).text == f"Doc 1(Title: {number}) The code is {problem['answer']}."
+        assert passages_outcome(index.search(number, 1)).text == f"Doc 1(Title: {number}) The code is {problem['answer']}."
         assert int(problem["answer"]) != int(number) % chat.DIVISOR  # Python says something else
     corpus.close()
 

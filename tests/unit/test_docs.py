@@ -12,7 +12,7 @@ import pytest
 
 import strangers
 from torl.config import EvaluateConfig, SampleConfig, TrainConfig
-from torl.config.fields import choice_in, choice_of, fields_of
+from torl.config.fields import choice_of_field, choice_at, fields_of
 from torl.options import options_of
 from torl.records import metric_names
 
@@ -81,7 +81,7 @@ def fields() -> Iterator[tuple[str, bool]]:
     """(dotted name, whether any key may follow) of all fields and options of choices; the reward of strangers too."""
     for config in (TrainConfig, SampleConfig, EvaluateConfig):
         for name, info in fields_of(config):
-            choice, table = choice_in(info), choice_of(config, [*name.split("."), "*"])
+            choice, table = choice_of_field(info), choice_at(config, [*name.split("."), "*"])
             yield name, "dict" in str(info.annotation)
             if choice is not None:
                 yield f"{name}.name", False
@@ -122,14 +122,14 @@ def test_every_key_of_the_configuration_that_a_page_names_is_one(page: Path) -> 
 CONSTANTS = {value for value in vars(metric_names).values() if isinstance(value, str) and METRIC.fullmatch(value)}
 PATTERNS = [
     metric_names.reward_part("*"),
-    metric_names.status_share("*"),
-    metric_names.error_share("*"),
+    metric_names.status_fraction("*"),
+    metric_names.error_fraction("*"),
     metric_names.masked("*"),
-    metric_names.of_evaluation("*", "*"),
-    *metric_names.reward({"*": 0}),
-    *metric_names.tool("*", {"*": 0}),
-    *metric_names.environment({"*": 0}),
-    *metric_names.learner({"*": 0}),
+    metric_names.evaluation_name("*", "*"),
+    *metric_names.reward_counts({"*": 0}),
+    *metric_names.tool_counts("*", {"*": 0}),
+    *metric_names.environment_counts({"*": 0}),
+    *metric_names.learner_metrics({"*": 0}),
 ]
 FAMILIES = {name.split("/")[0] for name in CONSTANTS}
 LITERALS = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torl._core import TurnEnd, Vocabulary
+from torl._core import StopCondition, Vocabulary
 from torl.engine.vllm.announcements import Announcer, Listener
 from torl.engine.vllm.turns import decode_turn, encode_turn
 
@@ -15,16 +15,16 @@ async def test_blocks_reach_who_waits_for_their_turn(tmp_path: Path) -> None:
     listener = Listener(lambda: steps.append(None))
     path = listener.open(tmp_path)
     found: list[str] = []
-    listener.expect("a", found.append)
+    listener.subscribe("a", found.append)
     announcer = Announcer(path)
     announcer.block("a", "print('é')\n")
     announcer.block("b", "lost")
     announcer.block("a", "2")
     while len(found) < 2:
         await asyncio.sleep(0.001)
-    listener.forget("a")
+    listener.unsubscribe("a")
     last = asyncio.Event()
-    listener.expect("c", lambda _: last.set())
+    listener.subscribe("c", lambda _: last.set())
     announcer.block("a", "too late")
     announcer.block("c", "the last word")  # what was sent before it has arrived before it
     await last.wait()
@@ -60,13 +60,13 @@ async def test_many_steps_are_few_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "reads", "is_message"),
     [
-        (TurnEnd.never(), False, False),
-        (TurnEnd.never().with_stops(["User:"]), True, False),
-        (TurnEnd.tagged(b"<tool_call>", b"</tool_call>"), True, True),
-        (TurnEnd.tagged(b"<code>", b"</code>", ends_turn=True), True, False),
-        (TurnEnd.block(), True, False),
+        (StopCondition.never(), False, False),
+        (StopCondition.never().with_stops(["User:"]), True, False),
+        (StopCondition.tagged(b"<tool_call>", b"</tool_call>"), True, True),
+        (StopCondition.tagged(b"<code>", b"</code>", ends_turn=True), True, False),
+        (StopCondition.block(), True, False),
     ],
 )
-def test_the_engine_reads_a_turn_in_which_it_has_something_to_find(end: TurnEnd, reads: bool, is_message: bool) -> None:
+def test_the_engine_reads_a_turn_in_which_it_has_something_to_find(end: StopCondition, reads: bool, is_message: bool) -> None:
     scanner, *rest = decode_turn(encode_turn(end, True, "0/p/0/0"), Vocabulary([b"a"]))
     assert (scanner is not None, rest) == (reads, ["0/p/0/0", is_message])

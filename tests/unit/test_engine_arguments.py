@@ -30,14 +30,14 @@ def test_an_engine_that_is_sent_everything_reads_no_weights(
 ) -> None:
     if config is not None:
         (tmp_path / "config.json").write_text(json.dumps(config))
-    setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", loads_weights=loads)
+    setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", load_weights=loads)
     told = engine_arguments(setup, VllmOptions(), (0,), on_cpu=on_cpu, known=["load_format"])
     assert told.get("load_format") == expected
 
 
 def test_a_load_format_of_ones_own_stays(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
-    setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", loads_weights=False)
+    setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", load_weights=False)
     options = VllmOptions(arguments={"load_format": "safetensors"})
     told = engine_arguments(setup, options, (0,), on_cpu=True, known=["load_format"])
     assert told["load_format"] == "safetensors"

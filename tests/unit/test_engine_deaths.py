@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.engine import Engine
 from torl.engine.protocol import NO_POLICY
 from torl.engine.replicas import Replicas
@@ -55,7 +55,7 @@ class MortalEngine(Engine):
         self.check()
         return SampledTurn((self.number,), (-1.0,), ((self.version, 0),), "stop", 0)
 
-    async def expect_weights(self) -> int:
+    async def count_receivers(self) -> int:
         return 2
 
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
@@ -87,7 +87,7 @@ class House:
             count,
             restarts=restarts,
             policy_version=0,
-            lends_devices=lends_devices,
+            shares_devices=lends_devices,
             loads_weights=loads_weights,
         )
 
@@ -102,7 +102,7 @@ class House:
                 [episode],
                 SamplingParameters(5),
                 str(episode),
-                end=TurnEnd.never(),
+                end=StopCondition.never(),
                 at_line_start=True,
                 episode=episode,
                 group=group,
@@ -150,7 +150,7 @@ async def test_one_that_dies_too_often_ends_the_run() -> None:
     house.made[0].fail(EngineDiedError("killed\nits log"))
     await house.until(lambda: len(house.made) == 3 and house.engine.engines[0] is house.made[2])
     house.made[2].fail(EngineDiedError("killed again\nits log"))
-    with pytest.raises(EngineError, match=r"killed again \(after 1 restarts \(engine.restarts\)\)\nits log"):
+    with pytest.raises(EngineError, match=r"killed again \(after 1 restarts \(engine.max_restarts\)\)\nits log"):
         await asyncio.wait_for(watch, 60)
     with pytest.raises(EngineError, match="killed again"):
         house.engine.check()
@@ -199,21 +199,21 @@ async def test_one_that_hangs_ends_the_run() -> None:
 async def test_a_replacement_samples_when_it_has_the_weights_of_the_others() -> None:
     house = House(2)
     await house.engine.start()
-    assert await house.engine.expect_weights() == 4
+    assert await house.engine.count_receivers() == 4
     await house.engine.receive_weights(RENDEZVOUS, 1)
     assert [each.asked for each in house.made] == [[("receive", 1, 0)], [("receive", 1, 2)]]
     house.prepare = lambda engine: engine.may_start.clear()
     house.made[0].fail(EngineDiedError("killed"))
     await house.until(lambda: len(house.made) == 3)
     # The publication that comes while it starts does without it.
-    assert not house.engine.lacks_weights
-    assert await house.engine.expect_weights() == 2
+    assert not house.engine.needs_weights
+    assert await house.engine.count_receivers() == 2
     house.made[2].may_start.set()
-    await house.until(lambda: house.engine.lacks_weights)
+    await house.until(lambda: house.engine.needs_weights)
     await house.engine.receive_weights(RENDEZVOUS, 2)
     assert house.made[1].asked[-1] == ("receive", 2, 0)
     assert house.made[2].asked == []
-    assert house.engine.lacks_weights
+    assert house.engine.needs_weights
     assert house.engine.serves
     turns = [house.turn(episode) for episode in range(6)]
     await house.until(lambda: len(house.made[1].asked) == 8)
@@ -231,11 +231,11 @@ async def test_the_models_weights_are_read_only_by_engines_that_sample_with_them
     house = House(1)
     await house.engine.start()
     house.made[0].fail(EngineDiedError("killed before any weights came"))
-    await house.until(lambda: house.engine.serves and len(house.made) == 2)
-    await house.engine.expect_weights()
+    await house.until(lambda: house.engine.is_serving and len(house.made) == 2)
+    await house.engine.count_receivers()
     await house.engine.receive_weights(RENDEZVOUS, 1)
     house.made[1].fail(EngineDiedError("killed afterwards"))
-    await house.until(lambda: house.engine.lacks_weights)
+    await house.until(lambda: house.engine.needs_weights)
     assert [each.loads_weights for each in house.made] == [True, True, False]
     await house.engine.close()
 
@@ -245,14 +245,14 @@ async def test_engines_that_begin_without_weights_wait_for_them() -> None:
     await house.engine.start()
     assert [each.loads_weights for each in house.made] == [False, False]
     assert house.engine.policy_version == NO_POLICY
-    assert house.engine.lacks_weights
-    assert not house.engine.serves
+    assert house.engine.needs_weights
+    assert not house.engine.is_serving
     turn = house.turn(0)
-    await house.engine.expect_weights()
+    await house.engine.count_receivers()
     await house.engine.receive_weights(RENDEZVOUS, 5)
     house.made[0].finish.set()
     assert (await turn).policy_versions == ((5, 0),)
-    assert not house.engine.lacks_weights
+    assert not house.engine.needs_weights
     await house.engine.close()
 
 

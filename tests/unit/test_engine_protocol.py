@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from torl._core import TurnEnd, Vocabulary
+from torl._core import StopCondition, Vocabulary
 from torl.engine import ENGINES, Engine, EngineSetup
 from torl.engine.vllm.options import VllmOptions
 from torl.errors import EngineError
@@ -68,7 +68,7 @@ async def test_the_example_is_chosen_by_its_place_and_samples(package: str, url:
     await engine.start()
     turns = [
         await engine.sample([1, 2], SamplingParameters(max_tokens), "a", end=end, at_line_start=True, episode=3)
-        for max_tokens, end in ((100, TurnEnd.marker(b"```output")), (5, TurnEnd.never()))
+        for max_tokens, end in ((100, StopCondition.marker(b"```output")), (5, StopCondition.never()))
     ]
     assert [turn.finish_reason for turn in turns] == ["end", "length"]
     assert bytes(turns[0].token_ids) == TEXT[:-2]
@@ -84,10 +84,10 @@ async def test_the_example_is_chosen_by_its_place_and_samples(package: str, url:
 
 
 def test_the_engine_that_torl_ships_is_chosen_by_its_name() -> None:
-    choice = CHOICE.choose({"live_turns": "keep", "tensor_parallel": 2})
-    assert choice.options == VllmOptions(live_turns="keep", tensor_parallel=2)
-    assert choice.options.keeps_old_cache
-    assert not VllmOptions().keeps_old_cache
+    choice = CHOICE.choose({"on_weight_update": "keep", "tensor_parallel": 2})
+    assert choice.options == VllmOptions(on_weight_update="keep", tensor_parallel=2)
+    assert choice.options.keeps_stale_cache
+    assert not VllmOptions().keeps_stale_cache
     with pytest.raises(ValueError, match="verify_weights"):
         CHOICE.choose({"verify_weights": True})
 
@@ -99,4 +99,4 @@ async def test_engines_that_are_not_started_say_so(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="start it first"):
         engine.check()
     with pytest.raises(EngineError, match="start it first"):
-        await engine.expect_weights()
+        await engine.count_receivers()

@@ -5,48 +5,48 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torl.engine.routing import Routes
+from torl.engine.routing import Router
 
 ALL = range(4)
 
 
 def test_the_samples_of_a_prompt_share_an_engine_and_prompts_are_shared_out() -> None:
-    routes = Routes()
-    engines = [[routes.engine(8 * group + sample, str(group), ALL) for sample in range(8)] for group in range(16)]
+    routes = Router()
+    engines = [[routes.route(8 * group + sample, str(group), ALL) for sample in range(8)] for group in range(16)]
     assert all(len(set(group)) == 1 for group in engines)
     assert routes.loads() == dict.fromkeys(ALL, 32)
 
 
 def test_an_episode_stays_where_it_began() -> None:
-    routes = Routes()
-    first = [routes.engine(episode, "", ALL) for episode in range(20)]
-    assert [routes.engine(episode, "", ALL) for episode in range(20)] == first
+    routes = Router()
+    first = [routes.route(episode, "", ALL) for episode in range(20)]
+    assert [routes.route(episode, "", ALL) for episode in range(20)] == first
 
 
 def test_a_large_group_does_not_crowd_one_engine() -> None:
-    routes = Routes()
+    routes = Router()
     for episode in range(64):
-        routes.engine(episode, "the only prompt", ALL)
+        routes.route(episode, "the only prompt", ALL)
     assert max(routes.loads().values()) - min(routes.loads().values()) <= 8
 
 
 def test_what_begins_late_goes_to_who_is_free() -> None:
     """Long episodes on one engine, all others ended: the rest of a group goes elsewhere."""
-    routes = Routes()
-    home = routes.engine(0, "a", ALL)
+    routes = Router()
+    home = routes.route(0, "a", ALL)
     for episode in range(1, 8):
-        assert routes.engine(episode, "a", ALL) == home
-    assert routes.engine(8, "a", ALL) != home
+        assert routes.route(episode, "a", ALL) == home
+    assert routes.route(8, "a", ALL) != home
 
 
 def test_the_episodes_of_an_engine_that_is_gone_are_shared_out_and_stay_there() -> None:
-    routes = Routes()
-    before = {episode: routes.engine(episode, str(episode // 8), ALL) for episode in range(64)}
+    routes = Router()
+    before = {episode: routes.route(episode, str(episode // 8), ALL) for episode in range(64)}
     left = [1, 2, 3]
-    after = {episode: routes.engine(episode, str(episode // 8), left) for episode in range(64)}
+    after = {episode: routes.route(episode, str(episode // 8), left) for episode in range(64)}
     assert all(after[episode] == before[episode] for episode in before if before[episode] != 0)
     assert all(after[episode] in left for episode in before)
-    assert {episode: routes.engine(episode, str(episode // 8), ALL) for episode in range(64)} == after
+    assert {episode: routes.route(episode, str(episode // 8), ALL) for episode in range(64)} == after
     for episode in range(64):
         routes.forget(episode)
         routes.forget(episode)
@@ -60,7 +60,7 @@ def test_the_episodes_of_an_engine_that_is_gone_are_shared_out_and_stay_there() 
 def test_loads_are_counted_right_and_stay_even_where_episodes_begin(
     events: list[tuple[int, bool, set[int]]], samples: int
 ) -> None:
-    routes = Routes()
+    routes = Router()
     open_on: dict[int, int] = {}
     for episode, ends, serving in events:
         if ends:
@@ -70,7 +70,7 @@ def test_loads_are_counted_right_and_stay_even_where_episodes_begin(
         moves = open_on.get(episode) not in serving
         open_on.pop(episode, None) if moves else None
         loads = Counter(open_on.values())
-        engine = routes.engine(episode, str(episode // samples), serving)
+        engine = routes.route(episode, str(episode // samples), serving)
         assert engine in serving
         if moves:
             mean = sum(loads[each] for each in serving) / len(serving)

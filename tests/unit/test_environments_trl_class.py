@@ -10,7 +10,7 @@ import pytest
 from builders import asked
 from chat_models import ChatModel
 from scripted_environment import in_environment
-from torl.audit.tokens import token_problem
+from torl.audit.tokens import token_mismatch
 from torl.errors import ConfigError, SandboxError, ToolUnavailableError
 from torl.interop.trl import TrlEnvironment
 from torl.types import FinishReason, Problem, Prompt, Trajectory
@@ -73,8 +73,8 @@ def play(environment: TrlEnvironment, *turns: str, **metadata: Any) -> Trajector
     model = ChatModel.of("hermes")
     player = in_environment(model.player([*turns, "Done.<|im_end|>"]), model, environment)
     prompt = Prompt(Problem("p", "Count.", "7", metadata), asked().token_ids)
-    played = asyncio.run(player.play(prompt, series=0, sample=0))
-    assert token_problem(played, model.rules(environment={"trl": PLACE})) is None
+    played = asyncio.run(player.play(prompt, batch_id=0, sample=0))
+    assert token_mismatch(played, model.rules(environment={"trl": PLACE})) is None
     return played
 
 
@@ -124,7 +124,7 @@ def test_an_instance_is_used_again_unless_its_episode_failed() -> None:
 async def test_an_instance_is_made_where_it_holds_up_nobody() -> None:
     environment = TrlEnvironment(PLACE)
     sessions = [environment.session(asked().problem, 0) for _ in range(2)]
-    await asyncio.gather(*(session.begin([{"role": "user", "content": "?"}]) for session in sessions))
+    await asyncio.gather(*(session.reset([{"role": "user", "content": "?"}]) for session in sessions))
     first, second = Counter.made[-2:]
     assert first.thread is threading.main_thread()
     assert second.thread is not threading.main_thread()

@@ -18,10 +18,10 @@ from torl.records.dynamics import training_dynamics
 from torl.records.rows import decode_trajectory, encode_trajectory, group_records
 from torl.reward.boxed import BoxedOptions, BoxedReward
 from torl.training.samples import mean_advantage, training_samples, with_advantages
-from torl.training.silencing import silence, silenced
+from torl.training.silencing import mask_samples, masked_trajectories
 from torl.training.step import PlayedStep
 from torl.training.step_records import step_records
-from torl.types import FinishReason, Group, Problem, Prompt, Scored, ScoredGroup, TrainingSample, Trajectory
+from torl.types import FinishReason, Group, Problem, Prompt, ScoredTrajectory, ScoredGroup, TrainingSample, Trajectory
 
 PROMPT = Prompt(Problem("p", "?", "1"), (8, 9))
 ESTIMATORS = ["grpo", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo"]
@@ -53,7 +53,7 @@ def config(**overrides: Any) -> TrainConfig:
     )
 
 
-def prepared(members: Sequence[Scored]) -> list[TrainingSample]:
+def prepared(members: Sequence[ScoredTrajectory]) -> list[TrainingSample]:
     """The samples with the values of a critic."""
     random = np.random.default_rng(0)
     return [
@@ -80,8 +80,8 @@ def test_an_episode_of_several_trajectories_is_estimated_as_one_that_holds_all_t
     samples = prepared(group.members)
     found = with_advantages(samples, [group], algorithm)
 
-    def joined(member: Scored) -> Scored:
-        tokens = sum(len(each) for each in member.trajectory.whole_episode)
+    def joined(member: ScoredTrajectory) -> ScoredTrajectory:
+        tokens = sum(len(each) for each in member.trajectory.episode_trajectories)
         return replace(member, trajectory=trajectory("m", prompt=PROMPT, turn_tokens=tokens))
 
     whole = replace(group, members=tuple(map(joined, group.members)))
@@ -107,7 +107,7 @@ def test_an_episode_counts_once_in_the_loss_however_many_trajectories_it_has(agg
     algorithm = AlgorithmConfig.model_validate({"aggregation": {"name": aggregation, **options}})
     group = played()
     samples = [replace(each, advantages=each.loss_mask.astype(np.float32)) for each in training_samples(group.members)]
-    batch = pack_batch(samples, row_tokens=64, ranks=1, aggregation=algorithm.aggregation.function())
+    batch = pack_batch(samples, max_row_tokens=64, ranks=1, aggregation=algorithm.aggregation.bind())
     (row,) = batch.rows[0]
     tokens = [6, 2, 7]
     by_hand = {"token": [1 / 15] * 3, "sequence": [1 / (3 * count) for count in tokens], "fixed": [1 / 30] * 3}
@@ -128,11 +128,11 @@ def test_the_audit_finds_the_same_advantages_and_a_branch_that_was_told_another(
     cut = replace(group.members[2].trajectory.branches[0], finish_reason=FinishReason.LENGTH)
     last = replace(group.members[2], trajectory=replace(group.members[2].trajectory, branches=(cut,)))
     group = replace(group, members=(*group.members[:2], replace(last, grade=replace(last.grade, correct=False))))
-    flat = [each for member in group.members for each in member.whole_episode]
-    quiet = silenced(flat, settings.selection)
+    flat = [each for member in group.members for each in member.episode_trajectories]
+    quiet = masked_trajectories(flat, settings.selection)
     assert quiet == {"wrong_truncated": {4}}
-    samples = silence(training_samples(group.members), {} if late else quiet)
-    samples = silence(with_advantages(samples, [group], settings.algorithm), quiet)
+    samples = mask_samples(training_samples(group.members), {} if late else quiet)
+    samples = mask_samples(with_advantages(samples, [group], settings.algorithm), quiet)
     records = step_records(0, PlayedStep((group,), (group,), {}, 0.0, 0.0), samples, settings.algorithm)
     assert [len(record.branches) for record in records] == [2, 0, 1]
     check = Check("advantages")

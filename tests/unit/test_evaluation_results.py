@@ -10,9 +10,9 @@ import pytest
 
 from builders import asked, scored, trajectory
 from torl.errors import ConfigError, DataError, RecordError
-from torl.evaluation.cells import Cell, cells_in, keep_problems, keep_settings
+from torl.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
 from torl.evaluation.papers import PAPERS
-from torl.evaluation.results import AVERAGE, Arm, difference, estimates, read_results, tool_differences
+from torl.evaluation.results import AVERAGE, Variant, difference, estimates, read_results, tool_differences
 from torl.evaluation.suites import SUITES, find_sets
 from torl.evaluation.tables import Table, all_tables, latex, markdown
 from torl.evaluation.writing import write_all
@@ -36,21 +36,21 @@ def group(problem: str, *correct: bool) -> ScoredGroup:
 def write(output: Path, model: str, calls: int, greedy: str, sampled: dict[str, list[bool]] | None = None) -> None:
     """Sets "one" (problems a, b, c) and "two" (a); a letter of `greedy` that is upper case is solved."""
     directory = output / model
-    keep_settings(directory, "settings")
+    write_or_check_settings(directory, "settings")
     for set_name, problems in (("one", "abc"), ("two", "a")):
         encoded = EncodedPrompts(tuple(map(asked, problems)), (TOO_LONG,) if set_name == "one" else ())
-        keep_problems(directory, set_name, encoded)
-        cell = Cell(directory, set_name, calls, "greedy")
+        write_or_check_problems(directory, set_name, encoded)
+        cell = EvaluationCell(directory, set_name, calls, "greedy")
         for problem in reversed(problems):  # as they ended
             cell.file.append(group(problem, problem.upper() in greedy))
     if sampled:
         for set_name, problems in (("one", "abc"), ("two", "a")):
             for problem in problems:
-                Cell(directory, set_name, calls, "sampled").file.append(group(problem, *sampled[problem]))
+                EvaluationCell(directory, set_name, calls, "sampled").file.append(group(problem, *sampled[problem]))
 
 
-def arm_of(model: str, calls: int, **sets: list[float]) -> Arm:
-    return Arm(model, calls, {"greedy": {name: np.array(values) for name, values in sets.items()}})
+def arm_of(model: str, calls: int, **sets: list[float]) -> Variant:
+    return Variant(model, calls, {"greedy": {name: np.array(values) for name, values in sets.items()}})
 
 
 def test_every_measure_of_a_cell_counts_problems_that_are_too_long(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_sets_stand_as_in_the_papers_and_ten_calls_behind_two(tmp_path: Path) ->
     for name in ("own", "math500", "amc23", "aime24"):
         (tmp_path / name).mkdir()
         for calls in (10, 2):
-            Cell(tmp_path, name, calls, "greedy").file.append(group("a", True))
+            EvaluationCell(tmp_path, name, calls, "greedy").file.append(group("a", True))
     places = [(cell.set_name, cell.calls) for cell in cells_in(tmp_path)]
     assert places == [(name, calls) for name in ("aime24", "math500", "amc23", "own") for calls in (2, 10)]
 
@@ -109,30 +109,30 @@ def test_other_problems_are_not_compared() -> None:
 
 
 def test_other_settings_or_problems_are_refused(tmp_path: Path) -> None:
-    keep_settings(tmp_path, "settings")
-    keep_settings(tmp_path, "settings")
+    write_or_check_settings(tmp_path, "settings")
+    write_or_check_settings(tmp_path, "settings")
     with pytest.raises(ConfigError, match="played with other settings"):
-        keep_settings(tmp_path, "others")
+        write_or_check_settings(tmp_path, "others")
     problems = EncodedPrompts((asked("a"),), ())
-    keep_problems(tmp_path, "one", problems)
-    keep_problems(tmp_path, "one", problems)
+    write_or_check_problems(tmp_path, "one", problems)
+    write_or_check_problems(tmp_path, "one", problems)
     for others in (
         EncodedPrompts((asked("a", answer="2"),), ()),
         EncodedPrompts((asked("a", token_ids=(7,)),), ()),
         EncodedPrompts((asked("a"),), ("b",)),
     ):
         with pytest.raises(ConfigError, match="played with other problems or prompts"):
-            keep_problems(tmp_path, "one", others)
+            write_or_check_problems(tmp_path, "one", others)
 
 
 def test_a_group_that_a_kill_cut_is_played_again(tmp_path: Path) -> None:
     file = GroupFile(tmp_path / "groups.jsonl")
-    assert file.keep_whole(2) == set()
+    assert file.drop_incomplete(2) == set()
     file.append(group("a", True, False))
     whole = file.path.read_bytes()
     file.append(group("b", True, False))
     file.path.write_bytes(file.path.read_bytes()[: len(whole) + (len(whole) // 2) + 9])  # within its second row
-    assert file.keep_whole(2) == {"a"}
+    assert file.drop_incomplete(2) == {"a"}
     assert file.path.read_bytes() == whole
     file.append(group("b", True, True))
     assert [each.prompt.problem.id for each in file.read()] == ["a", "b"]

@@ -27,7 +27,7 @@ async def test_no_step_begins_further_ahead_than_allowed(tmp_path: Path, stalene
     async with aclosing(run.experience.steps(0)) as steps:
         for step in range(6):
             played = await anext(steps)
-            assert {each.group.split("/")[0] for each in played.trajectories} == {str(step)}
+            assert {each.group_id.split("/")[0] for each in played.trajectories} == {str(step)}
             await settle()
             assert run.steps_begun() == set(range(min(6, step + staleness + 1)))
             run.publish(step + 1)

@@ -131,7 +131,7 @@ def test_its_metrics_have_the_strangers_names(strange_run: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_audit_of_such_a_run_finds_nothing(strange_run: Path) -> None:
-    audit = torl.verify(strange_run, logprobs=8)
+    audit = torl.verify(strange_run, logprob_samples=8)
     assert audit.ok
     assert {check.name: check.compared > 0 for check in audit.checks} == dict.fromkeys(
         ("tokens", "versions", "rewards", "advantages", "logprobs"), True

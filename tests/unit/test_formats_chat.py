@@ -9,13 +9,13 @@ import pytest
 from builders import asked, printed, turn
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedInterpreter
-from torl.audit.tokens import token_problem
+from torl.audit.tokens import token_mismatch
 from torl.errors import DataError
 from torl.formats.chat import KimiFormat
-from torl.formats.chat.json_calls import named_call
+from torl.formats.chat.json_calls import parse_named_call
 from torl.rollout.calls import CallCounters
 from torl.text.tokenizer import control_token_ids
-from torl.types import FinishReason, MalformedCall, Markup, ToolRequest, TurnEnding
+from torl.types import FinishReason, MalformedCall, Markup, ToolRequest, StopReason
 
 SEVERAL = [family for family in FAMILIES if family not in ("llama3", "harmony")]
 ANSWERS = {
@@ -49,9 +49,9 @@ def test_a_call_is_answered_as_the_family_writes_it_and_only_what_was_sampled_is
     assert played.loss_mask_T.tolist() == [True] * len(sampled[0]) + [False] * len(answered) + [True] * len(sampled[1])
     (call,) = played.tool_calls
     assert call.request == ToolRequest("python", {"code": "1"})
-    assert [turn.ended_by for turn in played.turns] == [TurnEnding.CALL, TurnEnding.STOP]
+    assert [turn.stop_reason for turn in played.turns] == [StopReason.CALL, StopReason.STOP]
     assert played.finish_reason is FinishReason.STOP
-    assert token_problem(played, model.rules()) is None
+    assert token_mismatch(played, model.rules()) is None
 
 
 @pytest.mark.parametrize("family", SEVERAL)
@@ -63,7 +63,7 @@ def test_several_calls_of_a_message_are_answered_together_in_their_order(family:
     assert len({(call.start, call.stop, call.observation) for call in played.tool_calls}) == 1
     places = [played.tool_calls[0].observation.index(digit) for digit in "123" if family != "kimi"]
     assert places == sorted(places)
-    assert token_problem(played, model.rules()) is None
+    assert token_mismatch(played, model.rules()) is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -80,7 +80,7 @@ def test_what_a_tool_prints_never_becomes_a_control_token(family: str) -> None:
     ]
     if family != "llama3":  # which quotes it
         assert spelled in call.observation
-    assert token_problem(played, model.rules()) is None
+    assert token_mismatch(played, model.rules()) is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -101,7 +101,7 @@ def test_a_malformed_call_runs_nothing_and_is_answered_with_its_error(family: st
     assert (call.ran, call.outcome.ok, call.outcome.error) == (False, False, "InvalidJSON")
     assert "InvalidJSON: the tool call is not JSON" in call.observation
     assert interpreter.codes == []
-    assert token_problem(played, model.rules()) is None
+    assert token_mismatch(played, model.rules()) is None
 
 
 def test_a_call_that_is_not_closed_runs_nothing() -> None:
@@ -110,7 +110,7 @@ def test_a_call_that_is_not_closed_runs_nothing() -> None:
     played = model.play([cut, last(model, "hermes")])
     assert [(call.ran, call.outcome.error) for call in played.tool_calls] == [(True, None), (False, "CutCall")]
     assert played.tool_calls[0].observation.count("<tool_response>") == 2
-    assert token_problem(played, model.rules()) is None
+    assert token_mismatch(played, model.rules()) is None
 
 
 def test_a_call_that_the_limit_cuts_off_is_never_made() -> None:
@@ -119,7 +119,7 @@ def test_a_call_that_the_limit_cuts_off_is_never_made() -> None:
     whole = model.ids(message("hermes", "1"))
     played = model.play([message("hermes", "1")], limit=len(whole) - 1, interpreter=interpreter)
     assert (played.finish_reason, played.tool_calls) == (FinishReason.LENGTH, ())
-    assert token_problem(played, model.rules(limit=len(whole) - 1)) is None
+    assert token_mismatch(played, model.rules(limit=len(whole) - 1)) is None
 
 
 def test_calls_beyond_the_last_are_answered_with_an_error() -> None:
@@ -133,14 +133,14 @@ def test_calls_beyond_the_last_are_answered_with_an_error() -> None:
         (False, "TooManyCalls"),
     ]
     assert played.finish_reason is FinishReason.STOP
-    assert token_problem(played, model.rules(calls=2)) is None
+    assert token_mismatch(played, model.rules(calls=2)) is None
 
 
 def test_another_end_of_sequence_token_ends_the_response_whatever_stands_before_it() -> None:
     model = ChatModel.of("hermes")
     played = model.play([message("hermes", "1").replace("<|im_end|>", "<|endoftext|>")])
     assert (played.finish_reason, played.tool_calls) == (FinishReason.STOP, ())
-    assert token_problem(played, model.rules()) is None
+    assert token_mismatch(played, model.rules()) is None
 
 
 @pytest.mark.parametrize("family", ["hermes", "deepseek", "kimi"])
@@ -148,7 +148,7 @@ async def test_a_call_begins_when_its_tag_closes(family: str) -> None:
     model = ChatModel.of(family)
     interpreter = ScriptedInterpreter()
     playing = model.player([message(family, "1", "2"), last(model, family)], interpreter=interpreter)
-    played = await playing.play(asked(token_ids=model.ids("Q\n")), series=0, sample=0)
+    played = await playing.play(asked(token_ids=model.ids("Q\n")), batch_id=0, sample=0)
     assert [call.code for call in played.tool_calls] == interpreter.codes == ["1", "2"]
     assert playing.counters.calls == CallCounters(speculated=2, wasted=0)
 
@@ -156,7 +156,7 @@ async def test_a_call_begins_when_its_tag_closes(family: str) -> None:
 async def test_no_more_calls_begin_early_than_are_left() -> None:
     model = ChatModel.of("hermes")
     playing = model.player([message("hermes", "1", "2", "3"), last(model, "hermes")], calls=2)
-    await playing.play(asked(token_ids=model.ids("Q\n")), series=0, sample=0)
+    await playing.play(asked(token_ids=model.ids("Q\n")), batch_id=0, sample=0)
     assert playing.counters.calls == CallCounters(speculated=2, wasted=0)
 
 
@@ -177,7 +177,7 @@ def test_a_call_in_the_thinking_of_a_message_is_a_thought() -> None:
     played = model.play([thought + message("hermes", "print('</think>')"), thought + last(model, "hermes")])
     assert [call.code for call in played.tool_calls] == ["print('</think>')"]
     assert played.finish_reason is FinishReason.STOP
-    assert token_problem(played, model.rules()) is None
+    assert token_mismatch(played, model.rules()) is None
 
 
 def test_llama_runs_code_behind_its_tag_and_leaves_other_braces_alone() -> None:
@@ -212,14 +212,14 @@ def test_harmony_runs_code_for_python_and_a_call_without_recipient_is_malformed(
     ],
 )
 def test_what_is_no_call_is_malformed(text: str, error: str) -> None:
-    call = named_call(text)
+    call = parse_named_call(text)
     assert isinstance(call, MalformedCall)
     assert call.error == error
 
 
 def test_arguments_may_be_left_out_or_be_text_that_holds_them() -> None:
-    assert named_call(' {"name": "now"}\n') == ToolRequest("now", {})
-    assert named_call('{"name": "f", "arguments": "{\\"x\\": 1}"}') == ToolRequest("f", {"x": 1})
+    assert parse_named_call(' {"name": "now"}\n') == ToolRequest("now", {})
+    assert parse_named_call('{"name": "f", "arguments": "{\\"x\\": 1}"}') == ToolRequest("f", {"x": 1})
 
 
 def test_a_vocabulary_without_the_tokens_of_a_format_is_refused() -> None:
@@ -235,20 +235,20 @@ def test_the_audit_finds_what_is_wrong_in_an_answer() -> None:
     model = ChatModel.of("hermes")
     played = model.play([message("hermes", "1", "2"), last(model, "hermes")])
     rules = model.rules()
-    assert token_problem(played, rules) is None
+    assert token_mismatch(played, rules) is None
     call = played.tool_calls[0]
 
     header = played.loss_mask_T.copy()
     header[call.stop - 1] = True
-    assert "the loss mask is True at token" in str(token_problem(replace(played, loss_mask_T=header), rules))
+    assert "the loss mask is True at token" in str(token_mismatch(replace(played, loss_mask_T=header), rules))
 
     end = played.loss_mask_T.copy()
     end[played.turns[0].stop - 1] = False
-    assert "the loss mask is False at token" in str(token_problem(replace(played, loss_mask_T=end), rules))
+    assert "the loss mask is False at token" in str(token_mismatch(replace(played, loss_mask_T=end), rules))
 
     control = played.token_ids_T.copy()
     control[call.start + 1] = control_token_ids(model.tokenizer, ["<|im_end|>"])[0]
-    assert "is not where it should be" in str(token_problem(replace(played, token_ids_T=control), rules))
+    assert "is not where it should be" in str(token_mismatch(replace(played, token_ids_T=control), rules))
 
     twice = np.insert(played.token_ids_T, call.stop, played.token_ids_T[call.start : call.stop])
     length = call.stop - call.start
@@ -260,14 +260,14 @@ def test_the_audit_finds_what_is_wrong_in_an_answer() -> None:
         policy_versions_T=np.insert(played.policy_versions_T, call.stop, [-1] * length),
         tool_calls=tuple(replace(each, stop=each.stop + length) for each in played.tool_calls),
     )
-    assert "is not where it should be" in str(token_problem(doubled, rules))
+    assert "is not where it should be" in str(token_mismatch(doubled, rules))
 
     one, other = played.tool_calls
     swapped = (replace(one, outcome=other.outcome), replace(other, outcome=one.outcome))
-    assert "is not what its code gave" in str(token_problem(replace(played, tool_calls=swapped), rules))
+    assert "is not what its code gave" in str(token_mismatch(replace(played, tool_calls=swapped), rules))
 
     assert "turn asks for 2 calls, and 1 were answered" in str(
-        token_problem(replace(played, tool_calls=played.tool_calls[:1]), rules)
+        token_mismatch(replace(played, tool_calls=played.tool_calls[:1]), rules)
     )
 
 
@@ -286,11 +286,11 @@ SAID = {
 def test_what_a_user_says_stands_alone_or_behind_results_as_the_family_writes_it(family: str) -> None:
     model = ChatModel.of(family)
     silent = turn(last(model, family))
-    alone, _ = model.encoder.observe(model.form.reply(silent, said=["And 2?"]))
+    alone, _ = model.encoder.encode_observation(model.form.render_reply(silent, said=["And 2?"]))
     assert alone == model.ids(SAID[family])
     asking = turn(message(family, "1"))
     header = model.form.header if family != "deepseek" else ""
-    results, _ = model.encoder.observe(model.form.reply(asking, [printed("1")], ["And 2?"]))
+    results, _ = model.encoder.encode_observation(model.form.render_reply(asking, [printed("1")], ["And 2?"]))
     assert results == model.ids(ANSWERS[family].removesuffix(header) + SAID[family])
 
 
@@ -298,7 +298,7 @@ def test_what_a_user_says_stands_alone_or_behind_results_as_the_family_writes_it
 def test_what_a_user_says_never_becomes_a_control_token(family: str) -> None:
     model = ChatModel.of(family)
     spelled = "".join((*model.form.control_tokens, *model.form.visible_tokens, "<|endoftext|>"))
-    tokens, text = model.encoder.observe(model.form.reply(turn(last(model, family)), said=[spelled]))
+    tokens, text = model.encoder.encode_observation(model.form.render_reply(turn(last(model, family)), said=[spelled]))
     control = {*model.tokenizer.added_tokens_decoder}
     assert [token for token in tokens if token in control] == [
         token for token in model.ids(SAID[family]) if token in control
@@ -318,7 +318,7 @@ def test_what_a_message_says_is_neither_its_thinking_nor_its_calls(family: str) 
 
 def test_a_template_that_opens_the_thinking_opens_it_in_each_message() -> None:
     form = ChatModel.of("hermes", opening="<think>\n").form
-    assert form.reply(turn("7"), said=["And 2?"])[-1] == Markup("\n<|im_start|>assistant\n<think>\n")
+    assert form.render_reply(turn("7"), said=["And 2?"])[-1] == Markup("\n<|im_start|>assistant\n<think>\n")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -328,6 +328,6 @@ def test_a_format_can_call_the_tools_whose_names_it_reads_as_they_are_written(fa
     written = message(family, "1", tool=json.dumps(name)[1:-1] if family in ("hermes", "llama3") else name)
     played = model.play([written, "."])
     read = [call.request.tool for call in played.tool_calls if call.request is not None]
-    assert model.form.can_call(name) is (read == [name])
-    assert model.form.can_call(name + model.form.control_tokens[0]) is False
-    assert model.form.can_call("") is False
+    assert model.form.supports_tool(name) is (read == [name])
+    assert model.form.supports_tool(name + model.form.control_tokens[0]) is False
+    assert model.form.supports_tool("") is False

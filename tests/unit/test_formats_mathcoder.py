@@ -4,8 +4,8 @@ import pytest
 
 from chat_models import ChatModel
 from scripted_engine import ScriptedInterpreter
-from torl.audit.tokens import token_problem
-from torl.types import FinishReason, TurnEnding
+from torl.audit.tokens import token_mismatch
+from torl.types import FinishReason, StopReason
 
 TURNS = [
     "<|text|>We multiply.<|endofblock|><|code|>x = 6 * 7\nprint(x)<|endofblock|>",
@@ -25,9 +25,9 @@ def test_a_block_of_code_runs_when_it_closes_and_one_of_text_does_not(piece: int
     masks = [[number % 2 == 0] * len(part) for number, part in enumerate(ids)]
     assert played.loss_mask_T.tolist() == [mask for part in masks for mask in part]
     assert [call.code for call in played.tool_calls] == list(PRINTED)
-    assert [turn.ended_by for turn in played.turns] == [TurnEnding.CALL, TurnEnding.CALL, TurnEnding.STOP]
+    assert [turn.stop_reason for turn in played.turns] == [StopReason.CALL, StopReason.CALL, StopReason.STOP]
     assert played.finish_reason is FinishReason.STOP
-    assert token_problem(played, model.rules()) is None
+    assert token_mismatch(played, model.rules()) is None
 
 
 def test_after_the_last_call_blocks_of_code_stand_there_and_run_no_more() -> None:
@@ -36,7 +36,7 @@ def test_after_the_last_call_blocks_of_code_stand_there_and_run_no_more() -> Non
     assert len(played.tool_calls) == 1
     assert [block.code for block in played.turns[1].blocks] == ["y = x"]
     assert played.finish_reason is FinishReason.STOP
-    assert token_problem(played, model.rules(calls=1)) is None
+    assert token_mismatch(played, model.rules(calls=1)) is None
 
 
 def test_what_a_program_prints_closes_no_block() -> None:

@@ -7,7 +7,7 @@ from scripted_engine import ENCODER
 from torl._core import Scanner, Vocabulary
 from torl.formats import FORMATS, Format, ToRAFormat, ToRLFormat, ZeroTIRFormat
 from torl.formats.fenced import NO_CODE
-from torl.formats.observation import ErrorObservation, cap, observe
+from torl.formats.observation import ErrorStyle, truncate_middle, render_outcome
 from torl.formats.torl import ToRLOptions
 from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
 from torl.options import ChosenFrom
@@ -58,7 +58,7 @@ ERROR = outcome(OutcomeStatus.ERROR, "before\n", LINE)
     ],
 )
 def test_a_run_that_ended_well_shows_what_it_printed(stdout: str, expected: str) -> None:
-    assert observe(outcome(stdout=stdout)) == expected
+    assert render_outcome(outcome(stdout=stdout)) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,21 +72,21 @@ def test_a_run_that_ended_well_shows_what_it_printed(stdout: str, expected: str)
         ("hidden", ""),
     ],
 )
-def test_an_exception_shows_what_the_option_says(errors: ErrorObservation, expected: str) -> None:
-    assert observe(ERROR, errors) == expected
+def test_an_exception_shows_what_the_option_says(errors: ErrorStyle, expected: str) -> None:
+    assert render_outcome(ERROR, errors) == expected
 
 
 def test_what_was_printed_before_an_exception_goes_first_where_it_is_asked_for() -> None:
     printed = outcome(OutcomeStatus.ERROR, "one\ntwo\n", LINE)
-    assert observe(printed, "output_first") == "one\ntwo"
-    assert observe(printed) == LINE
-    assert observe(outcome(OutcomeStatus.TIMEOUT, "one\n"), "output_first") == "one"
+    assert render_outcome(printed, "output_first") == "one\ntwo"
+    assert render_outcome(printed) == LINE
+    assert render_outcome(outcome(OutcomeStatus.TIMEOUT, "one\n"), "output_first") == "one"
 
 
 def test_a_bare_traceback_has_no_carets() -> None:
     """As ZeroTIR's code shows standard error."""
     shown = failed(LINE, traceback='Traceback:\n  File "/tmp/a.py", line 3\n    1 +* 2\n       ^\nSyntaxError: no\n')
-    assert observe(shown, "bare_traceback") == "Traceback:\n  line 3\n    1 +* 2\n       \nSyntaxError: no"
+    assert render_outcome(shown, "bare_traceback") == "Traceback:\n  line 3\n    1 +* 2\n       \nSyntaxError: no"
 
 
 @pytest.mark.parametrize(
@@ -100,27 +100,27 @@ def test_a_bare_traceback_has_no_carets() -> None:
 )
 def test_limits_say_which(status: OutcomeStatus, expected: str) -> None:
     ended = outcome(status, "partial output\n")
-    assert observe(ended) == expected
-    assert observe(ended, "traceback") == expected
-    assert observe(ended, "tagged") == f"<error>{expected}</error>"
-    assert observe(ended, "hidden") == ""
+    assert render_outcome(ended) == expected
+    assert render_outcome(ended, "traceback") == expected
+    assert render_outcome(ended, "tagged") == f"<error>{expected}</error>"
+    assert render_outcome(ended, "hidden") == ""
     # The limit was hit inside an exception that Python could still raise.
     raised = outcome(status, "partial output\n", "MemoryError: no room")
-    assert observe(raised) == expected
-    assert observe(raised, "tagged") == f"<error>{expected}</error>"
+    assert render_outcome(raised) == expected
+    assert render_outcome(raised, "tagged") == f"<error>{expected}</error>"
 
 
 def test_a_run_without_output_is_not_a_time_out() -> None:
-    assert observe(outcome()) != observe(outcome(OutcomeStatus.TIMEOUT))
+    assert render_outcome(outcome()) != render_outcome(outcome(OutcomeStatus.TIMEOUT))
 
 
 def test_cap_keeps_head_and_tail() -> None:
     text = "a" * 128 + "b" * 200 + "c" * 128
-    assert cap(text, 256) == "a" * 128 + "..." + "c" * 128
-    assert cap("x" * 256, 256) == "x" * 256
-    assert cap("x" * 257, 256) == "x" * 128 + "..." + "x" * 128
-    assert cap("abcdef", 1) == "..."
-    assert observe(outcome(stdout="7" * 1000 + "\n"), max_characters=10) == "77777...77777"
+    assert truncate_middle(text, 256) == "a" * 128 + "..." + "c" * 128
+    assert truncate_middle("x" * 256, 256) == "x" * 256
+    assert truncate_middle("x" * 257, 256) == "x" * 128 + "..." + "x" * 128
+    assert truncate_middle("abcdef", 1) == "..."
+    assert render_outcome(outcome(stdout="7" * 1000 + "\n"), max_characters=10) == "77777...77777"
 
 
 @pytest.mark.parametrize(
@@ -135,19 +135,19 @@ def test_cap_keeps_head_and_tail() -> None:
     ],
 )
 def test_what_the_marker_token_holds_already_is_not_repeated(overshoot: bytes, expected: str) -> None:
-    assert ToRLFormat().answer(turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
+    assert ToRLFormat().render_observation(turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
 
 
 def test_an_overshoot_inside_a_character_is_kept() -> None:
     printed = outcome(stdout="é\n")
-    assert ToRLFormat().answer(turn(), [printed], b"\n\xc3", fits) == "\né\n```\n"
-    assert ToRLFormat().answer(turn(), [printed], b"\n\xc3\xa9", fits) == "\n```\n"
+    assert ToRLFormat().render_observation(turn(), [printed], b"\n\xc3", fits) == "\né\n```\n"
+    assert ToRLFormat().render_observation(turn(), [printed], b"\n\xc3\xa9", fits) == "\n```\n"
 
 
 @pytest.mark.parametrize(("form", "place"), [(ToRLFormat(), 2), (ZeroTIRFormat(), 1)])
 def test_where_a_turn_ends(form: Format, place: int) -> None:
     vocabulary = Vocabulary([b"```python\nx\n```\n", b"```output", b" more"])
-    scan = Scanner(vocabulary, form.turn_end()).feed([0, 1, 2])
+    scan = Scanner(vocabulary, form.stop_condition()).feed([0, 1, 2])
     assert scan.overshoot is not None
     assert scan.consumed == place
 
@@ -155,14 +155,14 @@ def test_where_a_turn_ends(form: Format, place: int) -> None:
 @pytest.mark.parametrize("form", [ToRLFormat(), ZeroTIRFormat(), ToRAFormat()])
 def test_the_last_block_of_the_turn_runs(form: Format) -> None:
     blocks = [Block("a", 0, 1), Block("b", 2, 3)]
-    assert form.requests(turn(blocks=blocks)) == [ToolRequest("python", {"code": "b"})]
-    assert form.early_request("a") == ToolRequest("python", {"code": "a"})
-    assert form.requests(turn()) == [NO_CODE]
+    assert form.parse_calls(turn(blocks=blocks)) == [ToolRequest("python", {"code": "b"})]
+    assert form.speculative_call("a") == ToolRequest("python", {"code": "a"})
+    assert form.parse_calls(turn()) == [NO_CODE]
 
 
 def test_a_call_without_code_says_so_and_failed() -> None:
     assert not NO_CODE.outcome.ok
-    said = ToRLFormat().answer(turn(), [NO_CODE.outcome], b"", fits)
+    said = ToRLFormat().render_observation(turn(), [NO_CODE.outcome], b"", fits)
     assert said == "\nNoCode: there was no complete ```python block to run\n```\n"
 
 
@@ -179,7 +179,7 @@ def test_a_call_without_code_says_so_and_failed() -> None:
     ],
 )
 def test_what_zerotir_puts_in(overshoot: bytes, expected: str) -> None:
-    assert ZeroTIRFormat().answer(turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
+    assert ZeroTIRFormat().render_observation(turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
 
 
 def test_zerotir_says_that_a_result_is_too_long() -> None:
@@ -187,17 +187,17 @@ def test_zerotir_says_that_a_result_is_too_long() -> None:
     form = ZeroTIRFormat(ZeroTIROptions(max_observation_tokens=100))
     frame = len("\n```output\n\n```\n\n\n")
     short, long = ("7" * (length - frame) for length in (100, 101))
-    assert form.answer(turn(), [outcome(stdout=short)], b"", fits) == f"\n```output\n{short}\n```\n\n\n"
-    assert form.answer(turn(), [outcome(stdout=long)], b"", fits) == f"\n```output\n{TOO_LONG}\n```\n\n\n"
+    assert form.render_observation(turn(), [outcome(stdout=short)], b"", fits) == f"\n```output\n{short}\n```\n\n\n"
+    assert form.render_observation(turn(), [outcome(stdout=long)], b"", fits) == f"\n```output\n{TOO_LONG}\n```\n\n\n"
     assert ENCODER.fits("print", len("print") - 1)
     assert (
-        form.answer(turn(), [outcome(stdout="print " * 20)], b"", ENCODER.fits) != f"\n```output\n{TOO_LONG}\n```\n\n\n"
+        form.render_observation(turn(), [outcome(stdout="print " * 20)], b"", ENCODER.fits) != f"\n```output\n{TOO_LONG}\n```\n\n\n"
     )
 
 
 def test_zerotir_shows_errors_as_the_option_says() -> None:
-    options: list[ErrorObservation] = ["traceback", "hidden"]
-    shown = [ZeroTIRFormat(ZeroTIROptions(errors=errors)).answer(turn(), [ERROR], b"\n", fits) for errors in options]
+    options: list[ErrorStyle] = ["traceback", "hidden"]
+    shown = [ZeroTIRFormat(ZeroTIROptions(errors=errors)).render_observation(turn(), [ERROR], b"\n", fits) for errors in options]
     assert shown == [f"```output\n{TRACEBACK}```\n\n\n", "```output\n\n```\n\n\n"]
 
 
@@ -218,15 +218,15 @@ def test_zerotir_shows_errors_as_the_option_says() -> None:
 )
 def test_what_tora_puts_in(shown: Outcome, expected: str) -> None:
     """`batch_apply` of ToRA's `python_executor.py`: the result or else the report, both stripped and cut."""
-    assert ToRAFormat().answer(turn(), [shown], b"", fits) == f"\n{expected}\n```\n"
-    assert ToRAFormat().answer(turn(), [shown], b"\n", fits) == f"{expected}\n```\n"
+    assert ToRAFormat().render_observation(turn(), [shown], b"", fits) == f"\n{expected}\n```\n"
+    assert ToRAFormat().render_observation(turn(), [shown], b"\n", fits) == f"{expected}\n```\n"
 
 
 def test_formats_come_by_name() -> None:
     choice = ChosenFrom(FORMATS, "format", "torl")
     torl = choice.choose({"max_observation_characters": 9}).make()
     assert isinstance(torl, ToRLFormat)
-    assert torl.options == ToRLOptions(errors="last_line", max_observation_characters=9)
+    assert torl.options == ToRLOptions(error_style="last_line", max_observation_characters=9)
     zerotir = choice.choose({"name": "zerotir", "max_observation_tokens": 77}).make()
     assert isinstance(zerotir, ZeroTIRFormat)
     assert zerotir.options == ZeroTIROptions(errors="traceback", max_observation_tokens=77)

@@ -15,7 +15,7 @@ FORM = SearchR1Format()
 
 
 def asked_by(text: str) -> Any:
-    (found,) = FORM.requests(turn(text))
+    (found,) = FORM.parse_calls(turn(text))
     return found
 
 
@@ -25,7 +25,7 @@ def fits(text: str, most: int) -> bool:
 
 
 def shown(outcome: Outcome, overshoot: bytes = b"", most: int = 500) -> str:
-    return SearchR1Format(SearchR1Options(max_observation_tokens=most)).answer(turn(), [outcome], overshoot, fits)
+    return SearchR1Format(SearchR1Options(max_observation_tokens=most)).render_observation(turn(), [outcome], overshoot, fits)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
 from torl.formats.artist import ArtistFormat
 from torl.formats.retool import ReToolFormat
 from torl.formats.tagged import TaggedFormat, TaggedOptions
-from torl.types import FinishReason, Outcome, OutcomeStatus, TurnEnding
+from torl.types import FinishReason, Outcome, OutcomeStatus, StopReason
 
 RETOOL, ARTIST = ReToolFormat(), ArtistFormat()
 
 
 def shown(form: TaggedFormat, outcome: Outcome, overshoot: bytes = b"") -> str:
-    answer = form.answer(turn(), [outcome], overshoot, lambda *_: True)
+    answer = form.render_observation(turn(), [outcome], overshoot, lambda *_: True)
     assert isinstance(answer, str)
     return answer
 
@@ -29,11 +29,11 @@ def shown(form: TaggedFormat, outcome: Outcome, overshoot: bytes = b"") -> str:
     ],
 )
 def test_the_code_is_the_fenced_block_or_all_that_stands_between_the_tags(written: str, code: str) -> None:
-    assert RETOOL.early_request(written).arguments == {"code": code}
+    assert RETOOL.speculative_call(written).arguments == {"code": code}
 
 
 def test_artist_s_code_is_what_stands_between_the_tags() -> None:
-    assert ARTIST.early_request(" print(1)\n").arguments == {"code": "print(1)"}
+    assert ARTIST.speculative_call(" print(1)\n").arguments == {"code": "print(1)"}
 
 
 def test_results_stand_between_tags_and_errors_with_them() -> None:
@@ -64,7 +64,7 @@ async def test_code_runs_when_its_tag_closes_and_what_came_of_it_carries_no_loss
     assert [first.code, second.code] == ["print(2)", "print(x)"]
     assert first.observation == f"\n{form.result_tags[0]}\n2\n{form.result_tags[1]}\n"
     assert "[no output]" in second.observation
-    assert [each.ended_by for each in played.turns[:2]] == [TurnEnding.CALL, TurnEnding.CALL]
+    assert [each.stop_reason for each in played.turns[:2]] == [StopReason.CALL, StopReason.CALL]
     assert not played.loss_mask_T[first.start : first.stop].any()
     assert played.loss_mask_T.sum() == sum(each.stop - each.start for each in played.turns)
     assert played.sampled_text == "\n".join([*turns[:2], "<answer>2</answer>" if stop else turns[2]])
@@ -72,4 +72,4 @@ async def test_code_runs_when_its_tag_closes_and_what_came_of_it_carries_no_loss
 
 
 def test_a_tag_that_is_never_opened_closes_nothing() -> None:
-    assert RETOOL.requests(turn("no code</code>"))[0].error == "NoCode"  # type: ignore[union-attr]
+    assert RETOOL.parse_calls(turn("no code</code>"))[0].error == "NoCode"  # type: ignore[union-attr]

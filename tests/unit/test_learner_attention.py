@@ -12,8 +12,8 @@ from torl.learner.model.attention import (
     PACKED,
     PackedSamples,
     attention_implementation,
-    by_kernel,
-    by_pieces,
+    varlen_attention,
+    per_sample_attention,
     packed_attention,
 )
 
@@ -32,7 +32,7 @@ def row(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def samples() -> PackedSamples:
-    return PackedSamples.of(LENGTHS, torch.device("cpu"))
+    return PackedSamples.from_lengths(LENGTHS, torch.device("cpu"))
 
 
 def written_out(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
@@ -79,9 +79,9 @@ def kernel_as_documented(
 def test_a_row_is_attention_written_out(way: str) -> None:
     inputs = row()
     if way == "kernel":
-        found = by_kernel(*inputs, 0.3, samples(), kernel_as_documented)
+        found = varlen_attention(*inputs, 0.3, samples(), kernel_as_documented)
     else:
-        found = by_pieces(*inputs, 0.3, samples())
+        found = per_sample_attention(*inputs, 0.3, samples())
     expected = written_out(*inputs, 0.3)
     upstream = torch.randn_like(expected)
     torch.testing.assert_close(found, expected)
@@ -94,7 +94,7 @@ def test_torchs_own_kernel_takes_what_it_is_given_and_has_a_backward() -> None:
     """As declared: nothing is computed, but the call, the shapes and the gradients' shapes are those of the kernel."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         inputs = row(torch.bfloat16)
-        found = by_kernel(*inputs, 0.3, samples())
+        found = varlen_attention(*inputs, 0.3, samples())
         assert found.shape == (1, sum(LENGTHS), HEADS, WIDTH)
         gradients = torch.autograd.grad(found.sum(), inputs)
         assert [gradient.shape for gradient in gradients] == [part.shape for part in inputs]
@@ -105,7 +105,7 @@ def test_a_row_on_the_cpu_is_cut_and_keeps_its_precision() -> None:
     found, weights = packed_attention(nn.Identity(), *inputs, None, 0.3, samples=samples())
     assert weights is None
     assert found.is_contiguous()
-    assert torch.equal(found, by_pieces(*inputs, 0.3, samples()))
+    assert torch.equal(found, per_sample_attention(*inputs, 0.3, samples()))
 
 
 @pytest.mark.parametrize("setting", ["sliding_window", "softcap", "s_aux", "position_bias"])

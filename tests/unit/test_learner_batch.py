@@ -22,7 +22,7 @@ def sample(tokens: list[int], mask: list[int], advantage: float = 1.0) -> Traini
 def test_a_row_of_two_samples() -> None:
     first = sample([10, 11, 12, 13, 14], [0, 0, 1, 0, 1], advantage=2.0)
     second = sample([20, 21, 22], [0, 1, 1], advantage=-1.0)
-    batch = pack_batch([first, second], row_tokens=8, ranks=1)
+    batch = pack_batch([first, second], max_row_tokens=8, ranks=1)
     (row,) = batch.rows[0]
     assert row.samples == (0, 1)
     assert row.sample_lengths == (5, 3)
@@ -51,18 +51,18 @@ def test_a_row_of_two_samples() -> None:
 )
 def test_what_was_found_out_follows_its_tokens(field: str, of_row: str) -> None:
     first = replace(sample([10, 11, 12], [0, 1, 1]), **{field: np.array([0, -1, -2], dtype=np.float32)})
-    batch = pack_batch([first], row_tokens=3, ranks=1)
+    batch = pack_batch([first], max_row_tokens=3, ranks=1)
     assert getattr(batch.rows[0][0], of_row).tolist() == [-1, -2]
 
 
 def test_samples_without_a_sampled_token_are_in_no_row() -> None:
-    batch = pack_batch([sample([1, 2], [0, 0]), sample([3, 4], [0, 1])], row_tokens=8, ranks=1)
+    batch = pack_batch([sample([1, 2], [0, 0]), sample([3, 4], [0, 1])], max_row_tokens=8, ranks=1)
     assert batch.rows[0][0].samples == (1,)
     assert (batch.sampled_tokens, batch.tokens, batch.samples) == (1, 2, 1)
 
 
 def test_a_rank_without_samples_gets_rows_without_loss() -> None:
-    batch = pack_batch([sample([1, 2, 3], [0, 1, 1])], row_tokens=8, ranks=3)
+    batch = pack_batch([sample([1, 2, 3], [0, 1, 1])], max_row_tokens=8, ranks=3)
     assert [len(rows) for rows in batch.rows] == [1, 1, 1]
     idle = [row for rows in batch.rows for row in rows if not row.samples]
     assert len(idle) == 2
@@ -71,13 +71,13 @@ def test_a_rank_without_samples_gets_rows_without_loss() -> None:
 
 
 def test_a_sample_longer_than_a_row_gets_a_longer_row() -> None:
-    batch = pack_batch([sample([1] * 9, [0] + [1] * 8)], row_tokens=4, ranks=1)
+    batch = pack_batch([sample([1] * 9, [0] + [1] * 8)], max_row_tokens=4, ranks=1)
     assert [len(row) for row in batch.rows[0]] == [9]
 
 
 def test_scattered_values_come_back_to_their_tokens() -> None:
     samples = [sample([10, 11, 12, 13], [0, 1, 0, 1]), sample([20, 21], [0, 1])]
-    rows = pack_batch(samples, row_tokens=8, ranks=1).rows[0]
+    rows = pack_batch(samples, max_row_tokens=8, ranks=1).rows[0]
     found = scatter_to_samples(samples, rows, [row.target_K.astype(np.float32) for row in rows])
     assert [values.tolist() for values in found] == [[0, 11, 0, 13], [0, 21]]
 
@@ -103,23 +103,23 @@ def with_changes(**changes: list[float]) -> TrainingSample:
 )
 def test_what_is_refused(bad: TrainingSample, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        pack_batch([sample([1, 2], [0, 1]), bad], row_tokens=8, ranks=1)
+        pack_batch([sample([1, 2], [0, 1]), bad], max_row_tokens=8, ranks=1)
 
 
 def test_a_batch_of_which_only_some_were_prepared_is_refused() -> None:
     good = sample([1, 2], [0, 1])
     prepared = replace(good, ref_logprobs=np.zeros(2, np.float32))
     with pytest.raises(ValueError, match="some samples of a batch have ref_logprobs"):
-        pack_batch([good, prepared], row_tokens=8, ranks=1)
+        pack_batch([good, prepared], max_row_tokens=8, ranks=1)
 
 
 def test_an_aggregation_that_forgets_a_trajectory_is_refused() -> None:
     with pytest.raises(ValueError, match=r"weights of shape \(1,\) for 2 episodes"):
-        pack_batch([sample([1, 2], [0, 1])] * 2, row_tokens=8, ranks=1, aggregation=lambda counts: counts[:1] / 2)
+        pack_batch([sample([1, 2], [0, 1])] * 2, max_row_tokens=8, ranks=1, aggregation=lambda counts: counts[:1] / 2)
 
 
 def test_nothing_to_learn_from_is_refused() -> None:
     with pytest.raises(ValueError, match="no sampled token"):
-        pack_batch([sample([1, 2], [0, 0])], row_tokens=8, ranks=1)
+        pack_batch([sample([1, 2], [0, 0])], max_row_tokens=8, ranks=1)
     with pytest.raises(ValueError, match="no sampled token"):
-        pack_batch([], row_tokens=8, ranks=1)
+        pack_batch([], max_row_tokens=8, ranks=1)

@@ -18,7 +18,7 @@ from torl.learner.checkpoint.directory import (
     prune_checkpoints,
     read_controller_state,
     verify_checkpoint,
-    writing_checkpoint,
+    open_checkpoint,
 )
 
 FACTS = {"ranks": 2}
@@ -26,7 +26,7 @@ FACTS = {"ranks": 2}
 
 def write(run: Path, step: int, content: bytes = b"weights") -> Path:
     directory = checkpoint_path(run, step)
-    with writing_checkpoint(directory, {"step": step}, FACTS) as partial:
+    with open_checkpoint(directory, {"step": step}, FACTS) as partial:
         (partial / "learner").mkdir()
         (partial / "learner" / "state.bin").write_bytes(content)
     return directory
@@ -49,7 +49,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     directory = write(tmp_path, 20, b"first")
 
     def fail_in_the_middle() -> None:
-        with writing_checkpoint(directory, {}, FACTS) as partial:
+        with open_checkpoint(directory, {}, FACTS) as partial:
             (partial / "state.bin").write_bytes(b"second")
             raise RuntimeError("in the middle")
 
@@ -71,8 +71,8 @@ def test_a_crash_leaves_a_partial_directory_that_counts_as_nothing(tmp_path: Pat
     program = f"""
         import os
         from pathlib import Path
-        from torl.learner.checkpoint.directory import checkpoint_path, writing_checkpoint
-        with writing_checkpoint(checkpoint_path(Path({str(tmp_path)!r}), 20), {{}}, {{}}) as partial:
+        from torl.learner.checkpoint.directory import checkpoint_path, open_checkpoint
+        with open_checkpoint(checkpoint_path(Path({str(tmp_path)!r}), 20), {{}}, {{}}) as partial:
             (partial / "state.bin").write_bytes(b"x")
             os.kill(os.getpid(), 9)
     """
@@ -156,10 +156,10 @@ FULL_DISK = """
     import sys
     from pathlib import Path
     from torl.errors import CheckpointError
-    from torl.learner.checkpoint.directory import checkpoint_path, latest_checkpoint, writing_checkpoint
+    from torl.learner.checkpoint.directory import checkpoint_path, latest_checkpoint, open_checkpoint
     run = Path(sys.argv[1])
     def write(step, size):
-        with writing_checkpoint(checkpoint_path(run, step), {}, {}) as partial:
+        with open_checkpoint(checkpoint_path(run, step), {}, {}) as partial:
             (partial / "state.bin").write_bytes(bytes(size))
     write(1, 100_000)
     try:

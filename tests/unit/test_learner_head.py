@@ -29,14 +29,14 @@ def inputs(dtype: torch.dtype = torch.float32, tokens: int = TOKENS) -> tuple[Te
     return hidden, head, target, torch.randn(tokens, generator=generator)
 
 
-@pytest.mark.parametrize("logits_at_once", [1, 3 * TOKENS, 20 * TOKENS, 1 << 20])
+@pytest.mark.parametrize("max_stored_logits", [1, 3 * TOKENS, 20 * TOKENS, 1 << 20])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("bias", [True, False])
-def test_values_and_gradients_are_those_of_plain_torch(logits_at_once: int, temperature: float, bias: bool) -> None:
+def test_values_and_gradients_are_those_of_plain_torch(max_stored_logits: int, temperature: float, bias: bool) -> None:
     hidden, linear, target, upstream = inputs()
     if not bias:
         linear.register_parameter("bias", None)
-    head = LogprobHead(linear, logits_at_once)
+    head = LogprobHead(linear, max_stored_logits)
     found = head(hidden, target, temperature, "trained")
     own = [hidden, *head.parameters()]
     gradients = torch.autograd.grad([found[0], found[1]], own, [upstream, upstream.flip(0)])
@@ -115,8 +115,8 @@ def test_a_gradient_in_bfloat16_is_a_sum_in_float32() -> None:
     assert float((rounded.double() - exact.grad).norm() / exact.grad.norm()) > 3 * error
 
 
-@pytest.mark.parametrize("logits_at_once", [1, 1 << 20])
-def test_logits_in_float32_are_as_exact_as_the_products(logits_at_once: int) -> None:
+@pytest.mark.parametrize("max_stored_logits", [1, 1 << 20])
+def test_logits_in_float32_are_as_exact_as_the_products(max_stored_logits: int) -> None:
     """Of weights and hidden states in bfloat16, as an engine with such a head has them."""
     hidden, linear, target, upstream = inputs(torch.bfloat16)
     exact = [each.detach().double().requires_grad_() for each in (hidden, linear.weight, linear.bias)]
@@ -124,7 +124,7 @@ def test_logits_in_float32_are_as_exact_as_the_products(logits_at_once: int) -> 
     expected[0].backward(upstream.double())
 
     def error(logits_dtype: torch.dtype | None) -> float:
-        found = LogprobHead(linear, logits_at_once, logits_dtype)(hidden, target, 0.6)
+        found = LogprobHead(linear, max_stored_logits, logits_dtype)(hidden, target, 0.6)
         hidden.grad = None
         found[0].backward(upstream)
         assert hidden.grad is not None

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 import pytest
 
 from torl.errors import LearnerError
-from torl.learner.joining import RankListener, join
+from torl.learner.joining import RankListener, connect_to_controller
 
 HERE = "127.0.0.1"
 
@@ -32,7 +32,7 @@ def in_background(function: Callable[[], dict[int, Connection]]) -> "Future[dict
 def test_a_rank_is_let_in_while_a_stranger_says_nothing() -> None:
     with RankListener(HERE) as listener, socket.create_connection((HERE, listener.address.port)):
         accepting = in_background(lambda: listener.accept([0, 1]))
-        ends = {rank: join(listener.address, rank) for rank in (1, 0)}
+        ends = {rank: connect_to_controller(listener.address, rank) for rank in (1, 0)}
         connections = accepting.result(timeout=60)
     for rank, end in ends.items():
         end.send(f"rank {rank}")
@@ -43,8 +43,8 @@ def test_who_does_not_know_the_secret_is_no_rank() -> None:
     with RankListener(HERE) as listener:
         accepting = in_background(lambda: listener.accept([0]))
         with pytest.raises(LearnerError, match=r"rank 0 found no controller at 127\.0\.0\.1:"):
-            join(replace(listener.address, key="00" * 32), 0)
+            connect_to_controller(replace(listener.address, key="00" * 32), 0)
         assert not accepting.done()
-        listener.give_up()
+        listener.cancel()
         with pytest.raises(LearnerError, match=r"the learner ranks \[0\] did not connect"):
             accepting.result(timeout=60)

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, Qwen2Config
 
 from torl.config import AlgorithmConfig, LearnerConfig
-from torl.learner.batch import Row, pack_batch
+from torl.learner.batch import PackedRow, pack_batch
 from torl.learner.deepspeed_engine import learning_rate_at
 from torl.learner.model.attention import attention_implementation
 from torl.learner.model.critic import Critic
@@ -35,13 +35,13 @@ def tiny_config(**changes: Any) -> Qwen2Config:
     return Qwen2Config(**settings)
 
 
-def tiny_policy(attention: str, logits_at_once: int = 1 << 20) -> Policy:
+def tiny_policy(attention: str, max_stored_logits: int = 1 << 20) -> Policy:
     torch.manual_seed(0)
     config = tiny_config()
     implementation = attention_implementation(attention, config)
     return Policy(
         AutoModelForCausalLM.from_config(config, attn_implementation=implementation).eval(),
-        logits_at_once=logits_at_once,
+        max_stored_logits=max_stored_logits,
     )
 
 
@@ -63,12 +63,12 @@ def tiny_samples(count: int, seed: int = 0) -> list[TrainingSample]:
     return samples
 
 
-def only_row(samples: list[TrainingSample]) -> Row:
-    (row,) = pack_batch(samples, row_tokens=4096, ranks=1).rows[0]
+def only_row(samples: list[TrainingSample]) -> PackedRow:
+    (row,) = pack_batch(samples, max_row_tokens=4096, ranks=1).rows[0]
     return row
 
 
-def logprobs_and_entropies(policy: Policy, row: Row, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+def logprobs_and_entropies(policy: Policy, row: PackedRow, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
     return run_policy(policy, RowTensors(row, torch.device("cpu")), temperature)
 
 
@@ -108,8 +108,8 @@ def test_other_samples_in_the_row_change_nothing() -> None:
 def test_chunks_change_nothing() -> None:
     row = only_row(tiny_samples(6))
     gradients = []
-    for logits_at_once in (1, 3 * VOCABULARY, 1 << 20):
-        policy = tiny_policy("sdpa", logits_at_once=logits_at_once)
+    for max_stored_logits in (1, 3 * VOCABULARY, 1 << 20):
+        policy = tiny_policy("sdpa", max_stored_logits=max_stored_logits)
         logprobs, entropies = logprobs_and_entropies(policy, row, 0.9)
         (logprobs * torch.from_numpy(row.advantage_K)).sum().backward()
         gradients.append((logprobs, entropies, policy.causal_lm.lm_head.weight.grad))
@@ -199,14 +199,14 @@ def test_rows_ranks_and_order_change_neither_loss_nor_gradient(
             "entropy_bonus": 0.1,
         }
     )
-    weighting = algorithm.aggregation.function()
+    weighting = algorithm.aggregation.bind()
 
     policy = tiny_policy("sdpa")
 
-    def gradient(samples: list[TrainingSample], row_tokens: int, ranks: int) -> torch.Tensor:
+    def gradient(samples: list[TrainingSample], max_row_tokens: int, ranks: int) -> torch.Tensor:
         """Loss and gradient as one vector, the loss first."""
         policy.zero_grad()
-        batch = pack_batch(samples, row_tokens=row_tokens, ranks=ranks, aggregation=weighting)
+        batch = pack_batch(samples, max_row_tokens=max_row_tokens, ranks=ranks, aggregation=weighting)
         total = torch.zeros(1)
         for row in (RowTensors(row, torch.device("cpu")) for rows in batch.rows for row in rows):
             part = policy_objective(*run_policy(policy, row, 0.9, entropy="trained"), row, algorithm).loss
@@ -216,13 +216,13 @@ def test_rows_ranks_and_order_change_neither_loss_nor_gradient(
 
     whole = gradient(drifted_samples, 4096, 1)
     assert whole[1:].norm() > 1e-3
-    for samples, row_tokens, ranks in (
+    for samples, max_row_tokens, ranks in (
         (drifted_samples, 24, 1),
         (drifted_samples, 40, 2),
         (drifted_samples[::-1], 4096, 1),
         ([drifted_samples[place] for place in (3, 0, 6, 1, 7, 5, 2, 4)], 24, 3),
     ):
-        found = gradient(samples, row_tokens, ranks)
+        found = gradient(samples, max_row_tokens, ranks)
         assert float(found[0]) == pytest.approx(float(whole[0]), rel=1e-6, abs=1e-6)
         assert float((found - whole).norm() / whole.norm()) < 1e-6
 
@@ -251,7 +251,7 @@ def drifted_samples() -> list[TrainingSample]:
 def test_a_row_without_samples_has_a_backward_and_no_gradient() -> None:
     policy = tiny_policy("sdpa")
     idle = next(
-        row for rows in pack_batch(tiny_samples(1), row_tokens=64, ranks=2).rows for row in rows if not row.samples
+        row for rows in pack_batch(tiny_samples(1), max_row_tokens=64, ranks=2).rows for row in rows if not row.samples
     )
     row = RowTensors(idle, torch.device("cpu"))
     logprobs, entropies = run_policy(policy, row, 1.0)
@@ -285,7 +285,7 @@ def test_old_and_rollout_logprobs_enter_as_defined() -> None:
             "entropy_bonus": 0.3,
         }
     )
-    batch = pack_batch([token, other], row_tokens=2, ranks=1)
+    batch = pack_batch([token, other], max_row_tokens=2, ranks=1)
     row = RowTensors(batch.rows[0][0], torch.device("cpu"))
     found = policy_objective(torch.tensor([-0.5]), torch.tensor([0.25]), row, algorithm)
     # Half of the batch: -1.05 * 2 * 1.2, plus 0.1 * (-0.9 + 0.5)^2 / 2, minus 0.3 * 0.25.
@@ -348,7 +348,7 @@ def test_a_head_that_is_more_than_a_product_is_refused() -> None:
         head_dim=8,
     )
     with pytest.raises(ValueError, match="final_logit_softcapping"):
-        Policy(AutoModelForCausalLM.from_config(config), logits_at_once=1 << 20)
+        Policy(AutoModelForCausalLM.from_config(config), max_stored_logits=1 << 20)
 
 
 def test_learning_rate_schedules() -> None:
@@ -361,4 +361,4 @@ def test_learning_rate_schedules() -> None:
     assert rates(4, schedule="linear") == pytest.approx([1.0, 0.75, 0.5, 0.25])
     assert rates(6, schedule="linear", warmup_steps=2) == pytest.approx([1 / 3, 2 / 3, 1.0, 0.75, 0.5, 0.25])
     assert rates(4, schedule="cosine") == pytest.approx([1.0, 0.8535534, 0.5, 0.1464466])
-    assert learning_rate_at(99, 10, LearnerConfig(schedule="linear")) == 0
+    assert learning_rate_at(99, 10, LearnerConfig(lr_schedule="linear")) == 0

@@ -12,11 +12,11 @@ import pytest_asyncio
 
 from torl.errors import LearnerDiedError, LearnerError, WeightTransferError
 from torl.learner import ranks
-from torl.learner.messages import Reply
-from torl.learner.placed_ranks import orders
+from torl.learner.messages import RankReply
+from torl.learner.placed_ranks import rank_specs
 from torl.learner.ranks import RankGroup, RankProcess
 
-BROKEN = Reply(error="RuntimeError", message="Connection closed by peer")
+BROKEN = RankReply(error="RuntimeError", message="Connection closed by peer")
 
 
 class Nodes:
@@ -50,7 +50,7 @@ async def test_a_node_that_is_found_lost_late_is_the_cause_of_what_the_other_ran
     for end in ends[:2]:
         end.send(BROKEN)
     await asyncio.wait([asked], timeout=0.2)
-    of_ranks.ranks[2].lose()
+    of_ranks.ranks[2].mark_lost()
     with pytest.raises(LearnerDiedError, match="learner rank 2 closed its connection"):
         await asked
 
@@ -73,7 +73,7 @@ async def test_a_rank_that_says_what_is_wrong_with_itself_is_the_cause(
     of_ranks, ends = group
     asked = asyncio.create_task(of_ranks.call_all("update"))
     ends[0].send(BROKEN)
-    ends[1].send(Reply(error="LearnerError", message="the loss is not finite"))
+    ends[1].send(RankReply(error="LearnerError", message="the loss is not finite"))
     with pytest.raises(LearnerError, match=r"^the loss is not finite$"):
         await asked
 
@@ -119,14 +119,14 @@ async def test_what_a_rank_raises_is_what_the_watch_of_the_ranks_raises(
     watching = asyncio.create_task(of_ranks.watch())
     asked = asyncio.create_task(of_ranks.call_all("send_weights"))
     for end in ends:
-        end.send(Reply(error="WeightTransferError", message="a receiver is silent"))
+        end.send(RankReply(error="WeightTransferError", message="a receiver is silent"))
     for raised in (asked, watching):
         with pytest.raises(WeightTransferError, match="a receiver is silent"):
             await raised
 
 
 def test_ranks_are_told_who_is_beside_them(tmp_path: Path) -> None:
-    told = orders([0, 0, 1, 1], ["a", "b", "a", "c"], tmp_path)
+    told = rank_specs([0, 0, 1, 1], ["a", "b", "a", "c"], tmp_path)
     assert [(order.rank, order.local_rank, order.local_world_size) for order in told] == [
         (0, 0, 2), (1, 1, 2), (2, 0, 2), (3, 1, 2),
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, ValidationError
 
-from torl.options import Choice, ChosenFrom, PositiveInt, Section, load_object, nearest, options_of
+from torl.options import Choice, ChosenFrom, PositiveInt, Section, load_object, suggestion, options_of
 
 
 class Greeting:
@@ -228,7 +228,7 @@ def test_options_of_another_choice_are_refused() -> None:
 
 def test_a_function_is_bound_to_its_options() -> None:
     choice = WHISPERS.choose({"name": "whisper", "hushed": False})
-    assert choice.function()("psst") == ("psst", False, None)
+    assert choice.bind()("psst") == ("psst", False, None)
     assert choice.make("psst") == ("psst", False, None)
 
 
@@ -265,11 +265,11 @@ SHARED = ChosenFrom(GREETINGS, "greeting", "greeting", shared=lambda target: Non
 
 def test_options_of_the_place_are_kept_apart_and_dumped_with_the_others() -> None:
     choice = SHARED.choose({"times": 2, "volume": 0.25})
-    assert choice.shared == Volume(volume=0.25)
+    assert choice.common_options == Volume(volume=0.25)
     assert choice.make().times == 2
     assert choice.dump() == {"name": "greeting", "word": "hello", "times": 2, "volume": 0.25}
     assert SHARED.choose(choice.dump()) == choice == pickle.loads(pickle.dumps(choice))
-    assert SHARED.choose("greeting").shared == Volume()
+    assert SHARED.choose("greeting").common_options == Volume()
     assert {name: list(options) for name, options in SHARED.all_options().items()} == {
         "greeting": ["word", "times", "volume"],
         "shout": ["loud", "word"],
@@ -277,7 +277,7 @@ def test_options_of_the_place_are_kept_apart_and_dumped_with_the_others() -> Non
 
 
 def test_where_the_place_has_none_they_are_unknown() -> None:
-    assert SHARED.choose({"name": "shout", "loud": 1}).shared is None
+    assert SHARED.choose({"name": "shout", "loud": 1}).common_options is None
     with pytest.raises(ValidationError, match="volume"):
         SHARED.choose({"name": "shout", "loud": 1, "volume": 0.25})
     with pytest.raises(ValidationError, match="volum"):
@@ -300,7 +300,7 @@ def test_a_choice_pickles(chosen: dict[str, Any]) -> None:
     again = pickle.loads(pickle.dumps(choice))
     assert again == choice
     assert again.dump() == choice.dump()
-    given = ("psst",) if choice.given else ()
+    given = ("psst",) if choice.positional_count else ()
     assert type(again.make(*given)) is type(choice.make(*given))
 
 
@@ -316,6 +316,6 @@ def test_what_is_dumped_chooses_the_same_again() -> None:
 
 
 def test_the_nearest_name() -> None:
-    assert nearest("greting", ["greeting", "shout"]) == "; did you mean greeting?"
-    assert nearest("a.greting", ["a.greeting"], "--") == "; did you mean --a.greeting?"
-    assert nearest("x", ["greeting", "shout"]) == ""
+    assert suggestion("greting", ["greeting", "shout"]) == "; did you mean greeting?"
+    assert suggestion("a.greting", ["a.greeting"], "--") == "; did you mean --a.greeting?"
+    assert suggestion("x", ["greeting", "shout"]) == ""

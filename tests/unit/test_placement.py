@@ -10,10 +10,10 @@ from torl.config import PlacementConfig, TrainConfig
 from torl.config.command_line import PRESETS as FOLDER
 from torl.config.command_line import load_config
 from torl.errors import ConfigError
-from torl.placement.machine import Machine, require_driver, require_one_order, together, visible_gpus
+from torl.placement.machine import Machine, require_driver, require_one_order, combine_machines, visible_gpus
 from torl.placement.placing import place
-from torl.placement.settling import settle
-from torl.placement.sides import Wanted
+from torl.placement.settling import resolve
+from torl.placement.sides import PlacementRequest
 
 GPU_BYTES = 85_520_809_984  # what CUDA says of an H100 with "80 GB"
 LISTING = """\
@@ -26,7 +26,7 @@ PRESETS = sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def gpus(count: int) -> Machine:
-    return Machine.of_gpus(count, GPU_BYTES, cores=64)
+    return Machine.with_gpus(count, GPU_BYTES, cores=64)
 
 
 def config(preset: str = "torl_1.5b", **overrides: Any) -> TrainConfig:
@@ -46,9 +46,9 @@ def test_a_preset_takes_all_gpus_for_both_sides_in_turns(preset: str, count: int
     size = given.engine.options.tensor_parallel  # type: ignore[attr-defined]
     if count < size:
         with pytest.raises(ConfigError, match=f"engine.tensor_parallel = {size}"):
-            settle(given, gpus(count))
+            resolve(given, gpus(count))
         return
-    settled = settle(given, gpus(count))
+    settled = resolve(given, gpus(count))
     placement, learner, engine = settled.placement, settled.config.learner, settled.config.engine.options
     assert placement.colocated
     assert placement.learner_devices == tuple(range(count))
@@ -59,7 +59,7 @@ def test_a_preset_takes_all_gpus_for_both_sides_in_turns(preset: str, count: int
 
 
 def test_asynchronous_halves_are_apart_and_stay_where_they_are() -> None:
-    settled = settle(asynchronous(), gpus(8))
+    settled = resolve(asynchronous(), gpus(8))
     assert settled.placement.learner_devices == (0, 1, 2, 3)
     assert settled.placement.engine_devices == ((4,), (5,), (6,), (7,))
     assert settled.config.learner.offload_while_sampling is False
@@ -81,7 +81,7 @@ def test_asynchronous_halves_are_apart_and_stay_where_they_are() -> None:
 def test_what_one_side_has_leaves_the_rest_to_the_other(
     overrides: dict[str, Any], learner: tuple[int, ...], engine: tuple[tuple[int, ...], ...]
 ) -> None:
-    placement = settle(asynchronous(**overrides), gpus(8)).placement
+    placement = resolve(asynchronous(**overrides), gpus(8)).placement
     assert (placement.learner_devices, placement.engine_devices) == (learner, engine)
     assert not placement.colocated
 
@@ -99,7 +99,7 @@ def test_what_one_side_has_leaves_the_rest_to_the_other(
 )
 def test_what_does_not_fit_is_refused_with_what_would(overrides: dict[str, Any], count: int, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
-        settle(config(**overrides), gpus(count))
+        resolve(config(**overrides), gpus(count))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_with_what_would(overrides: dict[str, Any],
 )
 def test_asynchronous_runs_need_gpus_for_both(overrides: dict[str, Any], count: int, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
-        settle(asynchronous(**overrides), gpus(count))
+        resolve(asynchronous(**overrides), gpus(count))
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_a_placement_that_no_machine_has_is_no_configuration(placement: dict[str
 
 
 def test_without_gpus_everything_computes_on_the_cores() -> None:
-    colocated = settle(config("demo"), CORES)
+    colocated = resolve(config("demo"), CORES)
     assert colocated.placement.learner_devices == tuple(range(8))
     assert colocated.placement.engine_devices == (tuple(range(8)),)
     assert (colocated.config.learner.ranks, colocated.config.learner.cpu_threads) == (1, 8)
-    assert colocated.placement.rank_names is None
-    split = settle(asynchronous(learner__ranks=2), CORES)
+    assert colocated.placement.rank_visible_devices is None
+    split = resolve(asynchronous(learner__ranks=2), CORES)
     assert split.placement.learner_devices == (0, 1, 2, 3)
     assert split.placement.engine_devices == ((4, 5, 6, 7),)
     assert (split.config.learner.ranks, split.config.learner.cpu_threads) == (2, 2)
@@ -145,23 +145,23 @@ def test_without_gpus_everything_computes_on_the_cores() -> None:
 
 def test_gpus_are_not_asked_for_where_there_are_none() -> None:
     with pytest.raises(ConfigError, match="none is visible here"):
-        settle(config(placement__gpus=8), CORES)
+        resolve(config(placement__gpus=8), CORES)
 
 
 def test_what_works_beside_gpus_leaves_cores_to_their_processes() -> None:
-    settled = settle(config("torl_7b"), gpus(8))
+    settled = resolve(config("torl_7b"), gpus(8))
     assert settled.config.rollout.tools["python"].options.workers == 64 - 16  # type: ignore[attr-defined]
     assert settled.config.reward.options.workers == 8  # type: ignore[attr-defined]
     assert settled.config.rollout.max_concurrent_episodes == 8 * 512
-    few = settle(config("torl_7b", reward__workers=3, rollout__max_concurrent_episodes=9), gpus(1)).config
+    few = resolve(config("torl_7b", reward__workers=3, rollout__max_concurrent_episodes=9), gpus(1)).config
     assert (few.reward.options.workers, few.rollout.max_concurrent_episodes) == (3, 9)  # type: ignore[attr-defined]
-    own = settle(config("demo"), CORES).config
+    own = resolve(config("demo"), CORES).config
     assert own.rollout.tools["python"].options.workers is None  # type: ignore[attr-defined]
     assert own.reward.options.workers == 2  # type: ignore[attr-defined]
 
 
 def test_an_engine_elsewhere_has_no_devices(tmp_path: Path) -> None:
-    settled = settle(config(engine__name="test_rollout_opening:NotedEngine"), gpus(4))
+    settled = resolve(config(engine__name="test_rollout_opening:NotedEngine"), gpus(4))
     assert settled.placement.engine_devices == ()
     assert settled.placement.learner_devices == (0, 1, 2, 3)
     assert not settled.placement.colocated
@@ -203,28 +203,28 @@ def test_different_gpus_need_one_order() -> None:
 
 
 def test_the_devices_of_nodes_are_numbered_from_the_first_to_the_last() -> None:
-    machine = together([Machine.of_gpus(count, 80, cores=16, host_bytes=1000) for count in (8, 4)])
+    machine = combine_machines([Machine.with_gpus(count, 80, cores=16, host_bytes=1000) for count in (8, 4)])
     assert [machine.node_of(device) for device in (0, 7, 8, 11)] == [(0, 0), (0, 7), (1, 0), (1, 3)]
     assert (machine.cores, machine.host_bytes, machine.nodes) == (32, 2000, (8, 4))
     with pytest.raises(ConfigError, match="of 2 nodes 1 have no GPU"):
-        together([Machine.of_gpus(8, 80), Machine((), 16, 1000)])
+        combine_machines([Machine.with_gpus(8, 80), Machine((), 16, 1000)])
 
 
 def test_ranks_and_engines_have_the_nodes_of_their_gpus() -> None:
-    machine = together([Machine.of_gpus(4, 80)] * 2)
-    placement = place(PlacementConfig(), Wanted(tensor_parallel=2, asynchronous=True), machine)
+    machine = combine_machines([Machine.with_gpus(4, 80)] * 2)
+    placement = place(PlacementConfig(), PlacementRequest(tensor_parallel=2, asynchronous=True), machine)
     assert placement.rank_nodes == (0, 0, 0, 0)
     assert placement.engine_nodes == (1, 1)
-    assert placement.given_to_engines == ((0, 1), (2, 3))
-    assert placement.rank_names == ("0", "1", "2", "3")
+    assert placement.engine_device_ids == ((0, 1), (2, 3))
+    assert placement.rank_visible_devices == ("0", "1", "2", "3")
     with pytest.raises(ConfigError, match=r"the GPUs 3-5, which are on several nodes of 4 GPUs"):
-        place(PlacementConfig(), Wanted(tensor_parallel=3, replicas=2, ranks=6), machine)
+        place(PlacementConfig(), PlacementRequest(tensor_parallel=3, replicas=2, ranks=6), machine)
 
 
 def test_without_gpus_ranks_begin_at_the_first_node_and_engines_at_the_last() -> None:
-    machine = together([Machine((), 2, 1000)] * 3)
-    placement = place(PlacementConfig(), Wanted(ranks=2, replicas=2), machine)
+    machine = combine_machines([Machine((), 2, 1000)] * 3)
+    placement = place(PlacementConfig(), PlacementRequest(ranks=2, replicas=2), machine)
     assert placement.rank_nodes == (0, 1)
     assert placement.engine_nodes == (2, 1)
-    assert placement.given_to_engines == ()
+    assert placement.engine_device_ids == ()
     assert str(placement).endswith("; of 3 nodes 0-1 have ranks, 1-2 engines")

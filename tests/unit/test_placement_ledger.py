@@ -12,9 +12,9 @@ from torl.config.command_line import load_config
 from torl.errors import ConfigError
 from torl.placement.checks import require_division, require_room
 from torl.placement.ledger import Ledger, ledger
-from torl.placement.machine import Machine, together
-from torl.placement.remedies import cheapest, fits, planned, with_changes
-from torl.placement.settling import settle
+from torl.placement.machine import Machine, combine_machines
+from torl.placement.remedies import cheapest, fits, try_ledger, with_changes
+from torl.placement.settling import resolve
 from torl.placement.shape import ModelShape
 
 GPU_BYTES = 85_520_809_984  # 81,559 MiB: what the driver says of an H100 with "80 GB"
@@ -35,12 +35,12 @@ def shape_of(config: TrainConfig) -> ModelShape:
 
 
 def machine(gpus: int, *, gpu_bytes: int = GPU_BYTES, host_bytes: int = HOST_BYTES) -> Machine:
-    return Machine.of_gpus(gpus, gpu_bytes, cores=64, host_bytes=host_bytes)
+    return Machine.with_gpus(gpus, gpu_bytes, cores=64, host_bytes=host_bytes)
 
 
 def book(preset: str, gpus: int, **overrides: Any) -> Ledger:
     given = config(preset, **overrides)
-    return ledger(settle(given, machine(gpus)), shape_of(given))
+    return ledger(resolve(given, machine(gpus)), shape_of(given))
 
 
 def total(of: Ledger, stage: str, gpu: int = 0) -> int:
@@ -53,11 +53,11 @@ def total(of: Ledger, stage: str, gpu: int = 0) -> int:
 def test_a_preset_fits_in_every_stage_or_is_told_what_would(preset: str, count: int) -> None:
     given = config(preset)
     shape, there = shape_of(given), machine(count)
-    if planned(given, there, shape) is None:
+    if try_ledger(given, there, shape) is None:
         with pytest.raises(ConfigError, match=r"engine\.tensor_parallel can be"):
-            settle(given, there)
+            resolve(given, there)
         return
-    settled = settle(given, there)
+    settled = resolve(given, there)
     of = ledger(settled, shape)
     if not of.excess():
         require_room(given, settled, shape)
@@ -141,10 +141,10 @@ def test_split_sides_have_gpus_of_their_own() -> None:
 def test_sharding_over_nodes_counts_all_ranks() -> None:
     given = config("ztrl_reinforce_32b")
     shape, there = shape_of(given), machine(8)
-    settled = settle(given, there)
+    settled = resolve(given, there)
     with pytest.raises(ConfigError, match=r"update: GPU 0 would need 104\.1 GiB"):
         require_room(given, settled, shape)
-    one, eight = ledger(settled, shape), ledger(settle(given, together([there] * 8)), shape)
+    one, eight = ledger(settled, shape), ledger(resolve(given, combine_machines([there] * 8)), shape)
     assert total(eight, "step") < total(one, "step") / 4
 
 
@@ -152,13 +152,13 @@ def test_a_host_without_room_for_what_is_moved_there_is_refused() -> None:
     given = config("torl_7b")
     there = machine(8, host_bytes=90 << 30)
     with pytest.raises(ConfigError, match=r"checkpoint: host would need 184\.4 GiB and has 90\.0 GiB \(copy"):
-        require_room(given, settle(given, there), shape_of(given))
+        require_room(given, resolve(given, there), shape_of(given))
 
 
 def test_an_engine_that_cannot_hold_one_sample_is_refused() -> None:
     given = config("torl_7b", engine__memory_share=0.23)
     with pytest.raises(ConfigError, match="cache for one sample"):
-        require_room(given, settle(given, machine(8)), shape_of(given))
+        require_room(given, resolve(given, machine(8)), shape_of(given))
 
 
 def test_a_model_that_does_not_divide_is_refused_with_what_would() -> None:
@@ -171,8 +171,8 @@ def test_a_model_that_does_not_divide_is_refused_with_what_would() -> None:
 def test_offloading_what_never_returns_is_no_move() -> None:
     """ZeRO-Offload keeps the optimizer in CPU memory: the GPU holds parameters, and the engine the rest."""
     given = config("ztrl_reinforce_32b", learner__offload_optimizer=True)
-    of = ledger(settle(given, machine(8)), shape_of(given))
-    assert not settle(given, machine(8)).config.learner.offload_while_sampling
+    of = ledger(resolve(given, machine(8)), shape_of(given))
+    assert not resolve(given, machine(8)).config.learner.offload_while_sampling
     assert "Adam" not in of.stages[2].learner
     assert of.stages[2].host["optimizer"] == pytest.approx(32_763_876_352 * 16, rel=1e-6)
 
@@ -188,7 +188,7 @@ def test_changes_are_those_of_the_configuration() -> None:
     given = config("orz_ppo_7b")
     chosen = cheapest(given, machine(4), shape_of(given))
     assert chosen is not None
-    assert [change.name for change in chosen] == ["learner.row_tokens"]
+    assert [change.name for change in chosen] == ["learner.max_row_tokens"]
     changed = with_changes(given, chosen)
-    assert changed.learner.row_tokens == 2048 + 8000
+    assert changed.learner.max_row_tokens == 2048 + 8000
     assert changed.engine == given.engine

@@ -54,7 +54,7 @@ def test_parameters_are_those_of_the_model_itself(config: dict[str, Any]) -> Non
 @pytest.mark.parametrize("targets", [(), ("q_proj", "down_proj")])
 def test_adapters_are_those_of_peft(targets: tuple[str, ...]) -> None:
     config = model_config(SHAPES[0])
-    model = add_adapters(AutoModelForCausalLM.from_config(config), LoraConfig(rank=4, targets=targets), seed=0)
+    model = add_adapters(AutoModelForCausalLM.from_config(config), LoraConfig(rank=4, target_modules=targets), seed=0)
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     assert ModelShape.from_config(config.to_dict()).adapter_parameters(4, targets) == trained
 
@@ -134,5 +134,5 @@ def test_a_layer_keeps_what_is_predicted_for_its_backward_pass(
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         layer(hidden_states, position_embeddings=embeddings, attention_mask=None, position_ids=positions)
     counted = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in own)
-    predicted = tokens * ModelShape.from_config(config.to_dict()).kept_bytes(itemsize)
+    predicted = tokens * ModelShape.from_config(config.to_dict()).activation_bytes(itemsize)
     assert counted == pytest.approx(predicted, rel=0.05)

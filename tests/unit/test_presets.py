@@ -17,7 +17,7 @@ PRESETS = sorted(path for path in FOLDER.glob("*.toml") if not path.stem.startsw
 OURS = re.compile(
     r"(run|model|engine|evaluation|checkpoint|rollout\.tools)\..*"
     r"|data\.(train|evaluation|template)\..*"
-    r"|learner\.(ranks|zero_stage|dtype|row_tokens|logits_at_once|gradient_checkpointing|offload_.*)"
+    r"|learner\.(ranks|zero_stage|dtype|max_row_tokens|max_stored_logits|gradient_checkpointing|offload_.*)"
 )
 
 DEMANDED = {
@@ -77,7 +77,7 @@ def test_a_default_of_torl_stands_in_for_no_published_number(path: Path) -> None
     """What changes results most quietly where it is left out stands in every table, with the source's value."""
     table = published()[path.stem]
     runs_code = table["rollout.max_tool_calls"] and "python" in load_config(TrainConfig, path).rollout.tools
-    with_tool = {"rollout.tools.python.cpu_seconds", "rollout.format.errors"} if runs_code else set()
+    with_tool = {"rollout.tools.python.cpu_seconds", "rollout.format.error_style"} if runs_code else set()
     assert not (DEMANDED | with_tool) - table.keys()
 
 

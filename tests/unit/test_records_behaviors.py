@@ -7,13 +7,13 @@ import pytest
 from builders import call, failed, printed, scored, trajectory
 from torl.records import metric_names as names
 from torl.records.behaviors import called_names, code_behaviors, code_lines, cross_check, same_value
-from torl.types import Scored
+from torl.types import ScoredTrajectory
 
 BLOCK = "```python\nx\n```\n"
 CODE = "# by sympy\nfrom sympy import symbols, solve\n\nx = symbols('x')\nif (x):\n    print(solve(x - 1))  # one\n"
 
 
-def checked(before: str, *outputs: str | None, correct: bool = True) -> Scored:
+def checked(before: str, *outputs: str | None, correct: bool = True) -> ScoredTrajectory:
     """A response that says something, then has runs which print these (None: they fail), then ends."""
     calls = [call("x\n", failed() if output is None else printed(output)) for output in outputs]
     turns = [(before if index == 0 else "") + "\n" + BLOCK for index in range(len(calls))]

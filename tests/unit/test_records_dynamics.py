@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from torl._core import Scanner, TurnEnd, Vocabulary
+from torl._core import Scanner, StopCondition, Vocabulary
 from torl.records import metric_names as names
 from torl.records.dynamics import staleness, training_dynamics
 from torl.text.turns import read_turn
@@ -18,13 +18,13 @@ from torl.types import (
     OutcomeStatus,
     Problem,
     Prompt,
-    Scored,
+    ScoredTrajectory,
     ScoredGroup,
     ToolCall,
     ToolRequest,
     Trajectory,
     Turn,
-    TurnEnding,
+    StopReason,
 )
 
 OK = Outcome(OutcomeStatus.OK, "2\n")
@@ -43,10 +43,10 @@ def single_bytes() -> Vocabulary:
 def turn(text: str, index: int = 0, cached_tokens: int = 0, last: bool = True) -> Turn:
     """A turn of this text, with the blocks that the scanner of episodes finds in it."""
     token_ids = list(text.encode())
-    scan = Scanner(single_bytes(), TurnEnd.never()).feed(token_ids)
-    ended_by = TurnEnding.STOP if last else TurnEnding.CALL
+    scan = Scanner(single_bytes(), StopCondition.never()).feed(token_ids)
+    ended_by = StopReason.STOP if last else StopReason.CALL
     found = read_turn(single_bytes(), token_ids, scan, index, ended_by, cached_tokens)
-    return Turn(index, index + 1, found.text, found.ended_by, found.blocks, cached_tokens)
+    return Turn(index, index + 1, found.text, found.stop_reason, found.blocks, cached_tokens)
 
 
 def call(outcome: Outcome, code: str | None = "print(2)\n", wait_seconds: float = 0.5) -> ToolCall:
@@ -69,8 +69,8 @@ def trajectory(
     mask = np.array([True] * sampled + [False] * observed)
     return Trajectory(
         prompt=Prompt(Problem("a", "1 + 1?", "2"), (1,)),
-        group="0/a",
-        sample=0,
+        group_id="0/a",
+        sample_index=0,
         token_ids_T=np.arange(len(mask), dtype=np.int32),
         loss_mask_T=mask,
         rollout_logprobs_T=np.zeros(len(mask), np.float32),
@@ -87,7 +87,7 @@ def trajectory(
 
 
 def group(*members: tuple[Trajectory, Grade]) -> ScoredGroup:
-    scored = tuple(Scored(trajectory, grade, grade.reward) for trajectory, grade in members)
+    scored = tuple(ScoredTrajectory(trajectory, grade, grade.reward) for trajectory, grade in members)
     return ScoredGroup(scored[0].trajectory.prompt, scored)
 
 
@@ -165,14 +165,14 @@ def test_a_step_worked_out_by_hand() -> None:
         names.PASS_RATIO_CORRECT: 1.0,
         names.PASS_RATIO_INCORRECT: 1 / 3,
         names.WAIT_SHARE: (4 * 0.5) / 7.0,
-        names.status_share("ok"): 0.5,
-        names.status_share("error"): 0.25,
-        names.status_share("timeout"): 0.25,
-        names.error_share("ZeroDivisionError"): 0.25,
+        names.status_fraction("ok"): 0.5,
+        names.status_fraction("error"): 0.25,
+        names.status_fraction("timeout"): 0.25,
+        names.error_fraction("ZeroDivisionError"): 0.25,
         names.RESPONSE_TOKENS: (26 + 4 + 36 + 54) / 4,
         names.SAMPLED_TOKENS: (20 + 4 + 30 + 40) / 4,
         names.OBSERVED_TOKENS: (6 + 6 + 14) / 4,
-        names.LONGEST_RESPONSE: 54,
+        names.MAX_RESPONSE: 54,
         names.TURNS: (2 + 1 + 2 + 3) / 4,
         names.TRUNCATED: 0.25,
         names.EPISODE_SECONDS: 7.0 / 4,
@@ -302,7 +302,7 @@ def test_nothing_cannot_be_measured() -> None:
 
 
 def test_a_tool_s_counts_stand_under_its_name() -> None:
-    assert names.tool("python", {"shared": 3}) == {"tool/python/shared": 3}
+    assert names.tool_counts("python", {"shared": 3}) == {"tool/python/shared": 3}
 
 
 @pytest.mark.parametrize(

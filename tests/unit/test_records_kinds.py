@@ -8,7 +8,7 @@ import pytest
 from builders import asked, scored, trajectory
 from torl.errors import ConfigError
 from torl.records import metric_names as names
-from torl.records.kinds import MOST_KINDS, dynamics_by_kind
+from torl.records.kinds import MAX_VALUES, dynamics_by_value
 from torl.report.charts import chart_sections
 from torl.types import Problem, Prompt, ScoredGroup
 
@@ -33,27 +33,27 @@ GROUPS = (
 
 
 def test_each_value_of_the_field_is_a_kind_and_so_is_its_absence() -> None:
-    assert dynamics_by_kind(GROUPS, "subject") == {
-        "kind/algebra/1/reward/accuracy": 0.5,
-        "kind/algebra/1/tool/code_ratio": 0.75,
-        "kind/3/reward/accuracy": 1.0,
-        "kind/3/tool/code_ratio": 0.0,
-        "kind/none/reward/accuracy": 0.0,
-        "kind/none/tool/code_ratio": 0.0,
+    assert dynamics_by_value(GROUPS, "subject") == {
+        "by/algebra/1/reward/accuracy": 0.5,
+        "by/algebra/1/tool/code_ratio": 0.75,
+        "by/3/reward/accuracy": 1.0,
+        "by/3/tool/code_ratio": 0.0,
+        "by/none/reward/accuracy": 0.0,
+        "by/none/tool/code_ratio": 0.0,
     }
 
 
 def test_a_field_that_names_problems_is_refused() -> None:
-    groups = [group({"id": number}, (True, True)) for number in range(MOST_KINDS + 1)]
-    assert len(dynamics_by_kind(groups[1:], "id")) == 2 * MOST_KINDS
+    groups = [group({"id": number}, (True, True)) for number in range(MAX_VALUES + 1)]
+    assert len(dynamics_by_value(groups[1:], "id")) == 2 * MAX_VALUES
     with pytest.raises(ConfigError, match="'id' has 65 values in one step; 64 can be told apart"):
-        dynamics_by_kind(groups, "id")
+        dynamics_by_value(groups, "id")
 
 
 def test_the_report_has_a_line_for_each_kind_of_as_many_as_there_may_be() -> None:
-    groups = [group({"id": f"kind {number}"}, (True, True)) for number in range(MOST_KINDS)]
-    rows = [{"step": 0, **dynamics_by_kind(groups, "id")}]
+    groups = [group({"id": f"kind {number}"}, (True, True)) for number in range(MAX_VALUES)]
+    rows = [{"step": 0, **dynamics_by_value(groups, "id")}]
     charts = {chart.title: html for chart, html in chart_sections(rows)}
-    assert names.kinds_of(rows, names.ACCURACY).keys() == {f"kind {number}" for number in range(MOST_KINDS)}
+    assert names.kinds_of(rows, names.ACCURACY).keys() == {f"kind {number}" for number in range(MAX_VALUES)}
     for title in ("Accuracy by kind", "Code ratio by kind"):
-        assert all(f'"kind {number}"' in charts[title] for number in range(MOST_KINDS))
+        assert all(f'"kind {number}"' in charts[title] for number in range(MAX_VALUES))

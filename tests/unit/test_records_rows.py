@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from torl.errors import RecordError
 from torl.records.layout import step_of_file, trajectory_file
 from torl.records.reading import read_trajectories
-from torl.records.rows import LONGEST_OUTPUT, TrajectoryRecord, decode_trajectory, encode_row, encode_trajectory
+from torl.records.rows import MAX_OUTPUT_CHARACTERS, TrajectoryRecord, decode_trajectory, encode_row, encode_trajectory
 from torl.records.writers import write_trajectories
 from torl.types import (
     Block,
@@ -28,7 +28,7 @@ from torl.types import (
     ToolRequest,
     Trajectory,
     Turn,
-    TurnEnding,
+    StopReason,
 )
 
 RIGHT = Grade(1.0, True, "0.5")
@@ -44,15 +44,15 @@ def make(text: str = "hé ```python\n", logprobs: object = None, sample: int = 0
     code = text[1:-1]
     return Trajectory(
         prompt=Prompt(Problem("p/1", "What is \\frac{1}{2}?", "0.5"), (5, 6, 7)),
-        group="3/p/1",
-        sample=sample,
+        group_id="3/p/1",
+        sample_index=sample,
         token_ids_T=np.arange(length, dtype=np.int32),
         loss_mask_T=mask,
         rollout_logprobs_T=rollout_logprobs,
         policy_versions_T=np.where(mask, 3, -1).astype(np.int32),
         turns=(
-            Turn(0, 2, text, TurnEnding.CALL, (Block(code, 1, 1 + len(code)), Block("", 0, 0)), 0),
-            Turn(3, length, "so", TurnEnding.LENGTH, (), 32),
+            Turn(0, 2, text, StopReason.CALL, (Block(code, 1, 1 + len(code)), Block("", 0, 0)), 0),
+            Turn(3, length, "so", StopReason.LENGTH, (), 32),
         ),
         tool_calls=(
             ToolCall(request, outcome, "\nZeroDivisionError: x\n```\n", 2, 3, 0.25),
@@ -81,7 +81,7 @@ def same(left: TrajectoryRecord, right: TrajectoryRecord) -> bool:
             dataclasses.replace(
                 record,
                 trajectory=dataclasses.replace(record.trajectory, **empty),
-                token_numbers={name: array.tobytes() for name, array in record.token_numbers.items()},
+                token_arrays={name: array.tobytes() for name, array in record.token_arrays.items()},
             )
         )
         for record in (left, right)
@@ -185,7 +185,7 @@ def test_long_outputs_keep_their_head() -> None:
     long = "x" * 10**6
     details = {"stdout": long, "pages": [{"title": long}], "number": float("nan")}
     row = encode_trajectory(_with_outcome(Outcome(OutcomeStatus.OK, long, long, details)))
-    head = "x" * LONGEST_OUTPUT
+    head = "x" * MAX_OUTPUT_CHARACTERS
     call = row["tool_calls"][0]
     assert (call["text"], call["error"]) == (head, head)
     assert call["details"] == {"stdout": head, "pages": [{"title": head}], "number": None}
@@ -207,7 +207,7 @@ def test_details_that_are_no_json_are_named() -> None:
         (lambda line: line.replace(b'"advantage"', b'"turn_rewards": [1.0], "advantage"'), "not one for each turn"),
         (
             lambda line: line.replace(b'"ended_by": "call"', b'"ended_by": "chance"'),
-            "'chance' is not a valid TurnEnding",
+            "'chance' is not a valid StopReason",
         ),
         (lambda line: b"[]\n", "not an object"),
         (lambda line: line + b"\xff\xfe\x00\x01\n", "line 2: damaged: not UTF-8"),

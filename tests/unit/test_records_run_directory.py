@@ -81,7 +81,7 @@ def test_another_choice_is_a_change_of_its_name_and_its_options(directory: Path)
     keys = [change.key for change in changed_keys(directory, config(directory, rollout__format__name="zerotir"))]
     assert keys == [
         "rollout.format.name",
-        "rollout.format.errors",
+        "rollout.format.error_style",
         "rollout.format.max_observation_characters",
         "rollout.format.max_observation_tokens",
     ]

@@ -47,7 +47,7 @@ def make_run(directory: Path, limit: int, steps: int = STEPS) -> Path:
             if step % 10 == 0:
                 for name in SETS[: 2 if step else 1]:  # the second set was not there at first
                     played = groups(chance, limit)
-                    writer.write_metrics(step, names.evaluation(name, training_dynamics(played)))
+                    writer.write_metrics(step, names.evaluation_metrics(name, training_dynamics(played)))
                     writer.write_trajectories(step, group_records(step, played), evaluation_set=name)
             played = groups(chance, limit)
             writer.write_metrics(step, training_dynamics(played) | {names.TIME_STEP: step + limit})

@@ -63,10 +63,10 @@ def test_short_waits_are_silent_and_long_ones_say_so(monkeypatch: pytest.MonkeyP
     file = io.StringIO()
     with Console(file) as console:
         monkeypatch.setattr(torl.report.console, "SHOW_AFTER_SECONDS", 60.0)
-        with console.wait("quick"):
+        with console.progress("quick"):
             pass
         monkeypatch.setattr(torl.report.console, "SHOW_AFTER_SECONDS", 0.2)
-        with console.wait("playing episodes", total=128) as wait:
+        with console.progress("playing episodes", total=128) as wait:
             wait.advance(34)
             while "34/128" not in file.getvalue():  # until it has said so, however late
                 time.sleep(0.01)
@@ -79,7 +79,7 @@ def test_short_waits_are_silent_and_long_ones_say_so(monkeypatch: pytest.MonkeyP
 
 def test_an_error_ends_the_wait_and_passes_through() -> None:
     console = Console(io.StringIO())
-    with pytest.raises(RuntimeError, match="boom"), console.wait("x"):
+    with pytest.raises(RuntimeError, match="boom"), console.progress("x"):
         raise RuntimeError("boom")
 
 

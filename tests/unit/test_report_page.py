@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Path:
     with RunWriter(tmp_path, tensorboard=False) as writer:
         for step, accuracy in ((0, 0.25), (2, 0.75)):
             evaluated = {names.ACCURACY: accuracy, names.PASS_RATIO: accuracy / 2, names.TRUNCATED: accuracy}
-            writer.write_metrics(step, names.evaluation("held_out", evaluated))
+            writer.write_metrics(step, names.evaluation_metrics("held_out", evaluated))
         writer.write_metrics(0, {names.ACCURACY: 0.3, names.ENTROPY: 0.7})
         writer.write_metrics(1, {names.ACCURACY: 0.4, names.ENTROPY: 0.6})
         for step, after in ((0, WRONG), (2, RIGHT)):

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from builders import call, failed, group, printed, trajectory
 from torl.options import ChosenFrom
 from torl.reward import REWARDS, BoxedOptions, BoxedReward
-from torl.reward.shaping import keeps_format, overlong_punishment, ran_failing_code
+from torl.reward.shaping import has_valid_format, overlong_punishment, ran_failing_code
 from torl.types import FinishReason, Grade, OutcomeStatus, ToolCall, Trajectory
 
 ERROR = call(outcome=failed())
@@ -54,7 +54,7 @@ async def test_a_reward_that_asks_for_the_format(text: str, finish: FinishReason
     grade = await graded(trajectory(text, answer="204", finish=finish), options)
     assert (grade.reward, grade.correct) == (reward, "204" in text)  # right is right, whatever it is worth
     assert grade.valid_format == ("</think>" in text and finish is FinishReason.STOP)
-    assert grade.rewarded == (reward == 1.0)
+    assert grade.credited == (reward == 1.0)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ async def test_a_wrong_answer_costs_less_where_tools_were_called(text: str, call
     """-1 + 0.1 for each turn that calls, at most -0.6 (`compute_score` in verl's `recipe/retool/retool.py`)."""
     boxed = text if text == "no box" else f"\\boxed{{{text}}}"
     played = trajectory(*[""] * calls, boxed, answer="204", calls=[OK] * calls)
-    grade = await graded(played, BoxedOptions(wrong_call=0.1))
+    grade = await graded(played, BoxedOptions(call_bonus=0.1))
     assert grade.reward == pytest.approx(reward)
     assert grade.parts["wrong_calls"] == pytest.approx(0 if text == "204" else reward + 1)
 
@@ -154,6 +154,6 @@ def test_code_that_failed(calls: list[object], failing: bool) -> None:
 
 def test_a_format_is_kept_only_by_a_response_that_ended() -> None:
     text = "so</think> <answer>\\boxed{204}</answer>"
-    assert keeps_format(trajectory(text), "zerotir")
-    assert not keeps_format(trajectory(text, finish=FinishReason.LENGTH), "zerotir")
-    assert not keeps_format(trajectory("so \\boxed{204}"), "orz")
+    assert has_valid_format(trajectory(text), "zerotir")
+    assert not has_valid_format(trajectory(text, finish=FinishReason.LENGTH), "zerotir")
+    assert not has_valid_format(trajectory("so \\boxed{204}"), "orz")

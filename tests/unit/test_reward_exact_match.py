@@ -4,7 +4,7 @@ import pytest
 
 from builders import asked, call, group, trajectory
 from torl.reward.exact_match import ExactMatchOptions, ExactMatchReward
-from torl.text.tagged_answers import is_same_answer, normalized_answer, tagged_answer
+from torl.text.tagged_answers import is_same_answer, squad_normalize, tagged_answer
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from torl.text.tagged_answers import is_same_answer, normalized_answer, tagged_a
     ],
 )
 def test_what_an_answer_is_reduced_to(text: str, normalized: str) -> None:
-    assert normalized_answer(text) == normalized
+    assert squad_normalize(text) == normalized
 
 
 @pytest.mark.parametrize(

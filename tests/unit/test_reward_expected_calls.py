@@ -9,7 +9,7 @@ import pytest
 from builders import asked, call, group, trajectory
 from torl.errors import RewardError
 from torl.formats.base import TOO_MANY_CALLS
-from torl.reward.expected_calls import ExpectedCallsOptions, ExpectedCallsReward, call_match
+from torl.reward.expected_calls import ExpectedCallsOptions, ExpectedCallsReward, call_score
 from torl.types import ToolRequest
 
 Calls = list[tuple[str, dict[str, Any]]]
@@ -48,7 +48,7 @@ def requests(calls: Calls) -> list[ToolRequest]:
     ],
 )
 def test_points_by_the_formula(made: Calls, expected: Calls, points: float, most: int) -> None:
-    assert call_match(requests(made), requests(expected)) == pytest.approx(points / most)
+    assert call_score(requests(made), requests(expected)) == pytest.approx(points / most)
 
 
 def answer_of(calls: Calls) -> str:

@@ -4,34 +4,34 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from torl.reward import Verdict
-from torl.reward.memory import VerdictMemory, name_of
+from torl.reward.memory import VerdictCache, pair_key
 
 RIGHT = Verdict(correct=True)
 
 
 def test_a_pair_is_judged_once_and_the_others_wait_for_it() -> None:
-    memory, pair = VerdictMemory(), name_of("1", "2")
-    assert memory.recall(pair) is None
+    memory, pair = VerdictCache(), pair_key("1", "2")
+    assert memory.get(pair) is None
     with ThreadPoolExecutor(4) as others:
-        asking = [others.submit(memory.recall, pair) for _ in range(4)]
-        memory.settle(pair, RIGHT)
+        asking = [others.submit(memory.get, pair) for _ in range(4)]
+        memory.put(pair, RIGHT)
         assert [each.result(20) for each in asking] == [RIGHT] * 4
-    assert memory.recall(pair) == RIGHT
+    assert memory.get(pair) == RIGHT
 
 
 def test_what_was_not_decided_is_judged_by_the_next_who_asks() -> None:
-    memory, pair = VerdictMemory(), name_of("1", "2")
-    assert memory.recall(pair) is None
+    memory, pair = VerdictCache(), pair_key("1", "2")
+    assert memory.get(pair) is None
     judged = threading.Semaphore(0)
 
     def judge() -> None:
-        if memory.recall(pair) is None:
+        if memory.get(pair) is None:
             judged.release()
-            memory.settle(pair, RIGHT)
+            memory.put(pair, RIGHT)
 
     with ThreadPoolExecutor(3) as others:
         asking = [others.submit(judge) for _ in range(3)]
-        memory.settle(pair, None)
+        memory.put(pair, None)
         for each in asking:
             each.result(20)
     assert judged.acquire(blocking=False)
@@ -39,13 +39,13 @@ def test_what_was_not_decided_is_judged_by_the_next_who_asks() -> None:
 
 
 def test_the_oldest_are_forgotten() -> None:
-    memory, pairs = VerdictMemory(capacity=2), [name_of("1", str(index)) for index in range(3)]
+    memory, pairs = VerdictCache(capacity=2), [pair_key("1", str(index)) for index in range(3)]
     for pair in pairs:
-        assert memory.recall(pair) is None
-        memory.settle(pair, RIGHT)
-    assert [memory.recall(pair) for pair in reversed(pairs)] == [RIGHT, RIGHT, None]
+        assert memory.get(pair) is None
+        memory.put(pair, RIGHT)
+    assert [memory.get(pair) for pair in reversed(pairs)] == [RIGHT, RIGHT, None]
 
 
 def test_pairs_that_differ_have_names_that_differ() -> None:
     pairs = [("1", "2"), ("2", "1"), ("12", ""), ("", "12"), ("1", "2 "), ("\ud800", "")]
-    assert len({name_of(*pair) for pair in pairs}) == len(pairs)
+    assert len({pair_key(*pair) for pair in pairs}) == len(pairs)

@@ -31,14 +31,14 @@ async def made(episode: EpisodeTools, request: ToolRequest) -> Outcome:
 async def test_a_run_begun_early_is_the_one_that_is_asked_for() -> None:
     interpreter, counters = ScriptedInterpreter(delay=0.05), CallCounters()
     episode = python(interpreter, counters)
-    episode.begin(code("a"))
+    episode.speculate(code("a"))
     await asyncio.sleep(0.03)
-    episode.begin(code("b"))  # a later block of the same turn
+    episode.speculate(code("b"))  # a later block of the same turn
     await asyncio.sleep(0.03)
     assert (await made(episode, code("b"))).text == "b\n"
     assert interpreter.codes == ["a", "b"]
     assert (counters.speculated, counters.wasted) == (2, 1)
-    episode.begin(code("c"))
+    episode.speculate(code("c"))
     await asyncio.sleep(0)
     assert (await made(episode, code("d"))).text == "d\n"
     assert (counters.speculated, counters.wasted) == (3, 2)
@@ -50,9 +50,9 @@ async def test_a_run_begun_early_is_the_one_that_is_asked_for() -> None:
 async def test_a_block_that_is_announced_twice_starts_once() -> None:
     interpreter, counters = ScriptedInterpreter(delay=0.02), CallCounters()
     episode = python(interpreter, counters)
-    episode.begin(code("a"))
+    episode.speculate(code("a"))
     await asyncio.sleep(0)
-    episode.begin(code("a"))
+    episode.speculate(code("a"))
     assert (await made(episode, code("a"))).text == "a\n"
     assert interpreter.codes == ["a"]
     assert (counters.speculated, counters.wasted) == (1, 0)
@@ -75,12 +75,12 @@ async def test_a_run_that_is_given_up_is_cancelled(how: str) -> None:
 
     interpreter = Endless()
     episode = python(interpreter)
-    episode.begin(code("endless"))
+    episode.speculate(code("endless"))
     await asyncio.sleep(0)
     assert interpreter.running == 1
     async with asyncio.timeout(60):  # what is not cancelled never ends
         if how == "another block":
-            episode.begin(code("b"))
+            episode.speculate(code("b"))
             assert (await made(episode, code("b"))).ok
         elif how == "another call":
             assert (await made(episode, code("b"))).ok
@@ -92,7 +92,7 @@ async def test_a_run_that_is_given_up_is_cancelled(how: str) -> None:
 async def test_cancelling_ends_a_run_begun_early() -> None:
     interpreter = ScriptedInterpreter(delay=3600)
     episode = python(interpreter)
-    episode.begin(code("a"))
+    episode.speculate(code("a"))
     waiting = asyncio.ensure_future(made(episode, code("a")))
     await asyncio.sleep(0.01)
     waiting.cancel()
@@ -105,7 +105,7 @@ async def test_cancelling_ends_a_run_begun_early() -> None:
 async def test_a_host_that_broke_where_nobody_asked_is_not_raised() -> None:
     interpreter = ScriptedInterpreter(fail_with=RuntimeError("broken"))
     episode = python(interpreter)
-    episode.begin(code("a"))
+    episode.speculate(code("a"))
     for _ in range(10):
         await asyncio.sleep(0)
     interpreter.fail_with = None
@@ -120,7 +120,7 @@ async def test_a_host_that_broke_where_nobody_asked_is_not_raised() -> None:
 class Notes(Tool):
     """Counts the calls of a session; says how many sessions it opened."""
 
-    starts_early: bool = True
+    speculative: bool = True
     description: str = "Keeps notes."
     parameters: Mapping[str, Any] = field(default_factory=dict)
     seeds: list[int] = field(default_factory=list)
@@ -160,11 +160,11 @@ async def test_each_tool_has_one_session_in_an_episode() -> None:
 async def test_what_an_early_call_did_is_kept_only_if_it_is_asked_for() -> None:
     episode = EpisodeTools({"notes": Notes()}, seed=7)
     assert (await made(episode, note("a"))).text == "a"
-    episode.begin(note("unasked"))
+    episode.speculate(note("unasked"))
     await asyncio.sleep(0)
-    episode.begin(note("b"))
+    episode.speculate(note("b"))
     assert (await made(episode, note("b"))).text == "a, b"
-    episode.begin(note("unasked"))
+    episode.speculate(note("unasked"))
     await asyncio.sleep(0)
     assert (await made(episode, note("c"))).text == "a, b, c"
     await episode.close()
@@ -172,10 +172,10 @@ async def test_what_an_early_call_did_is_kept_only_if_it_is_asked_for() -> None:
 
 async def test_a_tool_that_does_not_start_early_is_not_begun() -> None:
     counters = CallCounters()
-    notes = Notes(starts_early=False)
+    notes = Notes(speculative=False)
     episode = EpisodeTools({"notes": notes}, seed=7, counters=counters)
-    episode.begin(note("a"))
-    episode.begin(note("a", "no such tool"))
+    episode.speculate(note("a"))
+    episode.speculate(note("a", "no such tool"))
     await asyncio.sleep(0)
     assert notes.seeds == []
     assert counters == CallCounters(0, 0)
@@ -197,7 +197,7 @@ class Meeting(Tool):
     """Answers a call when as many as it waits for are under way at once. It keeps nothing."""
 
     together: int
-    starts_early: bool = True
+    speculative: bool = True
     description: str = "Meets."
     parameters: Mapping[str, Any] = field(default_factory=dict)
     here: int = 0
@@ -258,7 +258,7 @@ async def test_calls_that_began_early_are_those_asked_for_or_leave_nothing_behin
     counters = CallCounters()
     episode = EpisodeTools({"notes": Notes()}, seed=7, counters=counters)
     for text in begun:
-        episode.begin(note(text), instead=False)
+        episode.speculate(note(text), replaces=False)
         await asyncio.sleep(0)
     assert await texts(episode, *map(note, "abc")) == ["a", "a, b", "a, b, c"]
     assert counters.speculated == len(begun)

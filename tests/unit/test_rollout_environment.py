@@ -14,7 +14,7 @@ from builders import asked, group
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedEngine, ScriptedInterpreter
 from scripted_environment import ScriptedEnvironment, in_environment
-from torl.audit.tokens import token_problem
+from torl.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.environments import Message
 from torl.errors import DataError, RewardError, ToolUnavailableError
@@ -22,12 +22,12 @@ from torl.options import Choice
 from torl.records.dynamics import training_dynamics
 from torl.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
 from torl.report.examples import response_segments
-from torl.reward.environment import EnvironmentOptions, EnvironmentReward
+from torl.reward.environment import EnvironmentRewardOptions, EnvironmentReward
 from torl.rollout.grading import score_group
 from torl.rollout.group_file import GroupFile
 from torl.seeds import derive_seed
 from torl.text.chat_templates import chat
-from torl.types import FinishReason, Problem, Prompt, ToolRequest, Trajectory, TurnEnding
+from torl.types import FinishReason, Problem, Prompt, ToolRequest, Trajectory, StopReason
 
 ENVIRONMENT = {"name": "scripted_environment:Chosen"}
 SAYS = {"harmony": "<|channel|>final<|message|>{}<|return|>"}
@@ -43,7 +43,7 @@ def play(
 ) -> Trajectory:
     """One episode of these turns in the environment."""
     player = in_environment(model.player(turns, **settings), model, environment, **(bounds or {}))
-    return asyncio.run(player.play(asked(token_ids=model.ids("Q\n")), series=0, sample=0))
+    return asyncio.run(player.play(asked(token_ids=model.ids("Q\n")), batch_id=0, sample=0))
 
 
 def said(*texts: str) -> ScriptedEnvironment:
@@ -58,7 +58,7 @@ def test_a_message_without_calls_is_answered_by_the_environment_and_what_it_says
     turns = [says(model, text) for text in ("1", "2", "3")]
     played = play(model, turns, environment)
     put_in = [
-        model.encoder.observe(model.form.reply(played.turns[0], said=[text]))[0] for text in ("Wrong.", "Wrong again.")
+        model.encoder.encode_observation(model.form.render_reply(played.turns[0], said=[text]))[0] for text in ("Wrong.", "Wrong again.")
     ]
     sampled = [model.ids(turn) for turn in turns]
     pieces = [sampled[0], put_in[0], sampled[1], put_in[1], sampled[2]]
@@ -67,13 +67,13 @@ def test_a_message_without_calls_is_answered_by_the_environment_and_what_it_says
     assert played.loss_mask_T.tolist() == mask
     assert [each.content for each in environment.shown] == ["1", "2", "3"]
     assert [each.text for each in played.user_messages] == ["Wrong.", "Wrong again."]
-    assert [turn.ended_by for turn in played.turns] == [TurnEnding.STOP] * 3
+    assert [turn.stop_reason for turn in played.turns] == [StopReason.STOP] * 3
     assert (played.finish_reason, played.environment_rewards) == (FinishReason.STOP, {"score": 1.0})
-    assert token_problem(played, model.rules(environment=ENVIRONMENT)) is None
+    assert token_mismatch(played, model.rules(environment=ENVIRONMENT)) is None
     again = decode_trajectory(json.loads(json.dumps(encode_trajectory(TrajectoryRecord(0, played, grade_of(played))))))
     assert again.trajectory.user_messages == played.user_messages
     assert again.trajectory.environment_rewards == played.environment_rewards
-    assert token_problem(again.trajectory, model.rules(environment=ENVIRONMENT)) is None
+    assert token_mismatch(again.trajectory, model.rules(environment=ENVIRONMENT)) is None
 
 
 def grade_of(played: Trajectory) -> Any:
@@ -102,7 +102,7 @@ def test_calls_of_the_environments_tools_are_answered_by_it_beside_those_of_othe
     (observation,) = {call.observation for call in played.tool_calls}
     assert user_message.observation == observation
     assert (user_message.start, user_message.stop) == (played.tool_calls[0].start, played.tool_calls[0].stop)
-    assert token_problem(played, model.rules(environment=ENVIRONMENT)) is None
+    assert token_mismatch(played, model.rules(environment=ENVIRONMENT)) is None
 
 
 def both(family: str, first: str, second: str, opening: str | None) -> str:
@@ -135,18 +135,18 @@ def test_the_environment_ends_an_episode_by_its_answer_or_by_saying_nothing() ->
     called = play(model, [message("hermes", "1", tool="look")], ScriptedEnvironment(lambda _: ((), True)))
     assert (called.finish_reason, len(called.tool_calls)) == (FinishReason.ENVIRONMENT, 1)
     for played in (silent, speaking, called):
-        assert token_problem(played, rules) is None
+        assert token_mismatch(played, rules) is None
 
 
 def test_an_episode_has_at_most_so_many_turns() -> None:
     model = ChatModel.of("hermes")
     environment = ScriptedEnvironment(lambda number: ((f"No {number}.",), False))
     played = play(model, ["1<|im_end|>"] * 5, environment, {"max_turns": 3})
-    assert (played.finish_reason, len(played.turns), len(played.user_messages)) == (FinishReason.TURNS, 3, 3)
+    assert (played.finish_reason, len(played.turns), len(played.user_messages)) == (FinishReason.MAX_TURNS, 3, 3)
     rules = model.rules(environment={**ENVIRONMENT, "max_turns": 3})
-    assert token_problem(played, rules) is None
+    assert token_mismatch(played, rules) is None
     wrong = model.rules(environment={**ENVIRONMENT, "max_turns": 4})
-    assert token_problem(played, wrong) == "it ended after 3 turns, and the run allows 4"
+    assert token_mismatch(played, wrong) == "it ended after 3 turns, and the run allows 4"
 
 
 def test_what_the_limit_cuts_or_a_stop_string_ends_is_shown_to_the_environment_for_its_rewards() -> None:
@@ -167,7 +167,7 @@ def test_what_the_environment_says_is_cut_at_the_response_limit() -> None:
     model = ChatModel.of("hermes")
     played = play(model, ["1<|im_end|>", "2<|im_end|>"], said("No, it is larger than that."), limit=6)
     assert (played.finish_reason, len(played), len(played.turns)) == (FinishReason.LENGTH, 6, 1)
-    assert token_problem(played, model.rules(limit=6, environment=ENVIRONMENT)) is None
+    assert token_mismatch(played, model.rules(limit=6, environment=ENVIRONMENT)) is None
 
 
 def test_an_environment_may_begin_with_messages_of_its_own() -> None:
@@ -175,7 +175,7 @@ def test_an_environment_may_begin_with_messages_of_its_own() -> None:
     environment = said()
     environment.opening = "Guess <|im_end|>!"
     player = in_environment(model.player(["1<|im_end|>"]), model, environment)
-    played = asyncio.run(player.play(asked(token_ids=[1, 2]), series=0, sample=0))
+    played = asyncio.run(player.play(asked(token_ids=[1, 2]), batch_id=0, sample=0))
     prompt = "<|im_start|>user\nGuess <|im_end|>!<|im_end|>\n<|im_start|>assistant\n"
     assert model.tokenizer.decode(played.prompt.token_ids) == prompt
     engine = player.engine
@@ -193,7 +193,7 @@ def test_no_text_that_an_environment_begins_with_becomes_a_control_token_but_wha
     template = functools.partial(chat, system="Think until <|im_end|>.")
     player.environment = replace(player.environment, template=template)
     prompt = Prompt(Problem("p", "<|im_end|>?", "1"), (1, 2))
-    played = asyncio.run(player.play(prompt, series=0, sample=0))
+    played = asyncio.run(player.play(prompt, batch_id=0, sample=0))
     begun = played.prompt.token_ids
     control = {model.ids(token)[0]: token for token in ("<|im_start|>", "<|im_end|>")}
     spelled = [control[token] for token in begun if token in control]
@@ -220,12 +220,12 @@ def test_a_prompt_of_text_or_one_that_is_too_long_cannot_be_begun_with() -> None
     environment.opening = "word " * 100
     player = in_environment(model.player(["1<|im_end|>"]), model, environment, max_prompt_tokens=20)
     with pytest.raises(ToolUnavailableError, match=r"begins problem p with \d+ tokens, and 20 are allowed"):
-        asyncio.run(player.play(asked(), series=0, sample=0))
+        asyncio.run(player.play(asked(), batch_id=0, sample=0))
     assert (environment.closed, environment.open) == (1, 0)
     assert player.environment is not None
     player.environment = replace(player.environment, template=lambda problem: problem.question)
     with pytest.raises(DataError, match=r"choose data\.template"):
-        asyncio.run(player.play(asked(), series=0, sample=0))
+        asyncio.run(player.play(asked(), batch_id=0, sample=0))
 
 
 def test_a_beginning_that_the_chat_template_refuses_spoils_the_episode() -> None:
@@ -236,7 +236,7 @@ def test_a_beginning_that_the_chat_template_refuses_spoils_the_episode() -> None
     with pytest.raises(
         ToolUnavailableError, match=r"cannot be a prompt: problem p: .*refuses it: roles must alternate"
     ):
-        asyncio.run(player.play(asked(), series=0, sample=0))
+        asyncio.run(player.play(asked(), batch_id=0, sample=0))
     assert (environment.closed, environment.open) == (1, 0)
 
 
@@ -289,7 +289,7 @@ def test_only_the_beginning_is_tried_again() -> None:
     model, environment = ChatModel.of("hermes"), said()
     environment.fail_in, environment.failures = "begin", 2
     player = in_environment(model.player(["1<|im_end|>"]), model, environment, retries=2)
-    asyncio.run(player.play(asked(token_ids=model.ids("Q")), series=0, sample=0))
+    asyncio.run(player.play(asked(token_ids=model.ids("Q")), batch_id=0, sample=0))
     assert player.environment is not None
     counts = player.environment.bounded.metrics()
     assert counts == {"episodes": 1, "retried": 2, "failed": 0, "cut": 0, "unclosed": 0}
@@ -299,7 +299,7 @@ def test_only_the_beginning_is_tried_again() -> None:
     with pytest.raises(
         ToolUnavailableError, match="no episode began in 2 tries; the last: the environment failed to begin"
     ):
-        asyncio.run(player.play(asked(), series=0, sample=1))
+        asyncio.run(player.play(asked(), batch_id=0, sample=1))
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
@@ -317,7 +317,7 @@ def test_an_end_that_fails_is_counted_and_passed_over() -> None:
     model, environment = ChatModel.of("hermes"), said()
     environment.fail_in = "close"
     player = in_environment(model.player(["1<|im_end|>"]), model, environment)
-    assert asyncio.run(player.play(asked(token_ids=[1]), series=0, sample=0)).environment_rewards == {"score": 1.0}
+    assert asyncio.run(player.play(asked(token_ids=[1]), batch_id=0, sample=0)).environment_rewards == {"score": 1.0}
     assert player.environment is not None
     assert player.environment.bounded.metrics()["unclosed"] == 1
 
@@ -334,7 +334,7 @@ class Slow(ScriptedEnvironment):
         async def never(message: Message) -> Any:
             await asyncio.Event().wait()
 
-        made.answer = never  # type: ignore[method-assign]
+        made.step = never  # type: ignore[method-assign]
         return made
 
 
@@ -351,7 +351,7 @@ async def test_no_more_sessions_are_open_at_once_than_allowed() -> None:
     model, environment = ChatModel.of("hermes"), said("No.", "No.")
     player = in_environment(model.player(["1<|im_end|>"] * 3), model, environment, max_concurrent=2)
     prompt = asked(token_ids=model.ids("Q"))
-    await asyncio.gather(*(player.play(prompt, series=0, sample=sample) for sample in range(7)))
+    await asyncio.gather(*(player.play(prompt, batch_id=0, sample=sample) for sample in range(7)))
     assert (environment.most_open, environment.closed) == (2, 7)
 
 
@@ -359,7 +359,7 @@ def test_rewards_are_parts_with_weights_and_a_reward_that_is_no_number_spoils_th
     model, environment = ChatModel.of("hermes"), said()
     environment.rewarded = {"right": 1.0, "speed": 0.5}
     played = play(model, ["1<|im_end|>"], environment)
-    reward = EnvironmentReward(EnvironmentOptions(weights={"speed": 2.0}, correct_from=2.0))
+    reward = EnvironmentReward(EnvironmentRewardOptions(weights={"speed": 2.0}, correct_threshold=2.0))
     scored = asyncio.run(score_group(reward, group(played)))
     grade = scored.members[0].grade
     assert (grade.reward, grade.correct, grade.parts) == (2.0, True, {"right": 1.0, "speed": 1.0})
@@ -373,7 +373,7 @@ def test_rewards_are_parts_with_weights_and_a_reward_that_is_no_number_spoils_th
     with pytest.raises(
         RewardError, match=r"reward\.weights has 'sped', and the environment gave right, speed; .* in `parts`"
     ):
-        asyncio.run(score_group(EnvironmentReward(EnvironmentOptions(weights={"sped": 1.0})), group(played)))
+        asyncio.run(score_group(EnvironmentReward(EnvironmentRewardOptions(weights={"sped": 1.0})), group(played)))
     with pytest.raises(RewardError, match=r"choose rollout\.environment"):
         asyncio.run(score_group(reward, group(replace(played, environment_rewards={}))))
     environment.rewarded = {"right": float("nan")}
@@ -388,7 +388,7 @@ def test_a_part_that_is_given_only_sometimes_is_0_where_it_is_missing_if_the_env
     played = []
     for environment.rewarded in given:
         played.append(play(model, ["1<|im_end|>"], environment))
-    reward = EnvironmentReward(EnvironmentOptions(weights={"speed": 2.0}))
+    reward = EnvironmentReward(EnvironmentRewardOptions(weights={"speed": 2.0}))
     scored = asyncio.run(score_group(reward, group(*played)))
     assert [member.grade.parts for member in scored.members] == [
         {"right": 1.0, "speed": 1.0},
@@ -404,7 +404,7 @@ def test_a_part_that_is_given_only_sometimes_is_0_where_it_is_missing_if_the_env
 def test_a_message_that_is_too_long_is_cut_and_counted() -> None:
     model, environment = ChatModel.of("hermes"), said("x" * 50)
     player = in_environment(model.player(["1<|im_end|>"] * 2), model, environment, max_message_characters=10)
-    played = asyncio.run(player.play(asked(token_ids=[1]), series=0, sample=0))
+    played = asyncio.run(player.play(asked(token_ids=[1]), batch_id=0, sample=0))
     assert [each.text for each in played.user_messages] == ["x" * 10 + "..."]
     assert player.environment is not None
     assert player.environment.bounded.metrics()["cut"] == 1
@@ -448,7 +448,7 @@ def test_a_planted_fault_in_what_was_said_is_found(change: Any, problem: str) ->
     model = ChatModel.of("hermes")
     played = play(model, ["1<|im_end|>", "2<|im_end|>"], said("No."))
     planted = replace(played, user_messages=(change(played),))
-    found = token_problem(planted, model.rules(environment=ENVIRONMENT))
+    found = token_mismatch(planted, model.rules(environment=ENVIRONMENT))
     assert found is not None
     assert re.search(problem, found)
 
@@ -456,11 +456,11 @@ def test_a_planted_fault_in_what_was_said_is_found(change: Any, problem: str) ->
 def test_an_environment_that_speaks_in_a_run_without_one_is_found() -> None:
     model = ChatModel.of("hermes")
     played = play(model, ["1<|im_end|>", "2<|im_end|>"], said("No."))
-    assert token_problem(played, model.rules()) == "an environment said something, and the run has none"
+    assert token_mismatch(played, model.rules()) == "an environment said something, and the run has none"
     ended = play(model, [message("hermes", "1", tool="look")], ScriptedEnvironment(lambda _: ((), True)))
-    assert token_problem(ended, model.rules()) == "an environment ended it, and the run has none"
+    assert token_mismatch(ended, model.rules()) == "an environment ended it, and the run has none"
     unanswered = replace(play(model, ["1<|im_end|>"], said()), finish_reason=FinishReason.ENVIRONMENT)
-    assert "its last turn was not answered" in str(token_problem(unanswered, model.rules(environment=ENVIRONMENT)))
+    assert "its last turn was not answered" in str(token_mismatch(unanswered, model.rules(environment=ENVIRONMENT)))
 
 
 def test_a_call_of_python_still_starts_when_it_closes() -> None:
@@ -470,6 +470,6 @@ def test_a_call_of_python_still_starts_when_it_closes() -> None:
         model,
         environment,
     )
-    played = asyncio.run(player.play(asked(token_ids=model.ids("Q")), series=0, sample=0))
+    played = asyncio.run(player.play(asked(token_ids=model.ids("Q")), batch_id=0, sample=0))
     assert (player.counters.calls.speculated, player.counters.calls.wasted) == (1, 0)
     assert (interpreter.codes, len(played.user_messages)) == (["1"], 1)

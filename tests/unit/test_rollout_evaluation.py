@@ -22,7 +22,7 @@ CALL = "```python\nprint(1)\n```\n```output"
 
 @pytest.fixture(scope="module")
 async def reward() -> AsyncIterator[BoxedReward]:
-    boxed = BoxedReward(BoxedOptions(workers=1))
+    boxed = BoxedReward(BoxedOptions(grader_workers=1))
     await boxed.start()
     yield boxed
     await boxed.close()
@@ -78,7 +78,7 @@ async def test_problems_that_are_too_long_to_be_played_count_as_not_solved(rewar
     engine = ScriptedEngine(lambda _: ENCODER.encode("\\boxed{1}"))
     rollouts = Rollouts(player(engine, ScriptedInterpreter()), reward)
     problems = of([asked(name, token_ids=(5,)) for name in "abc"], "long")
-    settings = EvaluationConfig(greedy=True, samples=2)
+    settings = EvaluationConfig(greedy=True, samples_per_problem=2)
     metrics = (await evaluate(rollouts, problems, settings, name="set")).metrics
     assert [metrics[name] for name in (names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED)] == [0.75] * 3
     assert metrics[names.TOO_LONG] == 1
@@ -96,12 +96,12 @@ async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward:
     # The groups are those of the samples, in the order of the problems whichever ended first.
     assert [group.prompt.problem.id for group in evaluation.groups] == ["d", "c", "b"]
     assert [
-        (each.trajectory.group, each.trajectory.sample) for group in evaluation.groups for each in group.members
+        (each.trajectory.group_id, each.trajectory.sample_index) for group in evaluation.groups for each in group.members
     ] == [(f"set-sampled/{problem}", sample) for problem in "dcb" for sample in range(2)]
     assert all(member.grade.correct for group in evaluation.groups for member in group.members)
     # The greedy responses are kept too, to be recorded under a name of their own.
-    assert evaluation.recorded("set") == {"set": evaluation.groups, "set.greedy": evaluation.greedy}
-    kept = [member.trajectory.group for group in evaluation.greedy for member in group.members]
+    assert evaluation.by_file("set") == {"set": evaluation.groups, "set.greedy": evaluation.greedy}
+    kept = [member.trajectory.group_id for group in evaluation.greedy for member in group.members]
     assert kept == [f"set-greedy/{problem}" for problem in "dcb"]
     assert (playing.settings.temperature, playing.settings.top_p) == (0.9, 1.0)  # training continues with its own
 
@@ -116,7 +116,7 @@ async def test_groups_are_in_the_order_of_the_problems_whichever_ended_first(rew
 
 
 async def test_an_evaluation_is_paid_as_the_run_is() -> None:
-    boxed = BoxedReward(BoxedOptions(workers=1, correct=3.0))
+    boxed = BoxedReward(BoxedOptions(grader_workers=1, correct=3.0))
     await boxed.start()
     try:
         evaluation, _ = await evaluated(boxed)
@@ -127,9 +127,9 @@ async def test_an_evaluation_is_paid_as_the_run_is() -> None:
 
 async def test_without_samples_the_groups_are_the_greedy_ones(reward: BoxedReward) -> None:
     evaluation, playing = await evaluated(reward, greedy=True, samples=0)
-    groups = [member.trajectory.group for group in evaluation.groups for member in group.members]
+    groups = [member.trajectory.group_id for group in evaluation.groups for member in group.members]
     assert groups == ["set-greedy/a", "set-greedy/b"]
-    assert evaluation.recorded("set") == {"set": evaluation.groups}
+    assert evaluation.by_file("set") == {"set": evaluation.groups}
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {0.0}
 
 

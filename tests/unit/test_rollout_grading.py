@@ -30,7 +30,7 @@ async def test_grades_meet_their_trajectories() -> None:
     grades = [grade(True, 0.5, turn_rewards=(0.25, 0.0)), grade(False, -1.0)]
     scored = await score_group(Fixed(grades), GROUP)
     assert scored.prompt is GROUP.prompt
-    assert [member.trajectory.sample for member in scored.members] == [0, 1]
+    assert [member.trajectory.sample_index for member in scored.members] == [0, 1]
     assert [member.grade for member in scored.members] == grades
     assert [member.reward for member in scored.members] == [0.5, -1.0]  # turns are paid elsewhere
     assert scored.accuracy == 0.5

@@ -18,7 +18,7 @@ from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
 from torl.rollout.episode import EpisodeCounters
 from torl.rollout.observing import LONG_OBSERVATION
 from torl.sandbox import Execution
-from torl.types import Block, FinishReason, Outcome, SampledTurn, Trajectory, Turn, TurnEnding
+from torl.types import Block, FinishReason, Outcome, SampledTurn, Trajectory, Turn, StopReason
 
 CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
 
@@ -50,7 +50,7 @@ def play(
         engine, interpreter, form=form, limit=limit, max_tool_calls=calls, stop=stop, speculative_execution=False
     )
     prompt = asked("seven", token_ids=ENCODER.encode("Question\n"))
-    trajectory = asyncio.run(playing.play(prompt, series=0, sample=0))
+    trajectory = asyncio.run(playing.play(prompt, batch_id=0, sample=0))
     return Played(trajectory, playing.counters, interpreter.codes)
 
 
@@ -63,19 +63,19 @@ def test_one_call() -> None:
     assert call.ran
     assert call.outcome.text == call.outcome.details["stdout"] == "42\n"
     assert trajectory.finish_reason is FinishReason.STOP
-    assert trajectory.group == "0/seven"
+    assert trajectory.group_id == "0/seven"
 
 
 def test_a_turn_knows_its_text_its_blocks_and_why_it_ended() -> None:
     first, second = play(CALL, "é\n```python\nx = 'é'\n```\nSo \\boxed{42}.").trajectory.turns
     code = CALL.index("print")
-    assert (first.text, first.ended_by) == (CALL, TurnEnding.CALL)
+    assert (first.text, first.stop_reason) == (CALL, StopReason.CALL)
     assert first.blocks == (Block("print(6*7)\n", code, code + len("print(6*7)\n")),)
-    assert second.ended_by is TurnEnding.STOP
+    assert second.stop_reason is StopReason.STOP
     (block,) = second.blocks
     assert second.text[block.start : block.stop] == block.code == "x = 'é'\n"
     cut = play("Let me see.", limit=2).trajectory
-    assert [turn.ended_by for turn in cut.turns] == [TurnEnding.LENGTH]
+    assert [turn.stop_reason for turn in cut.turns] == [StopReason.LENGTH]
     assert cut.finish_reason is FinishReason.LENGTH
 
 
@@ -110,7 +110,7 @@ def test_a_stop_string_ends_the_response_and_stays_in_it(calls: int, piece: int)
     )
     assert trajectory.loss_mask_T.all()
     assert trajectory.finish_reason is FinishReason.STOP
-    assert [turn.ended_by for turn in trajectory.turns] == [TurnEnding.STOP]
+    assert [turn.stop_reason for turn in trajectory.turns] == [StopReason.STOP]
     assert (played.counters.dropped_tokens > 0) == (piece == 1000)
 
 
@@ -118,7 +118,7 @@ def test_a_stop_string_of_a_turn_after_a_call_ends_the_response() -> None:
     trajectory = play(CALL, "<answer>\\boxed{42}</answer> and so on", calls=2, stop=("</answer>",)).trajectory
     assert trajectory.text.startswith(f"{CALL}\n42\n```\n<answer>\\boxed{{42}}</answer>")
     assert "so on" not in trajectory.text
-    assert [turn.ended_by for turn in trajectory.turns] == [TurnEnding.CALL, TurnEnding.STOP]
+    assert [turn.stop_reason for turn in trajectory.turns] == [StopReason.CALL, StopReason.STOP]
 
 
 def test_a_long_observation_is_made_while_other_episodes_go_on() -> None:
@@ -126,11 +126,11 @@ def test_a_long_observation_is_made_while_other_episodes_go_on() -> None:
     went_on = threading.Event()
 
     class Waiting(ToRLFormat):
-        def answer(
-            self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+        def render_observation(
+            self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
         ) -> str:
             assert went_on.wait(20), "the event loop stood still"
-            return super().answer(turn, outcomes, overshoot, fits)
+            return super().answer(turn, outcomes, overshoot, fits_tokens)
 
     class Signalling(ScriptedInterpreter):
         async def run_async(self, code: str, *, seed: int = 0) -> Execution:
@@ -140,7 +140,7 @@ def test_a_long_observation_is_made_while_other_episodes_go_on() -> None:
     turns = [CALL, "So \\boxed{42}."]
     engine = ScriptedEngine(lambda request: ENCODER.encode(turns[int(request[-1])]))
     playing = player(engine, Signalling(lambda _: "4" * LONG_OBSERVATION), form=Waiting(), limit=400)
-    played = asyncio.run(playing.play(asked(token_ids=ENCODER.encode("Q\n")), series=0, sample=0))
+    played = asyncio.run(playing.play(asked(token_ids=ENCODER.encode("Q\n")), batch_id=0, sample=0))
     assert played.tool_calls[0].observation == f"\n{'4' * 128}...{'4' * 128}\n```\n"
 
 
@@ -200,7 +200,7 @@ def test_a_broken_sandbox_ends_the_episode() -> None:
     engine = ScriptedEngine(lambda _: ENCODER.encode(CALL))
     playing = player(engine, ScriptedInterpreter(fail_with=SandboxError("no guest")))
     with pytest.raises(SandboxError, match="no guest"):
-        asyncio.run(playing.play(asked(), series=0, sample=0))
+        asyncio.run(playing.play(asked(), batch_id=0, sample=0))
     assert engine.open == 0
 
 
@@ -211,7 +211,7 @@ def test_an_engine_that_ends_a_turn_elsewhere_is_refused() -> None:
 
     playing = player(EndsAnywhere(lambda _: ENCODER.encode("no marker")), ScriptedInterpreter())
     with pytest.raises(RuntimeError, match="not at its end"):
-        asyncio.run(playing.play(asked(), series=0, sample=0))
+        asyncio.run(playing.play(asked(), batch_id=0, sample=0))
 
 
 def test_seeds_name_the_turn_and_snippets_of_a_problem_share_theirs() -> None:
@@ -221,7 +221,7 @@ def test_seeds_name_the_turn_and_snippets_of_a_problem_share_theirs() -> None:
         playing = player(engine, interpreter, limit=100, seed=seed)
         for series in (0, 1):
             for sample in (0, 1):
-                await playing.play(asked(), series=series, sample=sample)
+                await playing.play(asked(), batch_id=series, sample=sample)
         return {request.sampling.seed or 0 for request in engine.requests.values()}, set(interpreter.seeds)
 
     turns, runs = asyncio.run(play_four(0))
@@ -247,7 +247,7 @@ def test_a_prompt_that_ends_inside_a_line_leaves_a_fence_text() -> None:
 def begin_with_a_fence(prompt: tuple[int, ...]) -> Trajectory:
     engine = ScriptedEngine(lambda request: ENCODER.encode(CALL.partition("\n")[2] if request[-1] == "0" else "x"))
     playing = player(engine, ScriptedInterpreter())
-    return asyncio.run(playing.play(asked(token_ids=prompt), series=0, sample=0))
+    return asyncio.run(playing.play(asked(token_ids=prompt), batch_id=0, sample=0))
 
 
 class EndlessInterpreter(ScriptedInterpreter):
@@ -272,7 +272,7 @@ def test_an_episode_leaves_no_early_run_behind() -> None:
         engine = ScriptedEngine(lambda _: ENCODER.encode(text))
         playing = player(engine, interpreter, speculative_execution=True)
         before = asyncio.all_tasks()
-        await playing.play(asked(token_ids=(1,)), series=0, sample=0)
+        await playing.play(asked(token_ids=(1,)), batch_id=0, sample=0)
         assert interpreter.codes == ["while True: pass\n"]
         assert asyncio.all_tasks() == before
         assert (playing.counters.calls.speculated, playing.counters.calls.wasted) == (1, 1)
@@ -296,7 +296,7 @@ def test_a_run_may_end_episodes_at_a_turn_with_nothing_in_it(turn: str, ends: bo
     def played(end_at_void_turn: bool) -> Trajectory:
         engine = ScriptedEngine(lambda request: ENCODER.encode(turn if request[-1] == "0" else "Done."))
         playing = player(engine, ScriptedInterpreter(), end_at_void_turn=end_at_void_turn)
-        return asyncio.run(playing.play(asked(), series=0, sample=0))
+        return asyncio.run(playing.play(asked(), batch_id=0, sample=0))
 
     if ends:
         ended = played(end_at_void_turn=True)
@@ -325,7 +325,7 @@ def test_a_block_runs_when_its_fence_closes() -> None:
     assert [call.code for call in trajectory.tool_calls] == ["print(6*7)\n"]
     assert trajectory.format == "zerotir"
     first, second = trajectory.turns
-    assert (first.text, first.ended_by) == (BLOCK, TurnEnding.CALL)
+    assert (first.text, first.stop_reason) == (BLOCK, StopReason.CALL)
     assert second.text.strip() == "So \\boxed{42}."
 
 

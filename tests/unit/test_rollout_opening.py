@@ -18,7 +18,7 @@ from torl.options import Choice, Section
 from torl.paths import resolve_path
 from torl.report.console import Console
 from torl.rollout.measuring import evaluate_model
-from torl.rollout.model_directory import ModelDirectory, within_context
+from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.opening import open_rollouts
 from torl.tools import ShuffledTool
 from torl.types import Grade, Group
@@ -113,7 +113,7 @@ def model() -> ModelDirectory:
 class Several(Part):
     """One section, several tools."""
 
-    def offered(self, name: str) -> dict[str, torl.Tool]:
+    def provided_tools(self, name: str) -> dict[str, torl.Tool]:
         return {f"{name}.{number}": Part(number) for number in range(self.number)}
 
 
@@ -262,8 +262,8 @@ def with_environment(**environment: Any) -> tuple[ModelRunConfig, ModelDirectory
 def test_an_environment_s_conversations_cannot_ask_for_a_reward() -> None:
     """It begins them itself, so that what the prompts were told would be lost."""
     whole = with_environment()[0].model_dump()
-    whole["data"]["reward_goal"]["high_share"] = 0.5
-    with pytest.raises(ValueError, match="high_share must be unset"):
+    whole["data"]["reward_goal"]["high_fraction"] = 0.5
+    with pytest.raises(ValueError, match="high_fraction must be unset"):
         ModelRunConfig.model_validate(whole)
 
 
@@ -285,7 +285,7 @@ async def test_an_environment_starts_behind_the_tools_and_brings_its_own(tmp_pat
 class Asked(Part):
     """A tool of a server, say, that has to be asked what it offers."""
 
-    def offered(self, name: str) -> dict[str, torl.Tool]:
+    def provided_tools(self, name: str) -> dict[str, torl.Tool]:
         happened(f"asked {name}")
         return {name: self}
 
@@ -350,20 +350,20 @@ def directory(tmp_path: Path, config: str | None, weights: bool = True) -> Path:
 @pytest.mark.parametrize(("window", "limit"), [(1000, 60), (160, 60), (159, 59), (101, 1), (None, 60)])
 def test_responses_fit_into_the_context(tmp_path: Path, window: int | None, limit: int) -> None:
     config = {} if window is None else {"max_position_embeddings": window}
-    fitting = within_context(configuration(), directory(tmp_path, json.dumps(config)))
+    fitting = cap_to_context(configuration(), directory(tmp_path, json.dumps(config)))
     assert fitting.rollout.max_response_tokens == limit
     assert {**configuration().model_dump(), "rollout": None} == {**fitting.model_dump(), "rollout": None}
 
 
 def test_a_context_without_room_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="its context of 100 tokens has no room after 100 of prompt"):
-        within_context(configuration(), directory(tmp_path, '{"max_position_embeddings": 100}'))
+        cap_to_context(configuration(), directory(tmp_path, '{"max_position_embeddings": 100}'))
 
 
 @pytest.mark.parametrize("config", [None, "{"])
 def test_a_model_whose_configuration_cannot_be_read(tmp_path: Path, config: str | None) -> None:
     with pytest.raises(DataError, match=r"config\.json: cannot be read"):
-        within_context(configuration(), directory(tmp_path, config))
+        cap_to_context(configuration(), directory(tmp_path, config))
 
 
 def test_a_directory_that_is_no_model(tmp_path: Path) -> None:

@@ -37,26 +37,26 @@ async def test_every_episode_once_and_groups_whole() -> None:
     groups = play_groups(
         player(engine, ScriptedInterpreter(), limit=321),
         PROMPTS,
-        series=3,
+        batch_id=3,
         samples_per_prompt=4,
         on_episode=lambda: episodes.append(None),
     )
     async with aclosing(groups):
         finished = [group async for group in groups]
-    assert sorted(group.trajectories[0].group for group in finished) == [f"3/p{index}" for index in range(6)]
-    assert [group.trajectories[0].group for group in finished] != [f"3/p{index}" for index in range(6)]
+    assert sorted(group.trajectories[0].group_id for group in finished) == [f"3/p{index}" for index in range(6)]
+    assert [group.trajectories[0].group_id for group in finished] != [f"3/p{index}" for index in range(6)]
     for group in finished:
         assert group.prompt in PROMPTS
         assert group.max_response_tokens == 321
         assert {trajectory.prompt for trajectory in group.trajectories} == {group.prompt}
-        assert [trajectory.sample for trajectory in group.trajectories] == [0, 1, 2, 3]
-        assert len({trajectory.group for trajectory in group.trajectories}) == 1
+        assert [trajectory.sample_index for trajectory in group.trajectories] == [0, 1, 2, 3]
+        assert len({trajectory.group_id for trajectory in group.trajectories}) == 1
     assert len(episodes) == 24
 
 
 async def test_episodes_of_training_ask_for_high_and_low_rewards_and_evaluations_for_high_ones() -> None:
     """Which, the run's seed says for each episode (RC-GRPO); the loss sees the prompt that was asked."""
-    told = [replace(prompt, low_reward_token_ids=(5, 6, 8), high_reward_share=0.25) for prompt in PROMPTS]
+    told = [replace(prompt, low_reward_token_ids=(5, 6, 8), high_reward_fraction=0.25) for prompt in PROMPTS]
 
     async def played(series: int | str) -> list[Trajectory]:
         groups = await play_all(player(ScriptedEngine(lambda _: PLAIN), ScriptedInterpreter()), told, series, 16)
@@ -77,7 +77,7 @@ async def test_a_group_is_in_the_order_of_its_samples_whichever_ended_first() ->
     engine = ScriptedEngine(lambda request: PLAIN * (5 - int(request.split("/")[2])))
     (group,) = await play_all(player(engine, ScriptedInterpreter()), PROMPTS[:1], 0, samples=4)
     assert engine.ended == [f"0/p0/{sample}/0" for sample in (3, 2, 1, 0)]
-    assert [trajectory.sample for trajectory in group.trajectories] == [0, 1, 2, 3]
+    assert [trajectory.sample_index for trajectory in group.trajectories] == [0, 1, 2, 3]
 
 
 async def test_never_more_than_allowed_in_flight() -> None:
@@ -89,7 +89,7 @@ async def test_never_more_than_allowed_in_flight() -> None:
 async def test_who_waits_for_the_tool_makes_room() -> None:
     engine = ScriptedEngine(calls_first)
     interpreter = ScriptedInterpreter(delay=3600)
-    groups = play_groups(player(engine, interpreter, in_flight=3), PROMPTS, series=0, samples_per_prompt=4)
+    groups = play_groups(player(engine, interpreter, in_flight=3), PROMPTS, batch_id=0, samples_per_prompt=4)
     first = asyncio.ensure_future(anext(groups))
     await settle()
     assert interpreter.running == len(engine.requests) == 12  # four times as many as may be sampled, and no more
@@ -111,7 +111,7 @@ async def test_a_second_series_starts_when_the_first_leaves_room() -> None:
 
 async def test_episodes_go_on_while_the_consumer_is_busy() -> None:
     engine = ScriptedEngine(calls_first)
-    groups = play_groups(player(engine, ScriptedInterpreter(), in_flight=2), PROMPTS, series=0, samples_per_prompt=2)
+    groups = play_groups(player(engine, ScriptedInterpreter(), in_flight=2), PROMPTS, batch_id=0, samples_per_prompt=2)
     async with aclosing(groups):
         await anext(groups)
         await settle()
@@ -123,7 +123,7 @@ async def test_a_slow_call_holds_up_nobody_else() -> None:
     engine = ScriptedEngine(lambda request: CALL if request == "0/p0/0/0" else PLAIN)
     interpreter = ScriptedInterpreter(delay=0.5)
     groups = await play_all(player(engine, interpreter), PROMPTS, 0, samples=1)
-    assert groups[-1].trajectories[0].group == "0/p0"
+    assert groups[-1].trajectories[0].group_id == "0/p0"
 
 
 @pytest.mark.parametrize("where", ["engine", "sandbox"])
@@ -145,7 +145,7 @@ async def test_closing_early_leaves_nothing_running() -> None:
         return f"{code}\n"
 
     interpreter = ScriptedInterpreter(first)
-    groups = play_groups(player(engine, interpreter, in_flight=1), PROMPTS, series=0, samples_per_prompt=1)
+    groups = play_groups(player(engine, interpreter, in_flight=1), PROMPTS, batch_id=0, samples_per_prompt=1)
     before = asyncio.all_tasks()
     await anext(groups)
     await settle()
@@ -172,7 +172,7 @@ async def test_cancelling_the_consumer_leaves_nothing_running() -> None:
 async def test_numbers_that_make_no_sense() -> None:
     engine = ScriptedEngine(calls_first)
     with pytest.raises(ValueError, match="at least 1"):
-        await anext(play_groups(player(engine, ScriptedInterpreter()), PROMPTS, series=0, samples_per_prompt=0))
+        await anext(play_groups(player(engine, ScriptedInterpreter()), PROMPTS, batch_id=0, samples_per_prompt=0))
 
 
 async def test_a_thousand_episodes_do_not_all_begin_in_one_turn_of_the_event_loop() -> None:

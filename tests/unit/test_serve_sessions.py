@@ -51,7 +51,7 @@ def test_states_are_bounded_together_but_the_one_in_use_stays(pool: SandboxPool)
     grown = store.get(names[2])
     assert grown is not None
     grown.run("y = bytearray(b'x' * (4 << 20))")
-    store.tidy()
+    store.evict()
     assert store.get(names[2]) is grown
 
 

@@ -12,13 +12,13 @@ import pytest
 
 from torl.errors import EngineHungError, HangError
 from torl.processes import stacks
-from torl.processes.open_calls import OpenCalls
-from torl.processes.stacks import request_stacks, write_own_stacks
+from torl.processes.open_calls import PendingCalls
+from torl.processes.stacks import dump_stacks, dump_own_stacks
 
 CHILD = """
 import threading, time
-from torl.processes.stacks import answer_stack_requests
-answer_stack_requests()
+from torl.processes.stacks import enable_stack_dumps
+enable_stack_dumps()
 def waits_for_nobody():
     print("ready", flush=True)
     threading.Event().wait()
@@ -27,13 +27,13 @@ waits_for_nobody()
 STANDING_STILL = """
 import asyncio, sys, time
 from pathlib import Path
-from torl.processes.loop_watch import watched_loop
+from torl.processes.loop_watch import watch_event_loop
 
 async def an_endless_episode():
     await asyncio.sleep(1000)
 
 async def main():
-    async with watched_loop(Path(sys.argv[1]), 2.0, "rollout.stall_seconds"):
+    async with watch_event_loop(Path(sys.argv[1]), 2.0, "rollout.stall_timeout_seconds"):
         episodes = [asyncio.create_task(an_endless_episode()) for _ in range(7)]
         await asyncio.sleep(3)  # it turns: nothing happens
         print("turned", flush=True)
@@ -67,12 +67,12 @@ def test_processes_write_their_stacks_when_they_are_asked(tmp_path: Path, monkey
             time.sleep(0.01)
         pids = [child.pid for child in children]
         # One that has no handler would be ended by the signal; one that is gone cannot answer.
-        assert request_stacks({log: pids, other: [stranger.pid, 2**22 + 1]}) == [stranger.pid, 2**22 + 1]
+        assert dump_stacks({log: pids, other: [stranger.pid, 2**22 + 1]}) == [stranger.pid, 2**22 + 1]
         assert log.read_text().count("in waits_for_nobody") == 2
         assert [child.poll() for child in [*children, stranger]] == [None, None, None]
         os.kill(pids[1], signal.SIGSTOP)
         monkeypatch.setattr(stacks, "_ANSWER_SECONDS", 0.5)
-        assert request_stacks({log: pids}) == [pids[1]]
+        assert dump_stacks({log: pids}) == [pids[1]]
         assert log.read_text().count("in waits_for_nobody") == 3
     finally:
         for child in [*children, stranger]:
@@ -84,22 +84,22 @@ def test_an_event_loop_that_stands_still_ends_the_process_with_its_stacks(tmp_pa
     log, output = tmp_path / "logs" / "controller.log", tmp_path / "output"
     assert start(STANDING_STILL, str(log), log=output).wait(60) == 1
     assert output.read_text().startswith("turned\n")  # not before
-    assert "error: the controller's event loop stood still for 2 s (rollout.stall_seconds)" in output.read_text()
+    assert "error: the controller's event loop stood still for 2 s (rollout.stall_timeout_seconds)" in output.read_text()
     assert "in main" in log.read_text()
     assert "7 tasks:" in log.read_text()
     assert "in an_endless_episode" in log.read_text()
 
 
 async def test_a_call_that_gives_no_answer_is_named(tmp_path: Path) -> None:
-    calls = OpenCalls()
-    watch = calls.watch(0.3, "rollout.stall_seconds")
-    said = r"the tool 'mine' gave no answer within 0.3 s \(rollout.stall_seconds\)"
+    calls = PendingCalls()
+    watch = calls.watch(0.3, "rollout.stall_timeout_seconds")
+    said = r"the tool 'mine' gave no answer within 0.3 s \(rollout.stall_timeout_seconds\)"
     with pytest.raises(HangError, match=said), calls.open("the tool 'mine'"):
         await asyncio.wait_for(watch, 60)
 
 
 async def test_calls_that_are_answered_are_not_added_up() -> None:
-    calls = OpenCalls()
+    calls = PendingCalls()
     watch = asyncio.create_task(calls.watch(1.0, "here"))
     for _ in range(8):
         with calls.open("the reward"):
@@ -114,7 +114,7 @@ async def test_tasks_are_written_with_where_they_wait(tmp_path: Path) -> None:
 
     task = asyncio.create_task(waits_in_here())
     await asyncio.sleep(0)
-    write_own_stacks(tmp_path / "log", asyncio.get_running_loop())
+    dump_own_stacks(tmp_path / "log", asyncio.get_running_loop())
     written = (tmp_path / "log").read_text()
     assert "1 tasks:\n" in written
     assert "in waits_in_here" in written

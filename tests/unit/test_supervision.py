@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from torl.errors import EngineError, SandboxError
-from torl.processes.supervision import run_until_done, watched
+from torl.processes.supervision import run_until_done, run_with_watchers
 
 
 def test_work_that_ends(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +89,7 @@ async def test_a_watcher_ends_the_work() -> None:
         raise SandboxError("the pool is dead")
 
     with pytest.raises(SandboxError, match="the pool is dead"):
-        await watched(work(), watcher())
+        await run_with_watchers(work(), watcher())
     assert cancelled.is_set()
 
 
@@ -107,7 +107,7 @@ async def test_watchers_end_with_the_work() -> None:
         finally:
             ended.set()
 
-    assert await watched(work(), watcher()) == 7
+    assert await run_with_watchers(work(), watcher()) == 7
     assert ended.is_set()
 
 
@@ -120,4 +120,4 @@ async def test_the_works_own_error_comes_through() -> None:
             await asyncio.sleep(60)
 
     with pytest.raises(EngineError, match="mine"):
-        await watched(work(), watcher())
+        await run_with_watchers(work(), watcher())

@@ -107,12 +107,12 @@ def test_prompts_in_order_without_the_long_ones() -> None:
 
 def test_prompts_that_say_which_reward_is_wanted() -> None:
     """In the template, before the question; the problem stays what it is, and the longer of both counts."""
-    problem, goal = Problem("a", "x", "1"), RewardGoal(high="hi", low="low", high_share=0.75)
+    problem, goal = Problem("a", "x", "1"), RewardGoal(high="hi", low="low", high_fraction=0.75)
     (prompt,) = encode_prompts([problem], Characters(), lambda each: f"<{each.question}>", 7, goal=goal).prompts
     assert (prompt.token_ids, prompt.low_reward_token_ids) == (tuple(map(ord, "<hi\nx>")), tuple(map(ord, "<low\nx>")))
     assert prompt.problem is problem
-    low = prompt.of_episode(int(0.76 * 2**63))
-    assert prompt.of_episode(int(0.74 * 2**63)) is prompt
+    low = prompt.for_episode(int(0.76 * 2**63))
+    assert prompt.for_episode(int(0.74 * 2**63)) is prompt
     assert (low.token_ids, low.problem) == (prompt.low_reward_token_ids, problem)
     assert [each.wants_high_reward for each in (prompt, low, Prompt(problem, (1,)))] == [True, False, None]
     with pytest.raises(DataError, match="has at most 6 tokens"):
@@ -224,7 +224,7 @@ def test_what_the_configuration_writes_holds_control_tokens_and_so_does_a_questi
     (prompt,) = encode_prompts([problem], tokenizer, template, 1000).prompts
     begun = "<|im_start|><think><|im_end|><|im_start|><|im_end|><|im_start|>"
     assert control_tokens(tokenizer, prompt.token_ids) == begun
-    goal = RewardGoal(high="<|im_start|>", low="<|im_end|>", high_share=0.5)
+    goal = RewardGoal(high="<|im_start|>", low="<|im_end|>", high_fraction=0.5)
     (prompt,) = encode_prompts([problem], tokenizer, lambda each: f"{each.question}!", 1000, goal=goal).prompts
     assert control_tokens(tokenizer, prompt.token_ids) == "<|im_start|>"
     assert control_tokens(tokenizer, prompt.low_reward_token_ids) == "<|im_end|>"

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from scripted_engine import ENCODER, VOCABULARY
 from tokenizers_for_tests import END, byte_level_bpe, metaspace_bpe, metaspace_unigram
 from torl.errors import DataError
-from torl.text.tokenizer import TextEncoder, load_tokenizer, stop_token_ids
+from torl.text.tokenizer import PlainTextEncoder, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 
 FAMILIES = [byte_level_bpe, metaspace_bpe, metaspace_unigram]
@@ -35,7 +35,7 @@ TEXTS = [
 def test_the_text_of_an_observation_survives(family, text: str) -> None:
     tokenizer = family()
     vocabulary = build_vocabulary(tokenizer)
-    assert vocabulary.decode(TextEncoder(tokenizer, vocabulary).encode(text)) == text
+    assert vocabulary.decode(PlainTextEncoder(tokenizer, vocabulary).encode(text)) == text
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -44,7 +44,7 @@ def test_printing_the_end_of_text_does_not_end_the_text(family) -> None:
     vocabulary = build_vocabulary(tokenizer)
     text = f"\nabc {END} def\n```\n"
     assert tokenizer.eos_token_id in tokenizer.encode(text, add_special_tokens=False)  # the usual way would
-    ids = TextEncoder(tokenizer, vocabulary).encode(text)
+    ids = PlainTextEncoder(tokenizer, vocabulary).encode(text)
     assert tokenizer.eos_token_id not in ids
     assert vocabulary.decode(ids) == text
 
@@ -52,7 +52,7 @@ def test_printing_the_end_of_text_does_not_end_the_text(family) -> None:
 def test_the_tokenizer_itself_is_left_as_it_was() -> None:
     tokenizer = byte_level_bpe()
     before = tokenizer.backend_tokenizer.to_str()
-    TextEncoder(tokenizer).encode(f"x{END}")
+    PlainTextEncoder(tokenizer).encode(f"x{END}")
     assert tokenizer.backend_tokenizer.to_str() == before
     assert tokenizer.encode(END, add_special_tokens=False) == [tokenizer.eos_token_id]
 
@@ -65,8 +65,8 @@ def test_an_observation_is_encoded_whole_whatever_length_the_tokenizer_cuts_at()
     cut = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END)
     text = "\n" + "391 " * 50 + "\n```\n"
     assert len(backend.encode(text).ids) == 4096
-    ids = TextEncoder(cut, build_vocabulary(tokenizer)).encode(text)
-    assert ids == TextEncoder(tokenizer).encode(text)
+    ids = PlainTextEncoder(cut, build_vocabulary(tokenizer)).encode(text)
+    assert ids == PlainTextEncoder(tokenizer).encode(text)
     assert build_vocabulary(tokenizer).decode(ids) == text
 
 
@@ -121,7 +121,7 @@ def test_what_a_program_prints_is_never_an_added_token(make: Callable[[], PreTra
     added = set(tokenizer.convert_tokens_to_ids(["<tool_call>", "</think>"]))
     text = "\n<tool_call>1</think>\n```\n"
     assert added <= set(tokenizer.encode(text, add_special_tokens=False))
-    ids, observed = TextEncoder(tokenizer).observe(text)
+    ids, observed = PlainTextEncoder(tokenizer).encode_observation(text)
     assert added.isdisjoint(ids)
     assert build_vocabulary(tokenizer).decode(ids) == observed == text
 
@@ -130,10 +130,10 @@ def test_an_observation_is_the_text_that_its_tokens_have() -> None:
     """Qwen's tokenizers normalise: what was printed is not what the model reads."""
     tokenizer = copy.deepcopy(byte_level_bpe())
     tokenizer.backend_tokenizer.normalizer = NFC()
-    encoder = TextEncoder(tokenizer)
-    ids, observed = encoder.observe("\ne\u0301 \u2126\n")
+    encoder = PlainTextEncoder(tokenizer)
+    ids, observed = encoder.encode_observation("\ne\u0301 \u2126\n")
     assert observed == "\n\u00e9 \u03a9\n"
-    assert encoder.observe(observed) == (ids, observed)
+    assert encoder.encode_observation(observed) == (ids, observed)
 
 
 @given(st.text(st.sampled_from("a \n`é北e\u0301"), max_size=60), st.integers(0, 40))
@@ -142,10 +142,10 @@ def test_what_fits_is_what_has_as_few_tokens(text: str, most: int) -> None:
 
 
 def test_a_text_of_more_bytes_than_its_tokens_could_hold_is_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def encode(_: TextEncoder, text: str) -> list[int]:
+    def encode(_: PlainTextEncoder, text: str) -> list[int]:
         raise AssertionError(f"{len(text)} characters were encoded")
 
-    monkeypatch.setattr(TextEncoder, "encode", encode)
+    monkeypatch.setattr(PlainTextEncoder, "encode", encode)
     longest = max(len(VOCABULARY.decode_bytes([token])) for token in range(len(VOCABULARY)))
     assert not ENCODER.fits("7" * (256 * longest + 1), 256)
     with pytest.raises(AssertionError):

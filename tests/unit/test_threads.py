@@ -7,15 +7,15 @@ from contextvars import ContextVar
 
 import pytest
 
-from torl.processes.threads import in_own_thread
+from torl.processes.threads import run_in_thread
 
 NAMED: ContextVar[str] = ContextVar("named")
 
 
 async def test_calls_that_do_not_return_keep_no_other_waiting() -> None:
     let_go = threading.Event()
-    held = [asyncio.ensure_future(in_own_thread(let_go.wait)) for _ in range(100)]
-    assert await in_own_thread(divmod, 7, 2) == (3, 1)
+    held = [asyncio.ensure_future(run_in_thread(let_go.wait)) for _ in range(100)]
+    assert await run_in_thread(divmod, 7, 2) == (3, 1)
     assert await asyncio.to_thread(divmod, 7, 2) == (3, 1)  # the pool is everybody's
     let_go.set()
     assert await asyncio.gather(*held) == [True] * 100
@@ -23,7 +23,7 @@ async def test_calls_that_do_not_return_keep_no_other_waiting() -> None:
 
 def test_a_call_that_never_returns_does_not_keep_the_process() -> None:
     async def given_up() -> None:
-        call = asyncio.ensure_future(in_own_thread(threading.Event().wait))
+        call = asyncio.ensure_future(run_in_thread(threading.Event().wait))
         await asyncio.sleep(0)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
@@ -36,13 +36,13 @@ def test_a_call_that_never_returns_does_not_keep_the_process() -> None:
 
 async def test_what_is_raised_comes_as_it_is_unless_no_coroutine_can_hand_it_on() -> None:
     with pytest.raises(ZeroDivisionError):
-        await in_own_thread(divmod, 1, 0)
+        await run_in_thread(divmod, 1, 0)
     with pytest.raises(RuntimeError, match="StopIteration: "):
-        await in_own_thread(next, iter(()))
+        await run_in_thread(next, iter(()))
     with pytest.raises(RuntimeError, match="SystemExit: 3"):
-        await in_own_thread(sys.exit, 3)
+        await run_in_thread(sys.exit, 3)
 
 
 async def test_the_context_is_the_callers() -> None:
     NAMED.set("here")
-    assert await in_own_thread(NAMED.get) == "here"
+    assert await run_in_thread(NAMED.get) == "here"

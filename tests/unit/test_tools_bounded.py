@@ -8,7 +8,7 @@ from typing import Any, Self
 import pytest
 
 from torl.errors import SandboxError, ToolUnavailableError
-from torl.tools import BoundedTool, Bounds, PythonTool, SandboxFusionTool, Tool, ToolSession, bounds_of
+from torl.tools import BoundedTool, ToolLimits, PythonTool, SandboxFusionTool, Tool, ToolSession, tool_limits
 from torl.types import Outcome, OutcomeStatus
 
 
@@ -22,7 +22,7 @@ class Counter(Tool, ToolSession):
     tries: list[int] = field(default_factory=list)
     running: list[int] = field(default_factory=lambda: [0, 0])  # now, at most
     n: int = 0
-    starts_early = True
+    speculative = True
 
     def session(self, seed: int) -> Self:
         return self.fork()
@@ -50,7 +50,7 @@ class Counter(Tool, ToolSession):
 
 
 def bounded(trouble: Callable[[int], BaseException | float | None] = lambda _: None, **bounds: Any) -> BoundedTool:
-    return BoundedTool("counter", Counter(trouble=trouble), Bounds.model_validate({"retry_seconds": 0, **bounds}))
+    return BoundedTool("counter", Counter(trouble=trouble), ToolLimits.model_validate({"initial_backoff_seconds": 0, **bounds}))
 
 
 async def test_a_call_that_finds_the_tool_away_is_made_again_as_if_for_the_first_time() -> None:
@@ -147,5 +147,5 @@ async def test_giving_a_call_up_frees_its_place() -> None:
 
 
 def test_tools_with_limits_of_their_own_keep_them() -> None:
-    assert bounds_of(PythonTool) is bounds_of(SandboxFusionTool) is None
-    assert bounds_of(Counter) is Bounds
+    assert tool_limits(PythonTool) is tool_limits(SandboxFusionTool) is None
+    assert tool_limits(Counter) is ToolLimits

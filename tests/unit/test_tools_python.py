@@ -42,7 +42,7 @@ async def printed(episode: EpisodeTools, *codes: str, early: bool) -> list[str]:
     told = []
     for text in codes:
         if early:
-            episode.begin(code(text))
+            episode.speculate(code(text))
         outcome = await called(episode, text)
         told.append(outcome.details["stdout"] or outcome.error or "")
     await episode.close()
@@ -67,10 +67,10 @@ async def test_what_a_block_finds(pool: SandboxPool, state: InterpreterState, ex
 async def test_a_run_that_nobody_asked_for_leaves_nothing(pool: SandboxPool, state: InterpreterState) -> None:
     calls = episode(pool, state)
     assert (await called(calls, "x = 1")).ok
-    calls.begin(code("x = 2"))
+    calls.speculate(code("x = 2"))
     await asyncio.sleep(0.05)
     assert (await called(calls, "print(x)")).text == "1\n"
-    calls.begin(code("x = 3"))
+    calls.speculate(code("x = 3"))
     await calls.close()
     assert (await called(calls, "print(x)")).text == "1\n"
 

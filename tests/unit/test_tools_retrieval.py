@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from torl.errors import ToolUnavailableError
-from torl.tools import BoundedTool, Bounds, RetrievalTool
+from torl.tools import BoundedTool, ToolLimits, RetrievalTool
 from torl.tools.search.server import RetrievalOptions
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -45,7 +45,7 @@ async def test_queries_and_answers_have_the_servers_form() -> None:
         return web.json_response(documents('"Paris"\nThe capital.', '"Rome"\nAnother.'))
 
     async with served(retrieve) as url:
-        tool = RetrievalTool(RetrievalOptions(url=url, results=2))
+        tool = RetrievalTool(RetrievalOptions(url=url, top_k=2))
         await tool.start()
         outcome = await tool.session(0).call({"query": "capital of France"})
         assert (await tool.call({})).error == "TypeError"
@@ -63,7 +63,7 @@ async def test_no_more_passages_are_shown_than_were_asked_for_however_many_the_s
         return web.json_response(documents(*(f"{number}\n." for number in range(given))))
 
     async with served(retrieve) as url:
-        tool = RetrievalTool(RetrievalOptions(url=url, results=2))
+        tool = RetrievalTool(RetrievalOptions(url=url, top_k=2))
         await tool.start()
         outcome = await tool.session(0).call({"query": "?"})
         await tool.close()
@@ -123,7 +123,7 @@ async def test_a_server_that_is_away_for_a_while_is_asked_again_and_then_given_u
         return web.json_response(documents("a\nb"))
 
     async with served(retrieve) as url:
-        bounds = Bounds(retries=2, retry_seconds=0)
+        bounds = ToolLimits(retries=2, initial_backoff_seconds=0)
         tool = BoundedTool("search", RetrievalTool(RetrievalOptions(url=url)), bounds)
         await tool.start()
         broken = 2

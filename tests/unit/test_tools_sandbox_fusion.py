@@ -19,7 +19,7 @@ from torl.tools import SandboxFusionOptions, SandboxFusionTool
 from torl.types import OutcomeStatus, ToolRequest
 
 PROOF = ran(stdout="42\n")
-QUICK = {"retry_seconds": 0.001, "retries": 2, "run_seconds": 0.1, "timeout_seconds": 0.3}
+QUICK = {"initial_backoff_seconds": 0.001, "retries": 2, "run_seconds": 0.1, "timeout_seconds": 0.3}
 
 
 @asynccontextmanager
@@ -160,7 +160,7 @@ async def test_requests_at_once_are_bounded() -> None:
 async def test_a_call_that_is_given_up_closes_its_connection() -> None:
     async with started(hangs, timeout_seconds=60) as (tool, server):
         calls = EpisodeTools({"python": tool}, seed=0)
-        calls.begin(ToolRequest("python", {"code": "1"}))
+        calls.speculate(ToolRequest("python", {"code": "1"}))
         while server.open == 0:
             await asyncio.sleep(0.01)
         await calls.close()
@@ -227,5 +227,5 @@ async def test_a_broken_server_spoils_the_episode(early: bool) -> None:
         playing = player(engine, ScriptedInterpreter(), max_tool_calls=2, speculative_execution=early)
         playing.tools["python"] = tool  # type: ignore[index]
         with pytest.raises(ToolUnavailableError, match="gave no outcome in 3 tries"):
-            await playing.play(asked(), series=0, sample=0)
+            await playing.play(asked(), batch_id=0, sample=0)
         assert len(server.asked) >= 3

@@ -15,7 +15,7 @@ import pytest
 from torl.errors import ConfigError, DataError, ToolUnavailableError
 from torl.tools import Bm25Tool
 from torl.tools.search.bm25 import Bm25Options
-from torl.tools.search.passages import found
+from torl.tools.search.passages import passages_outcome
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -61,7 +61,7 @@ async def test_what_is_found_is_what_the_formula_ranks_highest(tmp_path: Path, k
     chance = Random(7)
     texts = [" ".join(chance.choices(WORDS, k=chance.randint(3, 12))) for _ in range(60)]
     path = corpus_of(tmp_path / "corpus.jsonl", texts)
-    tool = Bm25Tool(Bm25Options(corpus=str(path), results=5, k1=k1, b=b))
+    tool = Bm25Tool(Bm25Options(corpus=str(path), top_k=5, k1=k1, b=b))
     await tool.start()
     for _ in range(20):
         query = " ".join(chance.choices(WORDS, k=2))
@@ -83,9 +83,9 @@ async def test_of_equal_passages_the_first_is_found_first_and_no_others_than_tho
 
 async def test_passages_are_shown_in_search_r1s_words(tmp_path: Path) -> None:
     """As `_passages2string` shows those of its `example/corpus.jsonl`."""
-    shown = found(['"Evan Morris"\nA lobbyist.\nIn Washington.', "No title"])
+    shown = passages_outcome(['"Evan Morris"\nA lobbyist.\nIn Washington.', "No title"])
     assert shown.text == 'Doc 1(Title: "Evan Morris") A lobbyist.\nIn Washington.\nDoc 2(Title: No title) '
-    assert found([]).text == "Nothing was found."
+    assert passages_outcome([]).text == "Nothing was found."
     path = tmp_path / "titled.jsonl"
     path.write_text('\n{"title": "Paris", "text": "The capital of France."}\r\n\n{"text": "Köln liegt am Rhein."}')
     tool = Bm25Tool(Bm25Options(corpus=str(path)))

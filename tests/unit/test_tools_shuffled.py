@@ -35,7 +35,7 @@ async def test_the_seed_chooses_among_the_outcomes() -> None:
 async def test_it_stands_for_the_tool_in_everything_else() -> None:
     tool = shuffled()
     assert (tool.description, tool.parameters) == (PythonTool.description, PythonTool.parameters)
-    assert tool.starts_early
+    assert tool.speculative
     assert tool.metrics() == tool.tool.metrics()
     session = tool.session(1)
     assert (await session.call({"code": "a"})).text == "a\n"

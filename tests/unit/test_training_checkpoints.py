@@ -9,7 +9,7 @@ import pytest
 
 from torl.config import CheckpointConfig
 from torl.errors import CheckpointError, ConfigError
-from torl.learner.checkpoint.directory import writing_checkpoint
+from torl.learner.checkpoint.directory import open_checkpoint
 from torl.training.checkpoints import Checkpoints
 
 METRIC = "evaluation/heldout/reward/accuracy"
@@ -23,7 +23,7 @@ class WritesTheControllersState:
 
     async def begin_checkpoint(self, directory: Path, state: dict[str, Any]) -> "asyncio.Task[None]":
         async def write() -> None:
-            with writing_checkpoint(directory, state, {}):
+            with open_checkpoint(directory, state, {}):
                 if self.failing:
                     raise CheckpointError("the disk is full")
 
@@ -43,8 +43,8 @@ async def test_the_best_is_kept_beside_the_newest(tmp_path: Path) -> None:
     for step, accuracy in enumerate([0.9, 0.3, 0.5, 0.4, 0.45], start=0):
         if step > 0:  # there is none before the first step, however good the model was
             await checkpoints.begin(step, {})
-        checkpoints.evaluated(step, {METRIC: accuracy})
-    await checkpoints.settle()
+        checkpoints.record_evaluation(step, {METRIC: accuracy})
+    await checkpoints.wait()
     assert left(tmp_path) == [2, 4]
 
 
@@ -53,13 +53,13 @@ async def test_a_resumed_run_remembers_what_was_best(tmp_path: Path) -> None:
     before = checkpoints_of(tmp_path, learner, keep=3)
     for step in (1, 2, 3):
         await before.begin(step, {})
-    await before.settle()
+    await before.wait()
     rows = [{"step": step, METRIC: value} for step, value in [(1, 0.8), (2, 0.1), (3, 0.2), (4, 0.9)]]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"step": 5}]))
     resumed = checkpoints_of(tmp_path, learner, keep=1, keep_best=METRIC)
-    resumed.remember(3)
+    resumed.load_history(3)
     await resumed.begin(4, {})
-    await resumed.settle()
+    await resumed.wait()
     assert left(tmp_path) == [1, 4]
 
 
@@ -67,13 +67,13 @@ async def test_what_went_wrong_is_heard_at_the_next_step(tmp_path: Path) -> None
     learner = WritesTheControllersState()
     checkpoints = checkpoints_of(tmp_path, learner)
     await checkpoints.begin(1, {})
-    await checkpoints.settle()
+    await checkpoints.wait()
     checkpoints.check()
     learner.failing = True
     await checkpoints.begin(2, {})
     checkpoints.check()  # nothing is known yet
     with pytest.raises(CheckpointError, match="the disk is full"):
-        await checkpoints.settle()
+        await checkpoints.wait()
     with pytest.raises(CheckpointError, match="the disk is full"):
         checkpoints.check()
     assert left(tmp_path) == [1]
@@ -82,4 +82,4 @@ async def test_what_went_wrong_is_heard_at_the_next_step(tmp_path: Path) -> None
 async def test_a_metric_that_no_evaluation_has_is_named_at_the_first(tmp_path: Path) -> None:
     checkpoints = checkpoints_of(tmp_path, WritesTheControllersState(), keep_best="reward/accuracy")
     with pytest.raises(ConfigError, match=f"'reward/accuracy' is no metric of the evaluations: {METRIC}"):
-        checkpoints.evaluated(0, {METRIC: 0.5, "time/evaluation": 3.0})
+        checkpoints.record_evaluation(0, {METRIC: 0.5, "time/evaluation": 3.0})

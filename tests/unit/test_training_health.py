@@ -6,13 +6,13 @@ import pytest
 
 from torl.errors import EngineError
 from torl.records.metric_names import LOGPROB_GAP_MEAN
-from torl.training.health import require_one_policy
+from torl.training.health import require_matching_policies
 
 
 @pytest.mark.parametrize(("gap", "limit"), [(1.01, 1.0), (math.inf, 1.0), (math.nan, 1.0), (0.03, 0.02)])
 def test_a_gap_above_the_limit_and_one_that_is_no_number_stop_the_run(gap: float, limit: float) -> None:
     with pytest.raises(EngineError, match=f"allows {limit:g}"):
-        require_one_policy({LOGPROB_GAP_MEAN: gap}, limit)
+        require_matching_policies({LOGPROB_GAP_MEAN: gap}, limit)
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ def test_a_gap_above_the_limit_and_one_that_is_no_number_stop_the_run(gap: float
     ids=["at the limit", "no limit", "a step that learned nothing"],
 )
 def test_a_run_goes_on(metrics: dict[str, float], limit: float | None) -> None:
-    require_one_policy(metrics, limit)
+    require_matching_policies(metrics, limit)

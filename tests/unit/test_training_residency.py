@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from torl.engine.protocol import WATCH_SECONDS
-from torl.training.residency import EngineMemory, IllegalMoveError, LearnerMemory, Residency
+from torl.training.residency import EngineMemory, InvalidTransitionError, LearnerMemory, Residency
 
 
 class EngineAndLearner:
@@ -49,7 +49,7 @@ class EngineAndLearner:
 
 def both_sides(*, sleeps: bool, moves: bool, checksum: bool = False) -> tuple[EngineAndLearner, Residency]:
     both: Any = EngineAndLearner()
-    residency = Residency(both, both, colocated=True, sleeps=sleeps, moves=moves, checksum=checksum, policy_version=3)
+    residency = Residency(both, both, colocated=True, engine_sleeps=sleeps, offloads_learner=moves, checksum=checksum, policy_version=3)
     return both, residency
 
 
@@ -94,14 +94,14 @@ async def test_devices_are_handed_over_in_order(sleeps: bool, moves: bool, order
 @pytest.mark.parametrize("command", ["prepare", "update", "export", "send_weights"])
 async def test_a_learner_that_is_away_is_asked_for_nothing(command: str) -> None:
     both, residency = both_sides(sleeps=True, moves=True)
-    with pytest.raises(IllegalMoveError, match=f"{command} needs a learner that is .*resident, and it is offloaded"):
-        residency.learner_for(command)
+    with pytest.raises(InvalidTransitionError, match=f"{command} needs a learner that is .*resident, and it is offloaded"):
+        residency.require_learner(command)
     await residency.give_to_learner()
-    assert residency.learner_for(command) is both
+    assert residency.require_learner(command) is both
     residency.learner_memory = LearnerMemory.PARAMETERS
     if command != "send_weights":
-        with pytest.raises(IllegalMoveError, match="it is parameters"):
-            residency.learner_for(command)
+        with pytest.raises(InvalidTransitionError, match="it is parameters"):
+            residency.require_learner(command)
 
 
 @pytest.mark.parametrize(("sleeps", "moves"), [(True, True), (True, False), (False, True), (False, False)])
@@ -110,14 +110,14 @@ async def test_weights_are_published_by_a_learner_that_has_the_devices_only(slee
     if not (sleeps or moves):
         await residency.publish(1)
         return
-    with pytest.raises(IllegalMoveError):
+    with pytest.raises(InvalidTransitionError):
         await residency.publish(1)
     assert both.asked == []
 
 
 async def test_an_engine_that_is_awake_is_sent_nothing_over_what_it_holds() -> None:
     both, residency = both_sides(sleeps=True, moves=False)
-    with pytest.raises(IllegalMoveError, match="the engine is awake"):
+    with pytest.raises(InvalidTransitionError, match="the engine is awake"):
         await residency.publish(1)
     assert both.asked == []
 
@@ -125,7 +125,7 @@ async def test_an_engine_that_is_awake_is_sent_nothing_over_what_it_holds() -> N
 @pytest.mark.parametrize("turns", [True, False])
 async def test_an_engine_that_lacks_the_weights_is_sent_them_again_when_the_devices_allow_it(turns: bool) -> None:
     both, residency = both_sides(sleeps=turns, moves=turns)
-    supplying = asyncio.create_task(residency.keep_supplied())
+    supplying = asyncio.create_task(residency.resend_weights())
     both.lacks_weights = True
     if turns:  # another engine samples on the learner's devices
         await asyncio.sleep(3 * WATCH_SECONDS)

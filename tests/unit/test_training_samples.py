@@ -7,24 +7,24 @@ import numpy as np
 import pytest
 
 from builders import scored, trajectory
-from torl.algorithms.advantages import Rewards, TokenAdvantages
+from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages
 from torl.config import AlgorithmConfig
-from torl.training.samples import mean_advantage, token_numbers, training_samples, turn_numbers, with_advantages
-from torl.training.silencing import silence
-from torl.types import Problem, Prompt, Scored, ScoredGroup, TrainingSample
+from torl.training.samples import mean_advantage, token_arrays, training_samples, turn_numbers, with_advantages
+from torl.training.silencing import mask_samples
+from torl.types import Problem, Prompt, ScoredTrajectory, ScoredGroup, TrainingSample
 
 NOTHING = np.zeros(6, np.float32)
 DR_GRPO = AlgorithmConfig.model_validate({"estimator": "dr_grpo"})
 PROMPT = Prompt(Problem("p", "?", "1"), (8, 9))
 
 
-def member(reward: float = 1.0, *turn_rewards: float, turns: Sequence[str] = ("a", "b")) -> Scored:
+def member(reward: float = 1.0, *turn_rewards: float, turns: Sequence[str] = ("a", "b")) -> ScoredTrajectory:
     """A prompt of two tokens and a response of two for the first turn, one observed, and one for the second."""
     played = trajectory(*turns, prompt=PROMPT, turn_tokens=1, observation_tokens=1)
     return scored(played, reward=reward, turn_rewards=turn_rewards)
 
 
-def group(*members: Scored) -> ScoredGroup:
+def group(*members: ScoredTrajectory) -> ScoredGroup:
     return ScoredGroup(PROMPT, members)
 
 
@@ -104,7 +104,7 @@ def test_a_silenced_trajectory_stays_in_the_statistics_of_its_group() -> None:
     samples = training_samples(members)
     assert samples[0].token_ids.tolist() == [1, 2, 3, 0, 1, 2, 3]
     assert samples[0].loss_mask.tolist() == [False] * 3 + [True, False, False, True]
-    found = with_advantages(silence(samples, {"void_turn": {1}}), [group(*members)], DR_GRPO)
+    found = with_advantages(mask_samples(samples, {"void_turn": {1}}), [group(*members)], DR_GRPO)
     assert [mean_advantage(each) for each in found] == [2.0, 0.0, -1.0]
     assert found[0].advantages is not None
     assert found[0].advantages.tolist() == [0, 0, 0, 2, 0, 0, 2]
@@ -114,7 +114,7 @@ def test_a_silenced_trajectory_stays_in_the_statistics_of_its_group() -> None:
 
 def test_what_the_turns_of_a_silenced_trajectory_earned_stays_in_the_statistics_too() -> None:
     members = [member(1.0, 0.0, 0.0), member(0.0, 2.0, 1.0)]  # 1 and 3 in all
-    found = with_advantages(silence(training_samples(members), {"void_turn": {1}}), [group(*members)], DR_GRPO)
+    found = with_advantages(mask_samples(training_samples(members), {"void_turn": {1}}), [group(*members)], DR_GRPO)
     assert [mean_advantage(each) for each in found] == [-1.0, 0.0]
 
 
@@ -139,7 +139,7 @@ def test_a_step_without_trajectories(estimator: str) -> None:
     assert with_advantages([], [], AlgorithmConfig.model_validate({"estimator": estimator})) == []
 
 
-def shows_what_it_gets(rewards: Rewards, least: int = 0) -> TokenAdvantages:
+def shows_what_it_gets(rewards: EstimatorInputs, least: int = 0) -> TokenAdvantages:
     """An estimator of one's own, which gives every token the number of things that it was told, or one token less."""
     told = sum(each is not None for each in (rewards.token_rewards_M, rewards.values_M))
     return TokenAdvantages(np.full(len(rewards.mask_M) - least, told, np.float32))
@@ -234,7 +234,7 @@ def test_a_silenced_trajectory_is_compared_turn_by_turn_with_all_that_it_was_pai
     """Paid 1/4 and 3/4 for its turns and 1 at the end, one that is silenced is paid 2 in its last turn."""
     for turns in ((0.25, 0.75), (0.0, 0.0)):
         members = [member(1.0 if any(turns) else 2.0, *turns), member(-1.0, turns=["c"])]
-        quiet = silence(training_samples(members), {"cut": {0}})
+        quiet = mask_samples(training_samples(members), {"cut": {0}})
         first, second = with_advantages(quiet, [group(*members)], GTPO)
         assert mean_advantage(first) == 0
         # Returns 1, 2 and -1: mean 2/3, variance 7/3.
@@ -247,19 +247,19 @@ def test_a_silenced_trajectory_is_compared_turn_by_turn_with_all_that_it_was_pai
 def test_numbers_that_are_written_down_are_those_of_the_response() -> None:
     numbers = np.arange(6, dtype=np.float32)
     of_values = replace(sample(), values=numbers, advantages=10 * numbers)
-    found = token_numbers(of_values, 4, AlgorithmConfig.model_validate({"estimator": "ppo"}))
+    found = token_arrays(of_values, 4, AlgorithmConfig.model_validate({"estimator": "ppo"}))
     assert {name: array.tolist() for name, array in found.items()} == {
         "values": [2, 3, 4, 5],
         "advantages": [20, 30, 40, 50],
     }
-    assert token_numbers(of_values, 4, AlgorithmConfig()) == {}  # one number says it all
-    paid = token_numbers(replace(of_values, token_rewards=numbers / 2), 4, AlgorithmConfig())
+    assert token_arrays(of_values, 4, AlgorithmConfig()) == {}  # one number says it all
+    paid = token_arrays(replace(of_values, token_rewards=numbers / 2), 4, AlgorithmConfig())
     assert {name: array.tolist() for name, array in paid.items()} == {
         "token_rewards": [1, 1.5, 2, 2.5],
         "advantages": [20, 30, 40, 50],
     }
     distant = replace(of_values, old_logprobs=-numbers, ref_logprobs=-2 * numbers)
-    assert list(token_numbers(distant, 4, paying("grpo", 0.1))) == ["old_logprobs", "ref_logprobs", "advantages"]
+    assert list(token_arrays(distant, 4, paying("grpo", 0.1))) == ["old_logprobs", "ref_logprobs", "advantages"]
 
 
 def test_the_mean_advantage_is_over_sampled_tokens() -> None:

@@ -33,24 +33,24 @@ def selected(**options: object) -> tuple[str, int, int]:
 
 def test_groups_by_hand() -> None:
     assert selected() == ("abcde", 0, 0)
-    assert selected(drop_uniform_groups=True) == ("bde", 2, 0)
-    assert selected(accuracy_window=(0.0, 1.0)) == ("be", 0, 3)  # a group of one is all right or all wrong
-    assert selected(accuracy_window=(-1.0, 0.8)) == ("bce", 0, 2)
-    assert selected(accuracy_window=(0.5, 0.75)) == ("", 0, 5)  # both ends are outside
-    assert selected(accuracy_window=(0.0, 1.0), drop_uniform_groups=True) == ("be", 2, 1)
+    assert selected(drop_zero_variance_groups=True) == ("bde", 2, 0)
+    assert selected(accuracy_range=(0.0, 1.0)) == ("be", 0, 3)  # a group of one is all right or all wrong
+    assert selected(accuracy_range=(-1.0, 0.8)) == ("bce", 0, 2)
+    assert selected(accuracy_range=(0.5, 0.75)) == ("", 0, 5)  # both ends are outside
+    assert selected(accuracy_range=(0.0, 1.0), drop_zero_variance_groups=True) == ("be", 2, 1)
 
 
 def test_equal_rewards_are_uniform_whatever_is_correct() -> None:
     """A punishment of length may part rewards of equal correctness, and the window still sees the accuracy."""
     groups = [scored_group(scored(reward=1.0), scored(reward=0.5))]
-    by_reward = select_groups(groups, SelectionConfig(drop_uniform_groups=True))
-    by_accuracy = select_groups(groups, SelectionConfig(accuracy_window=(0.0, 1.0)))
+    by_reward = select_groups(groups, SelectionConfig(drop_zero_variance_groups=True))
+    by_accuracy = select_groups(groups, SelectionConfig(accuracy_range=(0.0, 1.0)))
     assert (by_reward.uniform, by_accuracy.outside_window) == (0, 1)
 
 
 def test_pay_for_turns_parts_a_group_too() -> None:
-    assert not scored_group(scored(turn_rewards=[0.5]), scored(turn_rewards=[0.25])).is_uniform
-    assert scored_group(scored(turn_rewards=[0.5]), scored(turn_rewards=[0.5])).is_uniform
+    assert not scored_group(scored(turn_rewards=[0.5]), scored(turn_rewards=[0.25])).has_zero_variance
+    assert scored_group(scored(turn_rewards=[0.5]), scored(turn_rewards=[0.5])).has_zero_variance
 
 
 def test_the_next_round_asks_for_what_is_missing_by_the_share_kept_so_far() -> None:
@@ -70,7 +70,7 @@ def test_the_window_sees_what_is_rewarded_and_not_what_is_right() -> None:
     unformed = scored(reward=0.0, valid_format=False)
     half_formed = scored_group(*[scored()] * 8, *[unformed] * 8)
     none_formed = scored_group(*[scored(correct=False, reward=0.0)] * 8, *[unformed] * 8)
-    found = select_groups([half_formed, none_formed], SelectionConfig(accuracy_window=(0.05, 0.8)))
+    found = select_groups([half_formed, none_formed], SelectionConfig(accuracy_range=(0.05, 0.8)))
     assert (found.kept, found.outside_window) == ((half_formed,), 1)
 
 

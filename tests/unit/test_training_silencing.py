@@ -12,7 +12,7 @@ from builders import call, failed, scored, trajectory, turn
 from torl._core import repetition
 from torl.config import AlgorithmConfig, SelectionConfig
 from torl.training.samples import training_samples
-from torl.training.silencing import has_void_turn, improbable, mismatches_code, repeated_words, silence, silenced
+from torl.training.silencing import has_void_turn, improbable_trajectories, mismatches_code, repeated_trigrams, mask_samples, masked_trajectories
 from torl.types import FinishReason, Trajectory
 
 CODE = "```python\nprint(1)\n```\n"
@@ -80,7 +80,7 @@ def test_a_mismatch_matters_where_it_is_paid_or_where_a_valid_response_ran_code(
         """Without a call, with one that failed, with one that ended well."""
         played = [saying(BLOCK), saying(BLOCK * 2, 1, ok=False), saying(BLOCK * 2, 1)]
         members = [scored(each, **grade) for each in played]
-        found = silenced(members, SelectionConfig(mask_mismatched_code=True))["mismatched_code"]
+        found = masked_trajectories(members, SelectionConfig(mask_mismatched_code=True))["mismatched_code"]
         return [index in found for index in range(3)]
 
     assert silent(correct=True) == [True, True, True]
@@ -115,10 +115,10 @@ def test_repetition_of_a_long_text_is_linear() -> None:
 
 
 def test_repeated_words() -> None:
-    assert repeated_words("a b c d") == 0
-    assert repeated_words("a b c a b c a") == pytest.approx(2 / 5)  # abc bca cab abc bca
-    assert repeated_words("\u5317\u5317 \u5317\u5317\u5317") == pytest.approx(2 / 3)
-    assert repeated_words("a b") == 0
+    assert repeated_trigrams("a b c d") == 0
+    assert repeated_trigrams("a b c a b c a") == pytest.approx(2 / 5)  # abc bca cab abc bca
+    assert repeated_trigrams("\u5317\u5317 \u5317\u5317\u5317") == pytest.approx(2 / 3)
+    assert repeated_trigrams("a b") == 0
 
 
 def test_a_rewritten_program_is_no_circle() -> None:
@@ -129,7 +129,7 @@ def test_a_rewritten_program_is_no_circle() -> None:
     text = f"We sum the multiples of the numbers below a bound, by brute force. {text} So the sum is found."
     members = [scored(saying(text), valid_format=False), scored(saying("again and " * 50), valid_format=False)]
     members.append(scored(saying("again and " * 50)))
-    found = silenced(members, SelectionConfig(mask_invalid_repetition=True))
+    found = masked_trajectories(members, SelectionConfig(mask_invalid_repetition=True))
     assert found == {"invalid_repetitive": {1}}
 
 
@@ -158,7 +158,7 @@ def test_each_reason_is_counted() -> None:
     ]
     boxed = [replace(each, trajectory=replace(each.trajectory, turns=(turn("\\boxed{1}"),))) for each in members]
     boxed[1] = members[1]
-    assert silenced(boxed, EVERYTHING) == {
+    assert masked_trajectories(boxed, EVERYTHING) == {
         "void_turn": {1},
         "wrong_truncated": {2, 3},
         "mismatched_code": {4},
@@ -166,7 +166,7 @@ def test_each_reason_is_counted() -> None:
         "invalid_repetitive": {6},
         "undecided": {7},
     }
-    assert silenced(boxed, SelectionConfig()) == {}
+    assert masked_trajectories(boxed, SelectionConfig()) == {}
 
 
 def test_samples_that_the_reference_finds_too_improbable() -> None:
@@ -175,32 +175,32 @@ def test_samples_that_the_reference_finds_too_improbable() -> None:
     logprobs = [np.where(each.loss_mask, -np.log(2), 0).astype(np.float32) for each in samples]
     logprobs[1] = np.where(samples[1].loss_mask, -np.log(8), 99).astype(np.float32)
     prepared = [replace(each, ref_logprobs=numbers) for each, numbers in zip(samples, logprobs, strict=True)]
-    prepared += silence([replace(prepared[1])], {"void_turn": {0}})
+    prepared += mask_samples([replace(prepared[1])], {"void_turn": {0}})
     for most, expected in ((7.9, {1}), (8.1, set()), (1.9, {0, 1, 2})):
-        found = improbable(prepared, AlgorithmConfig(max_reference_perplexity=most))
+        found = improbable_trajectories(prepared, AlgorithmConfig(max_reference_perplexity=most))
         assert found == {"improbable": expected}
-    assert improbable(samples, AlgorithmConfig()) == {}
+    assert improbable_trajectories(samples, AlgorithmConfig()) == {}
     with pytest.raises(ValueError, match="prepare them first"):
-        improbable(samples, AlgorithmConfig(max_reference_perplexity=5.0))
+        improbable_trajectories(samples, AlgorithmConfig(max_reference_perplexity=5.0))
 
 
 def test_silenced_samples_have_no_token_in_the_loss_and_the_others_all_of_theirs() -> None:
     samples = training_samples([scored(trajectory("a", "b")), scored(trajectory("c")), scored(trajectory("d"))])
-    found = silence(samples, {"void_turn": {1}, "repetitive": {1, 2}, "wrong_truncated": set()})
+    found = mask_samples(samples, {"void_turn": {1}, "repetitive": {1, 2}, "wrong_truncated": set()})
     assert [each.loss_mask.tolist() for each in found] == [
         [False] * 3 + [True, False, False, True],
         [False] * 4,
         [False] * 4,
     ]
     assert all(np.array_equal(one.token_ids, other.token_ids) for one, other in zip(samples, found, strict=True))
-    assert silence(samples, {}) == samples
+    assert mask_samples(samples, {}) == samples
 
 
 def test_what_was_estimated_for_a_silenced_sample_is_forgotten() -> None:
     """ZeroTIR whitens with silenced trajectories in, and then takes them out of the loss."""
     (sample,) = training_samples([scored(trajectory("a"))])
     ones = np.ones(len(sample), np.float32)
-    (found,) = silence([replace(sample, advantages=ones, returns=ones)], {"repetitive": {0}})
+    (found,) = mask_samples([replace(sample, advantages=ones, returns=ones)], {"repetitive": {0}})
     assert found.advantages is not None
     assert found.returns is not None
     assert not found.advantages.any()

@@ -12,11 +12,11 @@ import pytest
 from builders import play_all, printed
 from scripted_engine import ENCODER
 from scripted_run import ScriptedRun, ScriptedTool
-from torl.audit.formulas import Payment, slow_advantages
+from torl.audit.formulas import BatchRewards, naive_advantages
 from torl.errors import ToolUnavailableError
 from torl.processes.supervision import first_error
 from torl.rollout.evaluation import evaluate
-from torl.rollout.filling import fill
+from torl.rollout.filling import play_to_file
 from torl.rollout.group_file import GroupFile
 from torl.rollout.opening import Rollouts
 from torl.text.prompts import EncodedPrompts
@@ -58,36 +58,36 @@ def run_with(directory: Path, away: set[str], **settings: Mapping[str, Any]) -> 
 
 
 def samples(groups: tuple[ScoredGroup, ...]) -> dict[str, list[int]]:
-    return {group.prompt.problem.id: [each.trajectory.sample for each in group.members] for group in groups}
+    return {group.prompt.problem.id: [each.trajectory.sample_index for each in group.members] for group in groups}
 
 
 async def test_a_spoilt_episode_is_missing_from_its_group_and_counted(tmp_path: Path) -> None:
     first, second, *others = ScriptedRun(tmp_path, problems=8).order(4)
-    run = run_with(tmp_path, {f"{first}/0", f"{first}/3", f"{second}/1"}, rollout={"max_spoilt_share": 0.2})
+    run = run_with(tmp_path, {f"{first}/0", f"{first}/3", f"{second}/1"}, rollout={"max_failed_fraction": 0.2})
     played = await run.step_player.play(0)
     whole = {name: [0, 1, 2, 3] for name in others}
     assert samples(played.groups) == samples(played.batch) == {first: [1, 2], second: [0, 2, 3], **whole}
-    assert played.counts["rollout/spoilt_episodes"] == 3
-    assert played.counts["selection/spoilt_groups"] == 0
+    assert played.counts["rollout/failed_episodes"] == 3
+    assert played.counts["selection/failed_groups"] == 0
     assert re.search(r"step 1: left out 3 spoilt episodes; the last: p\d/\d found nobody", run.said.getvalue())
 
 
 async def test_a_group_with_nothing_left_to_compare_is_not_learned_from(tmp_path: Path) -> None:
     first, second, *others = ScriptedRun(tmp_path, problems=8).order(4)
     away = {f"{first}/{sample}" for sample in range(4)} | {f"{second}/{sample}" for sample in range(3)}
-    played = await run_with(tmp_path, away, rollout={"max_spoilt_share": 0.5}).step_player.play(0)
+    played = await run_with(tmp_path, away, rollout={"max_failed_fraction": 0.5}).step_player.play(0)
     whole = {name: [0, 1, 2, 3] for name in others}
     assert samples(played.groups) == {second: [3], **whole}  # it is in the records
     assert samples(played.batch) == whole
-    assert played.counts["rollout/spoilt_episodes"] == 7
-    assert played.counts["selection/spoilt_groups"] == 1
+    assert played.counts["rollout/failed_episodes"] == 7
+    assert played.counts["selection/failed_groups"] == 1
 
 
 async def test_dynamic_sampling_plays_others_for_spoilt_groups(tmp_path: Path) -> None:
     spoilt = ScriptedRun(tmp_path, problems=8).order(4)[0]
-    selection = {"drop_uniform_groups": True, "dynamic_sampling": True}
+    selection = {"drop_zero_variance_groups": True, "dynamic_sampling": True}
     away = {f"{spoilt}/{sample}" for sample in range(4)}
-    run = run_with(tmp_path, away, selection=selection, rollout={"max_spoilt_share": 0.25})
+    run = run_with(tmp_path, away, selection=selection, rollout={"max_failed_fraction": 0.25})
     played = await run.step_player.play(0)
     assert len(played.batch) == 4
     assert spoilt not in samples(played.batch)
@@ -97,11 +97,11 @@ async def test_dynamic_sampling_plays_others_for_spoilt_groups(tmp_path: Path) -
 @pytest.mark.parametrize(("share", "stops"), [(0.125, False), (0.12, True), (0.0, True)])
 async def test_above_a_share_the_run_stops(tmp_path: Path, share: float, stops: bool) -> None:
     name = ScriptedRun(tmp_path, problems=8).order(4)[0]
-    run = run_with(tmp_path, {f"{name}/0", f"{name}/1"}, rollout={"max_spoilt_share": share})
+    run = run_with(tmp_path, {f"{name}/0", f"{name}/1"}, rollout={"max_failed_fraction": share})
     if not stops:
-        assert (await run.step_player.play(0)).counts["rollout/spoilt_episodes"] == 2
+        assert (await run.step_player.play(0)).counts["rollout/failed_episodes"] == 2
         return
-    many = r"tools spoilt \d of 16 episodes, and rollout.max_spoilt_share allows 0.*: p\d/\d found nobody"
+    many = r"tools spoilt \d of 16 episodes, and rollout.max_failed_fraction allows 0.*: p\d/\d found nobody"
     with pytest.raises(ExceptionGroup) as raised:
         await run.step_player.play(0)
     assert re.fullmatch(many, str(first_error(raised.value)))
@@ -113,7 +113,7 @@ async def test_steps_ahead_go_on_without_spoilt_episodes(tmp_path: Path) -> None
     run = run_with(tmp_path, {f"{name}/2" for name in names[::4]}, rollout={"max_staleness": 1, "prompts_per_step": 4})
     run.experience = Experience(run.config, run.sampler, run.player, run.reward, run.step_player.console)
     steps = run.experience.steps(0)
-    spoilt = [(await anext(steps)).counts["rollout/spoilt_episodes"] for _ in range(2)]
+    spoilt = [(await anext(steps)).counts["rollout/failed_episodes"] for _ in range(2)]
     await steps.aclose()
     assert spoilt == [1, 1]
 
@@ -124,20 +124,20 @@ async def test_steps_ahead_go_on_without_spoilt_episodes(tmp_path: Path) -> None
 async def test_advantages_are_those_of_the_smaller_groups(tmp_path: Path, estimator: str) -> None:
     first, second, *_ = ScriptedRun(tmp_path, problems=8).order(4)
     away = {f"{first}/1", f"{second}/0", f"{second}/2"}
-    run = run_with(tmp_path, away, algorithm={"estimator": estimator}, rollout={"max_spoilt_share": 0.2})
+    run = run_with(tmp_path, away, algorithm={"estimator": estimator}, rollout={"max_failed_fraction": 0.2})
     played = await run.step_player.play(0)
     members = [member for group in played.batch for member in group.members]
     found = training_samples(members)
     values = [np.linspace(-1, 1, len(sample), dtype=np.float32) for sample in found]
     found = [replace(sample, values=each) for sample, each in zip(found, values, strict=True)]
     found = with_advantages(found, played.batch, run.config.algorithm)
-    payment = Payment(
+    payment = BatchRewards(
         rewards=[member.grade.reward for member in members],
-        groups=[member.trajectory.group for member in members],
+        groups=[member.trajectory.group_id for member in members],
         token_rewards=[[0.0] * int(sample.loss_mask.sum()) for sample in found],
         values=[each[sample.loss_mask].tolist() for each, sample in zip(values, found, strict=True)],
     )
-    slow = slow_advantages(run.config.algorithm, payment)
+    slow = naive_advantages(run.config.algorithm, payment)
     assert slow is not None
     assert [len(group.members) for group in played.batch] == [3, 2, 4, 4]
     for sample, expected in zip(found, slow, strict=True):
@@ -149,7 +149,7 @@ async def test_an_evaluation_leaves_them_out_and_says_how_many(tmp_path: Path) -
     run = run_with(tmp_path, {"p0/0"}, evaluation={"greedy": False, "samples": 4})
     problems = EncodedPrompts(tuple(run.prompts[:4]), ())
     shown = await evaluate(Rollouts(run.player, run.reward), problems, run.config.evaluation, name="set")
-    assert shown.metrics["rollout/spoilt_episodes"] == 1
+    assert shown.metrics["rollout/failed_episodes"] == 1
     assert shown.metrics["reward/accuracy"] == pytest.approx(8 / 15)
 
 
@@ -158,11 +158,11 @@ async def test_a_file_of_groups_holds_whole_ones_only_and_the_rest_is_played_aga
     output = GroupFile(tmp_path / "groups.jsonl")
     asked = {"name": "episodes", "series": 0, "samples": 4}
     with pytest.raises(ToolUnavailableError, match="spoilt 1 episodes; run the command again to play their problems"):
-        await fill(Rollouts(run.player, run.reward), run.prompts[:4], output, run.step_player.console, **asked)
-    assert {group.prompt.problem.id for group in output.read()} == {"p0", "p2", "p3"} == output.keep_whole(4)
+        await play_to_file(Rollouts(run.player, run.reward), run.prompts[:4], output, run.step_player.console, **asked)
+    assert {group.prompt.problem.id for group in output.read()} == {"p0", "p2", "p3"} == output.drop_incomplete(4)
     run.player.tools = {"python": Line(set())}
     run.engine.requests.clear()
-    await fill(Rollouts(run.player, run.reward), run.prompts[1:2], output, run.step_player.console, **asked)
+    await play_to_file(Rollouts(run.player, run.reward), run.prompts[1:2], output, run.step_player.console, **asked)
     assert len(output.read()) == 4
 
 

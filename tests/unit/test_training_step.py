@@ -14,7 +14,7 @@ from torl.errors import EngineError, RewardError, SandboxError
 from torl.reward import Reward
 from torl.training.health import require_working_tools
 from torl.training.step import PlayedStep
-from torl.training.told import normalized, shuffled
+from torl.training.told import with_normalized_rewards, with_shuffled_rewards
 from torl.types import Grade, Group, OutcomeStatus, ScoredGroup
 
 
@@ -38,20 +38,20 @@ def graded(played: PlayedStep) -> list[float]:
 
 
 async def test_without_dynamic_sampling_a_step_plays_its_prompts_once(tmp_path: Path) -> None:
-    run = ScriptedRun(tmp_path, lambda number: number % 2, problems=20, selection={"drop_uniform_groups": True})
+    run = ScriptedRun(tmp_path, lambda number: number % 2, problems=20, selection={"drop_zero_variance_groups": True})
     played = await run.step_player.play(0)
     assert problems(played.groups) == run.order(4)
-    assert [[member.trajectory.sample for member in group.members] for group in played.groups] == [[0, 1]] * 4
+    assert [[member.trajectory.sample_index for member in group.members] for group in played.groups] == [[0, 1]] * 4
     signal = [group for group in played.groups if number(group) % 2]
     assert list(played.batch) == signal
-    assert played.counts["selection/uniform_groups"] == 4 - len(signal)
+    assert played.counts["selection/zero_variance_groups"] == 4 - len(signal)
     assert played.counts["selection/rounds"] == 1
     assert played.counts["selection/missing_groups"] == 0
     assert len(played.trajectories) == 8
 
 
 async def test_rounds_are_played_until_the_batch_is_full(tmp_path: Path) -> None:
-    selection = {"accuracy_window": (0.0, 1.0), "dynamic_sampling": True}
+    selection = {"accuracy_range": (0.0, 1.0), "dynamic_sampling": True}
     run = ScriptedRun(tmp_path, lambda number: number % 5 == 0, problems=200, selection=selection)
     played = await run.step_player.play(0)
     assert len(played.batch) == 4
@@ -59,7 +59,7 @@ async def test_rounds_are_played_until_the_batch_is_full(tmp_path: Path) -> None
     assert sorted(rewards(played.batch)) == [-1.0] * 4 + [1.0] * 4
     assert played.counts["selection/rounds"] > 1
     assert played.counts["selection/missing_groups"] == 0
-    left_out = played.counts["selection/groups_outside_window"] + played.counts["selection/surplus_groups"]
+    left_out = played.counts["selection/out_of_range_groups"] + played.counts["selection/surplus_groups"]
     assert len(played.groups) == 4 + left_out
     # The groups that were sampled first: those that are short do not push in.
     assert list(played.batch) == [group for group in played.groups if number(group) % 5 == 0][:4]
@@ -71,7 +71,7 @@ async def test_what_a_round_keeps_beyond_the_batch_is_not_learned_from(tmp_path:
     # Of the first round's four problems only the last has a signal; of the twelve of the second round all have.
     order = ScriptedRun(tmp_path).order(16)
     without = {int(name.removeprefix("p")) for name in order[:3]}
-    selection = {"drop_uniform_groups": True, "dynamic_sampling": True}
+    selection = {"drop_zero_variance_groups": True, "dynamic_sampling": True}
     played = await ScriptedRun(tmp_path, lambda number: number not in without, selection=selection).step_player.play(0)
     assert played.counts["selection/rounds"] == 2
     assert played.counts["selection/surplus_groups"] == 13 - 4
@@ -79,7 +79,7 @@ async def test_what_a_round_keeps_beyond_the_batch_is_not_learned_from(tmp_path:
 
 
 async def test_rounds_have_an_end(tmp_path: Path) -> None:
-    selection = {"drop_uniform_groups": True, "dynamic_sampling": True, "max_rounds": 3}
+    selection = {"drop_zero_variance_groups": True, "dynamic_sampling": True, "max_rounds": 3}
     run = ScriptedRun(tmp_path, lambda _: False, problems=200, selection=selection)
     played = await run.step_player.play(0)
     assert played.batch == ()
@@ -90,7 +90,7 @@ async def test_rounds_have_an_end(tmp_path: Path) -> None:
 
 async def test_no_problem_is_played_twice_in_a_step(tmp_path: Path) -> None:
     """Also where there are fewer problems than the rounds ask for, and an epoch ends in the middle of the step."""
-    selection = {"drop_uniform_groups": True, "dynamic_sampling": True, "max_rounds": 50}
+    selection = {"drop_zero_variance_groups": True, "dynamic_sampling": True, "max_rounds": 50}
     run = ScriptedRun(tmp_path, lambda number: number == 3, problems=7, selection=selection)
     played = await run.step_player.play(0)
     assert sorted(problems(played.groups)) == [f"p{number}" for number in range(7)]
@@ -102,7 +102,7 @@ async def test_no_problem_is_played_twice_in_a_step(tmp_path: Path) -> None:
 
 
 async def test_long_responses_are_punished_before_anything_is_selected(tmp_path: Path) -> None:
-    run = ScriptedRun(tmp_path, problems=4, reward={"overlong_buffer": 39}, selection={"drop_uniform_groups": True})
+    run = ScriptedRun(tmp_path, problems=4, reward={"overlong_buffer": 39}, selection={"drop_zero_variance_groups": True})
     played = await run.step_player.play(0)
     for group in played.groups:
         for member in group.members:
@@ -123,7 +123,7 @@ async def test_rewards_of_the_batch_are_normalized_where_that_is_asked_for(tmp_p
 
 
 async def test_shuffled_rewards_are_those_of_the_step_in_an_order_of_its_own(tmp_path: Path) -> None:
-    run = ScriptedRun(tmp_path, control={"shuffle_rewards": True})
+    run = ScriptedRun(tmp_path, ablation={"shuffle_rewards": True})
     steps: list[PlayedStep] = []
     for step in range(6):
         run.version = step
@@ -136,7 +136,7 @@ async def test_shuffled_rewards_are_those_of_the_step_in_an_order_of_its_own(tmp
 
 def test_shuffled_rewards_leave_no_pay_with_the_turns_that_earned_it() -> None:
     groups = [scored_group(*(scored(reward=float(reward), turn_rewards=[0.5]) for reward in range(8)))]
-    (told,) = shuffled(groups, seed=1)
+    (told,) = with_shuffled_rewards(groups, seed=1)
     assert sorted(member.reward for member in told.members) == [reward + 0.5 for reward in range(8)]
     assert [member.reward for member in told.members] != [reward + 0.5 for reward in range(8)]
     assert all(member.grade.turn_rewards == () for member in told.members)
@@ -145,9 +145,9 @@ def test_shuffled_rewards_leave_no_pay_with_the_turns_that_earned_it() -> None:
 
 def test_rewards_are_normalized_over_all_groups() -> None:
     groups = [scored_group(scored(reward=0.0)), scored_group(scored(reward=1.0), scored(reward=5.0))]
-    assert rewards(normalized(groups)) == pytest.approx([-2 / 7**0.5, -1 / 7**0.5, 3 / 7**0.5], rel=1e-5)
+    assert rewards(with_normalized_rewards(groups)) == pytest.approx([-2 / 7**0.5, -1 / 7**0.5, 3 / 7**0.5], rel=1e-5)
     assert rewards(groups) == [0.0, 1.0, 5.0]
-    assert normalized([]) == []
+    assert with_normalized_rewards([]) == []
 
 
 # --- grading ------------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ async def test_the_time_that_only_grades_were_awaited_is_measured(tmp_path: Path
     reward.run = ScriptedRun(tmp_path, graded_by=reward)
     played = await reward.run.step_player.play(0)
     assert 0.25 < played.reward_seconds <= played.seconds
-    rounds = {"drop_uniform_groups": True, "dynamic_sampling": True, "max_rounds": 2}
+    rounds = {"drop_zero_variance_groups": True, "dynamic_sampling": True, "max_rounds": 2}
     reward.run = ScriptedRun(tmp_path, graded_by=reward, selection=rounds)
     assert (await reward.run.step_player.play(0)).reward_seconds > 0.55
 

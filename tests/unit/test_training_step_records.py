@@ -40,14 +40,14 @@ def learned_of(batch: tuple[ScoredGroup, ...], *advantages: float) -> list[Train
 def test_what_was_left_out_of_the_batch_is_written_without_an_advantage() -> None:
     first, second = group("p", 1.0, 0.0), group("q", 1.0, 1.0)
     records = step_records(7, played_of((second, first), (first,)), learned_of((first,), 0.5, -0.5), PLAIN)
-    assert [(each.trajectory.group, each.trajectory.sample, each.advantage) for each in records] == [
+    assert [(each.trajectory.group_id, each.trajectory.sample_index, each.advantage) for each in records] == [
         ("0/q", 0, None),
         ("0/q", 1, None),
         ("0/p", 0, 0.5),
         ("0/p", 1, -0.5),
     ]
     assert {each.step for each in records} == {7}
-    assert all(each.token_numbers == {} for each in records)
+    assert all(each.token_arrays == {} for each in records)
 
 
 def test_the_grades_are_those_that_were_given_and_not_what_the_learner_was_told() -> None:
@@ -64,16 +64,16 @@ def test_numbers_on_tokens_are_those_of_the_response() -> None:
     old = np.array([9, 9, 9, -0.5], np.float32)
     ref = np.array([9, 9, 9, -0.25], np.float32)
     (record,) = step_records(0, played_of(only, only), [replace(sample, old_logprobs=old, ref_logprobs=ref)], PENALIZED)
-    numbers = {name: array.tolist() for name, array in record.token_numbers.items()}
+    numbers = {name: array.tolist() for name, array in record.token_arrays.items()}
     assert numbers == {"old_logprobs": [-0.5], "ref_logprobs": [-0.25], "advantages": [2.0]}
 
 
 def test_an_evaluation_has_grades_and_nothing_learned() -> None:
     records = group_records(4, [group("p", 1.0, 0.0), group("q", 1.0)])
-    assert [(each.step, each.trajectory.group, each.trajectory.sample) for each in records] == [
+    assert [(each.step, each.trajectory.group_id, each.trajectory.sample_index) for each in records] == [
         (4, "0/p", 0),
         (4, "0/p", 1),
         (4, "0/q", 0),
     ]
     assert [each.grade for each in records] == [grade(True, 1.0), grade(True, 0.0), grade(True, 1.0)]
-    assert all(each.advantage is None and each.token_numbers == {} for each in records)
+    assert all(each.advantage is None and each.token_arrays == {} for each in records)

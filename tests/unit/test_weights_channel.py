@@ -18,7 +18,7 @@ from torl.errors import WeightTransferError
 from torl.weights.bucket import checksum_of, pack, unpack
 from torl.weights.channel import WeightChannel
 from torl.weights.control import Control
-from torl.weights.rendezvous import End, Rendezvous, TransportName, choose_transport
+from torl.weights.rendezvous import Endpoint, Rendezvous, TransportName, choose_transport
 from torl.weights.transports.shared_memory import SharedMemory
 
 NamedTensors = list[tuple[str, torch.Tensor]]
@@ -56,7 +56,7 @@ def start_receiver(
     """A receiver in a thread of its own; gloo releases the interpreter lock."""
 
     def run() -> NamedTensors:
-        channel = WeightChannel(rendezvous, End("receiver", number), timeout_seconds=TIMEOUT_SECONDS)
+        channel = WeightChannel(rendezvous, Endpoint("receiver", number), timeout_seconds=TIMEOUT_SECONDS)
         try:
             return receive(channel)
         finally:
@@ -243,7 +243,7 @@ def test_a_peer_that_never_comes_is_a_clear_error() -> None:
 def test_a_silent_sender_is_a_clear_error(threads: ThreadPoolExecutor) -> None:
     sender = WeightChannel.listen("127.0.0.1", 1, timeout_seconds=TIMEOUT_SECONDS)
     connecting = threads.submit(sender.connect)
-    receiver = WeightChannel(sender.rendezvous, End("receiver", 0), timeout_seconds=1)
+    receiver = WeightChannel(sender.rendezvous, Endpoint("receiver", 0), timeout_seconds=1)
     start = time.monotonic()
     with pytest.raises(WeightTransferError, match="receiver 0 failed while receiving"):
         receive_all(receiver)
@@ -257,10 +257,10 @@ def test_nobody_listens() -> None:
         taken.bind(("127.0.0.1", 0))
         rendezvous = Rendezvous("127.0.0.1", taken.getsockname()[1], 1)
         with pytest.raises(WeightTransferError, match=r"receiver 0 could not reach 127\.0\.0\.1"):
-            WeightChannel(rendezvous, End("receiver", 0), timeout_seconds=1)
+            WeightChannel(rendezvous, Endpoint("receiver", 0), timeout_seconds=1)
         taken.listen()
         with pytest.raises(WeightTransferError, match=r"sender 0 could not listen on 127\.0\.0\.1"):
-            WeightChannel(rendezvous, End("sender", 0), timeout_seconds=1)
+            WeightChannel(rendezvous, Endpoint("sender", 0), timeout_seconds=1)
 
 
 def test_what_makes_no_sense_is_refused(sender: WeightChannel) -> None:
@@ -271,7 +271,7 @@ def test_what_makes_no_sense_is_refused(sender: WeightChannel) -> None:
     with pytest.raises(
         WeightTransferError, match="receiver 1 is not in a weight transfer of 1 senders and 1 receivers"
     ):
-        WeightChannel(sender.rendezvous, End("receiver", 1))
+        WeightChannel(sender.rendezvous, Endpoint("receiver", 1))
     with pytest.raises(WeightTransferError, match="sender 0 does not receive"):
         next(sender.receive())
     assert pickle.loads(pickle.dumps(sender.rendezvous)) == sender.rendezvous
@@ -291,7 +291,7 @@ def test_senders_and_receivers_may_differ_in_number(
     first = WeightChannel.listen("127.0.0.1", receivers, senders, transport, timeout_seconds=TIMEOUT_SECONDS)
     meeting = first.rendezvous
     channels = [first] + [
-        WeightChannel(meeting, End("sender", number), timeout_seconds=TIMEOUT_SECONDS) for number in range(1, senders)
+        WeightChannel(meeting, Endpoint("sender", number), timeout_seconds=TIMEOUT_SECONDS) for number in range(1, senders)
     ]
     receiving = [start_receiver(threads, meeting, number=number) for number in range(receivers)]
     sending = [

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from torl.errors import WeightTransferError
 from torl.weights.channel import WeightChannel
-from torl.weights.rendezvous import End, Rendezvous
+from torl.weights.rendezvous import Endpoint, Rendezvous
 
 TIMEOUT_SECONDS = 120.0
 BYTES_RECEIVED = 128  # where Linux's `struct tcp_info` has tcpi_bytes_received
@@ -77,10 +77,10 @@ def test_the_network_carries_the_weights_to_each_node_once(nodes: tuple[int, ...
     counted = Barrier(receivers + 1, timeout=TIMEOUT_SECONDS)
     with ThreadPoolExecutor(receivers) as threads, ExitStack() as ends:
         meeting = Rendezvous("127.0.0.1", 0, receivers, nodes=nodes)
-        sender = ends.enter_context(closing(WeightChannel(meeting, End("sender", 0), timeout_seconds=TIMEOUT_SECONDS)))
+        sender = ends.enter_context(closing(WeightChannel(meeting, Endpoint("sender", 0), timeout_seconds=TIMEOUT_SECONDS)))
 
         def receive(number: int) -> list[list[tuple[str, torch.Tensor]]]:
-            end = End("receiver", number)
+            end = Endpoint("receiver", number)
             with closing(WeightChannel(sender.rendezvous, end, timeout_seconds=TIMEOUT_SECONDS)) as channel:
                 transfers = [list(channel.receive()) for _ in range(2)]  # all held at once, as an engine may hold them
                 counted.wait()
@@ -101,10 +101,10 @@ def test_the_network_carries_the_weights_to_each_node_once(nodes: tuple[int, ...
 def test_a_neighbor_that_fails_is_noticed_by_the_sender_and_by_who_lends_to_it() -> None:
     with ThreadPoolExecutor(2) as threads:
         meeting = Rendezvous("127.0.0.1", 0, 2, nodes=(0, 0))
-        sender = WeightChannel(meeting, End("sender", 0), timeout_seconds=TIMEOUT_SECONDS)
+        sender = WeightChannel(meeting, Endpoint("sender", 0), timeout_seconds=TIMEOUT_SECONDS)
 
         def receive(number: int, most: int) -> None:
-            end = End("receiver", number)
+            end = Endpoint("receiver", number)
             with closing(WeightChannel(sender.rendezvous, end, timeout_seconds=TIMEOUT_SECONDS)) as channel:
                 transfer = channel.receive()
                 for _ in range(most):

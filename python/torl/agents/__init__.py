@@ -15,7 +15,7 @@ AGENTS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
     }
 )
 """By the names that a configuration calls them."""
-AGENT_OPTIONS = ("command", "function")
+AGENT_SHORTHANDS = ("command", "function")
 """Of these, the names that an option of the same name stands for: `command = "python agent.py"`."""
 
-__all__ = ["AGENTS", "AGENT_OPTIONS", "Agent", "AgentLimits", "CommandAgent", "FunctionAgent", "limits_of"]
+__all__ = ["AGENTS", "AGENT_SHORTHANDS", "Agent", "AgentLimits", "CommandAgent", "FunctionAgent", "limits_of"]

@@ -15,7 +15,7 @@ class AgentLimits(Section):
     """Programs that run at once; further episodes wait."""
     max_turns: PositiveInt = 256
     """Turns that a program may ask for in an episode; a further request is refused."""
-    failures: Literal["spoil", "no_answer"] = "spoil"
+    on_failure: Literal["spoil", "no_answer"] = "spoil"
     """What a program's crash or time-out makes of its episode: it is left out of its group and counted, or it is graded
     as one that gave no answer. The latter where the model's own words may bring the program down."""
 

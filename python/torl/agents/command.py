@@ -12,9 +12,9 @@ from torl.agents.base import Agent
 from torl.processes.children import TAIL_BYTES, command_words, describe_exit
 from torl.types import Problem
 
-MOST_OUTPUT_BYTES = 1 << 20
+MAX_OUTPUT_BYTES = 1 << 20
 _ANY_KEY = "any"  # clients want one
-_LONGEST_VARIABLE = 100_000  # bytes; Linux takes 128 KiB, with the name
+_MAX_VARIABLE = 100_000  # bytes; Linux takes 128 KiB, with the name
 # Becomes the program, which the kernel kills when torl ends, however that comes.
 _DIE_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); "
@@ -54,11 +54,11 @@ class CommandAgent(Agent):
             "OPENAI_API_KEY": _ANY_KEY,
             "TORL_PROBLEM_ID": problem.id,
         }
-        if len(problem.question.encode()) <= _LONGEST_VARIABLE and "\0" not in problem.question:
+        if len(problem.question.encode()) <= _MAX_VARIABLE and "\0" not in problem.question:
             environment["TORL_PROBLEM"] = problem.question
         with (
             _question(problem.question) as question,
-            _Output(MOST_OUTPUT_BYTES) as printed,
+            _Output(MAX_OUTPUT_BYTES) as printed,
             _Output(TAIL_BYTES) as said,
         ):
             async with self._starts:  # each holds up the event loop for some milliseconds, which has others to serve
@@ -80,7 +80,7 @@ class CommandAgent(Agent):
             answer = printed.text()
             if printed.cut:
                 raise RuntimeError(
-                    f"it printed more than {MOST_OUTPUT_BYTES} bytes, and an answer is no log: write that to stderr"
+                    f"it printed more than {MAX_OUTPUT_BYTES} bytes, and an answer is no log: write that to stderr"
                 )
         return answer or None
 

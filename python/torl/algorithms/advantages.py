@@ -18,7 +18,7 @@ from pydantic import Field
 
 import torl._core as _core
 from torl.algorithms.turns import Turns
-from torl.options import Share
+from torl.options import PositiveFraction
 from torl.types import BoolArray, Float32Array, Int32Array
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
@@ -29,7 +29,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Rewards:
+class EstimatorInputs:
     """What a step was paid, and everything else that an estimator may look at."""
 
     rewards_N: Float64Array  # of each trajectory; paid at its last sampled token
@@ -47,9 +47,9 @@ class Rewards:
             return self.rewards_N
         return self.rewards_N + _core.row_sums(self.token_rewards_M, self.lengths_N, self.mask_M)
 
-    def spread(self, values_N: npt.ArrayLike) -> Float32Array:
+    def broadcast_to_tokens(self, values_N: npt.ArrayLike) -> Float32Array:
         """One value for each trajectory as the value of all its sampled tokens, shape (M,); 0 on all others."""
-        return _core.spread(np.asarray(values_N, dtype=np.float64), self.lengths_N, self.mask_M)
+        return _core.broadcast_to_tokens(np.asarray(values_N, dtype=np.float64), self.lengths_N, self.mask_M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +86,16 @@ class Estimator(Protocol):
         margin = 0.1
     '''
 
-    def __call__(self, rewards: Rewards, /) -> TokenAdvantages:
+    def __call__(self, rewards: EstimatorInputs, /) -> TokenAdvantages:
         """The advantages, once the options are bound."""
         ...
 
 
-def requires(*, critic: bool = False, smallest_group: int = 1) -> Callable[[Function], Function]:
+def requires(*, critic: bool = False, min_group_size: int = 1) -> Callable[[Function], Function]:
     """What an estimator requires of a run: a critic beside the policy, and trajectories in each group."""
 
     def mark(function: Function) -> Function:
-        vars(function).update(needs_critic=critic, smallest_group=smallest_group)
+        vars(function).update(needs_critic=critic, smallest_group=min_group_size)
         return function
 
     return mark
@@ -104,31 +104,31 @@ def requires(*, critic: bool = False, smallest_group: int = 1) -> Callable[[Func
 # --- compared within a group: one advantage for all tokens of a trajectory ---------------------------------
 
 
-def grpo(rewards: Rewards) -> TokenAdvantages:
+def grpo(rewards: EstimatorInputs) -> TokenAdvantages:
     """(r - mean) / (std + 1e-6) of the group, r the whole reward (DeepSeekMath, section 4.1)."""
     return _spread_group_advantages("grpo", rewards)
 
 
-def dr_grpo(rewards: Rewards) -> TokenAdvantages:
+def dr_grpo(rewards: EstimatorInputs) -> TokenAdvantages:
     """r - mean of the group, r the whole reward (Dr. GRPO, section 3.2)."""
     return _spread_group_advantages("dr_grpo", rewards)
 
 
-@requires(smallest_group=2)
-def rloo(rewards: Rewards) -> TokenAdvantages:
+@requires(min_group_size=2)
+def rloo(rewards: EstimatorInputs) -> TokenAdvantages:
     """r - mean of the other members of the group, r the whole reward (RLOO, equation 8)."""
     return _spread_group_advantages("rloo", rewards)
 
 
-def _spread_group_advantages(kernel: str, rewards: Rewards) -> TokenAdvantages:
-    return TokenAdvantages(rewards.spread(group_advantages(kernel, rewards.totals, rewards.groups_N)))
+def _spread_group_advantages(kernel: str, rewards: EstimatorInputs) -> TokenAdvantages:
+    return TokenAdvantages(rewards.broadcast_to_tokens(group_advantages(kernel, rewards.totals, rewards.groups_N)))
 
 
 # --- compared turn by turn: one advantage for all tokens of a turn -----------------------------------------
 
 
 def gtpo(
-    rewards: Rewards, *, discount: TurnDiscount = 1.0, baseline: Literal["group", "turn"] = "group"
+    rewards: EstimatorInputs, *, discount: TurnDiscount = 1.0, baseline: Literal["group", "turn"] = "group"
 ) -> TokenAdvantages:
     """Returns from turn to turn, normalized within the group as `grpo` normalizes (GTPO, arXiv 2511.14846).
 
@@ -144,19 +144,19 @@ def gtpo(
     """
     if rewards.turns_M is None:
         raise ValueError("estimator 'gtpo' needs the turns of the trajectories")
-    turns = Turns.of(rewards.turns_M, rewards.lengths_N, rewards.mask_M)
-    returns_K = turns.returns(turns.paid(rewards.rewards_N, rewards.token_rewards_M), discount)
-    numbers_K = turns.numbers if baseline == "turn" else np.zeros_like(turns.numbers)
+    turns = Turns.from_arrays(rewards.turns_M, rewards.lengths_N, rewards.mask_M)
+    returns_K = turns.returns(turns.rewards(rewards.rewards_N, rewards.token_rewards_M), discount)
+    numbers_K = turns.turn_indices if baseline == "turn" else np.zeros_like(turns.turn_indices)
     groups_K = [
-        (rewards.groups_N[row], number) for row, number in zip(turns.rows.tolist(), numbers_K.tolist(), strict=True)
+        (rewards.groups_N[row], number) for row, number in zip(turns.trajectory_indices.tolist(), numbers_K.tolist(), strict=True)
     ]
-    return TokenAdvantages(turns.spread(group_advantages("grpo", returns_K, groups_K)))
+    return TokenAdvantages(turns.broadcast_to_tokens(group_advantages("grpo", returns_K, groups_K)))
 
 
 # --- discounted from token to token ------------------------------------------------------------------------
 
 
-def reinforce_plus_plus(rewards: Rewards, *, discount: Share = 1.0) -> TokenAdvantages:
+def reinforce_plus_plus(rewards: EstimatorInputs, *, discount: PositiveFraction = 1.0) -> TokenAdvantages:
     """Returns, discounted by `discount` for each sampled token, whitened over the step (arXiv 2501.03262).
 
     Args:
@@ -166,7 +166,7 @@ def reinforce_plus_plus(rewards: Rewards, *, discount: Share = 1.0) -> TokenAdva
     return _whitened_returns(rewards, rewards.rewards_N, discount)
 
 
-def reinforce_plus_plus_baseline(rewards: Rewards, *, discount: Share = 1.0) -> TokenAdvantages:
+def reinforce_plus_plus_baseline(rewards: EstimatorInputs, *, discount: PositiveFraction = 1.0) -> TokenAdvantages:
     """`reinforce_plus_plus` with the group's mean taken from each trajectory's reward first (arXiv 2501.03262).
 
     The mean is that of the rewards at the ends; what single tokens are paid stays as it is.
@@ -180,7 +180,7 @@ def reinforce_plus_plus_baseline(rewards: Rewards, *, discount: Share = 1.0) -> 
 
 
 @requires(critic=True)
-def ppo(rewards: Rewards, *, discount: Share = 1.0, gae_lambda: Lambda = 1.0) -> TokenAdvantages:
+def ppo(rewards: EstimatorInputs, *, discount: PositiveFraction = 1.0, gae_lambda: Lambda = 1.0) -> TokenAdvantages:
     """Generalized advantage estimation with a critic's values (arXiv 1506.02438, equation 16), and the returns.
 
     Args:
@@ -205,10 +205,10 @@ def ppo(rewards: Rewards, *, discount: Share = 1.0, gae_lambda: Lambda = 1.0) ->
     return TokenAdvantages(advantages_M, returns_M)
 
 
-def _whitened_returns(rewards: Rewards, rewards_N: Float64Array, discount: float) -> TokenAdvantages:
+def _whitened_returns(rewards: EstimatorInputs, rewards_N: Float64Array, discount: float) -> TokenAdvantages:
     lengths_N, mask_M = rewards.lengths_N, rewards.mask_M
     if rewards.token_rewards_M is None and discount == 1:  # each token returns the whole reward
-        return TokenAdvantages(rewards.spread(_core.whiten_rows(rewards_N, lengths_N, mask_M)))
+        return TokenAdvantages(rewards.broadcast_to_tokens(_core.whiten_rows(rewards_N, lengths_N, mask_M)))
     returns_M = _core.discounted_returns(rewards_N, rewards.token_rewards_M, lengths_N, mask_M, discount)
     return TokenAdvantages(_core.whiten(returns_M, lengths_N, mask_M))
 

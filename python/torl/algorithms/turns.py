@@ -21,7 +21,7 @@ class Turns:
     turns_M: npt.NDArray[np.int64]  # the turn among all that a token belongs to; of no meaning outside of turns
 
     @classmethod
-    def of(cls, numbers_M: Int32Array, lengths_N: npt.NDArray[np.int64], mask_M: BoolArray) -> Self:
+    def from_arrays(cls, numbers_M: Int32Array, lengths_N: npt.NDArray[np.int64], mask_M: BoolArray) -> Self:
         """Find the turns of a step.
 
         Args:
@@ -41,18 +41,18 @@ class Turns:
         return cls(counts_N, mask_M & (numbers_M >= 0), firsts_N[rows_M] + numbers_M)
 
     @property
-    def rows(self) -> npt.NDArray[np.int64]:
+    def trajectory_indices(self) -> npt.NDArray[np.int64]:
         """The trajectory that each turn belongs to, shape (K,)."""
         return np.repeat(np.arange(len(self.counts_N)), self.counts_N)
 
     @property
-    def numbers(self) -> npt.NDArray[np.int64]:
+    def turn_indices(self) -> npt.NDArray[np.int64]:
         """The number of each turn in its trajectory, from 0, shape (K,)."""
-        return np.arange(len(self.rows)) - (np.cumsum(self.counts_N) - self.counts_N)[self.rows]
+        return np.arange(len(self.trajectory_indices)) - (np.cumsum(self.counts_N) - self.counts_N)[self.trajectory_indices]
 
-    def paid(self, rewards_N: npt.NDArray[np.float64], token_rewards_M: Float32Array | None) -> npt.NDArray[np.float64]:
+    def rewards(self, rewards_N: npt.NDArray[np.float64], token_rewards_M: Float32Array | None) -> npt.NDArray[np.float64]:
         """What the tokens of each turn were paid, shape (K,), and the trajectory's reward in its last turn."""
-        paid_K = np.zeros(len(self.rows))
+        paid_K = np.zeros(len(self.trajectory_indices))
         if token_rewards_M is not None:
             np.add.at(paid_K, self.turns_M[self.mask_M], token_rewards_M[self.mask_M].astype(np.float64))
         paid_K[np.cumsum(self.counts_N) - 1] += rewards_N
@@ -61,13 +61,13 @@ class Turns:
     def returns(self, paid_K: npt.NDArray[np.float64], discount: float) -> npt.NDArray[np.float64]:
         """What each turn and those behind it were paid, shape (K,); `discount` times so for each turn between."""
         returns_K = paid_K.copy()
-        lasts_K = (self.counts_N - 1)[self.rows]
+        lasts_K = (self.counts_N - 1)[self.trajectory_indices]
         for number in range(int(self.counts_N.max(initial=0)) - 2, -1, -1):
-            (places,) = np.nonzero((self.numbers == number) & (lasts_K > number))
+            (places,) = np.nonzero((self.turn_indices == number) & (lasts_K > number))
             returns_K[places] += discount * returns_K[places + 1]
         return returns_K
 
-    def spread(self, values_K: npt.NDArray[np.floating]) -> Float32Array:
+    def broadcast_to_tokens(self, values_K: npt.NDArray[np.floating]) -> Float32Array:
         """One value for each turn as the value of all its tokens that carry a loss, shape (M,); 0 on all others."""
         values_M = np.zeros(len(self.mask_M), np.float32)
         values_M[self.mask_M] = values_K[self.turns_M[self.mask_M]]

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from torl.algorithms.advantages import Rewards
+from torl.algorithms.advantages import EstimatorInputs
 from torl.audit.check import Check, place_of
-from torl.audit.formulas import Numbers, Payment, slow_advantages, slow_kl, slow_rewards, slow_whitened
+from torl.audit.formulas import Numbers, BatchRewards, naive_advantages, naive_kl, naive_rewards, naive_whitened
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.records.rows import TrajectoryRecord
 from torl.training.samples import turn_numbers
-from torl.training.silencing import silenced
-from torl.types import BoolArray, Float32Array, Int32Array, Scored
+from torl.training.silencing import masked_trajectories
+from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory
 
 _TOLERANCE = 2e-5  # float32, beside a deviation that may be small
 
@@ -26,17 +26,17 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
         records: of a step.
         config: of the run.
     """
-    if config.control.shuffle_rewards:
+    if config.ablation.shuffle_rewards:
         check.note = "the records do not hold the shuffled rewards"
         return
     algorithm = config.algorithm
     episodes = [record for record in records if record.advantage is not None]
     batch = [each for record in episodes for each in record.whole_episode]
-    scored = [Scored(record.trajectory, record.grade, record.grade.reward) for record in batch]
-    quiet = frozenset().union(*silenced(scored, config.selection).values(), _improbable(batch, algorithm))
-    uncounted = frozenset[int]() if config.selection.silence_after_advantages else quiet
+    scored = [ScoredTrajectory(record.trajectory, record.grade, record.grade.reward) for record in batch]
+    quiet = frozenset().union(*masked_trajectories(scored, config.selection).values(), _improbable(batch, algorithm))
+    uncounted = frozenset[int]() if config.selection.mask_after_advantages else quiet
     payment = _payment(episodes, uncounted, algorithm)
-    of_episodes = slow_advantages(algorithm, payment)
+    of_episodes = naive_advantages(algorithm, payment)
     if of_episodes is None:
         check.note = f"estimator {algorithm.estimator.name} is not torl's own: it was asked again"
         of_episodes = _asked_again(episodes, uncounted, payment, algorithm)
@@ -46,7 +46,7 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
     for index, (record, again) in enumerate(zip(batch, expected, strict=True)):
         assert record.advantage is not None
         pairs = [(record.advantage, statistics.fmean(again) if again else 0.0)]
-        if "advantages" in record.token_numbers:
+        if "advantages" in record.token_arrays:
             pairs += zip(_sampled(record, "advantages", index in quiet), again, strict=True)
         gap = max(abs(one - other) for one, other in pairs)
         right = all(abs(one - other) <= _TOLERANCE * max(1.0, abs(other)) for one, other in pairs)
@@ -67,7 +67,7 @@ def _counted(index: int, batch: Sequence[TrajectoryRecord], quiet: frozenset[int
     return 0 if index in quiet else int(batch[index].trajectory.loss_mask_T.sum())
 
 
-def _payment(episodes: Sequence[TrajectoryRecord], quiet: frozenset[int], algorithm: AlgorithmConfig) -> Payment:
+def _payment(episodes: Sequence[TrajectoryRecord], quiet: frozenset[int], algorithm: AlgorithmConfig) -> BatchRewards:
     """What the episodes of a batch were paid, each with the tokens of all its trajectories, one after the other.
 
     Trajectories in `quiet`, counted through all episodes, have no token with a loss.
@@ -89,8 +89,8 @@ def _payment(episodes: Sequence[TrajectoryRecord], quiet: frozenset[int], algori
         )
         if algorithm.needs_critic:
             values.append([value for each in loud for value in _sampled(each, "values")])
-    groups = [record.trajectory.group for record in episodes]
-    return Payment(rewards, groups, token_rewards, values if algorithm.needs_critic else None, turns)
+    groups = [record.trajectory.group_id for record in episodes]
+    return BatchRewards(rewards, groups, token_rewards, values if algorithm.needs_critic else None, turns)
 
 
 def _token_rewards(record: TrajectoryRecord, algorithm: AlgorithmConfig) -> Numbers:
@@ -99,7 +99,7 @@ def _token_rewards(record: TrajectoryRecord, algorithm: AlgorithmConfig) -> Numb
     if algorithm.penalizes_rewards:
         logprobs = (_sampled(record, name) for name in ("old_logprobs", "ref_logprobs"))
         kl = algorithm.kl
-        paid = [-kl.coefficient * slow_kl(kl.estimator, *pair) for pair in zip(*logprobs, strict=True)]
+        paid = [-kl.coefficient * naive_kl(kl.estimator, *pair) for pair in zip(*logprobs, strict=True)]
     tokens = 0
     if record.grade.turn_rewards:
         for turn, reward in zip(record.trajectory.turns, record.grade.turn_rewards, strict=True):
@@ -110,12 +110,12 @@ def _token_rewards(record: TrajectoryRecord, algorithm: AlgorithmConfig) -> Numb
 
 def _sampled(record: TrajectoryRecord, name: str, quiet: bool = False) -> Numbers:
     """A number of each sampled token that carries a loss."""
-    numbers: Numbers = [] if quiet else record.token_numbers[name][record.trajectory.loss_mask_T].tolist()
+    numbers: Numbers = [] if quiet else record.token_arrays[name][record.trajectory.loss_mask_T].tolist()
     return numbers
 
 
 def _asked_again(
-    episodes: Sequence[TrajectoryRecord], quiet: frozenset[int], payment: Payment, algorithm: AlgorithmConfig
+    episodes: Sequence[TrajectoryRecord], quiet: frozenset[int], payment: BatchRewards, algorithm: AlgorithmConfig
 ) -> list[Numbers]:
     """What the run's own estimator gives for arrays that are laid out as in training, prompts included."""
     masks: list[BoolArray] = []  # of episodes
@@ -137,9 +137,9 @@ def _asked_again(
         return values_M
 
     paid_by_token = algorithm.penalizes_rewards or any(record.grade.turn_rewards for record in episodes)
-    estimate = algorithm.estimator.function()(
-        Rewards(
-            rewards_N=np.array(slow_rewards(algorithm, payment.rewards), np.float64),
+    estimate = algorithm.estimator.bind()(
+        EstimatorInputs(
+            rewards_N=np.array(naive_rewards(algorithm, payment.rewards), np.float64),
             groups_N=payment.groups,
             lengths_N=np.array(lengths, np.int64),
             mask_M=mask_M,
@@ -150,7 +150,7 @@ def _asked_again(
     )
     rows = np.split(estimate.advantages_M, np.cumsum(lengths)[:-1]) if lengths else []
     expected: list[Numbers] = [row[mask].tolist() for row, mask in zip(rows, masks, strict=True)]
-    return slow_whitened(expected) if algorithm.normalize_advantages else expected
+    return naive_whitened(expected) if algorithm.normalize_advantages else expected
 
 
 def _turns_of(record: TrajectoryRecord) -> Int32Array:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from torl.audit.rules import EpisodeRules, ProblemError
-from torl.types import FinishReason, ToolCall, Trajectory, Turn, TurnEnding, UserMessage
+from torl.audit.rules import ReplayContext, MismatchError
+from torl.types import FinishReason, ToolCall, Trajectory, Turn, StopReason, UserMessage
 
 
-def put_in(trajectory: Trajectory) -> Iterator[tuple[list[ToolCall], list[UserMessage]]]:
+def answered_turns(trajectory: Trajectory) -> Iterator[tuple[list[ToolCall], list[UserMessage]]]:
     """For each turn that was answered its calls, and what the environment said."""
     everything: list[ToolCall | UserMessage] = [*trajectory.tool_calls, *trajectory.user_messages]
     for _, grouped in groupby(sorted(everything, key=lambda each: each.start), key=lambda each: each.start):
@@ -18,8 +18,8 @@ def put_in(trajectory: Trajectory) -> Iterator[tuple[list[ToolCall], list[UserMe
         )
 
 
-def check_said(turn: Turn, calls: Sequence[ToolCall], *, closed: bool, rules: EpisodeRules) -> None:
-    """Raise `ProblemError` where no environment may have said something to the turn.
+def check_environment_reply(turn: Turn, calls: Sequence[ToolCall], *, closed: bool, rules: ReplayContext) -> None:
+    """Raise `MismatchError` where no environment may have said something to the turn.
 
     Args:
         turn: before it.
@@ -28,19 +28,19 @@ def check_said(turn: Turn, calls: Sequence[ToolCall], *, closed: bool, rules: Ep
         rules: of the run.
     """
     if rules.rollout.environment is None:
-        raise ProblemError("an environment said something, and the run has none")
-    if not calls and (turn.ended_by is TurnEnding.CALL or not closed):
-        raise ProblemError("the environment answered a message that calls a tool, or that is not closed")
+        raise MismatchError("an environment said something, and the run has none")
+    if not calls and (turn.stop_reason is StopReason.CALL or not closed):
+        raise MismatchError("the environment answered a message that calls a tool, or that is not closed")
 
 
-def check_end(trajectory: Trajectory, turns: int, rules: EpisodeRules) -> None:
-    """Raise `ProblemError` where a response may not end with what was put in last, behind so many turns."""
+def check_end(trajectory: Trajectory, turns: int, rules: ReplayContext) -> None:
+    """Raise `MismatchError` where a response may not end with what was put in last, behind so many turns."""
     reason, rollout = trajectory.finish_reason, rules.rollout
     if reason is FinishReason.ENVIRONMENT:
         if rollout.environment is None:
-            raise ProblemError("an environment ended it, and the run has none")
-    elif reason is FinishReason.TURNS:
+            raise MismatchError("an environment ended it, and the run has none")
+    elif reason is FinishReason.MAX_TURNS:
         if turns != rollout.max_turns:
-            raise ProblemError(f"it ended after {turns} turns, and the run allows {rollout.max_turns}")
+            raise MismatchError(f"it ended after {turns} turns, and the run allows {rollout.max_turns}")
     elif reason is not FinishReason.LENGTH or len(trajectory) < rollout.max_response_tokens:
-        raise ProblemError("no turn follows the last observation, though the limit was not reached")
+        raise MismatchError("no turn follows the last observation, though the limit was not reached")

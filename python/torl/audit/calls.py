@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 
-from torl.audit.outcomes import is_whole, python_problem
-from torl.audit.rules import EpisodeRules, ProblemError
+from torl.audit.outcomes import is_complete, python_mismatch
+from torl.audit.rules import ReplayContext, MismatchError
 from torl.formats import ChatFormat
-from torl.formats.base import permitted
-from torl.types import Answer, ToolCall, ToolRequest, Turn, UserMessage
+from torl.formats.base import limit_calls
+from torl.types import ObservationText, ToolCall, ToolRequest, Turn, UserMessage
 
 
-def checked_observation(
+def check_observation(
     calls: Sequence[ToolCall],
     said: Sequence[UserMessage],
     number: int,
     turn: Turn,
     overshoot: bytes,
-    rules: EpisodeRules,
+    rules: ReplayContext,
 ) -> list[int] | None:
     """The tokens of the observation that answers a turn; None where the record cuts what was markup.
 
@@ -28,33 +28,33 @@ def checked_observation(
         rules: of the run.
 
     Raises:
-        ProblemError: something is off in the calls.
+        MismatchError: something is off in the calls.
     """
-    asked = permitted(rules.format.requests(turn), rules.rollout.max_tool_calls - number) if calls else []
+    asked = limit_calls(rules.format.parse_calls(turn), rules.rollout.max_tool_calls - number) if calls else []
     if len(asked) != len(calls):
-        raise ProblemError(f"turn asks for {len(asked)} calls, and {len(calls)} were answered, from call {number} on")
+        raise MismatchError(f"turn asks for {len(asked)} calls, and {len(calls)} were answered, from call {number} on")
     for index, (call, expected) in enumerate(zip(calls, asked, strict=True), number):
         request = expected if isinstance(expected, ToolRequest) else None
         if request != call.request:
-            raise ProblemError(f"call {index} ran other code than was written")
+            raise MismatchError(f"call {index} ran other code than was written")
         if request is None and call.outcome != expected:
-            raise ProblemError(f"call {index} asked for nothing, and has an outcome")
+            raise MismatchError(f"call {index} asked for nothing, and has an outcome")
     observations = {call.observation for call in calls} | {message.observation for message in said}
     if len(observations) != 1:
-        raise ProblemError(f"the calls from call {number} on have several observations")
+        raise MismatchError(f"the calls from call {number} on have several observations")
     outcomes = [call.outcome for call in calls]
     if said:
         assert isinstance(rules.format, ChatFormat)  # as the configuration says
-        answer: Answer = rules.format.reply(turn, outcomes, [message.text for message in said])
+        answer: ObservationText = rules.format.render_reply(turn, outcomes, [message.text for message in said])
     else:
-        answer = rules.format.answer(turn, outcomes, overshoot, rules.encoder.fits)
-    if not all(is_whole(call.outcome) for call in calls):
+        answer = rules.format.render_observation(turn, outcomes, overshoot, rules.encoder.fits)
+    if not all(is_complete(call.outcome) for call in calls):
         return rules.encoder.encode(calls[0].observation) if isinstance(answer, str) else None
-    token_ids, observation = rules.encoder.observe(answer)
+    token_ids, observation = rules.encoder.encode_observation(answer)
     if observations != {observation}:
-        raise ProblemError(f"the observation of call {number} is not what its code gave")
+        raise MismatchError(f"the observation of call {number} is not what its code gave")
     for index, call in enumerate(calls, number):
         is_python = call.request is not None and call.request.tool in rules.python_tools
-        if is_python and (problem := python_problem(call.outcome)):
-            raise ProblemError(f"the outcome of call {index} contradicts itself: {problem}")
+        if is_python and (problem := python_mismatch(call.outcome)):
+            raise MismatchError(f"the outcome of call {index} contradicts itself: {problem}")
     return token_ids

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from torl.records.rows import TrajectoryRecord
 
-_SHOWN = 3  # examples of each kind
+_MAX_SHOWN = 3  # examples of each kind
 
 
 @dataclass(slots=True)
@@ -25,10 +25,10 @@ class Check:
         self.largest = max(self.largest, difference)
         if not right:
             self.wrong += 1
-            if len(self.examples) < _SHOWN:
+            if len(self.examples) < _MAX_SHOWN:
                 self.examples.append(where)
 
-    def add_problem(self, record: TrajectoryRecord, problem: str | None) -> None:
+    def add_mismatch(self, record: TrajectoryRecord, problem: str | None) -> None:
         """Count one trajectory, and what is off in it; None if nothing is."""
         self.add(problem is None, f"{place_of(record)}: {problem}")
 
@@ -43,4 +43,4 @@ class Check:
 
 def place_of(record: TrajectoryRecord) -> str:
     """Where a trajectory is found."""
-    return f"step {record.step}, {record.trajectory.group}, sample {record.trajectory.sample}"
+    return f"step {record.step}, {record.trajectory.group_id}, sample {record.trajectory.sample_index}"

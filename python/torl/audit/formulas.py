@@ -16,7 +16,7 @@ Numbers = list[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Payment:
+class BatchRewards:
     """What the trajectories of a batch were paid; each list has one member for each of them."""
 
     rewards: Sequence[float]  # arrives at the last sampled token
@@ -30,29 +30,29 @@ class Payment:
         """All that each was paid."""
         return [reward + sum(extra) for reward, extra in zip(self.rewards, self.token_rewards, strict=True)]
 
-    def of_group(self, numbers: Sequence[float]) -> list[Numbers]:
+    def group_members(self, numbers: Sequence[float]) -> list[Numbers]:
         """For each trajectory the numbers of all members of its group."""
         members: defaultdict[Hashable, Numbers] = defaultdict(list)
         for number, group in zip(numbers, self.groups, strict=True):
             members[group].append(number)
         return [members[group] for group in self.groups]
 
-    def spread(self, numbers: Sequence[float]) -> list[Numbers]:
+    def broadcast_to_tokens(self, numbers: Sequence[float]) -> list[Numbers]:
         """One number for each trajectory, on all its tokens."""
         return [[number] * len(extra) for number, extra in zip(numbers, self.token_rewards, strict=True)]
 
 
-def slow_advantages(algorithm: AlgorithmConfig, payment: Payment) -> list[Numbers] | None:
+def naive_advantages(algorithm: AlgorithmConfig, payment: BatchRewards) -> list[Numbers] | None:
     """The advantage of each sampled token of each trajectory of a batch; None if the estimator is not torl's own."""
-    slow = SLOW_ESTIMATORS.get(algorithm.estimator.target)
+    slow = NAIVE_ESTIMATORS.get(algorithm.estimator.target)
     if slow is None:
         return None
-    payment = replace(payment, rewards=slow_rewards(algorithm, payment.rewards))
+    payment = replace(payment, rewards=naive_rewards(algorithm, payment.rewards))
     advantages = slow(payment, **algorithm.estimator.options.model_dump())
-    return slow_whitened(advantages) if algorithm.normalize_advantages else advantages
+    return naive_whitened(advantages) if algorithm.normalize_advantages else advantages
 
 
-def slow_rewards(algorithm: AlgorithmConfig, rewards: Sequence[float]) -> Numbers:
+def naive_rewards(algorithm: AlgorithmConfig, rewards: Sequence[float]) -> Numbers:
     """The rewards as the estimator is given them."""
     if not algorithm.normalize_rewards:
         return list(rewards)
@@ -62,7 +62,7 @@ def slow_rewards(algorithm: AlgorithmConfig, rewards: Sequence[float]) -> Number
     return [(reward - mean) / (deviation + 1e-6) for reward in rewards]
 
 
-def slow_whitened(numbers: Sequence[Numbers]) -> list[Numbers]:
+def naive_whitened(numbers: Sequence[Numbers]) -> list[Numbers]:
     """Brought to mean 0 and variance 1 over all tokens."""
     everything = [value for row in numbers for value in row]
     mean = statistics.fmean(everything) if everything else 0.0
@@ -70,17 +70,17 @@ def slow_whitened(numbers: Sequence[Numbers]) -> list[Numbers]:
     return [[(value - mean) / (variance + 1e-8) ** 0.5 for value in row] for row in numbers]
 
 
-def slow_kl(estimator: str, old_logprob: float, ref_logprob: float) -> float:
+def naive_kl(estimator: str, old_logprob: float, ref_logprob: float) -> float:
     """Schulman's three, the log ratio within +-20."""
     x = min(max(ref_logprob - old_logprob, -20.0), 20.0)
     return {"k1": -x, "k2": x * x / 2, "k3": math.exp(x) - x - 1}[estimator]
 
 
-def _grpo(payment: Payment) -> list[Numbers]:
+def _grpo(payment: BatchRewards) -> list[Numbers]:
     totals = payment.totals
-    groups = payment.of_group(totals)
+    groups = payment.group_members(totals)
     deviations = [statistics.stdev(own) if len(own) > 1 else 1.0 for own in groups]
-    return payment.spread(
+    return payment.broadcast_to_tokens(
         [
             (total - _mean(own)) / (deviation + 1e-6)
             for total, own, deviation in zip(totals, groups, deviations, strict=True)
@@ -88,21 +88,21 @@ def _grpo(payment: Payment) -> list[Numbers]:
     )
 
 
-def _dr_grpo(payment: Payment) -> list[Numbers]:
+def _dr_grpo(payment: BatchRewards) -> list[Numbers]:
     totals = payment.totals
-    return payment.spread([total - _mean(own) for total, own in zip(totals, payment.of_group(totals), strict=True)])
+    return payment.broadcast_to_tokens([total - _mean(own) for total, own in zip(totals, payment.group_members(totals), strict=True)])
 
 
-def _rloo(payment: Payment) -> list[Numbers]:
+def _rloo(payment: BatchRewards) -> list[Numbers]:
     totals = payment.totals
     others = [
         (sum(own) - total) / (len(own) - 1) if len(own) > 1 else 0.0
-        for total, own in zip(totals, payment.of_group(totals), strict=True)
+        for total, own in zip(totals, payment.group_members(totals), strict=True)
     ]
-    return payment.spread([total - other for total, other in zip(totals, others, strict=True)])
+    return payment.broadcast_to_tokens([total - other for total, other in zip(totals, others, strict=True)])
 
 
-def _gtpo(payment: Payment, discount: float, baseline: str) -> list[Numbers]:
+def _gtpo(payment: BatchRewards, discount: float, baseline: str) -> list[Numbers]:
     """Each turn's sum over the turns from it to the last, compared with its peers."""
     peers: defaultdict[Hashable, Numbers] = defaultdict(list)
     compared: list[list[tuple[Hashable, float]]] = []
@@ -127,18 +127,18 @@ def _gtpo(payment: Payment, discount: float, baseline: str) -> list[Numbers]:
     ]
 
 
-def _reinforce_plus_plus(payment: Payment, discount: float) -> list[Numbers]:
+def _reinforce_plus_plus(payment: BatchRewards, discount: float) -> list[Numbers]:
     pairs = zip(payment.rewards, payment.token_rewards, strict=True)
-    return slow_whitened([_returns(discount, reward, extra) for reward, extra in pairs])
+    return naive_whitened([_returns(discount, reward, extra) for reward, extra in pairs])
 
 
-def _reinforce_plus_plus_baseline(payment: Payment, discount: float) -> list[Numbers]:
-    groups = payment.of_group(payment.rewards)
+def _reinforce_plus_plus_baseline(payment: BatchRewards, discount: float) -> list[Numbers]:
+    groups = payment.group_members(payment.rewards)
     centered = [reward - _mean(own) for reward, own in zip(payment.rewards, groups, strict=True)]
     return _reinforce_plus_plus(replace(payment, rewards=centered), discount)
 
 
-def _ppo(payment: Payment, discount: float, gae_lambda: float) -> list[Numbers]:
+def _ppo(payment: BatchRewards, discount: float, gae_lambda: float) -> list[Numbers]:
     """The temporal-difference errors, discounted by both."""
     assert payment.values is not None
     advantages = []
@@ -164,7 +164,7 @@ def _mean(own: Sequence[float]) -> float:
     return statistics.fmean(own) if len(own) > 1 else 0.0
 
 
-SLOW_ESTIMATORS: Mapping[Callable[..., Any], Callable[..., list[Numbers]]] = MappingProxyType(
+NAIVE_ESTIMATORS: Mapping[Callable[..., Any], Callable[..., list[Numbers]]] = MappingProxyType(
     {
         advantages.grpo: _grpo,
         advantages.dr_grpo: _dr_grpo,

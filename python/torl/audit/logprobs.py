@@ -19,16 +19,16 @@ _LIMITS = {"float32": (1e-5, 1e-3), "bfloat16": (5e-2, 2.0)}
 _LOGITS_AT_ONCE = 1 << 25  # 128 MiB in float32; one trajectory may take more
 
 
-def weights_left(run: Path, version: int) -> bool:
+def has_weights(run: Path, version: int) -> bool:
     """Whether the weights of a policy version can be had: those the run began with, or those of a checkpoint."""
     return version == 0 or (checkpoint_path(run, version) / LEARNER).is_dir()
 
 
-def why_unchecked(config: TrainConfig) -> str | None:
+def skip_reason(config: TrainConfig) -> str | None:
     """Why an engine's logprobs are not those of its policy; None if they are."""
     if config.rollout.top_p < 1:
         return "top_p is below 1: the engine's are of a cut distribution"
-    if config.rollout.max_staleness and _engine_options(config).keeps_old_cache:
+    if config.rollout.max_staleness and _engine_options(config).keeps_stale_cache:
         return "the engine keeps its cache when new weights arrive: its logprobs are made with keys of older policies"
     return None
 

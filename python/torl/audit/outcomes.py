@@ -3,23 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torl.records.rows import LONGEST_OUTPUT
+from torl.records.rows import MAX_OUTPUT_CHARACTERS
 from torl.types import Outcome
 
 
-def is_whole(outcome: Outcome) -> bool:
+def is_complete(outcome: Outcome) -> bool:
     """Whether the record holds all of its texts, none of them cut."""
     return all(map(_is_whole, (outcome.text, outcome.error, outcome.details)))
 
 
 def _is_whole(value: Any) -> bool:
     if isinstance(value, str):
-        return len(value) < LONGEST_OUTPUT
+        return len(value) < MAX_OUTPUT_CHARACTERS
     members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     return all(map(_is_whole, members))
 
 
-def python_problem(outcome: Outcome) -> str | None:
+def python_mismatch(outcome: Outcome) -> str | None:
     """What does not follow from the details of a run of Python; None if its text and its error do.
 
     A run that ended well says what it printed. One that did not says the line of its traceback with the type and the

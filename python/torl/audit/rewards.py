@@ -28,14 +28,14 @@ async def check_rewards(
     """
     groups: defaultdict[str, list[TrajectoryRecord]] = defaultdict(list)
     for record in records:
-        groups[record.trajectory.group].append(record)
+        groups[record.trajectory.group_id].append(record)
 
     graded = await score_groups(reward, [_group(members, max_response_tokens) for members in groups.values()])
     for members, group in zip(groups.values(), graded, strict=True):
         for record, member in zip(members, group.members, strict=True):
             again = member.grade
             if record.grade.failure is None and again.failure is None:
-                problem = grade_problem(record.grade, again)
+                problem = grade_mismatch(record.grade, again)
                 gap = abs(again.total - record.grade.total)
                 check.add(problem is None, f"{place_of(record)}: {problem}", gap)
 
@@ -45,7 +45,7 @@ def _group(records: Sequence[TrajectoryRecord], max_response_tokens: int) -> Gro
     return Group(trajectories[0].prompt, trajectories, max_response_tokens)
 
 
-def grade_problem(recorded: Grade, again: Grade) -> str | None:
+def grade_mismatch(recorded: Grade, again: Grade) -> str | None:
     """What differs between the two; None if nothing does."""
     if (recorded.correct, recorded.answer) != (again.correct, again.answer):
         return f"answer {recorded.answer!r} is correct: {recorded.correct}, again {again.answer!r}: {again.correct}"

@@ -6,29 +6,29 @@ from pathlib import Path
 from torl._core import Vocabulary
 from torl.config import RolloutConfig
 from torl.formats import Format
-from torl.text.tokenizer import TextEncoder, control_token_ids, load_tokenizer, stop_token_ids
+from torl.text.tokenizer import PlainTextEncoder, control_token_ids, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import PythonTool
 
 
-class ProblemError(Exception):
+class MismatchError(Exception):
     """Something is off in a trajectory."""
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeRules:
+class ReplayContext:
     """The parts that an episode is played again with."""
 
     format: Format
     vocabulary: Vocabulary  # of the model's tokenizer
-    encoder: TextEncoder  # that encoded the observations
+    encoder: PlainTextEncoder  # that encoded the observations
     stop_token_ids: frozenset[int]
     python_tools: frozenset[str]  # the names of the tools that run Python
     rollout: RolloutConfig
     end_token_ids: frozenset[int] = frozenset()  # of the stop tokens, those that are the format's
 
     @classmethod
-    def of_run(cls, rollout: RolloutConfig, model: Path) -> "EpisodeRules":
+    def from_config(cls, rollout: RolloutConfig, model: Path) -> "ReplayContext":
         """The rules of a configuration and its model.
 
         Raises:
@@ -46,7 +46,7 @@ class EpisodeRules:
         return cls(
             format=format,
             vocabulary=vocabulary,
-            encoder=TextEncoder(tokenizer, vocabulary),
+            encoder=PlainTextEncoder(tokenizer, vocabulary),
             stop_token_ids=end_token_ids.union(stop_token_ids(model, tokenizer)),
             python_tools=frozenset(python),
             rollout=rollout,

@@ -27,13 +27,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from torl.audit.advantages import check_advantages
-from torl.audit.agents import agent_problem
+from torl.audit.agents import agent_mismatch
 from torl.audit.check import Check
-from torl.audit.logprobs import check_logprobs, weights_left, why_unchecked
+from torl.audit.logprobs import check_logprobs, has_weights, skip_reason
 from torl.audit.rewards import check_rewards
-from torl.audit.rules import EpisodeRules
-from torl.audit.tokens import token_problem
-from torl.audit.versions import version_problem
+from torl.audit.rules import ReplayContext
+from torl.audit.tokens import token_mismatch
+from torl.audit.versions import version_mismatch
 from torl.config import TrainConfig
 from torl.config.command_line import load_config
 from torl.errors import TorlError
@@ -95,14 +95,14 @@ async def verify_run(directory: Path, logprobs: int = 64) -> Audit:
     model = resolve_model(config.model.path)
     reward = config.reward.make()
     async with _closing(reward):
-        _, rules = await asyncio.gather(reward.start(), asyncio.to_thread(EpisodeRules.of_run, config.rollout, model))
+        _, rules = await asyncio.gather(reward.start(), asyncio.to_thread(ReplayContext.from_config, config.rollout, model))
         work = _Work(config, rules, directory, logprobs)
         for path in training_files(directory):
             records = await asyncio.to_thread(_read, path)
             # The graders work in processes of their own, beside the thread.
             await asyncio.gather(
                 check_rewards(work.rewards, records, reward, config.rollout.max_response_tokens),
-                asyncio.to_thread(work.look_through, records),
+                asyncio.to_thread(work.check_step, records),
             )
     await asyncio.to_thread(work.check_logprobs, model)
     return Audit((work.tokens, work.versions, work.rewards, work.advantages, work.logprobs))
@@ -123,7 +123,7 @@ async def _closing(reward: Reward) -> AsyncIterator[None]:
 class _Work:
     """The checks of a run, and the trajectories kept for the last of them."""
 
-    def __init__(self, config: TrainConfig, rules: EpisodeRules, directory: Path, logprobs: int) -> None:
+    def __init__(self, config: TrainConfig, rules: ReplayContext, directory: Path, logprobs: int) -> None:
         self.config = config
         self.rules = rules
         self.directory = directory
@@ -134,18 +134,18 @@ class _Work:
         self._by_version: defaultdict[int, list[TrajectoryRecord]] = defaultdict(list)
         self._weights_left: dict[int, bool] = {}
 
-    def look_through(self, records: Sequence[TrajectoryRecord]) -> None:
+    def check_step(self, records: Sequence[TrajectoryRecord]) -> None:
         """Everything about a step that needs neither graders nor weights."""
         for record in [each for episode in records for each in episode.whole_episode]:
-            problem = token_problem if self.config.rollout.agent is None else agent_problem
-            self.tokens.add_problem(record, problem(record.trajectory, self.rules))
-            self.versions.add_problem(record, version_problem(record, self.config.rollout.max_staleness))
+            problem = token_mismatch if self.config.rollout.agent is None else agent_mismatch
+            self.tokens.add_mismatch(record, problem(record.trajectory, self.rules))
+            self.versions.add_mismatch(record, version_mismatch(record, self.config.rollout.max_staleness))
             self._keep(record)
         check_advantages(self.advantages, records, self.config)
 
     def check_logprobs(self, model: Path) -> None:
         """Compare the log-probabilities of the trajectories that were kept."""
-        reason = why_unchecked(self.config)
+        reason = skip_reason(self.config)
         if reason is not None:
             self.logprobs.note = reason
             return
@@ -155,6 +155,6 @@ class _Work:
         """Keep the first trajectories of each version whose weights are left."""
         for version in {int(version) for version in record.trajectory.policy_versions_T if version >= 0}:
             if version not in self._weights_left:
-                self._weights_left[version] = weights_left(self.directory, version)
+                self._weights_left[version] = has_weights(self.directory, version)
             if self._weights_left[version] and len(self._by_version[version]) < self._wanted:
                 self._by_version[version].append(record)

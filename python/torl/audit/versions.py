@@ -3,7 +3,7 @@
 from torl.records.rows import TrajectoryRecord
 
 
-def version_problem(record: TrajectoryRecord, max_staleness: int) -> str | None:
+def version_mismatch(record: TrajectoryRecord, max_staleness: int) -> str | None:
     """Which policy versions sampled a trajectory's tokens though its step does not allow them; None if none did.
 
     The learner's policy has version `step` when it learns from that step, and nothing older than

@@ -11,24 +11,24 @@ import pickle
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from torl.cluster.messages import Asked, Told
-from torl.errors import RoleDiedError
+from torl.cluster.messages import CallMessage, ResultMessage
+from torl.errors import ActorDiedError
 
 _Answers: TypeAlias = "asyncio.Queue[Told | None]"  # None: the object is gone
 
 
-class Calls:
+class RemoteCalls:
     """The calls that are open. Needs an event loop from the start."""
 
     def __init__(
-        self, deliver: Callable[[list[Asked]], Awaitable[object]], fetch: Callable[[], Awaitable[Sequence[Told]]]
+        self, deliver: Callable[[list[CallMessage]], Awaitable[object]], fetch: Callable[[], Awaitable[Sequence[ResultMessage]]]
     ) -> None:
         """`deliver` and `fetch` lead to `Answers.take` and `fetch` of the object; both raise when it is gone."""
         self._deliver = deliver
         self._fetch = fetch
         self._numbers = itertools.count()
         self._open: dict[int, _Answers] = {}
-        self._unsent: list[Asked] = []
+        self._unsent: list[CallMessage] = []
         self._sending: asyncio.Task[None] | None = None
         self._receiving = asyncio.create_task(self._receive())
         self._failure: Exception | None = None
@@ -68,14 +68,14 @@ class Calls:
         number = next(self._numbers)
         answers: _Answers = asyncio.Queue()
         self._open[number] = answers
-        self._send(Asked(number, method, pickled, streams))
+        self._send(CallMessage(number, method, pickled, streams))
         try:
             yield answers
         finally:
             if self._open.pop(number, None) is not None:  # it has not ended
-                self._send(Asked(number, None))
+                self._send(CallMessage(number, None))
 
-    def _send(self, asked: Asked) -> None:
+    def _send(self, asked: CallMessage) -> None:
         self._unsent.append(asked)
         if self._sending is None and self._failure is None:
             self._sending = asyncio.create_task(self._send_all())
@@ -102,7 +102,7 @@ class Calls:
         except Exception as error:
             self._fail(error)
 
-    def _value(self, told: Told | None) -> tuple[Any, bool]:
+    def _value(self, told: ResultMessage | None) -> tuple[Any, bool]:
         """What was told, and whether it is the last."""
         if told is None:
             self._raise_failure()
@@ -113,8 +113,8 @@ class Calls:
 
     def _raise_failure(self) -> NoReturn:
         assert self._failure is not None
-        if isinstance(self._failure, RoleDiedError):
-            raise RoleDiedError(str(self._failure)) from self._failure
+        if isinstance(self._failure, ActorDiedError):
+            raise ActorDiedError(str(self._failure)) from self._failure
         raise self._failure  # a defect
 
     def _fail(self, error: Exception) -> None:

@@ -6,15 +6,15 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from torl.cluster.protocol import Cluster, Role
-from torl.errors import ClusterError, RoleDiedError, TorlError
+from torl.cluster.protocol import Cluster, ActorHandle
+from torl.errors import ClusterError, ActorDiedError, TorlError
 from torl.processes.children import first_line
 from torl.processes.supervision import first_error
 
 _logger = logging.getLogger(__name__)
 
 
-class Everywhere:
+class PerNode:
     """Objects with `start` and `close`, one on each node, that answer equal calls with equal answers.
 
     What a node is asked when it is lost is asked of another. An object is made again where a machine has taken the
@@ -25,7 +25,7 @@ class Everywhere:
         """Start nothing yet; `make` is picklable, and `name` is what errors call the objects."""
         self._make = make
         self._name = name
-        self._roles: list[Role | None] = []
+        self._roles: list[ActorHandle | None] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._failure: TorlError | None = None
         self._change = asyncio.Event()
@@ -48,7 +48,7 @@ class Everywhere:
             role = await self._role_of(zlib.crc32(key.encode("utf-8", "surrogatepass")))
             try:
                 return await role.call(method, *arguments)
-            except RoleDiedError:
+            except ActorDiedError:
                 if self._roles[role.node] is role:
                     self._roles[role.node] = None  # its keeper hears of it as well
 
@@ -57,9 +57,9 @@ class Everywhere:
         roles = [role for role in self._roles if role is not None]
         answers = await asyncio.gather(*(role.call(method) for role in roles), return_exceptions=True)
         for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, RoleDiedError):
+            if isinstance(answer, BaseException) and not isinstance(answer, ActorDiedError):
                 raise answer
-        return [answer for answer in answers if not isinstance(answer, RoleDiedError)]
+        return [answer for answer in answers if not isinstance(answer, ActorDiedError)]
 
     async def close(self) -> None:
         """End them all. Safe to call twice."""
@@ -71,9 +71,9 @@ class Everywhere:
         await asyncio.gather(*keepers, return_exceptions=True)
         roles, self._roles = [role for role in self._roles if role is not None], []
         await asyncio.gather(*(role.call("close") for role in roles), return_exceptions=True)
-        await asyncio.gather(*(role.end() for role in roles))
+        await asyncio.gather(*(role.kill() for role in roles))
 
-    async def _role_of(self, number: int) -> Role:
+    async def _role_of(self, number: int) -> ActorHandle:
         while True:
             if self._failure is not None:
                 raise type(self._failure)(str(self._failure)) from self._failure
@@ -87,11 +87,11 @@ class Everywhere:
             await self._change.wait()
 
     async def _fill(self, cluster: Cluster, node: int) -> None:
-        role = await cluster.place(node, self._make, name=self._name)
+        role = await cluster.start_actor(node, self._make, name=self._name)
         try:
             await role.call("start")
         except BaseException:
-            await role.end()
+            await role.kill()
             raise
         self._roles[node] = role
 
@@ -102,13 +102,13 @@ class Everywhere:
                 if (role := self._roles[node]) is not None:
                     try:
                         await role.watch()
-                    except RoleDiedError as death:
+                    except ActorDiedError as death:
                         _logger.warning("%s: its work goes to the other nodes", first_line(death))
                         self._roles[node] = None
                 try:
                     await self._fill(cluster, node)
                     self._changed()
-                except RoleDiedError:
+                except ActorDiedError:
                     continue
         except TorlError as error:
             self._failure = error

@@ -6,26 +6,26 @@ from contextlib import aclosing
 from typing import Any, NoReturn
 
 from torl.cluster.options import ClusterConfig
-from torl.cluster.protocol import Cluster, Result, Role
-from torl.errors import RoleDiedError
+from torl.cluster.protocol import Cluster, Result, ActorHandle
+from torl.errors import ActorDiedError
 
 
-class LocalRole(Role):
+class LocalActor(ActorHandle):
     """An object of this process, which can be lost for a test of what then happens."""
 
     def __init__(self, name: str, node: int, held: Any) -> None:
         self.name = name
         self.node = node
-        self.held = held
+        self.target = held
         self._gone = asyncio.Event()
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """Call it, and give up when it is gone."""
-        return await self._unless_gone(getattr(self.held, method)(*arguments))
+        return await self._unless_gone(getattr(self.target, method)(*arguments))
 
     async def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
         """Iterate over it, and give up when it is gone."""
-        async with aclosing(getattr(self.held, method)(*arguments)) as items:
+        async with aclosing(getattr(self.target, method)(*arguments)) as items:
             while True:
                 try:
                     item = await self._unless_gone(anext(items))
@@ -38,7 +38,7 @@ class LocalRole(Role):
         try:
             await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
             if self._gone.is_set():
-                raise RoleDiedError(f"{self.name} on node {self.node} is gone")
+                raise ActorDiedError(f"{self.name} on node {self.node} is gone")
             return task.result()
         finally:
             for each in (task, gone):
@@ -48,9 +48,9 @@ class LocalRole(Role):
     async def watch(self) -> NoReturn:
         """Wait until it is lost."""
         await self._gone.wait()
-        raise RoleDiedError(f"{self.name} on node {self.node} is gone")
+        raise ActorDiedError(f"{self.name} on node {self.node} is gone")
 
-    async def end(self) -> None:
+    async def kill(self) -> None:
         """The object has nothing that would outlive it."""
         self._gone.set()
 
@@ -62,17 +62,17 @@ class LocalCluster(Cluster):
         """There is nothing to say of it."""
 
     @property
-    def apart(self) -> bool:
+    def is_remote(self) -> bool:
         """No: the parts are objects of this process."""
         return False
 
-    async def ask(self, node: int, function: Callable[..., Result], *arguments: Any) -> Result:
+    async def run_on(self, node: int, function: Callable[..., Result], *arguments: Any) -> Result:
         """Call it here, in a thread."""
         return await asyncio.to_thread(function, *arguments)
 
-    async def place(self, node: int, make: Callable[[], object], *, name: str) -> LocalRole:
+    async def start_actor(self, node: int, make: Callable[[], object], *, name: str) -> LocalActor:
         """Make it here."""
-        return LocalRole(name, node, make())
+        return LocalActor(name, node, make())
 
 
 async def _awaited(answer: Awaitable[Any]) -> Any:

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from torl.cluster.protocol import Role
-from torl.errors import RoleDiedError
+from torl.cluster.protocol import ActorHandle
+from torl.errors import ActorDiedError
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _PIECE_BYTES = 1 << 20
 
 
@@ -24,7 +24,7 @@ class LogFolder:
         self._read: Counter[str] = Counter()  # bytes of each file
         self._closed = asyncio.Event()
 
-    async def written(self) -> AsyncGenerator[tuple[str, bytes], None]:
+    async def tail(self) -> AsyncGenerator[tuple[str, bytes], None]:
         """What is added to the files, by their names. Ends with what is there when the folder is closed."""
         try:
             closed = False
@@ -35,7 +35,7 @@ class LogFolder:
                         yield file.name, piece
                 if not closed:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._closed.wait(), _LOOK_SECONDS)
+                        await asyncio.wait_for(self._closed.wait(), _POLL_SECONDS)
         finally:
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -51,10 +51,10 @@ class LogFolder:
         return piece
 
 
-async def gather_logs(role: Role, directory: Path) -> None:
+async def gather_logs(role: ActorHandle, directory: Path) -> None:
     """Add what the method `logs` of an object gives to the files of a directory, until it ends or is gone."""
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
-    with contextlib.suppress(RoleDiedError):
+    with contextlib.suppress(ActorDiedError):
         async with contextlib.aclosing(role.stream("logs")) as written:
             async for name, piece in written:
                 with (directory / name).open("ab") as log:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from torl.errors import TorlError
 
 
-class Asked(NamedTuple):
+class CallMessage(NamedTuple):
     """To the object: call a method, or give a call up."""
 
     number: int
@@ -19,7 +19,7 @@ class Asked(NamedTuple):
     """Whether the method is an asynchronous generator."""
 
 
-class Told(NamedTuple):
+class ResultMessage(NamedTuple):
     """From the object: what a method gave."""
 
     number: int
@@ -29,15 +29,15 @@ class Told(NamedTuple):
     value: bytes
 
     @classmethod
-    def of(cls, number: int, kind: Literal["item", "end"], value: Any) -> "Told":
+    def from_value(cls, number: int, kind: Literal["item", "end"], value: Any) -> "ResultMessage":
         """A value, or the error that it cannot be sent."""
         try:
             return cls(number, kind, pickle.dumps(value))
         except Exception as error:
-            return cls.failed(number, error)
+            return cls.from_error(number, error)
 
     @classmethod
-    def failed(cls, number: int, error: Exception) -> "Told":
+    def from_error(cls, number: int, error: Exception) -> "ResultMessage":
         """An error: torl's as it is; a defect with its traceback, as a note, or as the text of another error."""
         if not isinstance(error, TorlError):
             error.add_note("".join(traceback.format_exception(error)))

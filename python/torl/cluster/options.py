@@ -13,7 +13,7 @@ class ClusterConfig(Section):
     alone, or HOST:PORT of its head."""
     nodes: PositiveInt | None = None
     """How many nodes the run takes; all that have as many GPUs as the best of them when unset."""
-    wait_seconds: PositiveFloat = 300.0
+    startup_timeout_seconds: PositiveFloat = 300.0
     """Longest wait for the nodes to be there and free."""
-    restarts: NonNegativeInt = 2
+    max_restarts: NonNegativeInt = 2
     """How often a run goes on from its last checkpoint by itself when it has lost learner ranks with their node."""

@@ -6,10 +6,10 @@ from typing import Any, NoReturn, Protocol, TypeVar
 Result = TypeVar("Result")
 
 
-class Role(Protocol):
+class ActorHandle(Protocol):
     """An object on a node of a cluster, as the controller sees it.
 
-    Every method raises `RoleDiedError` when the process of the object or its node is gone. What a method of the object
+    Every method raises `ActorDiedError` when the process of the object or its node is gone. What a method of the object
     raises comes as it is, if it is a `TorlError`.
     """
 
@@ -27,10 +27,10 @@ class Role(Protocol):
         ...
 
     async def watch(self) -> NoReturn:
-        """Wait until the object is gone, then raise `RoleDiedError`."""
+        """Wait until the object is gone, then raise `ActorDiedError`."""
         ...
 
-    async def end(self) -> None:
+    async def kill(self) -> None:
         """End it and every process that it has started, by force. Safe to call twice, and when it is gone."""
         ...
 
@@ -42,7 +42,7 @@ class Cluster(Protocol):
     """
 
     @property
-    def apart(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether roles are other processes, perhaps of other machines: what is not apart needs no role."""
         return True
 
@@ -64,24 +64,24 @@ class Cluster(Protocol):
         """
         return
 
-    async def ask(self, node: int, function: Callable[..., Result], *arguments: Any) -> Result:
+    async def run_on(self, node: int, function: Callable[..., Result], *arguments: Any) -> Result:
         """What a function returns on a node; it is picklable, and so are its arguments and its result.
 
         Raises:
-            RoleDiedError: the node was lost meanwhile.
+            ActorDiedError: the node was lost meanwhile.
         """
         ...
 
-    async def host(self, node: int) -> str:
+    async def node_address(self, node: int) -> str:
         """The address at which the other nodes find a node."""
         return "127.0.0.1"
 
     @property
-    def controller_host(self) -> str:
+    def controller_address(self) -> str:
         """The address at which the nodes find this process."""
         return "127.0.0.1"
 
-    async def place(self, node: int, make: Callable[[], object], *, name: str) -> Role:
+    async def start_actor(self, node: int, make: Callable[[], object], *, name: str) -> ActorHandle:
         """Make an object on a node; waits while the node is lost.
 
         Args:
@@ -90,7 +90,7 @@ class Cluster(Protocol):
             name: as errors call it.
 
         Raises:
-            RoleDiedError: the node was lost meanwhile.
+            ActorDiedError: the node was lost meanwhile.
         """
         ...
 

@@ -7,38 +7,38 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torl.cluster.answers import Answers
-from torl.cluster.messages import Asked, Told
+from torl.cluster.answers import CallDispatcher
+from torl.cluster.messages import CallMessage, ResultMessage
 
 _THREADS = "OMP_NUM_THREADS"
 
 
-class Holder:
+class ActorHost:
     """In the actor: holds the object, and calls it in the actor's event loop."""
 
     def __init__(self) -> None:
-        self._answers: Answers
+        self._answers: CallDispatcher
         self._made = asyncio.Event()
 
-    async def hear(self) -> None:
+    async def ping(self) -> None:
         """Say nothing: the actor is there."""
 
-    async def make(self, make: "Sent") -> None:
+    async def make(self, make: "Shipment") -> None:
         """Make the object."""
-        self._answers = Answers(make.received()())
+        self._answers = CallDispatcher(make.unpack()())
         self._made.set()
 
-    async def deliver(self, asked: list[Asked]) -> None:
+    async def deliver(self, asked: list[CallMessage]) -> None:
         """Take calls of its methods; nothing waits for them here."""
-        self._answers.take(asked)
+        self._answers.submit(asked)
 
-    async def answers(self) -> list[Told]:
+    async def results(self) -> list[ResultMessage]:
         """What the calls gave, once there is something."""
         await self._made.wait()  # the controller asks from the start
         return await self._answers.fetch()
 
 
-class Sent:
+class Shipment:
     """A value on its way to a node, which first makes the process like the controller's: modules, files, threads."""
 
     def __init__(self, value: Any) -> None:
@@ -49,7 +49,7 @@ class Sent:
         self._threads = os.environ.get(_THREADS)
         self._pickled: bytes = ray.cloudpickle.dumps(value)
 
-    def received(self) -> Any:
+    def unpack(self) -> Any:
         """On the node: the value."""
         if self._directory.is_dir():
             os.chdir(self._directory)

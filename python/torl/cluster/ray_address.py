@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from torl.errors import ClusterError
 
 _SECONDS = 10.0
-HELP = (
+START_RAY_HINT = (
     "start one with `ray start --head`, set RAY_AUTH_MODE=token where it asks for a token, or set cluster.address "
     "to 'local'"
 )
@@ -31,7 +31,7 @@ async def require_listener(address: str) -> None:
         async with asyncio.timeout(_SECONDS):
             _, connection = await asyncio.open_connection(host, port)
     except TimeoutError:
-        raise ClusterError(f"nothing answered at {named} = {address!r} in {_SECONDS:g} seconds; {HELP}") from None
+        raise ClusterError(f"nothing answered at {named} = {address!r} in {_SECONDS:g} seconds; {START_RAY_HINT}") from None
     except OSError as error:
-        raise ClusterError(f"nothing listens at {named} = {address!r} ({error.strerror or error}); {HELP}") from error
+        raise ClusterError(f"nothing listens at {named} = {address!r} ({error.strerror or error}); {START_RAY_HINT}") from error
     connection.close()

@@ -14,14 +14,14 @@ from typing import Any
 
 from torl.cluster.options import ClusterConfig
 from torl.cluster.protocol import Cluster, Result
-from torl.cluster.ray_actor import Holder, Sent
-from torl.cluster.ray_address import HELP, require_listener
+from torl.cluster.ray_actor import ActorHost, Shipment
+from torl.cluster.ray_address import START_RAY_HINT, require_listener
 from torl.cluster.ray_reservation import nodes_of, reserve_nodes
-from torl.cluster.ray_role import RayRole
-from torl.errors import ClusterError, ConfigError, RoleDiedError, TorlError
+from torl.cluster.ray_role import RayActorHandle
+from torl.errors import ClusterError, ConfigError, ActorDiedError, TorlError
 from torl.processes.children import first_line
 
-_AGAIN_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 
 
 class RayCluster(Cluster):
@@ -68,54 +68,54 @@ class RayCluster(Cluster):
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ClusterError(
                 f"no Ray cluster could be reached at cluster.address = {self._config.address!r}: "
-                f"{first_line(error)}; {HELP}"
+                f"{first_line(error)}; {START_RAY_HINT}"
             ) from error
         finally:
             if threading.current_thread() is threading.main_thread():  # where Ray takes this signal for itself
                 signal.signal(signal.SIGTERM, on_signal)
                 signal.siginterrupt(signal.SIGTERM, False)
 
-    async def ask(self, node: int, function: Callable[..., Result], *arguments: Any) -> Result:
+    async def run_on(self, node: int, function: Callable[..., Result], *arguments: Any) -> Result:
         """Run it as a task in the bundle of the node."""
         import ray
 
         task: Any = ray.remote(_called).options(num_cpus=0, max_retries=0, scheduling_strategy=self._in_bundle(node))
         try:
-            answer: Result = await task.remote(Sent((function, arguments)))
+            answer: Result = await task.remote(Shipment((function, arguments)))
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, TorlError):
                 raise error.cause from error
             raise ClusterError(f"node {node}: {error.cause}") from error
         except ray.exceptions.RayError as error:
-            raise RoleDiedError(f"node {node} is gone (Ray: {type(error).__name__})") from error
+            raise ActorDiedError(f"node {node} is gone (Ray: {type(error).__name__})") from error
         return answer
 
-    async def host(self, node: int) -> str:
+    async def node_address(self, node: int) -> str:
         """The address that Ray knows a node by."""
-        return await self.ask(node, _own_address)
+        return await self.run_on(node, _own_address)
 
     @property
-    def controller_host(self) -> str:
+    def controller_address(self) -> str:
         """The address that Ray knows this machine by."""
         return _own_address()
 
-    async def place(self, node: int, make: Callable[[], object], *, name: str) -> RayRole:
+    async def start_actor(self, node: int, make: Callable[[], object], *, name: str) -> RayActorHandle:
         """Make it in an actor of its own."""
         import ray
 
-        actor: Any = ray.remote(Holder).options(
+        actor: Any = ray.remote(ActorHost).options(
             num_cpus=0, max_restarts=0, enable_task_events=False, scheduling_strategy=self._in_bundle(node)
         )
         while True:
-            role = RayRole(actor.remote(), name, node)
+            role = RayActorHandle(actor.remote(), name, node)
             try:
-                if await role.is_up():
+                if await role.wait_until_placed():
                     await role.make(make)
                     return role
             except BaseException:
-                await role.end()
+                await role.kill()
                 raise
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
 
     async def close(self) -> None:
         """Give the nodes back, and leave Ray if it was not there before."""
@@ -136,9 +136,9 @@ class RayCluster(Cluster):
         return PlacementGroupSchedulingStrategy(self._group, node, placement_group_capture_child_tasks=False)
 
 
-def _called(sent: Sent) -> Any:
+def _called(sent: Shipment) -> Any:
     """On a node."""
-    function, arguments = sent.received()
+    function, arguments = sent.unpack()
     return function(*arguments)
 
 

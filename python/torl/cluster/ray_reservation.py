@@ -7,7 +7,7 @@ from typing import Any
 from torl.cluster.options import ClusterConfig
 from torl.errors import ClusterError
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 async def reserve_nodes(config: ClusterConfig) -> tuple[Any, int]:
@@ -22,19 +22,19 @@ async def reserve_nodes(config: ClusterConfig) -> tuple[Any, int]:
 
     waits_for = ""
     try:
-        async with asyncio.timeout(config.wait_seconds):
+        async with asyncio.timeout(config.startup_timeout_seconds):
             while True:
                 try:
                     bundles = bundles_for(ray.nodes(), config.nodes)
                 except ClusterError as error:
                     waits_for = str(error)
-                    await asyncio.sleep(_LOOK_SECONDS)
+                    await asyncio.sleep(_POLL_SECONDS)
                     continue
                 waits_for = f"{len(bundles)} nodes with {bundles[0]} are not free: `ray status` says who has them"
                 if (group := await _reserved(bundles, config)) is not None:
                     return group, len(bundles)
     except TimeoutError:
-        raise ClusterError(f"{waits_for} (cluster.wait_seconds = {config.wait_seconds:g})") from None
+        raise ClusterError(f"{waits_for} (cluster.startup_timeout_seconds = {config.startup_timeout_seconds:g})") from None
 
 
 def nodes_of(group: Any) -> list[str]:
@@ -54,7 +54,7 @@ async def _reserved(bundles: list[dict[str, float]], config: ClusterConfig) -> A
     kept = False
     try:
         while not ready.done() and bundles_for(ray.nodes(), config.nodes) == bundles:
-            await asyncio.wait([ready], timeout=_LOOK_SECONDS)
+            await asyncio.wait([ready], timeout=_POLL_SECONDS)
         kept = ready.done()
     except ClusterError:
         pass  # a node has gone

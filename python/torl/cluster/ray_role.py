@@ -4,35 +4,35 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from torl.cluster.calls import Calls
-from torl.cluster.messages import Asked, Told
-from torl.cluster.protocol import Role
-from torl.cluster.ray_actor import Sent
-from torl.errors import RoleDiedError
+from torl.cluster.calls import RemoteCalls
+from torl.cluster.messages import CallMessage, ResultMessage
+from torl.cluster.protocol import ActorHandle
+from torl.cluster.ray_actor import Shipment
+from torl.errors import ActorDiedError
 
 
-class RayRole(Role):
+class RayActorHandle(ActorHandle):
     """In the controller: the object in an actor. Its calls share those of Ray."""
 
     def __init__(self, actor: Any, name: str, node: int) -> None:
         self.name = name
         self.node = node
         self._actor = actor
-        self._calls = Calls(self._deliver, self._fetch)
+        self._calls = RemoteCalls(self._deliver, self._fetch)
 
-    async def is_up(self) -> bool:
+    async def wait_until_placed(self) -> bool:
         """Wait until the actor has a place. False if it was given one on a node that is gone, before Ray noticed."""
         try:
             with self._dying():
                 await self._actor.hear.remote()
-        except RoleDiedError:
+        except ActorDiedError:
             return False
         return True
 
     async def make(self, make: Callable[[], object]) -> None:
         """Have the object made."""
         with self._dying():
-            await self._actor.make.remote(Sent(make))
+            await self._actor.make.remote(Shipment(make))
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """Have a coroutine method called."""
@@ -46,21 +46,21 @@ class RayRole(Role):
         """Wait for the actor's end."""
         await self._calls.watch()
 
-    async def end(self) -> None:
+    async def kill(self) -> None:
         """Kill the actor. What it has started notices, or was told to end with it."""
         import ray
 
         if ray.is_initialized():
             ray.kill(self._actor)
-        self._calls.close(RoleDiedError(f"{self.name} on node {self.node} was ended"))
+        self._calls.close(ActorDiedError(f"{self.name} on node {self.node} was ended"))
 
-    async def _deliver(self, asked: list[Asked]) -> None:
+    async def _deliver(self, asked: list[CallMessage]) -> None:
         with self._dying():
             await self._actor.deliver.remote(asked)
 
-    async def _fetch(self) -> Sequence[Told]:
+    async def _fetch(self) -> Sequence[ResultMessage]:
         with self._dying():
-            told: Sequence[Told] = await self._actor.answers.remote()
+            told: Sequence[ResultMessage] = await self._actor.answers.remote()
         return told
 
     @contextlib.contextmanager
@@ -72,4 +72,4 @@ class RayRole(Role):
         except ray.exceptions.RayTaskError:
             raise  # a defect, with its traceback
         except ray.exceptions.RayError as error:
-            raise RoleDiedError(f"{self.name} on node {self.node} is gone (Ray: {type(error).__name__})") from error
+            raise ActorDiedError(f"{self.name} on node {self.node} is gone (Ray: {type(error).__name__})") from error

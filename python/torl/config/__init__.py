@@ -2,13 +2,13 @@
 
 from torl.cluster.options import ClusterConfig
 from torl.config.choices import ProblemChoice
-from torl.config.commands import EvaluateConfig, MeasureConfig, SampleConfig
+from torl.config.commands import EvaluateConfig, EvaluateModelConfig, SampleConfig
 from torl.config.learning import AlgorithmConfig, CriticConfig, KlConfig, LearnerConfig, SelectionConfig
 from torl.config.placement import PlacementConfig
 from torl.config.rollout import DataConfig, LoraConfig, ModelConfig, PromptConfig, RolloutConfig
 from torl.config.sections import (
     CheckpointConfig,
-    ControlConfig,
+    AblationConfig,
     EvaluationConfig,
     ModelRunConfig,
     RunConfig,
@@ -19,7 +19,7 @@ __all__ = [
     "AlgorithmConfig",
     "CheckpointConfig",
     "ClusterConfig",
-    "ControlConfig",
+    "AblationConfig",
     "CriticConfig",
     "DataConfig",
     "EvaluateConfig",
@@ -27,7 +27,7 @@ __all__ = [
     "KlConfig",
     "LearnerConfig",
     "LoraConfig",
-    "MeasureConfig",
+    "EvaluateModelConfig",
     "ModelConfig",
     "ModelRunConfig",
     "PlacementConfig",

@@ -4,13 +4,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from torl.agents import AGENT_OPTIONS, AGENTS, Agent, limits_of
+from torl.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
 from torl.algorithms.advantages import ESTIMATORS, Estimator
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation
 from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler
 from torl.engine import ENGINES, Engine
-from torl.environments import ENVIRONMENT_OPTIONS, ENVIRONMENTS, Environment, EnvironmentBounds
+from torl.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
 from torl.formats import FORMATS, Format
 from torl.options import (
     Choice,
@@ -18,18 +18,18 @@ from torl.options import (
 )
 from torl.reward import REWARDS, Reward
 from torl.text.templates import TEMPLATES, PromptTemplate
-from torl.tools import TOOL_OPTIONS, TOOLS, Tool, bounds_of
+from torl.tools import TOOL_SHORTHANDS, TOOLS, Tool, tool_limits
 
 PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
 SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", given=2)]
 TemplateChoice = Annotated[Choice[PromptTemplate], ChosenFrom(TEMPLATES, "prompt template", "torl", given=1)]
 FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl")]
-TOOL = ChosenFrom(TOOLS, "tool", shared=bounds_of, by_option=TOOL_OPTIONS)
+TOOL = ChosenFrom(TOOLS, "tool", shared=tool_limits, option_shorthands=TOOL_SHORTHANDS)
 ToolChoice = Annotated[Choice[Tool], TOOL]
-ENVIRONMENT = ChosenFrom(ENVIRONMENTS, "environment", shared=lambda _: EnvironmentBounds, by_option=ENVIRONMENT_OPTIONS)
+ENVIRONMENT = ChosenFrom(ENVIRONMENTS, "environment", shared=lambda _: EnvironmentLimits, option_shorthands=ENVIRONMENT_SHORTHANDS)
 EnvironmentChoice = Annotated[Choice[Environment], ENVIRONMENT]
-AGENT = ChosenFrom(AGENTS, "agent", shared=limits_of, by_option=AGENT_OPTIONS)
+AGENT = ChosenFrom(AGENTS, "agent", shared=limits_of, option_shorthands=AGENT_SHORTHANDS)
 AgentChoice = Annotated[Choice[Agent], AGENT]
 EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", given=1)]
 RewardChoice = Annotated[Choice[Reward], ChosenFrom(REWARDS, "reward", "boxed")]
@@ -39,6 +39,6 @@ AggregationChoice = Annotated[Choice[Aggregation], ChosenFrom(AGGREGATIONS, "agg
 CorrectionChoice = Annotated[Choice[ImportanceCorrection], ChosenFrom(CORRECTIONS, "importance correction", given=1)]
 
 
-def chosen(default: Any) -> Any:
+def default_choice(default: Any) -> Any:
     """A field whose default is chosen as if it stood in the file: a name, or sections."""
     return Field(default, validate_default=True)

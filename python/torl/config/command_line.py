@@ -13,10 +13,10 @@ from typing import Any, TypeVar, get_origin
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from torl.config.fields import choice_of, fields_of, holds_text, options_chosen
+from torl.config.fields import choice_at, fields_of, holds_text, option_names_at
 from torl.config.help import add_arguments
 from torl.errors import ConfigError
-from torl.options import nearest
+from torl.options import suggestion
 from torl.processes.supervision import run_until_done
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -86,7 +86,7 @@ def find_config(given: str | Path) -> Path:
         return path / "config.toml"
     if path.exists() or path.suffix == ".toml" or len(path.parts) != 1:
         return path
-    known = nearest(path.name, list(presets)) or f"; the presets are: {', '.join(sorted(presets))}"
+    known = suggestion(path.name, list(presets)) or f"; the presets are: {', '.join(sorted(presets))}"
     raise ConfigError(f"{given}: no such file, and no preset of that name{known}")
 
 
@@ -104,7 +104,7 @@ def load_config(config_class: type[Config], path: Path | None, overrides: Mappin
         name: _parse_value(value, name in texts) if isinstance(value, str) else value
         for name, value in (overrides or {}).items()
     }
-    return validated(config_class, tree, values, source="the command line" if path is None else str(path))
+    return validate_config(config_class, tree, values, source="the command line" if path is None else str(path))
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
-def validated(config_class: type[Config], tree: dict[str, Any], overrides: Mapping[str, Any], *, source: str) -> Config:
+def validate_config(config_class: type[Config], tree: dict[str, Any], overrides: Mapping[str, Any], *, source: str) -> Config:
     """The configuration that a tree makes with `overrides` (by dotted names) on top of it.
 
     Raises:
@@ -140,13 +140,13 @@ def _override(config_class: type[BaseModel], tree: dict[str, Any], name: str, va
     *parents, leaf = name.split(".")
     table = tree
     for depth, parent in enumerate(parents, start=1):
-        choice = choice_of(config_class, parents[:depth])
+        choice = choice_at(config_class, parents[:depth])
         if choice is not None and parent in table:
             table[parent] = choice.expand(table[parent])
         table = table.setdefault(parent, {})
         if not isinstance(table, dict):
             raise ConfigError(f"{source}: {'.'.join(parents[:depth])} must be a table")
-    choice = choice_of(config_class, parents)
+    choice = choice_at(config_class, parents)
     if leaf == "name" and choice is not None and table.get("name", choice.default or parents[-1]) != value:
         table.clear()  # the options of another choice
     table[leaf] = value
@@ -165,7 +165,7 @@ def _parse_open_options(config_class: type[BaseModel], unknown: Sequence[str], p
     """Options that argparse cannot know: keys of tables (`--data.evaluation.NAME PATH`), options of one's own."""
     names = [name for name, _ in fields_of(config_class)]
     open_ended = [name for name, info in fields_of(config_class) if get_origin(info.annotation) is dict]
-    open_ended += [name for name in names if choice_of(config_class, name.split(".")) is not None]
+    open_ended += [name for name in names if choice_at(config_class, name.split(".")) is not None]
     overrides: dict[str, str] = {}
     words = iter(unknown)
     for word in words:
@@ -173,7 +173,7 @@ def _parse_open_options(config_class: type[BaseModel], unknown: Sequence[str], p
         if not word.startswith("--"):
             raise ConfigError(f"{program}: unexpected argument {word!r}")
         if not any(option.startswith(f"{name}.") for name in open_ended):
-            raise ConfigError(f"{program}: --{option} is unknown{nearest(option, _known_keys(config_class), '--')}")
+            raise ConfigError(f"{program}: --{option} is unknown{suggestion(option, _known_keys(config_class), '--')}")
         if not equals:
             value = next(words, "")
         if not value:
@@ -191,14 +191,14 @@ def _explain(
     where = f"--{option}" if option else f"{source}: {name}" if name else source
     prefix = "--" if option else ""
     if error["type"] == "extra_forbidden":
-        choice = choice_of(config_class, path[:-1])
+        choice = choice_at(config_class, path[:-1])
         if choice is None:
-            return f"{where} is unknown{nearest(name, _known_keys(config_class), prefix)}"
+            return f"{where} is unknown{suggestion(name, _known_keys(config_class), prefix)}"
         others = [other for other, options in choice.all_options().items() if path[-1] in options]
         if others:
             return f"{where} is an option of {', '.join(others)}, and not of the {choice.kind} chosen here"
-        own = [".".join([*path[:-1], each]) for each in options_chosen(config_class, tree, path[:-1])]
-        return f"{where} is unknown{nearest(name, own, prefix)}"
+        own = [".".join([*path[:-1], each]) for each in option_names_at(config_class, tree, path[:-1])]
+        return f"{where} is unknown{suggestion(name, own, prefix)}"
     if error["type"] == "missing":
         return f"{where} is missing"
     message = error["msg"].removeprefix("Value error, ")
@@ -213,7 +213,7 @@ def _known_keys(config_class: type[BaseModel]) -> list[str]:
 def _dotted(config_class: type[BaseModel]) -> Iterator[str]:
     for name, _ in fields_of(config_class):
         yield name
-        choice = choice_of(config_class, name.split("."))
+        choice = choice_at(config_class, name.split("."))
         if choice is not None:
             yield f"{name}.name"
             yield from {f"{name}.{option}" for options in choice.all_options().values() for option in options}

@@ -40,7 +40,7 @@ class SampleOptions(Section):
     """Problems to play: a file (.jsonl, .json or .parquet)."""
     output: Path
     """File of trajectories, one JSON object on each line. One that exists is resumed."""
-    samples: PositiveInt = 1
+    samples_per_problem: PositiveInt = 1
     """Trajectories for each problem."""
     max_problems: PositiveInt | None = None
     """Number of problems to use, the first ones of the file; all of them when unset."""
@@ -59,13 +59,13 @@ class EvaluateOptions(Section):
 
     problems: ProblemChoice
     """Problems to measure on: a file (.jsonl, .json or .parquet)."""
-    tool: bool = True
+    use_tools: bool = True
     """Whether the model's tool calls are answered; false is `evaluation.max_tool_calls` 0."""
     output: Path | None = None
     """Directory for the trajectories; none are written when unset."""
 
 
-class MeasureConfig(CommandConfig):
+class EvaluateModelConfig(CommandConfig):
     """What `python -m torl.evaluate` takes for one model; the problem sets are its own arguments."""
 
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
@@ -76,12 +76,12 @@ class MeasureConfig(CommandConfig):
         return self.evaluation.longest_prompt(self.data)
 
 
-class EvaluateConfig(MeasureConfig):
+class EvaluateConfig(EvaluateModelConfig):
     """What `torl.evaluate` takes: one model, one set of problems."""
 
     evaluate: EvaluateOptions
 
     @property
-    def measured(self) -> EvaluationConfig:
+    def evaluation_settings(self) -> EvaluationConfig:
         """How it is played: as `evaluation` says, without a call where the tool is off."""
-        return self.evaluation if self.evaluate.tool else self.evaluation.model_copy(update={"max_tool_calls": 0})
+        return self.evaluation if self.evaluate.use_tools else self.evaluation.model_copy(update={"max_tool_calls": 0})

@@ -29,12 +29,12 @@ def holds_text(annotation: Any) -> bool:
     return str in members or Path in members
 
 
-def choice_in(info: Any) -> ChosenFrom | None:
+def choice_of_field(info: Any) -> ChosenFrom | None:
     """What a field is chosen from; None for a field that is no choice, or a table of them."""
     return next((each for each in [*info.metadata, *_metadata(info.annotation)] if isinstance(each, ChosenFrom)), None)
 
 
-def choice_of(config_class: type[BaseModel], path: Sequence[str]) -> ChosenFrom | None:
+def choice_at(config_class: type[BaseModel], path: Sequence[str]) -> ChosenFrom | None:
     """What is chosen at a place in the tree, also at a key of a table of choices; None where nothing is."""
     if not path:
         return None
@@ -42,17 +42,17 @@ def choice_of(config_class: type[BaseModel], path: Sequence[str]) -> ChosenFrom 
     if info is None:
         return None
     if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-        return choice_of(info.annotation, path[1:])
+        return choice_at(info.annotation, path[1:])
     if len(path) == 1:
-        return choice_in(info)
+        return choice_of_field(info)
     if len(path) == 2 and get_origin(info.annotation) is dict:
         return next((each for each in _metadata(get_args(info.annotation)[1]) if isinstance(each, ChosenFrom)), None)
     return None
 
 
-def options_chosen(config_class: type[BaseModel], tree: Mapping[str, Any], path: Sequence[str]) -> list[str]:
+def option_names_at(config_class: type[BaseModel], tree: Mapping[str, Any], path: Sequence[str]) -> list[str]:
     """The names of the options of what a tree has chosen at a place where something is chosen."""
-    choice = choice_of(config_class, path)
+    choice = choice_at(config_class, path)
     section: Any = tree
     for part in path:
         section = section.get(part, {})

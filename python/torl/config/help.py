@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from torl.config.fields import choice_in, choice_of, fields_of
+from torl.config.fields import choice_of_field, choice_at, fields_of
 from torl.options import ChosenFrom
 
 
@@ -20,10 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser, config_class: type[BaseModel]
             own = isinstance(config_class.model_fields[section].annotation, type)
             groups[section] = parser.add_argument_group(section, documentation if own else None)
         flag: dict[str, Any] = {"nargs": "?", "const": "true"} if info.annotation is bool else {}
-        choice = choice_in(info)
+        choice = choice_of_field(info)
         metavar = type_name(info.annotation) if choice is None else _metavar(choice)
         groups[section].add_argument(f"--{name}", metavar=metavar, help=_help(info, choice), **flag)
-        table = choice_of(config_class, [*name.split("."), "*"])
+        table = choice_at(config_class, [*name.split("."), "*"])
         if choice is not None:
             _add_options(groups[section], name, choice)
         elif table is not None and table.default is None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from torl.algorithms.losses import KlEstimator
-from torl.config.choices import AggregationChoice, CorrectionChoice, EstimatorChoice, PolicyLossChoice, chosen
+from torl.config.choices import AggregationChoice, CorrectionChoice, EstimatorChoice, PolicyLossChoice, default_choice
 from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -13,22 +13,22 @@ from torl.options import (
     PositiveInt,
     Precision,
     Section,
-    Share,
+    PositiveFraction,
 )
 from torl.weights.rendezvous import TransportName
 
-UNCOUNTED_ROW_TOKENS = 4096
-"""`learner.row_tokens = "auto"` on a CPU, and of a model whose bytes torl cannot count."""
+DEFAULT_ROW_TOKENS = 4096
+"""`learner.max_row_tokens = "auto"` on a CPU, and of a model whose bytes torl cannot count."""
 
 
 class SelectionConfig(Section):
     """Which trajectories of a step are learned from; metrics count those that are not."""
 
-    drop_uniform_groups: bool = False
+    drop_zero_variance_groups: bool = False
     """Leave groups whose rewards are all equal out of the batch, so that the loss is a mean over the others."""
-    accuracy_window: tuple[float, float] | None = None
+    accuracy_range: tuple[float, float] | None = None
     """Keep only groups of which a share between these two is rewarded, both excluded; all when unset."""
-    drop_undecided_above: Share | None = None
+    drop_undecided_above: PositiveFraction | None = None
     """Leave groups out of which the grader could not decide a larger share (ZeroTIR: 0.4); none when unset."""
     dynamic_sampling: bool = False
     """Play further prompts until `rollout.prompts_per_step` groups are kept (DAPO)."""
@@ -49,15 +49,15 @@ class SelectionConfig(Section):
     mask_invalid_repetition: bool = False
     """No loss on trajectories without the format that the reward asks for which go round in circles: more than 0.2 by
     that measure, or more than 0.6 of all triples of words (ZeroTIR)."""
-    silence_after_advantages: bool = False
+    mask_after_advantages: bool = False
     """Whiten advantages with those of trajectories that no loss is taken of (ZeroTIR's `--use_adv_mask_after`)."""
 
     @model_validator(mode="after")
     def _selects_something(self) -> Self:
-        if self.accuracy_window is not None and not self.accuracy_window[0] < self.accuracy_window[1]:
-            raise ValueError("accuracy_window must be two shares, the lower first")
-        if self.dynamic_sampling and not self.drop_uniform_groups and self.accuracy_window is None:
-            raise ValueError("dynamic_sampling needs drop_uniform_groups or accuracy_window: without them all are kept")
+        if self.accuracy_range is not None and not self.accuracy_range[0] < self.accuracy_range[1]:
+            raise ValueError("accuracy_range must be two shares, the lower first")
+        if self.dynamic_sampling and not self.drop_zero_variance_groups and self.accuracy_range is None:
+            raise ValueError("dynamic_sampling needs drop_zero_variance_groups or accuracy_range: without them all are kept")
         return self
 
 
@@ -75,15 +75,15 @@ class KlConfig(Section):
 class AlgorithmConfig(Section):
     """From rewards to the loss."""
 
-    estimator: EstimatorChoice = chosen("grpo")
+    estimator: EstimatorChoice = default_choice("grpo")
     """Advantage estimator; ppo trains a critic beside the policy (section `critic`)."""
     normalize_rewards: bool = False
     """Bring the rewards of a step to mean 0 and standard deviation 1 before anything is made of them."""
     normalize_advantages: bool = False
     """Whiten advantages over all sampled tokens of a step; the reinforce_plus_plus estimators always do."""
-    policy_loss: PolicyLossChoice = chosen("clipped")
+    policy_loss: PolicyLossChoice = default_choice("clipped")
     """Loss of a token: PPO's, GSPO's (one ratio for a sequence), CISPO's, or the plain policy gradient."""
-    aggregation: AggregationChoice = chosen("token")
+    aggregation: AggregationChoice = default_choice("token")
     """Mean over all tokens, over trajectories of their token means, or sum over tokens by a fixed length."""
     importance_correction: CorrectionChoice | None = None
     """Correction of the loss for the gap between trainer and engine: truncated, or masked by token or sequence."""
@@ -100,7 +100,7 @@ class AlgorithmConfig(Section):
     """Optimizer steps in one pass, each on as large a part of the trajectories."""
 
     @property
-    def updates(self) -> int:
+    def optimizer_steps(self) -> int:
         """Optimizer steps that are made with the trajectories of one step."""
         return self.epochs * self.mini_batches
 
@@ -110,14 +110,14 @@ class AlgorithmConfig(Section):
         return bool(getattr(self.estimator.target, "needs_critic", False))
 
     @property
-    def smallest_group(self) -> int:
+    def min_group_size(self) -> int:
         """Trajectories of one prompt that the estimator asks for."""
         return int(getattr(self.estimator.target, "smallest_group", 1))
 
     @property
     def needs_old_logprobs(self) -> bool:
         """Whether the trainer's own logprobs are wanted before its first update."""
-        return self.updates > 1 or self.penalizes_rewards
+        return self.optimizer_steps > 1 or self.penalizes_rewards
 
     @property
     def needs_reference(self) -> bool:
@@ -150,20 +150,20 @@ class LearnerConfig(Section):
     """Precision of forward and backward."""
     learning_rate: PositiveFloat = 1e-6
     """Peak learning rate."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate after the warm-up: constant, or decayed to zero at the last step."""
     warmup_steps: NonNegativeInt = 0
     """Optimizer steps of linear warm-up."""
-    betas: tuple[Share, Share] = (0.9, 0.999)
+    betas: tuple[PositiveFraction, PositiveFraction] = (0.9, 0.999)
     """AdamW's decay rates."""
     weight_decay: NonNegativeFloat = 0.01
     """AdamW's weight decay."""
     gradient_clip: PositiveFloat = 1.0
     """Largest global gradient norm."""
-    row_tokens: PositiveInt | Literal["auto"] = "auto"
+    max_row_tokens: PositiveInt | Literal["auto"] = "auto"
     """Tokens of one packed row, the unit of forward and backward; raised to the longest sample. "auto": as many as the
     memory of the GPUs has room for, at most 32,768; 4,096 on a CPU, and where that cannot be counted."""
-    logits_at_once: PositiveInt = 1 << 27
+    max_stored_logits: PositiveInt = 1 << 27
     """Logits of a row that the head keeps for its backward pass, in the precision of the model; it computes the others
     twice. Fewer save memory and cost time."""
     gradient_checkpointing: bool = True
@@ -185,9 +185,9 @@ class LearnerConfig(Section):
     """Longest wait for any answer of a rank before the run stops."""
 
     @property
-    def settled_row_tokens(self) -> int:
-        """`row_tokens`, or what "auto" is where nothing counts memory."""
-        return UNCOUNTED_ROW_TOKENS if self.row_tokens == "auto" else self.row_tokens
+    def resolved_row_tokens(self) -> int:
+        """`max_row_tokens`, or what "auto" is where nothing counts memory."""
+        return DEFAULT_ROW_TOKENS if self.max_row_tokens == "auto" else self.max_row_tokens
 
     @model_validator(mode="after")
     def _offload_fits_stage(self) -> Self:
@@ -216,10 +216,10 @@ class CriticConfig(Section):
     """Optimizer steps in one pass, each on as large a part of the trajectories."""
     value_clip: PositiveFloat | None = 0.2
     """How far values may move from what they were before the step at no cost; unset for the plain squared error."""
-    head_start_steps: NonNegativeInt = 0
+    pretrain_steps: NonNegativeInt = 0
     """Steps at the start of a run in which the critic learns alone and the policy stays as it is."""
 
     @property
-    def updates(self) -> int:
+    def optimizer_steps(self) -> int:
         """Optimizer steps that are made with the trajectories of one step."""
         return self.epochs * self.mini_batches

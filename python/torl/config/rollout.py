@@ -13,9 +13,9 @@ from torl.config.choices import (
     SamplerChoice,
     TemplateChoice,
     ToolChoice,
-    chosen,
+    default_choice,
 )
-from torl.environments import EnvironmentBounds
+from torl.environments import EnvironmentLimits
 from torl.formats import FORMATS, ChatFormat
 from torl.options import (
     NonNegativeFloat,
@@ -23,9 +23,9 @@ from torl.options import (
     PositiveFloat,
     PositiveInt,
     Section,
-    Share,
+    PositiveFraction,
 )
-from torl.paths import PART_OF_A_FILE_NAME
+from torl.paths import FILE_NAME_PATTERN
 from torl.text.reward_goal import RewardGoal
 
 
@@ -36,7 +36,7 @@ class LoraConfig(Section):
     """Rank of what an adapter adds to a weight, such as 32; 0 trains all weights."""
     alpha: PositiveFloat = 64.0
     """What an adapter adds is multiplied by `alpha` over `rank`."""
-    targets: tuple[str, ...] = ()
+    target_modules: tuple[str, ...] = ()
     """Names of the linear layers that get an adapter, such as "q_proj"; all but the head when empty."""
 
 
@@ -64,7 +64,7 @@ class ModelConfig(Section):
 class PromptConfig(Section):
     """How a problem becomes a prompt."""
 
-    template: TemplateChoice = chosen("torl")
+    template: TemplateChoice = default_choice("torl")
     """Prompt template."""
     max_prompt_tokens: PositiveInt = 400
     """Problems whose prompt is longer are dropped and counted."""
@@ -77,7 +77,7 @@ class DataConfig(PromptConfig):
 
     train: ProblemChoice
     """Problems to train on: a file (.jsonl, .json or .parquet)."""
-    sampler: SamplerChoice = chosen("shuffled")
+    sampler: SamplerChoice = default_choice("shuffled")
     """Order in which they are met: "shuffled" epochs, a "curriculum" that leaves problems out of them, or a "stream"
     that holds only a buffer of them."""
     evaluation: dict[str, ProblemChoice] = Field({})
@@ -87,7 +87,7 @@ class DataConfig(PromptConfig):
     @classmethod
     def _names_of_files(cls, sets: dict[str, Any]) -> dict[str, Any]:
         for name in sets:
-            if not PART_OF_A_FILE_NAME.fullmatch(name):
+            if not FILE_NAME_PATTERN.fullmatch(name):
                 raise ValueError(f"evaluation set {name!r}: use letters, digits and . _ + - in its name")
         return sets
 
@@ -114,14 +114,14 @@ class RolloutConfig(Section):
     """Limit on the tokens of a response, sampled and observed together."""
     temperature: NonNegativeFloat = 1.0
     """Sampling temperature; 0 is greedy."""
-    top_p: Share = 1.0
+    top_p: PositiveFraction = 1.0
     """Nucleus sampling mass; the trainer's log-probabilities are exact only at 1."""
-    format: FormatChoice = chosen("torl")
+    format: FormatChoice = default_choice("torl")
     """Protocol of a tool call: "torl" runs the last block at ```output, "tora" too, with ToRA's results; "mathcoder"
     runs each block of code between MathCoder's tokens, "zerotir" each block when its fence closes; "search_r1" searches
     for what stands between <search> tags; "retool" runs code between <code> tags, "artist" between <python> tags. Of
     chat models: "hermes" (Qwen too), "llama3", "mistral", "deepseek", "kimi", "harmony" (gpt-oss)."""
-    tools: Annotated[dict[str, ToolChoice], BeforeValidator(_named_by_key)] = chosen({"python": {}})
+    tools: Annotated[dict[str, ToolChoice], BeforeValidator(_named_by_key)] = default_choice({"python": {}})
     """The tools, by the names that the format calls them."""
     environment: EnvironmentChoice | None = None
     """What an episode is a conversation with, beside the tools: it may begin the episode, answer what calls no tool,
@@ -143,18 +143,18 @@ class RolloutConfig(Section):
     max_staleness: NonNegativeInt = 0
     """Steps that are played ahead of the learner; 0 trains synchronously. With more, tokens are up to so many updates
     older than the policy that learns from them, which `algorithm.importance_correction` makes up for."""
-    max_spoilt_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    max_failed_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Largest share of the episodes played for a step or an evaluation that tools may spoil by giving no outcome. These
     are left out of their groups and counted; beyond it the run stops."""
-    stall_seconds: PositiveFloat = 1800.0
+    stall_timeout_seconds: PositiveFloat = 1800.0
     """Longest time in which a tool or the reward may give no answer, or the controller stand still, before the run is
     given up."""
 
     @property
     def max_turns(self) -> int | None:
         """Messages that the model may write in an episode with an environment."""
-        bounds = None if self.environment is None else self.environment.shared
-        return bounds.max_turns if isinstance(bounds, EnvironmentBounds) else None
+        bounds = None if self.environment is None else self.environment.common_options
+        return bounds.max_turns if isinstance(bounds, EnvironmentLimits) else None
 
     @model_validator(mode="before")
     @classmethod

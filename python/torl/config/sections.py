@@ -11,7 +11,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from torl.cluster.options import ClusterConfig
-from torl.config.choices import EngineChoice, RewardChoice, chosen
+from torl.config.choices import EngineChoice, RewardChoice, default_choice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
 from torl.config.placement import PlacementConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
@@ -21,7 +21,7 @@ from torl.options import (
     PositiveFloat,
     PositiveInt,
     Section,
-    Share,
+    PositiveFraction,
 )
 
 
@@ -36,7 +36,7 @@ class RunConfig(Section):
     """Number of optimizer steps."""
     note: str = ""
     """What a reader of the report should know of this run."""
-    kinds_by: str | None = None
+    group_metrics_by: str | None = None
     """Field of the problems' metadata (source, subject, level) by whose values accuracy and code ratio are told apart,
     in training and in evaluations."""
     resume: bool = False
@@ -54,11 +54,11 @@ class EvaluationConfig(Section):
     """Longest prompt; `data.max_prompt_tokens` when unset. Problems with longer ones count as not solved."""
     greedy: bool = True
     """Measure greedy accuracy (pass@1 at temperature 0)."""
-    samples: NonNegativeInt = 0
+    samples_per_problem: NonNegativeInt = 0
     """Trajectories for each problem sampled at `temperature`, whose mean accuracy is measured as well; 0 for none."""
     temperature: PositiveFloat = 1.0
     """Temperature of these samples."""
-    top_p: Share | None = None
+    top_p: PositiveFraction | None = None
     """Nucleus of these samples; as in training when unset."""
     max_tool_calls: NonNegativeInt | None = None
     """Tool calls an episode of an evaluation may make; as in training when unset."""
@@ -69,11 +69,11 @@ class EvaluationConfig(Section):
 
     def episodes(self, problems: int) -> int:
         """Episodes that evaluating so many problems takes."""
-        return problems * (self.greedy + self.samples)
+        return problems * (self.greedy + self.samples_per_problem)
 
     @model_validator(mode="after")
     def _measures_something(self) -> Self:
-        if not self.greedy and self.samples == 0:
+        if not self.greedy and self.samples_per_problem == 0:
             raise ValueError("greedy = false needs samples of at least 1")
         return self
 
@@ -83,13 +83,13 @@ class CheckpointConfig(Section):
 
     every_steps: NonNegativeInt = 20
     """Steps between checkpoints. There is one after the last step too; 0 for that one alone."""
-    keep: PositiveInt = 2
+    keep_last: PositiveInt = 2
     """Checkpoints kept; older ones are removed once a newer one is complete."""
     keep_best: str | None = None
     """Metric of an evaluation, as `evaluation/heldout/reward/accuracy`: where it was highest is kept as well."""
 
 
-class ControlConfig(Section):
+class AblationConfig(Section):
     """Control experiments: each cuts one causal link on purpose, and a run with it must not learn to use the tool."""
 
     shuffle_observations: bool = False
@@ -104,9 +104,9 @@ class ModelRunConfig(Section):
     model: ModelConfig
     data: PromptConfig = Field(default_factory=PromptConfig)
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
-    engine: EngineChoice = chosen("vllm")
+    engine: EngineChoice = default_choice("vllm")
     """The inference engine."""
-    reward: RewardChoice = chosen("boxed")
+    reward: RewardChoice = default_choice("boxed")
     """What trajectories are worth."""
     placement: PlacementConfig = Field(default_factory=PlacementConfig)
     """Which devices the learner and the engines have."""
@@ -136,9 +136,9 @@ class ModelRunConfig(Section):
 
     @model_validator(mode="after")
     def _goals_reach_prompts(self) -> Self:
-        if self.rollout.environment is not None and self.data.reward_goal.high_share is not None:
+        if self.rollout.environment is not None and self.data.reward_goal.high_fraction is not None:
             raise ValueError(
-                "data.reward_goal.high_share must be unset: an environment begins its conversations itself"
+                "data.reward_goal.high_fraction must be unset: an environment begins its conversations itself"
             )
         return self
 
@@ -154,7 +154,7 @@ class TrainConfig(ModelRunConfig):
     critic: CriticConfig = Field(default_factory=CriticConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
-    control: ControlConfig = Field(default_factory=ControlConfig)
+    ablation: AblationConfig = Field(default_factory=AblationConfig)
 
     @property
     def longest_prompt(self) -> int:
@@ -164,11 +164,11 @@ class TrainConfig(ModelRunConfig):
     @property
     def smallest_group(self) -> int:
         """Trajectories that a group must have to be learned from: one alone is compared with nothing."""
-        return min(self.rollout.samples_per_prompt, max(2, self.algorithm.smallest_group))
+        return min(self.rollout.samples_per_prompt, max(2, self.algorithm.min_group_size))
 
     @model_validator(mode="after")
     def _groups_carry_a_signal(self) -> Self:
-        smallest = self.algorithm.smallest_group
+        smallest = self.algorithm.min_group_size
         if self.rollout.samples_per_prompt < smallest:
             name = self.algorithm.estimator.name
             raise ValueError(f"estimator {name!r} needs rollout.samples_per_prompt of at least {smallest}")

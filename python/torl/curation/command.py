@@ -26,7 +26,7 @@ from torl.data.problems import raw_problems
 from torl.data.writing import encode_problems
 from torl.errors import ConfigError
 from torl.processes.supervision import run_until_done
-from torl.records.files import replacing
+from torl.records.files import atomic_write
 from torl.report.console import Console
 from torl.types import Problem
 
@@ -79,7 +79,7 @@ async def _prepare(words: Sequence[str]) -> None:
 
 
 def _raw(file: str, layout: Layout, *, stored: bool) -> Iterator[Problem]:
-    return (problem for _, problem in raw_problems(file, layout.columns, layout.split, stored=stored))
+    return (problem for _, problem in raw_problems(file, layout.columns, layout.split, download=stored))
 
 
 def _evaluation_set(file: str, layout: Layout) -> list[Problem]:
@@ -157,7 +157,7 @@ async def _select(words: Sequence[str]) -> None:
     )
     accuracies = None if arguments.run is None else accuracies_of_run(arguments.run)
     chosen, counts = select(load_problems(arguments.problems), options, accuracies)
-    with replacing(arguments.output) as file:
+    with atomic_write(arguments.output) as file:
         file.write(encode_problems(chosen))
     with Console() as console:
         console.line(f"{_told(counts)} in {len(counts['cells'])} cells of pass rate and source")

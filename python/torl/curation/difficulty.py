@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torl.config import SampleConfig
 from torl.data.writing import encode_problems
-from torl.records.files import replacing
+from torl.records.files import atomic_write
 from torl.report.console import Console
 from torl.rollout.sampling import sample_to_file
 from torl.types import Problem, ScoredGroup
@@ -24,7 +24,7 @@ async def measure_difficulty(config: SampleConfig, output: Path, console: Consol
         TorlError: something is not as it should be; what was sampled is kept.
     """
     measured = with_pass_rates(await sample_to_file(config, console))
-    with replacing(output) as file:
+    with atomic_write(output) as file:
         file.write(encode_problems(measured))
     return measured
 

@@ -14,19 +14,19 @@ from torl.data.contamination import EvaluationSets
 from torl.data.shingles import SimilarTexts
 from torl.data.writing import encode_problems, encode_rows
 from torl.errors import DataError
-from torl.records.files import append_whole, explained, replacing
+from torl.records.files import append_atomically, record_errors, atomic_write
 from torl.report.console import Console
 from torl.reward import Grader
 from torl.types import Problem
 
-_AT_ONCE = 200  # answers that are read before the memory is written
+_BATCH_SIZE = 200  # answers that are read before the memory is written
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareOptions:
     """What is left out, beside what cannot be verified."""
 
-    ngram_words: int = 13  # as GPT-3's decontamination
+    ngram_size: int = 13  # as GPT-3's decontamination
     similarity: float = 0.8  # of pairs of words, to an evaluation set or to an earlier problem
 
 
@@ -54,22 +54,22 @@ async def prepare(
         RewardError: the grader is broken.
     """
     problems = RawProblems(raw)
-    with explained(output):
+    with record_errors(output):
         await asyncio.to_thread(output.mkdir, parents=True, exist_ok=True)
-    with console.wait("reading problems"):
+    with console.progress("reading problems"):
         read, answers = await asyncio.to_thread(problems.survey)
     readable = await readable_answers(answers, output / "answers.jsonl", console)
     questions = Questions(problems)
-    with console.wait("counting pairs of words"):
-        evaluated = EvaluationSets(evaluation_sets, options.ngram_words, options.similarity, questions)
+    with console.progress("counting pairs of words"):
+        evaluated = EvaluationSets(evaluation_sets, options.ngram_size, options.similarity, questions)
         kept = SimilarTexts(options.similarity, questions)
     reasons, sources = Counter[str](), Counter[str]()
     with (
-        console.wait("comparing questions", read) as wait,
-        replacing(output / "dropped.jsonl") as dropped,
-        replacing(output / "hits.jsonl") as hits,
-        replacing(output / "problems.jsonl") as chosen,
-        replacing(output / "counts.json") as counted,
+        console.progress("comparing questions", read) as wait,
+        atomic_write(output / "dropped.jsonl") as dropped,
+        atomic_write(output / "hits.jsonl") as hits,
+        atomic_write(output / "problems.jsonl") as chosen,
+        atomic_write(output / "counts.json") as counted,
     ):
 
         def drop(problem: Problem, reason: str, why: str = "") -> None:
@@ -77,15 +77,15 @@ async def prepare(
             row = {"id": problem.id, "reason": reason} | ({"because_of": why} if why else {})
             dropped.write(encode_rows([row]))
 
-        for problem, reason in problems.judged():
+        for problem, reason in problems.with_rejection_reasons():
             wait.advance()
             if reason is not None:
                 drop(problem, reason)
             elif not readable[problem.answer]:
                 drop(problem, "unreadable_answer")
-            elif (hit := evaluated.hit(problem)) is not None:
+            elif (hit := evaluated.find_match(problem)) is not None:
                 hits.write(encode_rows([asdict(hit)]))
-                drop(problem, "in_evaluation_set", f"{hit.set_name}/{hit.evaluated}")
+                drop(problem, "in_evaluation_set", f"{hit.set_name}/{hit.evaluation_problem}")
             elif (near := kept.nearest(problem.question)) is not None:
                 drop(problem, "near_duplicate", near[0])
             else:
@@ -115,14 +115,14 @@ async def readable_answers(answers: Collection[str], memory: Path, console: Cons
     if not unknown:
         return known
     async with Grader() as grader:
-        with console.wait("reading answers", len(unknown)) as wait:
-            for start in range(0, len(unknown), _AT_ONCE):
-                piece = unknown[start : start + _AT_ONCE]
+        with console.progress("reading answers", len(unknown)) as wait:
+            for start in range(0, len(unknown), _BATCH_SIZE):
+                piece = unknown[start : start + _BATCH_SIZE]
                 verdicts = await asyncio.gather(
                     *(grader.grade_async(answer, answer, shortcuts=False) for answer in piece)
                 )
                 new = {answer: verdict.correct for answer, verdict in zip(piece, verdicts, strict=True)}
-                append_whole(memory, encode_rows({"answer": answer, "readable": can} for answer, can in new.items()))
+                append_atomically(memory, encode_rows({"answer": answer, "readable": can} for answer, can in new.items()))
                 known |= new
                 wait.advance(len(piece))
     return known
@@ -133,6 +133,6 @@ def _remembered(memory: Path) -> dict[str, bool]:
     if not memory.exists():
         return {}
     whole = memory.read_bytes().rpartition(b"\n")[0].splitlines()
-    with replacing(memory) as file:
+    with atomic_write(memory) as file:
         file.write(b"".join(line + b"\n" for line in whole))
     return {row["answer"]: row["readable"] for row in map(json.loads, whole)}

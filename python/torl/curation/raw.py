@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from torl.data import ProblemSource
-from torl.data.cleaning import normalized_answer, why_not_verifiable
+from torl.data.cleaning import normalize_answer, rejection_reason
 from torl.errors import DataError
 from torl.types import Problem
 
@@ -33,18 +33,18 @@ class RawProblems:
             if identifier in known:
                 self._shared.add(identifier)
             known |= {identifier, in_source}
-            if why_not_verifiable(problem) is None:
-                answers.add(normalized_answer(problem.answer))
+            if rejection_reason(problem) is None:
+                answers.add(normalize_answer(problem.answer))
         return count, answers
 
-    def judged(self) -> Iterator[tuple[Problem, str | None]]:
+    def with_rejection_reasons(self) -> Iterator[tuple[Problem, str | None]]:
         """Each with the reason why it cannot be verified; those that can (None) have normalized answers."""
         for name, problem in self._with_sources():
             if hash(problem.id) in self._shared:
                 problem = replace(problem, id=f"{name}/{problem.id}")
-            reason = why_not_verifiable(problem)
+            reason = rejection_reason(problem)
             if reason is None:
-                problem = replace(problem, answer=normalized_answer(problem.answer))
+                problem = replace(problem, answer=normalize_answer(problem.answer))
             yield problem, reason
 
     def _with_sources(self) -> Iterator[tuple[str, Problem]]:
@@ -62,4 +62,4 @@ class Questions:
         self._problems = problems
 
     def __iter__(self) -> Iterator[str]:
-        return (problem.question for problem, reason in self._problems.judged() if reason is None)
+        return (problem.question for problem, reason in self._problems.with_rejection_reasons() if reason is None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.curation.difficulty import PASS_RATE
-from torl.data.choosing import balanced, bin_of, learning_impact
+from torl.data.choosing import balanced_sample, bin_of, learning_impact
 from torl.errors import DataError
 from torl.records.layout import training_files
 from torl.records.reading import read_trajectories
@@ -21,8 +21,8 @@ SCORE = "learning_impact"
 class SelectOptions:
     """What is chosen. Each that is None asks for nothing."""
 
-    threshold: float | None = None  # least learning impact: LIMR takes 0.6
-    window: tuple[float, float] | None = None  # of pass rates, both ends included
+    min_learning_impact: float | None = None  # least learning impact: LIMR takes 0.6
+    pass_rate_range: tuple[float, float] | None = None  # of pass rates, both ends included
     count: int | None = None
     bins: int = 10  # of pass rates between never and always solved, for the balance
     by_source: bool = True
@@ -77,7 +77,7 @@ def select(
         raise DataError(f"no problem is left: {dict(dropped)}")
     if options.count is not None and options.count < len(kept):
         dropped["beyond_count"] = len(kept) - options.count
-        kept = balanced(kept, options.count, lambda problem: _cell(problem, options), _score, options.seed)
+        kept = balanced_sample(kept, options.count, lambda problem: _cell(problem, options), _score, options.seed)
     cells = Counter(_cell(problem, options) for problem in kept)
     return kept, {
         "read": len(problems),
@@ -97,18 +97,18 @@ def _scored(problem: Problem, scores: dict[str, float], accuracies: dict[str, li
 
 
 def _why_not(problem: Problem, options: SelectOptions) -> str | None:
-    if options.threshold is not None:
+    if options.min_learning_impact is not None:
         score = problem.metadata.get(SCORE)
         if score is None:
             return "never_met"
-        if score < options.threshold:
+        if score < options.min_learning_impact:
             return "low_learning_impact"
-    if options.window is not None:
+    if options.pass_rate_range is not None:
         rate = problem.metadata.get(PASS_RATE)
         if rate is None:
             return "no_pass_rate"
-        if not options.window[0] <= rate <= options.window[1]:
-            return "too_easy" if rate > options.window[1] else "too_hard"
+        if not options.pass_rate_range[0] <= rate <= options.pass_rate_range[1]:
+            return "too_easy" if rate > options.pass_rate_range[1] else "too_hard"
     return None
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from torl.types import Problem
 
-Cell = TypeVar("Cell", bound=Hashable)
+Stratum = TypeVar("Stratum", bound=Hashable)
 
 
 def learning_impact(accuracies: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -34,7 +34,7 @@ def learning_impact(accuracies: Mapping[str, Sequence[float]]) -> dict[str, floa
     return scores
 
 
-def shares(sizes: Mapping[Cell, int], count: int) -> dict[Cell, int]:
+def allocate(sizes: Mapping[Stratum, int], count: int) -> dict[Stratum, int]:
     """How many to take of each cell so that all give the same, as far as they have it: `count` in all, or everything.
 
     A cell that could give more gives at most one less than any other; what cannot be divided goes to the first cells.
@@ -51,10 +51,10 @@ def shares(sizes: Mapping[Cell, int], count: int) -> dict[Cell, int]:
     return given
 
 
-def balanced(
+def balanced_sample(
     problems: Sequence[Problem],
     count: int,
-    cell_of: Callable[[Problem], Hashable],
+    stratum_of: Callable[[Problem], Hashable],
     score_of: Callable[[Problem], float],
     seed: int = 0,
 ) -> list[Problem]:
@@ -68,8 +68,8 @@ def balanced(
 
     cells: dict[Hashable, list[Problem]] = {}
     for problem in problems:
-        cells.setdefault(cell_of(problem), []).append(problem)
-    numbers = shares({cell: len(cells[cell]) for cell in sorted(cells, key=repr)}, count)
+        cells.setdefault(stratum_of(problem), []).append(problem)
+    numbers = allocate({cell: len(cells[cell]) for cell in sorted(cells, key=repr)}, count)
     taken = {problem.id for cell, members in cells.items() for problem in sorted(members, key=rank)[: numbers[cell]]}
     return [problem for problem in problems if problem.id in taken]
 

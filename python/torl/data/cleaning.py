@@ -27,10 +27,10 @@ _DOLLARS = re.compile(r"\$+(.*?)\$+|\\\((.*?)\\\)|\\\[(.*?)\\\]", re.DOTALL)
 _SEVERAL = re.compile(r"(?:^|[\s;,])(?:\(?[a-d]\)|\(i+\))\s*\S.*(?:\s|;)(?:\(?[b-e]\)|\(i+\))\s*\S", re.DOTALL)
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
 _PLAIN_WORD = re.compile(r"[A-Za-z]{3,}")
-_LONGEST_PHRASE = 5  # words of an answer that is no sentence
+_MAX_PHRASE = 5  # words of an answer that is no sentence
 
 
-def normalized_answer(answer: str) -> str:
+def normalize_answer(answer: str) -> str:
     r"""The answer without box, dollar signs, a point at its end, `\left` and `\right`; fractions are `\frac`."""
     text = answer.strip()
     while True:
@@ -43,7 +43,7 @@ def normalized_answer(answer: str) -> str:
     return re.sub(r"\\[dt]frac(?![a-zA-Z])", r"\\frac", text).replace("\\!", "").strip()
 
 
-def why_not_verifiable(problem: Problem) -> str | None:
+def rejection_reason(problem: Problem) -> str | None:
     """The reason why a problem is left out, read from its text alone; None for one that may stay.
 
     - "no_answer": there is none, or a word that says so
@@ -53,7 +53,7 @@ def why_not_verifiable(problem: Problem) -> str | None:
     - "unreadable_answer": its braces or dollar signs do not match, or it ends in the middle of a command
     - "prose": its answer is a sentence
     """
-    question, answer = problem.question, normalized_answer(problem.answer)
+    question, answer = problem.question, normalize_answer(problem.answer)
     if answer.lower() in _NO_ANSWER:
         return "proof" if answer.lower() == "proof" else "no_answer"
     if _PROOF.search(question) and not _ASKS.search(_PROOF.sub("", question)):
@@ -64,7 +64,7 @@ def why_not_verifiable(problem: Problem) -> str | None:
         return "multiple_parts"
     if _unmatched(answer):
         return "unreadable_answer"
-    return "prose" if len(_PLAIN_WORD.findall(_COMMAND.sub(" ", answer))) > _LONGEST_PHRASE else None
+    return "prose" if len(_PLAIN_WORD.findall(_COMMAND.sub(" ", answer))) > _MAX_PHRASE else None
 
 
 def _unmatched(answer: str) -> bool:

@@ -10,16 +10,16 @@ from torl.data.shingles import SimilarTexts, ngrams_of, words_of
 from torl.types import Problem
 
 _PHRASE = 5  # looked up problems that may have the same words in a row
-_LEAST_SHARED = 0.6  # of the shorter one's words, as Qwen2.5-Math's report asks of a match of 13 words
+_MIN_SHARED = 0.6  # of the shorter one's words, as Qwen2.5-Math's report asks of a match of 13 words
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class ContaminationMatch:
     """A problem, and the problem of an evaluation set that it shares something with."""
 
     problem: str
     set_name: str
-    evaluated: str  # the id there
+    evaluation_problem: str  # the id there
     reason: str  # "ngram" or "near_duplicate"
     shared: str  # the words, or how similar the two are
 
@@ -58,20 +58,20 @@ class EvaluationSets:
             if count > _PHRASE:
                 del self._ngrams[ngram]
 
-    def hit(self, problem: Problem) -> Hit | None:
+    def find_match(self, problem: Problem) -> ContaminationMatch | None:
         """What a problem shares with the sets; None if nothing."""
         words = words_of(problem.question)
         looked_at: set[str] = set()
         for shared in self._shared(words):
             for name in self._ngrams[shared]:
-                if name not in looked_at and shared_share(words, self._words[name]) >= _LEAST_SHARED:
-                    return Hit(problem.id, *self._names[name], "ngram", shared)
+                if name not in looked_at and overlap_fraction(words, self._words[name]) >= _MIN_SHARED:
+                    return ContaminationMatch(problem.id, *self._names[name], "ngram", shared)
                 looked_at.add(name)
         near = self._similar.nearest(problem.question)
         if near is None:
             return None
         name, share = near
-        return Hit(problem.id, *self._names[name], "near_duplicate", f"{share:.2f}")
+        return ContaminationMatch(problem.id, *self._names[name], "near_duplicate", f"{share:.2f}")
 
     def _shared(self, words: Sequence[str]) -> Iterator[str]:
         """The words in a row that a text has in common with the sets, the longest first."""
@@ -81,7 +81,7 @@ class EvaluationSets:
                     yield ngram
 
 
-def shared_share(one: Sequence[str], other: Sequence[str]) -> float:
+def overlap_fraction(one: Sequence[str], other: Sequence[str]) -> float:
     """How much of the shorter text's words the other has too, in the same order: 0 to 1."""
     blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
     return sum(block.size for block in blocks) / max(1, min(len(one), len(other)))

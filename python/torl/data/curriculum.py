@@ -18,25 +18,25 @@ class CurriculumSampler(PromptSampler):
         self,
         prompts: Iterable[Prompt],
         seed: int,
-        window: tuple[float, float] | None = None,
-        weights: str | None = None,
-        rest_after: int = 0,
-        rest_epochs: int = 1,
+        pass_rate_range: tuple[float, float] | None = None,
+        weight_field: str | None = None,
+        cooldown_after: int = 0,
+        cooldown_epochs: int = 1,
     ) -> None:
         """Start at the beginning of epoch 0.
 
         Args:
             window: pass rates of the problems that are met, both ends included; `torl.data difficulty` measures them.
             weights: field of the problems that says in which share of the epochs each is met, from 0 to 1.
-            rest_after: a problem that all of a group solved, or none, so many times in a row rests; 0 for never.
-            rest_epochs: epochs for which it rests.
+            cooldown_after: a problem that all of a group solved, or none, so many times in a row rests; 0 for never.
+            cooldown_epochs: epochs for which it rests.
 
         Raises:
             DataError: no problem is left, or one lacks a number that is asked for.
         """
-        super().__init__([prompt for prompt in prompts if _is_inside(prompt, window)], seed)
-        self._weights = {prompt.problem.id: _number(prompt, weights) for prompt in self._prompts if weights}
-        self._rest_after, self._rest_epochs = rest_after, rest_epochs
+        super().__init__([prompt for prompt in prompts if _is_inside(prompt, pass_rate_range)], seed)
+        self._weights = {prompt.problem.id: _number(prompt, weight_field) for prompt in self._prompts if weight_field}
+        self._rest_after, self._rest_epochs = cooldown_after, cooldown_epochs
         self._carried: list[str] = []  # met again within one take: they come first in the next
         self._streaks: dict[str, int] = {}  # n groups in a row that all solved (n > 0) or none did (n < 0)
         self._resting: dict[str, int] = {}  # until this epoch

@@ -71,14 +71,14 @@ def _decode(place: str, data: bytes) -> str:
 def _parse_json(place: str, text: str) -> Any:
     # Numbers keep their spelling: an answer of 0.10 must not become 0.1, nor 1e400 infinity.
     try:
-        return json.loads(text, parse_float=SpelledNumber, parse_int=SpelledNumber, parse_constant=_refuse_constant)
+        return json.loads(text, parse_float=NumberLiteral, parse_int=NumberLiteral, parse_constant=_refuse_constant)
     except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"{place}: not valid JSON: {error}") from error
     except _ConstantError as error:
         raise DataError(f"{place}: not valid JSON: {error} is not a number of JSON") from error
 
 
-class SpelledNumber(str):
+class NumberLiteral(str):
     """A JSON number as it was written."""
 
 

@@ -18,13 +18,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from torl.data.files import READERS, Row, RowFile, SpelledNumber, describe
+from torl.data.files import READERS, Row, RowFile, NumberLiteral, describe
 from torl.errors import DataError
 from torl.hub import DATASET_PREFIX, files_in, hub_errors, name_hint, resolve_dataset, stream_dataset
 from torl.paths import resolve_path
 from torl.types import Problem
 
-_LARGEST_UNANSWERED_SHARE = 0.01
+_MAX_UNANSWERED_SHARE = 0.01
 
 _logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def stream_problems(
             row in a hundred had an empty answer.
     """
     answered, unanswered = 0, list[str]()
-    for place, problem in raw_problems(path, columns, split, stored=False):
+    for place, problem in raw_problems(path, columns, split, download=False):
         if problem.answer:
             answered += 1
             yield problem
@@ -108,7 +108,7 @@ def stream_problems(
 
 
 def raw_problems(
-    path: str | Path, columns: dict[str, str] | None = None, split: str | None = None, *, stored: bool = True
+    path: str | Path, columns: dict[str, str] | None = None, split: str | None = None, *, download: bool = True
 ) -> Iterator[tuple[str, Problem]]:
     """The same one after the other, with those that have no answer, which is "" then; each with its place.
 
@@ -121,7 +121,7 @@ def raw_problems(
     Raises:
         DataError: the file is missing, or, when its turn comes, a row is broken.
     """
-    for place, row in _rows(_files(path, split, resolve_dataset if stored else stream_dataset)):
+    for place, row in _rows(_files(path, split, resolve_dataset if download else stream_dataset)):
         yield place, _read_row(place, row, columns)
 
 
@@ -180,7 +180,7 @@ def _column(place: str, row: Mapping[str, Any], column: str) -> Any:
 def _judge_unanswered(path: str | Path, unanswered: list[str], rows: int) -> None:
     if rows == 0:
         raise DataError(f"{path}: holds no problems")
-    if len(unanswered) > _LARGEST_UNANSWERED_SHARE * rows:
+    if len(unanswered) > _MAX_UNANSWERED_SHARE * rows:
         raise DataError(f"{unanswered[0]}: the answer is empty ({len(unanswered)} of {rows} rows have an empty answer)")
     if unanswered:
         places = "; ".join(place.rsplit(", ", maxsplit=1)[1] for place in unanswered)
@@ -244,14 +244,14 @@ def _question_of_messages(place: str, prompt: Any) -> str:
 def _identifier(place: str, value: Any) -> str:
     if value is None:
         return place.rsplit(", ", maxsplit=1)[1].replace(" ", "-")
-    spelled_fraction = isinstance(value, SpelledNumber) and not value.removeprefix("-").isdigit()
+    spelled_fraction = isinstance(value, NumberLiteral) and not value.removeprefix("-").isdigit()
     if isinstance(value, bool) or spelled_fraction or not isinstance(value, str | int) or not str(value):
         raise DataError(f"{place}: 'id' must be text or a whole number, not {describe(value)}")
     return _encodable(place, "id", str(value))
 
 
 def _text(place: str, field: str, value: Any) -> str:
-    if not isinstance(value, str) or isinstance(value, SpelledNumber):
+    if not isinstance(value, str) or isinstance(value, NumberLiteral):
         raise DataError(f"{place}: {field!r} must be text, not {describe(value)}")
     if not value.strip():
         raise DataError(f"{place}: {field!r} is empty")
@@ -280,7 +280,7 @@ def _answer(place: str, field: str, value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """Metadata with ordinary numbers in it again."""
-    if isinstance(value, SpelledNumber):
+    if isinstance(value, NumberLiteral):
         return json.loads(value)
     if isinstance(value, dict):
         return {name: _plain(member) for name, member in value.items()}

@@ -26,7 +26,7 @@ class Sampler(Protocol):
         """The next `count` prompts, no two alike."""
         ...
 
-    def observe(self, accuracies: Mapping[str, float]) -> None:
+    def record_accuracies(self, accuracies: Mapping[str, float]) -> None:
         """Take note of how much of each problem's group was correct, by the problems' ids."""
         ...
 

@@ -21,7 +21,7 @@ class StreamSampler:
     kind = "stream"
     """Its name in checkpoints."""
 
-    def __init__(self, prompts: Iterable[Prompt], seed: int, buffer: int = 10_000) -> None:
+    def __init__(self, prompts: Iterable[Prompt], seed: int, buffer_size: int = 10_000) -> None:
         """Fill the buffer for epoch 0.
 
         Args:
@@ -32,9 +32,9 @@ class StreamSampler:
         Raises:
             DataError: there are no prompts, or two in the buffer have the same id; whatever reading them raises.
         """
-        if buffer < 1:
-            raise DataError(f"data.sampler.buffer must be at least 1, not {buffer}")
-        self._prompts, self._seed, self._size = prompts, seed, buffer
+        if buffer_size < 1:
+            raise DataError(f"data.sampler.buffer_size must be at least 1, not {buffer_size}")
+        self._prompts, self._seed, self._size = prompts, seed, buffer_size
         self._begin(0)
         self._at_once = len(self._held)
         if not self._at_once:

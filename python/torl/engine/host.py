@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.cluster.logs import LogFolder
 from torl.engine.protocol import Engine
 from torl.errors import EngineError
-from torl.processes.stacks import request_stacks
+from torl.processes.stacks import dump_stacks
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 
@@ -21,7 +21,7 @@ class EngineHost:
     def __init__(self, make: Callable[[Path], Engine], log: Path) -> None:
         """`make` makes the engine with a log file of this node; `log` is where the controller gathers it."""
         self._folder = LogFolder()
-        self.logs = self._folder.written
+        self.logs = self._folder.tail
         self._log = log
         self._log_here = self._folder.path / log.name
         self._engine = make(self._log_here)
@@ -36,9 +36,9 @@ class EngineHost:
         with self._naming_log():
             await self._engine.receive_weights(rendezvous, policy_version, first=first)
 
-    async def write_stacks(self) -> None:
+    async def dump_stacks(self) -> None:
         """Have the engine's processes write what they are doing to their log."""
-        await asyncio.to_thread(request_stacks, self._engine.stack_logs)
+        await asyncio.to_thread(dump_stacks, self._engine.processes_by_log)
 
     async def close(self) -> None:
         """End the engine."""
@@ -58,7 +58,7 @@ class EngineHost:
         token_ids: Sequence[int],
         sampling: SamplingParameters,
         request_id: str,
-        end: TurnEnd,
+        end: StopCondition,
         at_line_start: bool,
         episode: int,
         group: str,

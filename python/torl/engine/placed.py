@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torl._core import TurnEnd
-from torl.cluster import Cluster, Role
+from torl._core import StopCondition
+from torl.cluster import Cluster, ActorHandle
 from torl.cluster.logs import gather_logs
 from torl.engine.host import EngineHost
 from torl.engine.protocol import Engine, EngineMemoryPart
-from torl.errors import EngineDiedError, EngineError, RoleDiedError
+from torl.errors import EngineDiedError, EngineError, ActorDiedError
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 
@@ -20,7 +20,7 @@ _CLOSE_SECONDS = 60.0  # an engine that does not end in this time is ended by fo
 _ANSWER_SECONDS = 20.0  # of a node that is asked for stacks, or for the last of a log
 
 
-class PlacedEngine(Engine):
+class RemoteEngine(Engine):
     """In the controller: one engine on a node. That its process or its node has gone is its death."""
 
     def __init__(
@@ -52,7 +52,7 @@ class PlacedEngine(Engine):
         self._log = log
         self._version = policy_version
         self._receivers = receivers
-        self._role: Role | None = None
+        self._role: ActorHandle | None = None
         self._gathering: asyncio.Task[None] | None = None  # the log
         self._failure: EngineError | None = None
 
@@ -66,7 +66,7 @@ class PlacedEngine(Engine):
         try:
             with self._dying():
                 host = functools.partial(EngineHost, self._make, self._log)
-                role = self._role = await self._cluster.place(self._node, host, name=self._name)
+                role = self._role = await self._cluster.start_actor(self._node, host, name=self._name)
                 self._gathering = asyncio.create_task(gather_logs(role, self._log.parent))
                 await role.call("ask", "start")
         except BaseException:
@@ -79,7 +79,7 @@ class PlacedEngine(Engine):
         sampling: SamplingParameters,
         request_id: str,
         *,
-        end: TurnEnd,
+        end: StopCondition,
         at_line_start: bool,
         episode: int = 0,
         group: str = "",
@@ -96,7 +96,7 @@ class PlacedEngine(Engine):
                         on_block(each)
         raise EngineError(f"{self._name} never ended request {request_id}")
 
-    async def expect_weights(self) -> int:
+    async def count_receivers(self) -> int:
         """One receiver for each device."""
         return self._receivers
 
@@ -118,10 +118,10 @@ class PlacedEngine(Engine):
         """Have it take memory back."""
         await self._call("ask", "wake", part)
 
-    async def write_stacks_elsewhere(self) -> None:
+    async def dump_remote_stacks(self) -> None:
         """On its node, if that answers."""
         if self._role is not None:
-            with contextlib.suppress(RoleDiedError, TimeoutError):
+            with contextlib.suppress(ActorDiedError, TimeoutError):
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     await self._role.call("write_stacks")
 
@@ -141,7 +141,7 @@ class PlacedEngine(Engine):
         if role is None:
             return
         try:
-            with contextlib.suppress(RoleDiedError, TimeoutError):
+            with contextlib.suppress(ActorDiedError, TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await role.call("close")
             if gathering is not None:
@@ -149,13 +149,13 @@ class PlacedEngine(Engine):
         finally:
             if gathering is not None:
                 gathering.cancel()
-            await role.end()
+            await role.kill()
 
     async def _call(self, method: str, *arguments: Any) -> Any:
         with self._dying():
             return await self._running().call(method, *arguments)
 
-    def _running(self) -> Role:
+    def _running(self) -> ActorHandle:
         if self._failure is not None:
             raise type(self._failure)(str(self._failure)) from self._failure
         if self._role is None:
@@ -166,7 +166,7 @@ class PlacedEngine(Engine):
     def _dying(self) -> Iterator[None]:
         try:
             yield
-        except RoleDiedError as error:
+        except ActorDiedError as error:
             self._failure = EngineDiedError(str(error))
             raise self._failure from error
         except EngineDiedError as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol, TypeAlias
 
-from torl._core import TurnEnd, Vocabulary
+from torl._core import StopCondition, Vocabulary
 from torl.cluster import Cluster, LocalCluster
 from torl.errors import EngineError
 from torl.options import Precision, Section
@@ -35,7 +35,7 @@ class EngineSetup:
     """Where the engine's processes write what they would print."""
     policy_version: int = 0
     """Version of the weights in `model`."""
-    loads_weights: bool = True
+    load_weights: bool = True
     """Whether the engine begins with those; where not, it samples nothing before it is sent others."""
     seed: int = 0
     head_dtype: Precision | None = None
@@ -62,7 +62,7 @@ class EngineOptions(Section):
     """Free the engine's GPU memory while the learner trains; where they share GPUs when unset."""
 
     @property
-    def keeps_old_cache(self) -> bool:
+    def keeps_stale_cache(self) -> bool:
         """Whether a turn may continue on keys and values of an older policy, so that logprobs are not exact."""
         return False
 
@@ -112,21 +112,21 @@ class Engine(Protocol):
         return 0
 
     @property
-    def serves(self) -> bool:
+    def is_serving(self) -> bool:
         """Whether turns are sampled now; where not, they wait."""
         return True
 
     @property
-    def lacks_weights(self) -> bool:
+    def needs_weights(self) -> bool:
         """Whether a part of it was started again and samples nothing before it is sent the current weights."""
         return False
 
     @property
-    def stack_logs(self) -> Mapping[Path, Sequence[int]]:
+    def processes_by_log(self) -> Mapping[Path, Sequence[int]]:
         """Its processes that write their stacks when they are asked (`torl.processes.stacks`), by their logs."""
         return {}
 
-    async def write_stacks_elsewhere(self) -> None:
+    async def dump_remote_stacks(self) -> None:
         """Have its processes on the nodes of a cluster write theirs, to logs that are gathered beside those."""
         return
 
@@ -145,7 +145,7 @@ class Engine(Protocol):
         sampling: SamplingParameters,
         request_id: str,
         *,
-        end: TurnEnd,
+        end: StopCondition,
         at_line_start: bool,
         episode: int = 0,
         group: str = "",
@@ -171,7 +171,7 @@ class Engine(Protocol):
         """The episode has ended: no turn of it comes any more."""
         return
 
-    async def expect_weights(self) -> int:
+    async def count_receivers(self) -> int:
         """How many receivers come to the channel that the next `receive_weights` is told of; one for each device."""
         return 1
 
@@ -192,7 +192,7 @@ class Engine(Protocol):
 
         Turns that are being sampled continue with the new weights, and say which of their tokens are whose; none begins
         meanwhile. Cached keys and values are the old policy's: they are forgotten, unless the engine was told to keep
-        them (`EngineOptions.keeps_old_cache`).
+        them (`EngineOptions.keeps_stale_cache`).
         """
         raise EngineError(f"{type(self).__name__} takes no new weights: it can sample and evaluate, but not train")
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.engine.idle import IdleClock
 from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart
-from torl.engine.routing import Routes
+from torl.engine.routing import Router
 from torl.errors import EngineDiedError, EngineError
 from torl.processes.children import first_line
 from torl.processes.supervision import first_error
@@ -19,7 +19,7 @@ from torl.weights.rendezvous import Rendezvous
 _logger = logging.getLogger(__name__)
 
 
-class _Seat:
+class _ReplicaSlot:
     """The place of one engine, and of those that replace it."""
 
     def __init__(self, number: int, engine: Engine) -> None:
@@ -45,7 +45,7 @@ class Replicas(Engine):
         *,
         restarts: int,
         policy_version: int,
-        lends_devices: bool,
+        shares_devices: bool,
         loads_weights: bool = True,
     ) -> None:
         """Start nothing yet.
@@ -62,12 +62,12 @@ class Replicas(Engine):
         self._restarts = restarts
         self._loads_weights = loads_weights
         self._version = policy_version if loads_weights else NO_POLICY
-        self._lends_devices = lends_devices
-        self._seats = [_Seat(number, make(number, loads_weights)) for number in range(count)]
-        self._routes = Routes()
+        self._lends_devices = shares_devices
+        self._seats = [_ReplicaSlot(number, make(number, loads_weights)) for number in range(count)]
+        self._routes = Router()
         self._idle = IdleClock()
         self._keepers: list[asyncio.Task[None]] = []
-        self._receivers: list[_Seat] = []
+        self._receivers: list[_ReplicaSlot] = []
         self._connected: list[Engine] = []  # took the last weights, and may be connected still
         self._asleep = False
         self._failure: Exception | None = EngineError("the engine is not running: start it first")
@@ -84,23 +84,23 @@ class Replicas(Engine):
         return self._version
 
     @property
-    def serves(self) -> bool:
+    def is_serving(self) -> bool:
         """Whether any engine samples."""
         return bool(self._serving())
 
     @property
-    def lacks_weights(self) -> bool:
+    def needs_weights(self) -> bool:
         """Whether an engine was started again and waits for the current weights."""
         return any(seat.up and not self._is_current(seat) for seat in self._seats)
 
     @property
-    def stack_logs(self) -> Mapping[Path, Sequence[int]]:
+    def processes_by_log(self) -> Mapping[Path, Sequence[int]]:
         """Those of all engines."""
-        return {log: pids for seat in self._seats for log, pids in seat.engine.stack_logs.items()}
+        return {log: pids for seat in self._seats for log, pids in seat.engine.processes_by_log.items()}
 
-    async def write_stacks_elsewhere(self) -> None:
+    async def dump_remote_stacks(self) -> None:
         """On all nodes at once."""
-        await asyncio.gather(*(seat.engine.write_stacks_elsewhere() for seat in self._seats))
+        await asyncio.gather(*(seat.engine.dump_remote_stacks() for seat in self._seats))
 
     @property
     def idle_seconds(self) -> float:
@@ -130,7 +130,7 @@ class Replicas(Engine):
         sampling: SamplingParameters,
         request_id: str,
         *,
-        end: TurnEnd,
+        end: StopCondition,
         at_line_start: bool,
         episode: int = 0,
         group: str = "",
@@ -160,11 +160,11 @@ class Replicas(Engine):
         """The episode has ended: its engine has room for another."""
         self._routes.forget(episode)
 
-    async def expect_weights(self) -> int:
+    async def count_receivers(self) -> int:
         """How many receivers come to the channel: those of the engines that are up. Others wait for the next."""
         await self._until(lambda: any(seat.up for seat in self._seats))
         self._receivers = [seat for seat in self._seats if seat.up]
-        return sum([await seat.engine.expect_weights() for seat in self._receivers])
+        return sum([await seat.engine.count_receivers() for seat in self._receivers])
 
     @property
     def receivers_changed(self) -> bool:
@@ -183,7 +183,7 @@ class Replicas(Engine):
             async with asyncio.TaskGroup() as transfers:
                 for seat in self._receivers:
                     engine, number = seat.engine, first
-                    first += await engine.expect_weights()
+                    first += await engine.count_receivers()
                     transfers.create_task(engine.receive_weights(rendezvous, policy_version, first=number))
             self._connected = [seat.engine for seat in self._receivers]
         except ExceptionGroup as errors:
@@ -222,18 +222,18 @@ class Replicas(Engine):
     def _serving(self) -> list[int]:
         return [seat.number for seat in self._seats if self._serves(seat)]
 
-    def _serves(self, seat: _Seat) -> bool:
+    def _serves(self, seat: _ReplicaSlot) -> bool:
         return seat.up and self._is_current(seat)
 
-    def _is_current(self, seat: _Seat) -> bool:
+    def _is_current(self, seat: _ReplicaSlot) -> bool:
         return seat.engine.policy_version == self._version != NO_POLICY
 
-    async def _seat_of(self, episode: int, group: str) -> _Seat:
-        begun = self._routes.engine_of(episode)
+    async def _seat_of(self, episode: int, group: str) -> _ReplicaSlot:
+        begun = self._routes.assigned_engine(episode)
         if begun is not None and self._failure is None and self._serves(self._seats[begun]):
             return self._seats[begun]  # of thousands of engines no other is asked
         await self._until(lambda: any(map(self._serves, self._seats)))
-        return self._seats[self._routes.engine(episode, group, self._serving())]
+        return self._seats[self._routes.route(episode, group, self._serving())]
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Wait; raises when the engines are given up."""
@@ -251,7 +251,7 @@ class Replicas(Engine):
         self._failure = self._failure or error
         self._changed()
 
-    async def _keep(self, seat: _Seat) -> None:
+    async def _keep(self, seat: _ReplicaSlot) -> None:
         """Replace the engine as often as it dies and may be started again."""
         try:
             while True:
@@ -263,13 +263,13 @@ class Replicas(Engine):
         except Exception as error:
             self._fail(error)
 
-    async def _replace(self, seat: _Seat, death: EngineError) -> None:
+    async def _replace(self, seat: _ReplicaSlot, death: EngineError) -> None:
         await seat.engine.close()
         while not seat.up:
             if self._asleep:
                 self._give_up(death, "while the learner had its devices")
             if seat.restarts == self._restarts:
-                self._give_up(death, f"after {seat.restarts} restarts (engine.restarts)")
+                self._give_up(death, f"after {seat.restarts} restarts (engine.max_restarts)")
             seat.restarts += 1
             _logger.warning(
                 "engine %d: %s: it is started again (%d of %d)",

@@ -9,7 +9,7 @@ _UNEVEN_EPISODES = 8
 _UNEVEN_SHARE = 0.25
 
 
-class Routes:
+class Router:
     """The engine of every episode that has begun: the one that it began on, where its prefix is cached.
 
     An episode begins where its group is, if that engine is not loaded much more than others, and on the least loaded
@@ -27,11 +27,11 @@ class Routes:
         """How many episodes have begun on each engine and not ended."""
         return dict(self._loads)
 
-    def engine_of(self, episode: int) -> int | None:
+    def assigned_engine(self, episode: int) -> int | None:
         """Where an episode has begun."""
         return self._engines.get(episode)
 
-    def engine(self, episode: int, group: str, serving: Collection[int]) -> int:
+    def route(self, episode: int, group: str, serving: Collection[int]) -> int:
         """The number of the engine that samples the next turn of an episode: one of `serving`, which is not empty."""
         engine = self._engines.get(episode)
         if engine is not None and engine in serving:

@@ -34,9 +34,9 @@ class Reply:
 
     outcomes: Sequence[Outcome] = ()
     """Of the message's calls, one for each."""
-    said: Sequence[str] = ()
+    user_messages: Sequence[str] = ()
     """Messages of the user, behind the outcomes."""
-    ended: bool = False
+    done: bool = False
     """Whether the episode ends with this."""
 
 
@@ -47,18 +47,18 @@ class EnvironmentSession(Protocol):
     `begin` is tried again, each time with another session.
     """
 
-    async def begin(self, messages: Messages) -> Messages:
+    async def reset(self, messages: Messages) -> Messages:
         """The messages that the episode begins with; `messages` are those of the problem in its template."""
         return messages
 
-    async def answer(self, message: Message) -> Reply:
+    async def step(self, message: Message) -> Reply:
         """The answer to a message that calls a tool of the environment, or calls nothing at all.
 
         One whose calls are all of other tools, or malformed, is not shown to the environment.
         """
         ...
 
-    async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
+    async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
         """What the episode is worth, by part. Asked once, when it has ended.
 
         `unanswered` is its last message where that was not answered: it ended at a limit, or with a stop string. One of
@@ -113,7 +113,7 @@ class Environment(Protocol):
         return {}
 
     @property
-    def parts(self) -> Collection[str]:
+    def reward_parts(self) -> Collection[str]:
         """The names of all its rewards, for an environment that gives some of them only sometimes.
 
         Where there are none, every episode has to give each part that a configuration weighs.

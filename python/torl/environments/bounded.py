@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
-from torl.environments.limits import EnvironmentBounds, Limits, failure
+from torl.environments.limits import EnvironmentLimits, LimitEnforcer, failure
 from torl.errors import ToolUnavailableError, TorlError
 from torl.options import Choice
 from torl.text.chat_templates import Messages
@@ -18,19 +18,19 @@ from torl.types import Problem
 
 def make_environment(choice: Choice[Environment]) -> "BoundedEnvironment":
     """The environment that a section of the configuration chose, within its bounds."""
-    assert isinstance(choice.shared, EnvironmentBounds)
-    return BoundedEnvironment(choice.make(), choice.shared)
+    assert isinstance(choice.common_options, EnvironmentLimits)
+    return BoundedEnvironment(choice.make(), choice.common_options)
 
 
 class BoundedEnvironment:
     """Begins sessions of an environment: not too many at once, each for a limited time, again where it failed."""
 
-    def __init__(self, environment: Environment, bounds: EnvironmentBounds | None = None) -> None:
+    def __init__(self, environment: Environment, bounds: EnvironmentLimits | None = None) -> None:
         """Bound `environment`."""
-        self.environment, self.bounds = environment, bounds or EnvironmentBounds()
+        self.environment, self.bounds = environment, bounds or EnvironmentLimits()
         self.tools: Mapping[str, ToolSchema] = dict(environment.tools)
-        self._parts = tuple(environment.parts)
-        self._limits = Limits(self.bounds)
+        self._parts = tuple(environment.reward_parts)
+        self._limits = LimitEnforcer(self.bounds)
         self._slots = asyncio.Semaphore(self.bounds.max_concurrent)
 
     async def begin(self, problem: Problem, seed: int, messages: Messages) -> "tuple[BoundedSession, Messages]":
@@ -59,7 +59,7 @@ class BoundedEnvironment:
                     tries = f"{attempt + 1} tries" if attempt else "one try"
                     raise ToolUnavailableError(f"no episode began in {tries}; the last: {error}") from error
             limits.counts.retried += 1
-            await asyncio.sleep(pause_before_retry(self.bounds.retry_seconds, attempt))
+            await asyncio.sleep(pause_before_retry(self.bounds.initial_backoff_seconds, attempt))
         raise AssertionError("unreachable")
 
     async def _try(self, problem: Problem, seed: int, messages: Messages) -> "tuple[BoundedSession, Messages]":
@@ -70,7 +70,7 @@ class BoundedEnvironment:
         except Exception as error:
             raise failure("make a session", error) from error
         try:
-            opening = await self._limits.within("begin", session.begin(messages))
+            opening = await self._limits.within("begin", session.reset(messages))
             if not opening:
                 raise ToolUnavailableError(f"the environment begins with {opening!r}, and no message")
         except BaseException:
@@ -99,7 +99,7 @@ class BoundedSession:
     """One session within the bounds."""
 
     def __init__(
-        self, session: EnvironmentSession, limits: Limits, slots: asyncio.Semaphore, parts: Sequence[str] = ()
+        self, session: EnvironmentSession, limits: LimitEnforcer, slots: asyncio.Semaphore, parts: Sequence[str] = ()
     ) -> None:
         """`session` has begun, and holds one of the slots; `parts` are the names of its rewards, where it says them."""
         self._session, self._limits, self._slots, self._parts = session, limits, slots, parts
@@ -111,7 +111,7 @@ class BoundedSession:
             ToolUnavailableError: there was none, or none to each call.
         """
         with self._failures_counted():
-            reply = await self._limits.within("answer", self._session.answer(message))
+            reply = await self._limits.within("answer", self._session.step(message))
             if not isinstance(reply, Reply):
                 raise ToolUnavailableError(f"the environment answered with {reply!r}, which is no Reply")
             if len(reply.outcomes) != len(message.calls):
@@ -120,7 +120,7 @@ class BoundedSession:
                 )
         cut = self._limits.cut
         outcomes = [replace(outcome, text=cut(outcome.text)) for outcome in reply.outcomes]
-        return replace(reply, outcomes=outcomes, said=[cut(text) for text in reply.said])
+        return replace(reply, outcomes=outcomes, user_messages=[cut(text) for text in reply.user_messages])
 
     async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
         """What the episode is worth, by part; 0 for one of the environment's parts that it does not give.
@@ -163,7 +163,7 @@ def _number(name: str, value: Any) -> float:
     return number
 
 
-async def _end(session: EnvironmentSession, limits: Limits) -> None:
+async def _end(session: EnvironmentSession, limits: LimitEnforcer) -> None:
     try:
         await limits.within("close", session.close())
     except TorlError:

@@ -13,7 +13,7 @@ from torl.tools.bounded import CUT
 Result = TypeVar("Result")
 
 
-class EnvironmentBounds(Section):
+class EnvironmentLimits(Section):
     """Options of every environment."""
 
     max_turns: PositiveInt | None = None
@@ -23,7 +23,7 @@ class EnvironmentBounds(Section):
     retries: NonNegativeInt = 3
     """How often the beginning of an episode is tried again, before it is given up and left out of its group. What comes
     later is never tried again: the environment may have acted."""
-    retry_seconds: NonNegativeFloat = 0.5
+    initial_backoff_seconds: NonNegativeFloat = 0.5
     """Pause before the first retry, in seconds; each further one is twice as long, up to 30 s."""
     max_message_characters: PositiveInt = 20_000
     """What a message or a result has beyond this is cut off, and "..." put in its place."""
@@ -40,10 +40,10 @@ class _Counts:
     unclosed: int = 0  # sessions whose end failed
 
 
-class Limits:
+class LimitEnforcer:
     """Keeps what an environment does within its bounds."""
 
-    def __init__(self, bounds: EnvironmentBounds) -> None:
+    def __init__(self, bounds: EnvironmentLimits) -> None:
         """Count from 0."""
         self.bounds = bounds
         self.counts = _Counts()

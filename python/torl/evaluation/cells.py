@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import ConfigError, RecordError
-from torl.evaluation.suites import place_of_set
-from torl.records.files import explained, replacing
+from torl.evaluation.suites import set_sort_key
+from torl.records.files import record_errors, atomic_write
 from torl.rollout.group_file import GroupFile
 from torl.text.prompts import EncodedPrompts
 
@@ -26,30 +26,30 @@ _CELL = re.compile(r"calls_(\d+)_(greedy|sampled)\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class EvaluationCell:
     """One way of playing one set with one model."""
 
     directory: Path  # of the model
     set_name: str
     calls: int
-    way: str  # "greedy" or "sampled"
+    mode: str  # "greedy" or "sampled"
 
     @property
     def file(self) -> GroupFile:
         """Its trajectories."""
-        return GroupFile(self.directory / self.set_name / f"calls_{self.calls}_{self.way}.jsonl")
+        return GroupFile(self.directory / self.set_name / f"calls_{self.calls}_{self.mode}.jsonl")
 
     @property
     def series(self) -> str:
         """What its episodes belong to: the same for every model and number of calls, so that their seeds agree."""
-        return f"{self.set_name}-{self.way}"
+        return f"{self.set_name}-{self.mode}"
 
 
-def cells_in(directory: Path) -> Iterator[Cell]:
+def cells_in(directory: Path) -> Iterator[EvaluationCell]:
     """The cells of a model that have files: sets as the papers' tables have them, then numbers of calls."""
     found = [(path.parent.name, _CELL.fullmatch(path.name)) for path in directory.glob("*/calls_*.jsonl")]
-    cells = [Cell(directory, set_name, int(match[1]), match[2]) for set_name, match in found if match]
-    yield from sorted(cells, key=lambda cell: (*place_of_set(cell.set_name), cell.calls, cell.way))
+    cells = [EvaluationCell(directory, set_name, int(match[1]), match[2]) for set_name, match in found if match]
+    yield from sorted(cells, key=lambda cell: (*set_sort_key(cell.set_name), cell.calls, cell.mode))
 
 
 def models_in(output: Path) -> list[Path]:
@@ -57,21 +57,21 @@ def models_in(output: Path) -> list[Path]:
     return sorted(path.parent for path in output.glob(f"*/{SETTINGS_FILE}"))
 
 
-def keep_settings(directory: Path, settings: str) -> None:
+def write_or_check_settings(directory: Path, settings: str) -> None:
     """Write a model's settings, or refuse to go on with others.
 
     Raises:
         ConfigError: the directory holds trajectories that were played with other settings.
     """
     path = directory / SETTINGS_FILE
-    with explained(path):
+    with record_errors(path):
         directory.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.read_text(encoding="utf-8") != settings:
             raise ConfigError(f"{directory} was played with other settings (see {path.name}): choose another --output")
         path.write_text(settings, encoding="utf-8")
 
 
-def keep_problems(directory: Path, set_name: str, problems: EncodedPrompts) -> None:
+def write_or_check_problems(directory: Path, set_name: str, problems: EncodedPrompts) -> None:
     """Write which problems a set has, or refuse to go on with others.
 
     Raises:
@@ -86,9 +86,9 @@ def keep_problems(directory: Path, set_name: str, problems: EncodedPrompts) -> N
     }
     if path.exists() and _read(path) != told:
         raise ConfigError(f"{path.parent} was played with other problems or prompts: choose another --output")
-    with explained(path):
+    with record_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(json.dumps(told).encode())
 
 

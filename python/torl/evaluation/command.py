@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torl.config import MeasureConfig
+from torl.config import EvaluateModelConfig
 from torl.config.command_line import dump_config, find_config, load_config, parse_with_overrides
 from torl.errors import ConfigError
 from torl.evaluation.cells import SETTINGS_FILE, models_in
 from torl.evaluation.papers import PAPERS
-from torl.evaluation.playing import grade_again, play_model
+from torl.evaluation.playing import regrade, play_model
 from torl.evaluation.results import read_results
 from torl.evaluation.suites import SUITES, find_sets
 from torl.evaluation.tables import all_tables, markdown
 from torl.evaluation.writing import write_all
 from torl.processes.supervision import run_until_done
-from torl.records.files import replacing
+from torl.records.files import atomic_write
 from torl.report.console import Console
 
 PROGRAM = "python -m torl.evaluate"
@@ -28,7 +28,7 @@ _DESCRIPTION = "Measure models on sets of problems, and put them into tables lik
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedArguments:
     """A command line: the arguments of the command, and fields of the configuration by dotted name."""
 
     arguments: argparse.Namespace
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_until_done(evaluate_models(asked))
 
 
-def read_arguments(argv: Sequence[str]) -> Asked:
+def read_arguments(argv: Sequence[str]) -> ParsedArguments:
     """Read a command line.
 
     Raises:
@@ -67,13 +67,13 @@ def read_arguments(argv: Sequence[str]) -> Asked:
     parser.add_argument("--compare", choices=tuple(PAPERS), help="show a paper's rows, and the difference from its own")
     parser.add_argument("--output", metavar="DIRECTORY", type=Path, default=Path("runs/evaluation"))
     parser.add_argument("--regrade", action="store_true", help="grade what --output holds again, and sample nothing")
-    arguments, overrides = parse_with_overrides(parser, MeasureConfig, PROGRAM, argv)
+    arguments, overrides = parse_with_overrides(parser, EvaluateModelConfig, PROGRAM, argv)
     if not arguments.regrade and not (arguments.models and arguments.suite):
         raise ConfigError(f"{PROGRAM}: name a model, and the problems with --suite (or --regrade an --output)")
-    return Asked(arguments, overrides)
+    return ParsedArguments(arguments, overrides)
 
 
-async def evaluate_models(asked: Asked) -> None:
+async def evaluate_models(asked: ParsedArguments) -> None:
     """Play what is missing, or grade again; then write the tables, and print them.
 
     Raises:
@@ -95,9 +95,9 @@ async def evaluate_models(asked: Asked) -> None:
     print(json.dumps(told), flush=True)
 
 
-def _models(asked: Asked) -> dict[str, MeasureConfig]:
+def _models(asked: ParsedArguments) -> dict[str, EvaluateModelConfig]:
     """The configuration for each model, by the label that it has in the tables."""
-    models: dict[str, MeasureConfig] = {}
+    models: dict[str, EvaluateModelConfig] = {}
     for given in asked.arguments.models:
         label, separator, place = given.partition("=")
         place = place if separator else given
@@ -109,11 +109,11 @@ def _models(asked: Asked) -> dict[str, MeasureConfig]:
         path = str(run / "model") if trained else place
         name = asked.arguments.config or (place if trained else None)
         config = None if name is None else find_config(name)
-        models[label] = load_config(MeasureConfig, config, {**asked.overrides, "model.path": path})
+        models[label] = load_config(EvaluateModelConfig, config, {**asked.overrides, "model.path": path})
     return models
 
 
-def _calls(asked: Asked, config: MeasureConfig) -> list[int]:
+def _calls(asked: ParsedArguments, config: EvaluateModelConfig) -> list[int]:
     """The numbers of tool calls that a model is played with."""
     if asked.arguments.grid is not None:
         numbers = asked.arguments.grid.split(",")
@@ -125,11 +125,11 @@ def _calls(asked: Asked, config: MeasureConfig) -> list[int]:
     return list(dict.fromkeys({"on": [configured], "off": [0], "both": [0, configured]}[asked.arguments.tool]))
 
 
-async def _regrade(asked: Asked, console: Console) -> None:
+async def _regrade(asked: ParsedArguments, console: Console) -> None:
     for directory in models_in(asked.arguments.output):
         settings = directory / SETTINGS_FILE
-        config = load_config(MeasureConfig, settings, asked.overrides)
-        changed = await grade_again(directory, config, console)
+        config = load_config(EvaluateModelConfig, settings, asked.overrides)
+        changed = await regrade(directory, config, console)
         console.line(f"{directory.name}: {changed} verdicts changed")
-        with replacing(settings) as file:
+        with atomic_write(settings) as file:
             file.write(dump_config(config).encode())

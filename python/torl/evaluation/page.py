@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from torl.evaluation.results import Arm, estimates, overall
+from torl.evaluation.results import Variant, estimates, overall
 from torl.evaluation.tables import Table
 from torl.report.bars import Bar, bar_chart
 from torl.report.calls_chart import Point, calls_chart
@@ -11,7 +11,7 @@ from torl.report.page import document
 from torl.report.style import table_html
 
 
-def page(title: str, arms: Sequence[Arm], tables: Sequence[Table]) -> str:
+def page(title: str, arms: Sequence[Variant], tables: Sequence[Table]) -> str:
     """The whole page.
 
     Args:
@@ -30,7 +30,7 @@ def page(title: str, arms: Sequence[Arm], tables: Sequence[Table]) -> str:
     return document(title, body)
 
 
-def _bars(arms: Sequence[Arm], measure: str) -> list[Bar]:
+def _bars(arms: Sequence[Variant], measure: str) -> list[Bar]:
     return [
         Bar(arm.label, name, each.value, each.interval)
         for arm in arms
@@ -39,7 +39,7 @@ def _bars(arms: Sequence[Arm], measure: str) -> list[Bar]:
     ]
 
 
-def _calls_section(arms: Sequence[Arm], measure: str, identifier: str) -> str:
+def _calls_section(arms: Sequence[Variant], measure: str, identifier: str) -> str:
     """Nothing where all arms have the same N."""
     series = _by_calls(arms, measure)
     if len({point.calls for points in series.values() for point in points}) < 2:
@@ -54,7 +54,7 @@ def _calls_section(arms: Sequence[Arm], measure: str, identifier: str) -> str:
     )
 
 
-def _by_calls(arms: Sequence[Arm], measure: str) -> dict[str, list[Point]]:
+def _by_calls(arms: Sequence[Variant], measure: str) -> dict[str, list[Point]]:
     """The mean over sets of each model, in the order of N."""
     points: dict[str, list[Point]] = {}
     for arm in sorted(arms, key=lambda arm: arm.calls):

@@ -15,8 +15,8 @@ class PaperRow:
     measure: str
     values: Mapping[str, float]
     average: float | None = None
-    tool: bool = True
-    own: bool = False  # trained by the paper
+    with_tools: bool = True
+    trained_by_paper: bool = False  # trained by the paper
 
     @property
     def mean(self) -> float:
@@ -53,9 +53,9 @@ PAPERS: Mapping[str, tuple[PaperRow, ...]] = MappingProxyType(
         ),
         # ZeroTIR's headline (PPO, N = 20; multiples of 1/30: one response to a problem), and its authors' README.
         "zerotir": (
-            PaperRow("ZTRL-7B, N = 20", "greedy", {"aime24": 50.0, "aime25": 26.7, "math500": 80.2}, own=True),
-            PaperRow("ZTRL-0727-7B", "avg@32", {"aime25": 29.99, "hmmt_feb25": 22.08}, own=True),
-            PaperRow("ZTRL-0727-7B", "greedy", {"aime25": 32.81, "amc23": 80.0, "math500": 84.6}, own=True),
+            PaperRow("ZTRL-7B, N = 20", "greedy", {"aime24": 50.0, "aime25": 26.7, "math500": 80.2}, trained_by_paper=True),
+            PaperRow("ZTRL-0727-7B", "avg@32", {"aime25": 29.99, "hmmt_feb25": 22.08}, trained_by_paper=True),
+            PaperRow("ZTRL-0727-7B", "greedy", {"aime25": 32.81, "amc23": 80.0, "math500": 84.6}, trained_by_paper=True),
         ),
     }
 )

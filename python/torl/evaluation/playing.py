@@ -4,22 +4,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from torl.config import MeasureConfig, ProblemChoice
+from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.config.command_line import dump_config
-from torl.evaluation.cells import Cell, cells_in, keep_problems, keep_settings
-from torl.processes.supervision import watched
+from torl.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
+from torl.processes.supervision import run_with_watchers
 from torl.report.console import Console
-from torl.rollout.evaluation import measuring_player
-from torl.rollout.filling import fill
+from torl.rollout.evaluation import evaluation_player
+from torl.rollout.filling import play_to_file
 from torl.rollout.grading import score_group
-from torl.rollout.model_directory import ModelDirectory, within_context
+from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.opening import Rollouts, open_rollouts
 from torl.text.prompts import EncodedPrompts
 from torl.types import Group, ScoredGroup
 
 
 async def play_model(
-    config: MeasureConfig, directory: Path, sets: Mapping[str, ProblemChoice], calls: Sequence[int], console: Console
+    config: EvaluateModelConfig, directory: Path, sets: Mapping[str, ProblemChoice], calls: Sequence[int], console: Console
 ) -> None:
     """Play a model on every set with every number of calls, as far as its files do not hold it yet.
 
@@ -28,13 +28,13 @@ async def play_model(
         TorlError: something else is not as it should be; what was written is kept.
     """
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
-    config = within_context(config, model.path)
-    keep_settings(directory, dump_config(config))
+    config = cap_to_context(config, model.path)
+    write_or_check_settings(directory, dump_config(config))
     problems = {
         name: model.problem_set(name, choice, config.data, config.evaluation, console) for name, choice in sets.items()
     }
     for name, encoded in problems.items():
-        keep_problems(directory, name, encoded)
+        write_or_check_problems(directory, name, encoded)
     missing = [
         (cell, left)
         for name, encoded in problems.items()
@@ -48,12 +48,12 @@ async def play_model(
     async with AsyncExitStack() as stack:
         rollouts = await stack.enter_async_context(open_rollouts(config, model, console, log_directory=directory))
         for cell, left in missing:
-            await watched(
-                _fill(cell, left, rollouts, config, console), *rollouts.watchers(config.rollout.stall_seconds)
+            await run_with_watchers(
+                _fill(cell, left, rollouts, config, console), *rollouts.watchers(config.rollout.stall_timeout_seconds)
             )
 
 
-async def grade_again(directory: Path, config: MeasureConfig, console: Console) -> int:
+async def regrade(directory: Path, config: EvaluateModelConfig, console: Console) -> int:
     """Grade every trajectory of a model again with the configuration's reward; returns how many verdicts changed.
 
     Raises:
@@ -62,11 +62,11 @@ async def grade_again(directory: Path, config: MeasureConfig, console: Console) 
     reward = config.reward.make()
     changed = 0
     try:
-        with console.wait("starting the reward"):
+        with console.progress("starting the reward"):
             await reward.start()
         for cell in cells_in(directory):
             before = cell.file.read()
-            with console.wait(f"grading {directory.name} {cell.series}", len(before)) as wait:
+            with console.progress(f"grading {directory.name} {cell.series}", len(before)) as wait:
                 after: list[ScoredGroup] = []
                 for group in before:
                     trajectories = tuple(member.trajectory for member in group.members)
@@ -84,32 +84,32 @@ async def grade_again(directory: Path, config: MeasureConfig, console: Console) 
     return changed
 
 
-def _cells(directory: Path, set_name: str, calls: int, config: MeasureConfig) -> list[Cell]:
-    ways = ["greedy"] * config.evaluation.greedy + ["sampled"] * (config.evaluation.samples > 0)
-    return [Cell(directory, set_name, calls, way) for way in ways]
+def _cells(directory: Path, set_name: str, calls: int, config: EvaluateModelConfig) -> list[EvaluationCell]:
+    ways = ["greedy"] * config.evaluation.greedy + ["sampled"] * (config.evaluation.samples_per_problem > 0)
+    return [EvaluationCell(directory, set_name, calls, way) for way in ways]
 
 
-def _missing(cell: Cell, problems: EncodedPrompts, config: MeasureConfig) -> EncodedPrompts | None:
+def _missing(cell: EvaluationCell, problems: EncodedPrompts, config: EvaluateModelConfig) -> EncodedPrompts | None:
     """What is not played yet; None if all is."""
-    done = cell.file.keep_whole(_samples(cell, config))
+    done = cell.file.drop_incomplete(_samples(cell, config))
     left = tuple(prompt for prompt in problems.prompts if prompt.problem.id not in done)
     return EncodedPrompts(left, problems.too_long) if left else None
 
 
-def _samples(cell: Cell, config: MeasureConfig) -> int:
-    return 1 if cell.way == "greedy" else config.evaluation.samples
+def _samples(cell: EvaluationCell, config: EvaluateModelConfig) -> int:
+    return 1 if cell.mode == "greedy" else config.evaluation.samples_per_problem
 
 
-async def _fill(cell: Cell, left: EncodedPrompts, rollouts: Rollouts, config: MeasureConfig, console: Console) -> None:
+async def _fill(cell: EvaluationCell, left: EncodedPrompts, rollouts: Rollouts, config: EvaluateModelConfig, console: Console) -> None:
     measured = config.evaluation.model_copy(update={"max_tool_calls": cell.calls})
-    temperature = 0.0 if cell.way == "greedy" else measured.temperature
-    await fill(
+    temperature = 0.0 if cell.mode == "greedy" else measured.temperature
+    await play_to_file(
         rollouts,
         left.prompts,
         cell.file,
         console,
-        name=f"{cell.directory.name} on {cell.set_name}, N = {cell.calls}, {cell.way}",
+        name=f"{cell.directory.name} on {cell.set_name}, N = {cell.calls}, {cell.mode}",
         series=cell.series,
         samples=_samples(cell, config),
-        player=measuring_player(rollouts.player, measured, temperature),
+        player=evaluation_player(rollouts.player, measured, temperature),
     )

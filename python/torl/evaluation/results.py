@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from torl.errors import RecordError
-from torl.evaluation.cells import Cell, cells_in, models_in, problems_of
+from torl.evaluation.cells import EvaluationCell, cells_in, models_in, problems_of
 from torl.evaluation.statistics import Interval, Values, bootstrap, majority, mean_over_sets, pass_at_k
 from torl.types import ScoredGroup
 
@@ -16,7 +16,7 @@ AVERAGE = "average"
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class Variant:
     """A model with a number of tool calls: for each measure and each set one number for each problem.
 
     Problems whose prompts are too long are among them, with 0.
@@ -40,7 +40,7 @@ class Estimate:
     interval: Interval
 
 
-def read_results(output: Path) -> list[Arm]:
+def read_results(output: Path) -> list[Variant]:
     """What the files of an evaluation show, by model and number of calls.
 
     Raises:
@@ -54,7 +54,7 @@ def read_results(output: Path) -> list[Arm]:
                 measures.setdefault(measure, {})[cell.set_name] = values_P
     if not arms:
         raise RecordError(f"{output}: holds no evaluation")
-    return [Arm(model, calls, measures) for (model, calls), measures in sorted(arms.items(), key=itemgetter(0))]
+    return [Variant(model, calls, measures) for (model, calls), measures in sorted(arms.items(), key=itemgetter(0))]
 
 
 def estimates(sets: Mapping[str, Values]) -> dict[str, Estimate]:
@@ -68,7 +68,7 @@ def overall(found: Mapping[str, Estimate]) -> Estimate:
     return found[AVERAGE] if AVERAGE in found else next(iter(found.values()))
 
 
-def difference(arm: Arm, other: Arm, measure: str) -> dict[str, Estimate]:
+def difference(arm: Variant, other: Variant, measure: str) -> dict[str, Estimate]:
     """How much better `arm` is than `other` on the sets that both have: paired by problem.
 
     Raises:
@@ -85,7 +85,7 @@ def difference(arm: Arm, other: Arm, measure: str) -> dict[str, Estimate]:
     return estimates(pairs) if pairs else {}
 
 
-def tool_differences(arms: Sequence[Arm]) -> Iterator[tuple[Arm, Arm]]:
+def tool_differences(arms: Sequence[Variant]) -> Iterator[tuple[Variant, Variant]]:
     """Each arm with a tool, and the same model without it."""
     without = {arm.model: arm for arm in arms if arm.calls == 0}
     yield from ((arm, without[arm.model]) for arm in arms if arm.calls > 0 and arm.model in without)
@@ -95,14 +95,14 @@ def _estimate(sets: Sequence[Values]) -> Estimate:
     return Estimate(mean_over_sets(sets), bootstrap(sets))
 
 
-def _measures(cell: Cell) -> Iterator[tuple[str, Values]]:
+def _measures(cell: EvaluationCell) -> Iterator[tuple[str, Values]]:
     groups = {group.prompt.problem.id: group for group in cell.file.read()}
     played, too_long = problems_of(cell.directory, cell.set_name)
     if missing := [problem for problem in played if problem not in groups]:
         raise RecordError(f"{cell.file.path}: {len(missing)} problems are not played yet: run the same command again")
     ordered = [groups[problem] for problem in played]
     unplayed = np.zeros(len(too_long))
-    if cell.way == "greedy":
+    if cell.mode == "greedy":
         yield "greedy", np.append([group.accuracy for group in ordered], unplayed)
         return
     samples = len(ordered[0].members)

@@ -8,7 +8,7 @@ from typing import cast
 from torl.config import ProblemChoice
 from torl.config.choices import PROBLEMS
 from torl.errors import ConfigError, DataError
-from torl.options import nearest
+from torl.options import suggestion
 
 SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -51,7 +51,7 @@ def find_sets(wanted: Sequence[str], directory: Path) -> dict[str, ProblemChoice
     return sets
 
 
-def place_of_set(name: str) -> tuple[int, str]:
+def set_sort_key(name: str) -> tuple[int, str]:
     """What sets are sorted by: those of the suites in their order, others behind them by name."""
     return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
 
@@ -83,7 +83,7 @@ def _label(name: str) -> str:
 def _missing(names: Sequence[str], directory: Path) -> str:
     files = ", ".join(f"{name}.jsonl" for name in names)
     strange = next((name for name in names if name not in _ORDER), None)
-    hint = "" if strange is None else nearest(strange, [*SUITES, *sorted(_ORDER)])
+    hint = "" if strange is None else suggestion(strange, [*SUITES, *sorted(_ORDER)])
     return (
         f"{directory} lacks {files}{hint}; put the problems there (`id`, `problem`, `answer` on each line), name "
         "another directory with --sets, or name files"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torl.evaluation.papers import PAPERS, PaperRow
-from torl.evaluation.results import AVERAGE, Arm, Estimate, difference, estimates, overall, tool_differences
+from torl.evaluation.results import AVERAGE, Variant, Estimate, difference, estimates, overall, tool_differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def all_tables(arms: Sequence[Arm], paper: str | None = None) -> list[Table]:
+def all_tables(arms: Sequence[Variant], paper: str | None = None) -> list[Table]:
     """Every table that there is something for.
 
     Args:
@@ -52,17 +52,17 @@ def latex(table: Table) -> str:
     return "\n".join([*begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", *end])
 
 
-def _measures(arms: Sequence[Arm]) -> list[str]:
+def _measures(arms: Sequence[Variant]) -> list[str]:
     """All measures, in the order in which they were found."""
     return list(dict.fromkeys(measure for arm in arms for measure in arm.measures))
 
 
-def _columns(arms: Sequence[Arm], measure: str) -> list[str]:
+def _columns(arms: Sequence[Variant], measure: str) -> list[str]:
     names = list(dict.fromkeys(name for arm in arms for name in arm.measures[measure]))
     return [*names, AVERAGE] if len(names) > 1 else names
 
 
-def _accuracies(arms: Sequence[Arm], measure: str, paper: str | None) -> Table:
+def _accuracies(arms: Sequence[Variant], measure: str, paper: str | None) -> Table:
     columns = _columns(arms, measure)
     rows = [_row(arm.label, estimates(arm.measures[measure]), columns) for arm in arms]
     printed = [row for row in PAPERS.get(paper or "", ()) if row.measure == measure]
@@ -74,7 +74,7 @@ def _accuracies(arms: Sequence[Arm], measure: str, paper: str | None) -> Table:
     return Table(f"Accuracy, {measure}, %", ("model", *columns), tuple(rows), tuple(notes))
 
 
-def _differences(arms: Sequence[Arm], measure: str) -> list[Table]:
+def _differences(arms: Sequence[Variant], measure: str) -> list[Table]:
     columns = _columns(arms, measure)
     rows = [
         _row(arm.label, difference(arm, without, measure), columns, signed=True)
@@ -84,7 +84,7 @@ def _differences(arms: Sequence[Arm], measure: str) -> list[Table]:
     return [Table(title, ("model", *columns), tuple(rows))] if rows else []
 
 
-def _grid(arms: Sequence[Arm], measure: str) -> list[Table]:
+def _grid(arms: Sequence[Variant], measure: str) -> list[Table]:
     """Models down, numbers of calls across: ZeroTIR's table where the models were trained with different N."""
     calls = sorted({arm.calls for arm in arms})
     models = list(dict.fromkeys(arm.model for arm in arms))
@@ -99,12 +99,12 @@ def _grid(arms: Sequence[Arm], measure: str) -> list[Table]:
     return [Table(f"Models by tool calls in the evaluation, {measure}, mean over sets, %", columns, tuple(rows))]
 
 
-def _against_paper(arms: Sequence[Arm], measure: str, paper: str | None) -> list[Table]:
+def _against_paper(arms: Sequence[Variant], measure: str, paper: str | None) -> list[Table]:
     """Ours less the rows that the paper trained itself; averages are means over the sets that both have."""
     columns = _columns(arms, measure)
     rows = []
     for printed in PAPERS.get(paper or "", ()):
-        if printed.measure != measure or not printed.own:
+        if printed.measure != measure or not printed.trained_by_paper:
             continue
         for arm in arms:
             common = {name: each for name, each in arm.measures[measure].items() if name in printed.values}

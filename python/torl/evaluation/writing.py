@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from torl.evaluation.page import page
-from torl.evaluation.results import Arm, Estimate, difference, estimates, tool_differences
+from torl.evaluation.results import Variant, Estimate, difference, estimates, tool_differences
 from torl.evaluation.tables import all_tables, latex, markdown
-from torl.records.files import replacing
+from torl.records.files import atomic_write
 
 
-def write_all(output: Path, arms: Sequence[Arm], paper: str | None) -> dict[str, Any]:
+def write_all(output: Path, arms: Sequence[Variant], paper: str | None) -> dict[str, Any]:
     """Write table.md, table.tex, results.json and page.html; returns what results.json holds.
 
     Raises:
@@ -26,12 +26,12 @@ def write_all(output: Path, arms: Sequence[Arm], paper: str | None) -> dict[str,
         "page.html": page(output.resolve().name, arms, tables),
     }
     for name, text in contents.items():
-        with replacing(output / name) as file:
+        with atomic_write(output / name) as file:
             file.write(text.encode("utf-8"))
     return told
 
 
-def results(arms: Sequence[Arm]) -> dict[str, Any]:
+def results(arms: Sequence[Variant]) -> dict[str, Any]:
     """Every number with its interval, as plain JSON; values between 0 and 1."""
     measured = [
         {

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.text.answers import find_answer
-from torl.types import Answer, MalformedCall, Outcome, OutcomeStatus, ToolRequest, Turn
+from torl.types import ObservationText, MalformedCall, Outcome, OutcomeStatus, ToolRequest, Turn
 
 TOO_MANY_CALLS = Outcome(
     OutcomeStatus.ERROR, "TooManyCalls: no call is left of those that a response may make", error="TooManyCalls"
@@ -22,13 +22,13 @@ class Format(Protocol):
         from collections.abc import Callable, Sequence
 
         import torl
-        from torl import Answer, MalformedCall, Outcome, ToolRequest, Turn, TurnEnd
+        from torl import Answer, MalformedCall, Outcome, ToolRequest, Turn, StopCondition
 
         class TaggedSearch(torl.Format):
             name = "tagged_search"
 
-            def turn_end(self) -> TurnEnd:
-                return TurnEnd.marker(b"</search>")
+            def turn_end(self) -> StopCondition:
+                return StopCondition.marker(b"</search>")
 
             def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
                 _, opened, query = turn.text.rpartition("<search>")
@@ -59,28 +59,28 @@ class Format(Protocol):
     every_block_is_a_call: bool = False
     """Whether a call that began early with its block is still asked for when the turn closes another."""
 
-    def turn_end(self) -> TurnEnd:
+    def stop_condition(self) -> StopCondition:
         """What ends a turn that may call a tool, beside an end token. After the last call nothing does."""
         ...
 
-    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+    def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """What the turn that just ended asks for, in its order; where that is nothing, the response ends with it.
 
         What cannot be called is a `MalformedCall`: it is answered with its error.
         """
         ...
 
-    def can_call(self, tool: str) -> bool:
+    def supports_tool(self, tool: str) -> bool:
         """Whether a call of a tool of this name can be written."""
         return True
 
-    def early_request(self, code: str) -> ToolRequest | None:
+    def speculative_call(self, code: str) -> ToolRequest | None:
         """The call that a block may become which closed while its turn continues; None begins nothing early."""
         return None
 
-    def answer(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
-    ) -> Answer:
+    def render_observation(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
+    ) -> ObservationText:
         """What to put in.
 
         Args:
@@ -92,13 +92,13 @@ class Format(Protocol):
         ...
 
 
-def turn_end(format: Format, stop: Sequence[str], *, calls_left: bool) -> TurnEnd:
+def turn_stop_condition(format: Format, stop: Sequence[str], *, calls_left: bool) -> StopCondition:
     """What ends a turn: a call while one is left, and any of the run's stop strings."""
-    end = format.turn_end()
+    end = format.stop_condition()
     return (end if calls_left else end.without_call()).with_stops(stop)
 
 
-def permitted(asked: Sequence[ToolRequest | MalformedCall], calls_left: int) -> list[ToolRequest | Outcome]:
+def limit_calls(asked: Sequence[ToolRequest | MalformedCall], calls_left: int) -> list[ToolRequest | Outcome]:
     """What is done about the calls of a turn, in their order: a request is made, anything else has its outcome.
 
     A malformed call counts as one of `calls_left`.
@@ -114,11 +114,11 @@ def permitted(asked: Sequence[ToolRequest | MalformedCall], calls_left: int) -> 
 
 def is_void(format: Format, turn: Turn) -> bool:
     """Whether a turn holds neither a call that can be made nor a boxed answer."""
-    calls = any(isinstance(call, ToolRequest) for call in format.requests(turn))
+    calls = any(isinstance(call, ToolRequest) for call in format.parse_calls(turn))
     return not calls and find_answer(turn.text) is None
 
 
-def without_overshoot(overshoot: bytes, text: str) -> str:
+def strip_overshoot(overshoot: bytes, text: str) -> str:
     """`text` less what was sampled of it already; all of it if something else was, or half a character."""
     rest = text.encode()
     if rest.startswith(overshoot):

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.formats.base import Format
 from torl.formats.fenced import run_block
-from torl.formats.observation import observe
-from torl.types import Answer, MalformedCall, Markup, Outcome, ToolRequest, Turn
+from torl.formats.observation import render_outcome
+from torl.types import ObservationText, MalformedCall, Markup, Outcome, ToolRequest, Turn
 
 CODE, CLOSED = "<|code|>", "<|endofblock|>"
 NOTHING_PRINTED = "<empty_execution>"
@@ -27,20 +27,20 @@ class MathCoderFormat(Format):
     control_tokens = (CODE, "<|execution|>", CLOSED, "<|endofmessage|>")
     visible_tokens = (CODE, CLOSED)
 
-    def turn_end(self) -> TurnEnd:
+    def stop_condition(self) -> StopCondition:
         """The token that closes a block of code."""
-        return TurnEnd.tagged(CODE.encode(), CLOSED.encode(), ends_turn=True)
+        return StopCondition.tagged(CODE.encode(), CLOSED.encode(), ends_turn=True)
 
-    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+    def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """The block that the turn closed."""
         return [run_block(block.code) for block in turn.blocks]
 
-    def answer(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
-    ) -> Answer:
+    def render_observation(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
+    ) -> ObservationText:
         """One block of what was printed."""
         (outcome,) = outcomes
-        text = observe(outcome, "traceback", max_characters=None).strip()
+        text = render_outcome(outcome, "traceback", max_characters=None).strip()
         if outcome.ok and not outcome.text.strip():
             text = NOTHING_PRINTED
         return [Markup("<|execution|>"), text, Markup(CLOSED)]

@@ -9,7 +9,7 @@ from typing import Literal
 
 from torl.types import Outcome, OutcomeStatus
 
-ErrorObservation = Literal["last_line", "output_first", "traceback", "bare_traceback", "tagged", "hidden"]
+ErrorStyle = Literal["last_line", "output_first", "traceback", "bare_traceback", "tagged", "hidden"]
 """What an error shows: the last line of its traceback; what was printed before it, and that line if nothing was (ToRL's
 code); the traceback; the traceback without the names of files and the carets (ZeroTIR's code); the last line in <error>
 tags; nothing."""
@@ -26,17 +26,17 @@ _LIMIT_LINES = {
 }
 
 
-def observe(outcome: Outcome, errors: ErrorObservation = "last_line", max_characters: int | None = 256) -> str:
+def render_outcome(outcome: Outcome, errors: ErrorStyle = "last_line", max_characters: int | None = 256) -> str:
     """The observation of a run: what it printed, or one line on what went wrong; never more than the cap allows.
 
     Only the newlines at the end of the output are taken away. A run that ended well and printed nothing says so,
     and is not mistaken for a time-out. `errors` chooses what an exception or a limit shows (ToRL, section 3.2).
     """
     text = _text(outcome, errors)
-    return text if max_characters is None else cap(text, max_characters)
+    return text if max_characters is None else truncate_middle(text, max_characters)
 
 
-def cap(text: str, max_characters: int) -> str:
+def truncate_middle(text: str, max_characters: int) -> str:
     """`text`, or its first and last `max_characters // 2` characters with "..." between if it is longer."""
     if len(text) <= max_characters:
         return text
@@ -44,7 +44,7 @@ def cap(text: str, max_characters: int) -> str:
     return text[:half] + ELLIPSIS + text[len(text) - half :]
 
 
-def _text(outcome: Outcome, errors: ErrorObservation) -> str:
+def _text(outcome: Outcome, errors: ErrorStyle) -> str:
     if outcome.ok:
         return outcome.text.rstrip("\n") or NO_OUTPUT
     if errors == "hidden":

@@ -5,9 +5,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from torl._core import TurnEnd
-from torl.formats.base import Format, without_overshoot
-from torl.formats.observation import observe
+from torl._core import StopCondition
+from torl.formats.base import Format, strip_overshoot
+from torl.formats.observation import render_outcome
 from torl.options import PositiveInt, Section
 from torl.types import MalformedCall, Outcome, ToolRequest, Turn
 
@@ -44,31 +44,31 @@ class SearchR1Format(Format):
         """Take the options of a configuration, or the defaults."""
         self.options = options or SearchR1Options()
 
-    def turn_end(self) -> TurnEnd:
+    def stop_condition(self) -> StopCondition:
         """The tag that closes a query."""
-        return TurnEnd.marker(b"</search>")
+        return StopCondition.marker(b"</search>")
 
-    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+    def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """What stands behind the first <search>."""
         found = _QUERY.search(turn.text)
         query = found.group(1).strip() if found else ""
         return [ToolRequest(SEARCH, {"query": query}) if query else NO_QUERY]
 
-    def answer(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    def render_observation(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
     ) -> str:
         """What the token that ended the turn may hold beyond the tag is not repeated.
 
         Search-R1 cuts the tokens of an observation, its closing tag among them; here the passages are cut.
         """
         if outcomes[0] == NO_QUERY.outcome:
-            return without_overshoot(overshoot, INVALID)
-        text = observe(outcomes[0], max_characters=None).strip()
+            return strip_overshoot(overshoot, INVALID)
+        text = render_outcome(outcomes[0], max_characters=None).strip()
         most = self.options.max_observation_tokens
-        if not fits(_framed(text), most):
-            too_long = bisect_left(range(len(text)), True, key=lambda length: not fits(_framed(text[:length]), most))
+        if not fits_tokens(_framed(text), most):
+            too_long = bisect_left(range(len(text)), True, key=lambda length: not fits_tokens(_framed(text[:length]), most))
             text = text[: max(0, too_long - 1)]
-        return without_overshoot(overshoot, _framed(text))
+        return strip_overshoot(overshoot, _framed(text))
 
 
 def _framed(passages: str) -> str:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from torl._core import TurnEnd
-from torl.formats.base import Format, without_overshoot
+from torl._core import StopCondition
+from torl.formats.base import Format, strip_overshoot
 from torl.formats.fenced import NO_CODE, run_block
-from torl.formats.observation import ErrorObservation, cap, observe
+from torl.formats.observation import ErrorStyle, truncate_middle, render_outcome
 from torl.options import PositiveInt, Section
 from torl.types import MalformedCall, Outcome, ToolRequest, Turn
 
@@ -14,7 +14,7 @@ from torl.types import MalformedCall, Outcome, ToolRequest, Turn
 class TaggedOptions(Section):
     """Options of the formats whose code stands between tags."""
 
-    errors: ErrorObservation = "traceback"
+    errors: ErrorStyle = "traceback"
     """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
     traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
     max_observation_characters: PositiveInt | None = None
@@ -33,16 +33,16 @@ class TaggedFormat(Format):
         """Take the options of a configuration, or the defaults."""
         self.options = options or TaggedOptions()
 
-    def turn_end(self) -> TurnEnd:
+    def stop_condition(self) -> StopCondition:
         """The tag that closes the code."""
         opening, closing = self.tags
-        return TurnEnd.tagged(opening.encode(), closing.encode(), ends_turn=True)
+        return StopCondition.tagged(opening.encode(), closing.encode(), ends_turn=True)
 
-    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+    def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """The code that ended the turn."""
-        return [self.early_request(turn.blocks[-1].code) if turn.blocks else NO_CODE]
+        return [self.speculative_call(turn.blocks[-1].code) if turn.blocks else NO_CODE]
 
-    def early_request(self, code: str) -> ToolRequest:
+    def speculative_call(self, code: str) -> ToolRequest:
         """The code begins to run before the turn has reached the controller."""
         return run_block(self.code_in(code))
 
@@ -50,12 +50,12 @@ class TaggedFormat(Format):
         """The code of what stands between the tags."""
         return text.strip()
 
-    def answer(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    def render_observation(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
     ) -> str:
         """The result between its tags, each on a line; a line break that the closing tag's token holds stays one."""
-        result = observe(outcomes[0], self.options.errors, max_characters=None).strip()
+        result = render_outcome(outcomes[0], self.options.errors, max_characters=None).strip()
         if self.options.max_observation_characters is not None:
-            result = cap(result, self.options.max_observation_characters)
+            result = truncate_middle(result, self.options.max_observation_characters)
         opening, closing = self.result_tags
-        return without_overshoot(overshoot, f"\n{opening}\n{result}\n{closing}\n")
+        return strip_overshoot(overshoot, f"\n{opening}\n{result}\n{closing}\n")

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from torl.formats.base import without_overshoot
-from torl.formats.observation import cap, observe
+from torl.formats.base import strip_overshoot
+from torl.formats.observation import truncate_middle, render_outcome
 from torl.formats.torl import ToRLFormat, ToRLOptions
 from torl.types import Outcome, OutcomeStatus, Turn
 
-MOST_CHARACTERS = 400
+MAX_CHARACTERS = 400
 """Of an observation; longer ones keep their head and tail."""
 NOTHING_PRINTED = "Done"
 OUT_OF_TIME = "Timeout Error"
@@ -25,16 +25,16 @@ class ToRAFormat(ToRLFormat):
 
     def __init__(self) -> None:
         """There is nothing to choose."""
-        super().__init__(ToRLOptions(max_observation_characters=MOST_CHARACTERS))
+        super().__init__(ToRLOptions(max_observation_characters=MAX_CHARACTERS))
 
-    def answer(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    def render_observation(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
     ) -> str:
         r"""What the model has sampled of the answer already ("```output\n") is not repeated."""
         outcome = outcomes[0]
-        result = observe(outcome, max_characters=None).strip()
+        result = render_outcome(outcome, max_characters=None).strip()
         if outcome.ok and not outcome.text.strip():
             result = NOTHING_PRINTED
         elif outcome.status is OutcomeStatus.TIMEOUT:
             result = OUT_OF_TIME
-        return without_overshoot(overshoot, f"\n{cap(result, MOST_CHARACTERS)}\n```\n")
+        return strip_overshoot(overshoot, f"\n{truncate_middle(result, MAX_CHARACTERS)}\n```\n")

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from torl._core import TurnEnd
-from torl.formats.base import Format, without_overshoot
+from torl._core import StopCondition
+from torl.formats.base import Format, strip_overshoot
 from torl.formats.fenced import OUTPUT_FENCE, FenceChoice, run_block, run_last_block
-from torl.formats.observation import ErrorObservation, observe
+from torl.formats.observation import ErrorStyle, render_outcome
 from torl.options import PositiveInt, Section
 from torl.types import MalformedCall, Outcome, ToolRequest, Turn
 
@@ -14,7 +14,7 @@ from torl.types import MalformedCall, Outcome, ToolRequest, Turn
 class ToRLOptions(Section):
     """Options of the format "torl"."""
 
-    errors: ErrorObservation = "last_line"
+    error_style: ErrorStyle = "last_line"
     """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
     traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
     fences: FenceChoice = "lines"
@@ -37,22 +37,22 @@ class ToRLFormat(Format):
         """Take the options of a configuration, or the defaults."""
         self.options = options or ToRLOptions()
 
-    def turn_end(self) -> TurnEnd:
+    def stop_condition(self) -> StopCondition:
         """The marker, wherever it stands."""
         fences = "line_ends" if self.options.fences == "published" else "lines"
-        return TurnEnd.marker(OUTPUT_FENCE.encode(), fences=fences)
+        return StopCondition.marker(OUTPUT_FENCE.encode(), fences=fences)
 
-    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+    def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """The last block."""
         return run_last_block(turn)
 
-    def early_request(self, code: str) -> ToolRequest | None:
+    def speculative_call(self, code: str) -> ToolRequest | None:
         """Any block may turn out to be the last."""
         return run_block(code)
 
-    def answer(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    def render_observation(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
     ) -> str:
         r"""What the model has sampled of the answer already ("```output\n") is not repeated."""
-        text = observe(outcomes[0], self.options.errors, self.options.max_observation_characters)
-        return without_overshoot(overshoot, f"\n{text}\n```\n")
+        text = render_outcome(outcomes[0], self.options.error_style, self.options.max_observation_characters)
+        return strip_overshoot(overshoot, f"\n{text}\n```\n")

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from torl._core import TurnEnd
-from torl.formats.base import Format, without_overshoot
+from torl._core import StopCondition
+from torl.formats.base import Format, strip_overshoot
 from torl.formats.fenced import NO_CODE, FenceChoice, run_block
-from torl.formats.observation import ErrorObservation, observe
+from torl.formats.observation import ErrorStyle, render_outcome
 from torl.options import PositiveInt, Section
 from torl.types import MalformedCall, Outcome, ToolRequest, Turn
 
@@ -17,7 +17,7 @@ TOO_LONG = "The output of the code execution is too long, please check your code
 class ZeroTIROptions(Section):
     """Options of the format "zerotir"."""
 
-    errors: ErrorObservation = "traceback"
+    errors: ErrorStyle = "traceback"
     """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
     traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
     fences: FenceChoice = "lines"
@@ -40,26 +40,26 @@ class ZeroTIRFormat(Format):
         self.options = options or ZeroTIROptions()
         self._published = self.options.fences == "published"
 
-    def turn_end(self) -> TurnEnd:
+    def stop_condition(self) -> StopCondition:
         """The fence that closes a block."""
-        return TurnEnd.block(fences="anywhere" if self._published else "lines")
+        return StopCondition.block(fences="anywhere" if self._published else "lines")
 
-    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+    def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """The block that ended the turn."""
-        return [self.early_request(turn.blocks[-1].code) if turn.blocks else NO_CODE]
+        return [self.speculative_call(turn.blocks[-1].code) if turn.blocks else NO_CODE]
 
-    def early_request(self, code: str) -> ToolRequest:
+    def speculative_call(self, code: str) -> ToolRequest:
         """The block whose end is the end of the turn begins before the turn has reached the controller."""
         return run_block(code.strip() if self._published else code)
 
-    def answer(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
+    def render_observation(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
     ) -> str:
         """The newline that the closing fence's token may hold already is not repeated."""
-        text = _framed(observe(outcomes[0], self.options.errors, max_characters=None))
-        if not fits(text, self.options.max_observation_tokens):
+        text = _framed(render_outcome(outcomes[0], self.options.errors, max_characters=None))
+        if not fits_tokens(text, self.options.max_observation_tokens):
             text = _framed(TOO_LONG)
-        return without_overshoot(overshoot, text)
+        return strip_overshoot(overshoot, text)
 
 
 def _framed(result: str) -> str:

@@ -29,15 +29,15 @@ class OpenEnvOptions(Section):
     text_field: str = ""
     """Field of an action that holds a message which calls nothing, such as "message". When empty, such a message is no
     action: it ends the episode."""
-    whole_text: bool = False
+    full_message: bool = False
     """Put the whole message there, its thinking and calls included; not only what it says besides."""
     tool: str = ""
     """Name of a tool whose arguments are an action, by the schema that the server has of it; no tool when empty."""
     description: str = "Take an action in the environment."
     """What a model is told of this tool."""
-    shown: tuple[str, ...] = ()
+    visible_fields: tuple[str, ...] = ()
     """Fields of an observation that the model sees, below each other; when empty, all of it as JSON."""
-    reset: Mapping[str, Any] = {}
+    reset_arguments: Mapping[str, Any] = {}
     """What an episode is begun with (`reset`) beside its seed, and what a problem has as "reset" in its metadata."""
 
 
@@ -99,7 +99,7 @@ class OpenEnvEnvironment(Environment):
                     object.__setattr__(self, "connected", True)
                 return await super()._connect_async()
 
-        begun_with = {"seed": seed, **self.options.reset, **problem.metadata.get("reset", {})}
+        begun_with = {"seed": seed, **self.options.reset_arguments, **problem.metadata.get("reset", {})}
         return OpenEnvSession(Client(base_url=self.options.openenv), self.options, begun_with)
 
 
@@ -111,7 +111,7 @@ class OpenEnvSession(EnvironmentSession):
         self._client, self._options, self._begun_with = client, options, begun_with
         self._reward, self._over = 0.0, False
 
-    async def begin(self, messages: Messages) -> Messages:
+    async def reset(self, messages: Messages) -> Messages:
         """Reset; what is observed then stands behind the question."""
         result = await self._client.reset(**self._begun_with)
         text = self._shown(result.observation)
@@ -120,17 +120,17 @@ class OpenEnvSession(EnvironmentSession):
         *before, last = messages
         return [*before, {**last, "content": "\n\n".join(filter(None, [last["content"], text]))}]
 
-    async def answer(self, message: Message) -> Reply:
+    async def step(self, message: Message) -> Reply:
         """A step for each call; or one for the message, where it calls nothing and text is an action."""
         if message.calls:
-            return Reply([await self._called(call) for call in message.calls], ended=self._over)
+            return Reply([await self._called(call) for call in message.calls], done=self._over)
         field = self._options.text_field
         if not field:
-            return Reply(ended=True)
-        text = await self._step({field: message.text if self._options.whole_text else message.content})
-        return Reply(said=[text] if text or not self._over else [], ended=self._over)
+            return Reply(done=True)
+        text = await self._step({field: message.text if self._options.full_message else message.content})
+        return Reply(user_messages=[text] if text or not self._over else [], done=self._over)
 
-    async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
+    async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
         """The sum over all steps."""
         return {"reward": self._reward}
 
@@ -160,11 +160,11 @@ class OpenEnvSession(EnvironmentSession):
         Raises:
             ConfigError: it lacks a field that the options name.
         """
-        fields = self._options.shown
+        fields = self._options.visible_fields
         if not fields:
             return as_text(dict(observation))
         if missing := [name for name in fields if name not in observation]:
             raise ConfigError(
-                f"rollout.environment.shown: the observation has no {missing[0]!r}; it has {', '.join(observation)}"
+                f"rollout.environment.visible_fields: the observation has no {missing[0]!r}; it has {', '.join(observation)}"
             )
         return "\n".join(filter(None, (as_text(observation[name]) for name in fields)))

@@ -12,12 +12,12 @@ from torl.environments.base import Environment, EnvironmentSession, Message, Rep
 from torl.errors import ConfigError, SandboxError, TorlError
 from torl.interop.shared import score
 from torl.options import load_object
-from torl.processes.threads import in_own_thread
+from torl.processes.threads import run_in_thread
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.session import Session
-from torl.sandbox.transcript import shown
+from torl.sandbox.transcript import render_transcript
 from torl.text.chat_templates import Messages
-from torl.tools.function import described
+from torl.tools.function import describe_function
 from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest
 
 _NOT_TOOLS = ("reset", "get_reward")
@@ -47,7 +47,7 @@ class TrlEnvironment(Environment):
         if not callable(getattr(first, "reset", None)):
             raise ConfigError(f"the environment {trl!r}: its instances have no reset")
         try:
-            self._tools = {name: ToolSchema(*described(getattr(first, name))) for name in _methods(first)}
+            self._tools = {name: ToolSchema(*describe_function(getattr(first, name))) for name in _methods(first)}
         except ValueError as error:
             raise ConfigError(f"the environment {trl!r}: {error}") from error
         self._free = [first]
@@ -72,7 +72,7 @@ class TrlSession(EnvironmentSession):
         self._instance: Any = None
         self._whole = False  # whether nothing of the episode has failed or goes on
 
-    async def begin(self, messages: Messages) -> Messages:
+    async def reset(self, messages: Messages) -> Messages:
         """Reset an instance; what it returns stands at the end of the last message, as TRL puts it there.
 
         One that has to be made is made in a thread: it may start what it needs, and others play meanwhile.
@@ -80,7 +80,7 @@ class TrlSession(EnvironmentSession):
         Raises:
             ValueError: it returned something else than a text or nothing.
         """
-        self._instance = self._free.pop() if self._free else await in_own_thread(self._factory)
+        self._instance = self._free.pop() if self._free else await run_in_thread(self._factory)
         observation = await _called(self._instance.reset, {**self._row, "prompt": [dict(each) for each in messages]})
         if observation is None:
             return messages
@@ -89,11 +89,11 @@ class TrlSession(EnvironmentSession):
         *before, last = messages
         return [*before, {**last, "content": last["content"] + observation}]
 
-    async def answer(self, message: Message) -> Reply:
+    async def step(self, message: Message) -> Reply:
         """The results of its methods, one after the other."""
-        return Reply([await self._outcome(call) for call in message.calls], ended=not message.calls)
+        return Reply([await self._outcome(call) for call in message.calls], done=not message.calls)
 
-    async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
+    async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
         """What `get_reward` returns, by the name of the class; nothing where there is no such method."""
         read = getattr(self._instance, "get_reward", None)
         rewards = {} if read is None else {type(self._instance).__name__: float(await _called(read, {}))}
@@ -144,7 +144,7 @@ class PythonEnvironment:
             What an interactive interpreter would show.
         """
         try:
-            return shown(await self._session.run_async(code, value=True))
+            return render_transcript(await self._session.run_async(code, value=True))
         except SandboxError as error:
             self._broken = error
             raise
@@ -189,7 +189,7 @@ async def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) ->
     """The result of a coroutine function in the event loop, of any other in a thread."""
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
-    return await in_own_thread(function, **arguments)
+    return await run_in_thread(function, **arguments)
 
 
 def _text(completion: str | Sequence[Mapping[str, str]]) -> str:

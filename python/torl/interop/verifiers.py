@@ -19,7 +19,7 @@ from torl.errors import SandboxError
 from torl.sandbox.serve.sessions import SessionStore
 from torl.sandbox.serve.settings import PoolSettings, SessionSettings
 from torl.sandbox.session import Session
-from torl.sandbox.transcript import shown
+from torl.sandbox.transcript import render_transcript
 
 
 class PythonToolsetConfig(vf.SharedToolsetConfig):
@@ -70,9 +70,9 @@ class PythonToolset(vf.Toolset[PythonToolsetConfig, PythonState]):
             # An error of the host is no answer to the model: without a server the rollout fails.
             os.kill(os.getpid(), signal.SIGTERM)
             raise
-        self._sessions.tidy()
+        self._sessions.evict()
         self.state.python_session = name
-        return shown(outcome)
+        return render_transcript(outcome)
 
     def _begun(self) -> tuple[str, Session]:
         state = self.state

@@ -21,7 +21,7 @@ _EMPTY_ROW_TOKENS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PackedRow:
     """Samples laid end to end, the unit of one forward and backward.
 
     `position_ids_N` starts at 0 in each sample, which is how attention keeps them apart. The token at
@@ -53,7 +53,7 @@ class Row:
 class Batch:
     """The rows of every rank, and how much is in them."""
 
-    rows: tuple[tuple[Row, ...], ...]  # [rank][row]; every rank has as many
+    rows: tuple[tuple[PackedRow, ...], ...]  # [rank][row]; every rank has as many
     sampled_tokens: int
     tokens: int
     samples: int
@@ -62,17 +62,17 @@ class Batch:
 def pack_batch(
     samples: Sequence[TrainingSample],
     *,
-    row_tokens: int,
+    max_row_tokens: int,
     ranks: int,
     aggregation: Aggregation = by_token,
-    skip_without_advantage: bool = False,
-    sharing: int = 1,
+    skip_zero_advantage: bool = False,
+    ranks_per_row: int = 1,
 ) -> Batch:
-    """Lay samples into rows of at most `row_tokens` tokens (the longest sample's length, if that is more).
+    """Lay samples into rows of at most `max_row_tokens` tokens (the longest sample's length, if that is more).
 
     Which rows and ranks there are never changes what is learned, only how it is computed. An episode of several samples
     counts once in the aggregation. Samples without a sampled
-    token are in no row. With `skip_without_advantage` neither are those whose advantages are all zero, but they count
+    token are in no row. With `skip_zero_advantage` neither are those whose advantages are all zero, but they count
     in what the loss is divided by, so that leaving them out only saves time. So many neighbors as are `sharing` get the
     same rows, which may be so many times as long; they divide `ranks`.
 
@@ -91,16 +91,16 @@ def pack_batch(
     laid = [
         index
         for index, sample in enumerate(samples)
-        if counts[index] and not (skip_without_advantage and not carries_advantage(sample))
+        if counts[index] and not (skip_zero_advantage and not carries_advantage(sample))
     ]
     if not laid:
         raise ValueError(f"a batch of {len(samples)} samples has no sampled token to learn from")
     lengths = [len(samples[index]) for index in laid]
-    layout = _core.pack(lengths, max(row_tokens * sharing, max(lengths)), ranks // sharing)
+    layout = _core.pack(lengths, max(max_row_tokens * ranks_per_row, max(lengths)), ranks // ranks_per_row)
     rows = tuple(
         tuple(_row([laid[place] for place in places], samples, weights) for places in rank_rows) for rank_rows in layout
     )
-    rows = tuple(own for own in rows for _ in range(sharing))
+    rows = tuple(own for own in rows for _ in range(ranks_per_row))
     return Batch(rows, sum(counts[index] for index in laid), sum(lengths), len(laid))
 
 
@@ -129,7 +129,7 @@ def has_loss(samples: Sequence[TrainingSample]) -> bool:
 
 
 def scatter_to_samples(
-    samples: Sequence[TrainingSample], rows: Sequence[Row], values: Sequence[Float32Array]
+    samples: Sequence[TrainingSample], rows: Sequence[PackedRow], values: Sequence[Float32Array]
 ) -> list[Float32Array]:
     """Per-sample arrays from the `_K` values of rows: 0 where nothing was sampled."""
     result = [np.zeros(len(sample), dtype=np.float32) for sample in samples]
@@ -163,7 +163,7 @@ def _check(index: int, sample: TrainingSample) -> None:
         raise ValueError(f"sample {index}: the first token is marked as sampled, but nothing comes before it")
 
 
-def _row(indices: Sequence[int], samples: Sequence[TrainingSample], weights: npt.NDArray[np.float64]) -> Row:
+def _row(indices: Sequence[int], samples: Sequence[TrainingSample], weights: npt.NDArray[np.float64]) -> PackedRow:
     if not indices:
         return _empty_row()
     members = [samples[index] for index in indices]
@@ -180,7 +180,7 @@ def _row(indices: Sequence[int], samples: Sequence[TrainingSample], weights: npt
 
     token_ids_N = np.concatenate([member.token_ids for member in members])
     target_place_K = np.concatenate([start + offset for start, offset in zip(starts, offsets, strict=True)])
-    return Row(
+    return PackedRow(
         token_ids_N=token_ids_N,
         position_ids_N=np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
         sample_lengths=tuple(lengths),
@@ -194,10 +194,10 @@ def _row(indices: Sequence[int], samples: Sequence[TrainingSample], weights: npt
     )
 
 
-def _empty_row() -> Row:
+def _empty_row() -> PackedRow:
     nothing = np.zeros(0, dtype=np.int64)
     nothing_float = np.zeros(0, dtype=np.float32)
-    return Row(
+    return PackedRow(
         token_ids_N=np.zeros(_EMPTY_ROW_TOKENS, dtype=np.int32),
         position_ids_N=np.arange(_EMPTY_ROW_TOKENS, dtype=np.int32),
         sample_lengths=(_EMPTY_ROW_TOKENS,),

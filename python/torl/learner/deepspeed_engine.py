@@ -14,7 +14,7 @@ from torl.config import LearnerConfig, ModelConfig
 from torl.errors import DataError
 from torl.learner.model.attention import attention_implementation
 from torl.learner.model.kernels import use_kernels
-from torl.learner.model.loading import hand_out_weights, load_empty, reading
+from torl.learner.model.loading import distribute_weights, build_empty_model, open_weights
 from torl.learner.model.policy import Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
 
@@ -75,11 +75,11 @@ def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
         dtype = getattr(torch, config.dtype)
         attention = attention_implementation(model.attention, settings)
         shards = deepspeed_configuration(config) if config.zero_stage == 3 else None
-        causal_lm = load_empty(settings, dtype, attention, shards)
+        causal_lm = build_empty_model(settings, dtype, attention, shards)
         load_whole = partial(
             AutoModelForCausalLM.from_pretrained, model.path, config=settings, dtype=dtype, local_files_only=True
         )
-        hand_out_weights(causal_lm, partial(reading, Path(model.path), load_whole=load_whole))
+        distribute_weights(causal_lm, partial(open_weights, Path(model.path), load_whole=load_whole))
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise DataError(f"model.path = {model.path}: transformers cannot load it: {error}") from error
     print(f"{model.path}: {use_kernels(causal_lm, model)}", flush=True)  # into the rank's log
@@ -91,7 +91,7 @@ def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
 def make_policy(causal_lm: Any, model: ModelConfig, config: LearnerConfig, parallel: SequenceParallel | None) -> Policy:
     """The policy that a Hugging Face model is, with logits as `model.head_dtype` says."""
     dtype = None if model.head_dtype is None else getattr(torch, model.head_dtype)
-    return Policy(causal_lm, logits_at_once=config.logits_at_once, logits_dtype=dtype, parallel=parallel)
+    return Policy(causal_lm, max_stored_logits=config.max_stored_logits, logits_dtype=dtype, parallel=parallel)
 
 
 def start_engine(module: nn.Module, config: LearnerConfig) -> Any:
@@ -164,8 +164,8 @@ def learning_rate_at(step: int, total_steps: int, config: LearnerConfig) -> floa
     """
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-    if config.schedule == "constant":
+    if config.lr_schedule == "constant":
         return config.learning_rate
     done = min(1.0, (step - config.warmup_steps) / max(1, total_steps - config.warmup_steps))
-    share = 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+    share = 1 - done if config.lr_schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
     return config.learning_rate * share

@@ -16,7 +16,7 @@ from torl.errors import LearnerError
 KEY_VARIABLE = "TORL_CONTROLLER_KEY"
 """Where a rank finds the secret of the controller's address: others see its command line."""
 JOIN_SECONDS = 600.0  # until every process of the learner has come up
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class RankListener:
         self._key = secrets.token_bytes(32)
         self._listener = Listener(("", 0))
         # The listening socket has no public name; without a time-out the end of the listener would not be noticed.
-        self._listener._listener._socket.settimeout(_LOOK_SECONDS)  # type: ignore[attr-defined]
+        self._listener._listener._socket.settimeout(_POLL_SECONDS)  # type: ignore[attr-defined]
         self.address = ControllerAddress(host, self._listener.address[1], self._key.hex())
         self._joined: queue.SimpleQueue[tuple[int, Connection]] = queue.SimpleQueue()
         self._given_up = False
@@ -54,7 +54,7 @@ class RankListener:
             if self._given_up or time.monotonic() > deadline:
                 raise LearnerError(f"the learner ranks {missing} did not connect to the controller")
             try:
-                rank, connection = self._joined.get(timeout=_LOOK_SECONDS)
+                rank, connection = self._joined.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 continue
             connections[rank] = connection
@@ -79,7 +79,7 @@ class RankListener:
         except (EOFError, OSError, AuthenticationError):  # not one of ours
             connection.close()
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Let `accept` end, from any thread."""
         self._given_up = True
 
@@ -92,7 +92,7 @@ class RankListener:
         self._listener.close()
 
 
-def join(address: ControllerAddress, rank: int) -> Connection:
+def connect_to_controller(address: ControllerAddress, rank: int) -> Connection:
     """In a rank's process: the connection to the controller, which knows the rank's number then.
 
     Raises:

@@ -69,7 +69,7 @@ class Learner:
         """Have the ranks on the nodes of a cluster write theirs, to logs that are gathered beside those."""
         await self._group.write_stacks_elsewhere()
 
-    async def prepare(self, samples: Sequence[TrainingSample]) -> list[TrainingSample]:
+    async def annotate(self, samples: Sequence[TrainingSample]) -> list[TrainingSample]:
         """The samples with whatever the algorithm asks of the models before the first update on them.
 
         The trainer's own logprobs if more than one update is made or rewards pay for a divergence, the reference
@@ -99,7 +99,7 @@ class Learner:
         receivers: int,
         *,
         colocated: bool = True,
-        fresh: bool = False,
+        reconnect: bool = False,
         nodes: Sequence[int] = (),
     ) -> Rendezvous:
         """Rank 0 listens for engine workers on a free port; returns where, to tell them and `send_weights`.
@@ -116,7 +116,7 @@ class Learner:
             WeightTransferError: `learner.weight_transfer` cannot be here. Ends the learner.
         """
         group = self._group
-        where = ChannelRequest(receivers, group.host, colocated, group.on_one_machine, fresh, tuple(nodes))
+        where = ChannelRequest(receivers, group.host, colocated, group.on_one_machine, reconnect, tuple(nodes))
         answers = await group.call_all("open_channel", where=where)
         return cast(Rendezvous, answers[0])
 
@@ -129,7 +129,7 @@ class Learner:
             WeightTransferError: a worker has ended, is silent, or found a wrong checksum. Ends the learner.
         """
         answers = await self._group.call_all("send_weights", rendezvous=rendezvous, checksum=checksum)
-        return TransferSummary.of_senders(answers)
+        return TransferSummary.combine(answers)
 
     async def begin_checkpoint(self, directory: Path, controller_state: dict[str, Any]) -> "asyncio.Task[None]":
         """Begin to write a checkpoint of all ranks and of `controller_state` (JSON); returns when all is copied.

@@ -72,7 +72,7 @@ class ChannelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RankRequest:
     """One command for one rank. `arguments` are keywords of the command's method in `worker.py`."""
 
     command: str
@@ -88,7 +88,7 @@ class ShardWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RankReply:
     """A rank's answer: a value, or the error that ended the command."""
 
     value: Any = None

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from torl.algorithms.losses import CorrectionInputs, LossInputs, clipped_value_loss, kl_to_reference, logprob_gap
 from torl.config import AlgorithmConfig
-from torl.learner.batch import Row
+from torl.learner.batch import PackedRow
 from torl.types import Float32Array
 
 
 class RowTensors:
     """A row on the device. A row without sampled tokens gets one whose mask is False, so that a backward exists."""
 
-    def __init__(self, row: Row, device: torch.device) -> None:
+    def __init__(self, row: PackedRow, device: torch.device) -> None:
         self.token_ids_N = torch.from_numpy(row.token_ids_N).to(device, torch.int64)
         self.position_ids_N = torch.from_numpy(row.position_ids_N).to(device, torch.int64)
         self.sample_lengths = row.sample_lengths
@@ -59,7 +59,7 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
     """Policy loss, times the correction for the engine's gap, plus KL term, minus entropy bonus; from (K,) tensors."""
     old_logprobs = logprobs.detach() if row.old_logprob_K is None else row.old_logprob_K
     inputs = LossInputs(logprobs, old_logprobs, row.advantage_K, row.mask_K, row.sequence_K)
-    policy_loss = algorithm.policy_loss.function()(inputs)
+    policy_loss = algorithm.policy_loss.bind()(inputs)
     per_token = policy_loss.per_token
     gap = logprob_gap(old_logprobs, row.rollout_logprob_K, row.mask_K)
     sums = {
@@ -72,7 +72,7 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
     }
     if algorithm.importance_correction is not None:
         sampled = CorrectionInputs(old_logprobs, row.rollout_logprob_K, row.mask_K, row.sequence_K)
-        weights = algorithm.importance_correction.function()(sampled)
+        weights = algorithm.importance_correction.bind()(sampled)
         per_token = per_token * weights
         sums["importance_weight"] = torch.where(row.mask_K, weights, 0.0).sum()
         sums["importance_masked"] = (weights == 0).sum()

@@ -19,7 +19,7 @@ async def take_steps(
     metrics: dict[str, float] = {"updates": 0}
     if setup.algorithm.needs_critic:
         metrics |= await _train_critic(group, setup, samples, step)
-    if not setup.algorithm.needs_critic or step >= setup.critic.head_start_steps:
+    if not setup.algorithm.needs_critic or step >= setup.critic.pretrain_steps:
         metrics |= await _train_policy(group, setup, samples, step)
     return metrics | {"seconds": time.perf_counter() - start}
 
@@ -29,7 +29,7 @@ async def _train_policy(
 ) -> dict[str, float]:
     algorithm = setup.algorithm
     names = ["advantages"]
-    if algorithm.updates > 1:
+    if algorithm.optimizer_steps > 1:
         names.append("old_logprobs")
     if algorithm.needs_reference:
         names.append("ref_logprobs")
@@ -41,11 +41,11 @@ async def _train_policy(
             continue
         batch = pack_batch(
             chosen,
-            row_tokens=setup.learner.settled_row_tokens,
+            max_row_tokens=setup.learner.resolved_row_tokens,
             ranks=len(group.ranks),
-            sharing=setup.learner.sequence_parallel,
-            aggregation=algorithm.aggregation.function(),
-            skip_without_advantage=not algorithm.learns_without_advantage,
+            ranks_per_row=setup.learner.sequence_parallel,
+            aggregation=algorithm.aggregation.bind(),
+            skip_zero_advantage=not algorithm.learns_without_advantage,
         )
         reports.append(await _take_step(group, "update_policy", batch, setup.learner.sequence_parallel))
     return combine_reports(reports) | {"updates": len(reports)}
@@ -62,8 +62,8 @@ async def _train_critic(
         if has_loss(chosen):
             learner = setup.learner
             sharing = learner.sequence_parallel
-            rows = learner.settled_row_tokens
-            batch = pack_batch(chosen, row_tokens=rows, ranks=len(group.ranks), sharing=sharing)
+            rows = learner.resolved_row_tokens
+            batch = pack_batch(chosen, max_row_tokens=rows, ranks=len(group.ranks), ranks_per_row=sharing)
             reports.append(await _take_step(group, "update_critic", batch, setup.learner.sequence_parallel))
     if not reports:
         return {}

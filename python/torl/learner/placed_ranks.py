@@ -6,19 +6,19 @@ from pathlib import Path
 
 from torl.cluster import Cluster
 from torl.learner.joining import RankListener
-from torl.learner.rank_agent import RankOrder
-from torl.learner.rank_nodes import RankNodes
+from torl.learner.rank_agent import RankSpec
+from torl.learner.rank_nodes import RankLaunchers
 from torl.learner.ranks import RankGroup, RankProcess
-from torl.processes.supervision import watched
+from torl.processes.supervision import run_with_watchers
 
 
-def orders(nodes: Sequence[int], devices: Sequence[str] | None, log_directory: Path) -> list[RankOrder]:
+def rank_specs(nodes: Sequence[int], devices: Sequence[str] | None, log_directory: Path) -> list[RankSpec]:
     """What to start: rank r on node `nodes[r]`, with `devices[r]`."""
     here: dict[int, list[int]] = {node: [] for node in nodes}
     for rank, node in enumerate(nodes):
         here[node].append(rank)
     return [
-        RankOrder(
+        RankSpec(
             rank=rank,
             local_rank=here[node].index(rank),
             local_world_size=len(here[node]),
@@ -30,7 +30,7 @@ def orders(nodes: Sequence[int], devices: Sequence[str] | None, log_directory: P
     ]
 
 
-async def start_placed_ranks(
+async def start_cluster_ranks(
     group: RankGroup,
     cluster: Cluster,
     nodes: Sequence[int],
@@ -43,23 +43,23 @@ async def start_placed_ranks(
 
     Raises:
         LearnerError: a rank did not start.
-        RoleDiedError: a node was lost meanwhile.
+        ActorDiedError: a node was lost meanwhile.
     """
-    host = cluster.controller_host
+    host = cluster.controller_address
     group.on_one_machine = cluster.nodes == 1
-    group.host = await cluster.host(nodes[0])
-    group.nodes = there = RankNodes(host)
+    group.host = await cluster.node_address(nodes[0])
+    group.nodes = there = RankLaunchers(host)
     await there.start(cluster, nodes, log_directory)
-    wanted = orders(nodes, devices, log_directory)
+    wanted = rank_specs(nodes, devices, log_directory)
     with RankListener(host) as listener:
         for order, node in zip(wanted, nodes, strict=True):
             await there.agent(node).call("start", order, listener.address, environment)
         accepting = asyncio.to_thread(listener.accept, range(len(nodes)))
         try:
-            connections = await watched(accepting, *(agent.call("watch") for agent in there.agents))
+            connections = await run_with_watchers(accepting, *(agent.call("watch") for agent in there.agents))
         finally:
-            listener.give_up()
+            listener.cancel()
     group.ranks = [RankProcess(order.rank, connections[order.rank], None, order.log) for order in wanted]
     for rank, node in zip(group.ranks, nodes, strict=True):
-        there.notice_loss(node, rank.lose)
+        there.on_node_loss(node, rank.mark_lost)
     return there.meeting

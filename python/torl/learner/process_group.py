@@ -8,7 +8,7 @@ from typing import NoReturn
 import torch
 
 from torl.learner.messages import RankSetup
-from torl.weights.control import address_towards
+from torl.weights.control import local_address_for
 
 
 def join_process_group(setup: RankSetup, rank: int, world_size: int) -> None:
@@ -31,14 +31,14 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> None:
     )
 
 
-def face_towards(host: str, port: int) -> None:
+def select_gloo_interface(host: str, port: int) -> None:
     """Have gloo use the network in which this machine reaches the controller, unless GLOO_SOCKET_IFNAME says another.
 
     By itself gloo takes the address that this machine's name resolves to, which need not be one that others reach.
     """
     import psutil
 
-    own = address_towards(host, port)
+    own = local_address_for(host, port)
     faces = [name for name, ends in psutil.net_if_addrs().items() if own in {end.address for end in ends}]
     if faces:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", faces[0])

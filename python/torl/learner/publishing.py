@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from torl.config import LearnerConfig
 from torl.learner.messages import ChannelRequest
 from torl.weights.channel import WeightChannel
-from torl.weights.rendezvous import End, Rendezvous, TransferSummary, choose_transport
+from torl.weights.rendezvous import Endpoint, Rendezvous, TransferSummary, choose_transport
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ class WeightPublisher:
         # On one GPU with its receiver, and within a machine, a rank sends to those of its own number.
         nodes = where.nodes if transport in ("gloo", "nccl") and not where.one_machine else ()
         wanted = Rendezvous(where.host, 0, where.receivers, self._world_size, transport, nodes=nodes)
-        if where.fresh or not (self._channel and self._channel.serves(wanted)):
+        if where.fresh or not (self._channel and self._channel.matches(wanted)):
             self.close()
             self._channel = self._made(wanted)
         assert self._channel is not None
@@ -79,5 +79,5 @@ class WeightPublisher:
             self._channel = None
 
     def _made(self, meeting: Rendezvous) -> WeightChannel:
-        end = End("sender", self._rank)
+        end = Endpoint("sender", self._rank)
         return WeightChannel(meeting, end, timeout_seconds=self._settings.timeout_seconds)

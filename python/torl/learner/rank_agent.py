@@ -13,13 +13,13 @@ from torl.cluster.logs import LogFolder
 from torl.errors import LearnerDiedError
 from torl.learner.joining import KEY_VARIABLE, ControllerAddress
 from torl.processes.children import describe_exit, log_tail
-from torl.processes.stacks import request_stacks
+from torl.processes.stacks import dump_stacks
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class RankOrder:
+class RankSpec:
     """A rank that an agent is to start."""
 
     rank: int
@@ -45,15 +45,15 @@ class RankOrder:
         return environment
 
 
-class RankAgent:
+class RankLauncher:
     """Starts the ranks of its node. They end with its process."""
 
     def __init__(self) -> None:
         self._folder = LogFolder()
-        self.logs = self._folder.written
-        self._started: dict[RankOrder, subprocess.Popen[bytes]] = {}
+        self.logs = self._folder.tail
+        self._started: dict[RankSpec, subprocess.Popen[bytes]] = {}
 
-    async def start(self, order: RankOrder, controller: ControllerAddress, environment: Mapping[str, str]) -> None:
+    async def start(self, order: RankSpec, controller: ControllerAddress, environment: Mapping[str, str]) -> None:
         """Start a rank. In the thread of the event loop: it is killed when that ends."""
         with self._log(order).open("ab") as output:
             self._started[order] = subprocess.Popen(  # noqa: ASYNC220 - a thread of asyncio would end, and the rank too
@@ -82,12 +82,12 @@ class RankAgent:
                 if (status := process.poll()) is not None:
                     end = f"end of {order.log}:\n{log_tail(self._log(order))}"
                     raise LearnerDiedError(f"learner rank {order.rank} {describe_exit(status)}; {end}")
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def write_stacks(self) -> None:
         """Have the ranks write what they are doing to their logs."""
         there = {self._log(order): [process.pid] for order, process in self._started.items() if process.poll() is None}
-        await asyncio.to_thread(request_stacks, there)
+        await asyncio.to_thread(dump_stacks, there)
 
     async def close(self) -> None:
         """End the ranks by force, if they have not ended."""
@@ -96,5 +96,5 @@ class RankAgent:
             await asyncio.to_thread(process.wait)
         self._folder.close()
 
-    def _log(self, order: RankOrder) -> Path:
+    def _log(self, order: RankSpec) -> Path:
         return self._folder.path / order.log.name

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torl.cluster import Cluster, Role
+from torl.cluster import Cluster, ActorHandle
 from torl.cluster.logs import gather_logs
-from torl.errors import LearnerError, RoleDiedError
-from torl.learner.rank_agent import RankAgent
+from torl.errors import LearnerError, ActorDiedError
+from torl.learner.rank_agent import RankLauncher
 from torl.processes.supervision import first_error
 
 _ANSWER_SECONDS = 20.0  # of an agent that writes stacks, or ends its ranks
@@ -18,11 +18,11 @@ _ANSWER_SECONDS = 20.0  # of an agent that writes stacks, or ends its ranks
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    agent: Role
+    agent: ActorHandle
     gathering: asyncio.Task[None]  # the logs
 
 
-class RankNodes:
+class RankLaunchers:
     """The agents of all nodes that have ranks, and the store at which the ranks meet."""
 
     def __init__(self, host: str) -> None:
@@ -41,7 +41,7 @@ class RankNodes:
         """Start an agent on each of `nodes`; what their ranks print is added to files in `logs`.
 
         Raises:
-            RoleDiedError: a node was lost meanwhile.
+            ActorDiedError: a node was lost meanwhile.
         """
         try:
             async with asyncio.TaskGroup() as starts:
@@ -51,19 +51,19 @@ class RankNodes:
             raise first_error(errors) from errors
 
     async def _place(self, cluster: Cluster, node: int, logs: Path) -> None:
-        agent = await cluster.place(node, RankAgent, name="the agent of the learner's ranks")
+        agent = await cluster.start_actor(node, RankLauncher, name="the agent of the learner's ranks")
         self._nodes[node] = _Node(agent, asyncio.create_task(gather_logs(agent, logs)))
 
-    def agent(self, node: int) -> Role:
+    def agent(self, node: int) -> ActorHandle:
         """The agent of a node."""
         return self._nodes[node].agent
 
     @property
-    def agents(self) -> list[Role]:
+    def agents(self) -> list[ActorHandle]:
         """Those of all nodes."""
         return [node.agent for node in self._nodes.values()]
 
-    def notice_loss(self, node: int, then: Callable[[], object]) -> None:
+    def on_node_loss(self, node: int, then: Callable[[], object]) -> None:
         """Call `then` when the node is lost: that closes no connection."""
         self._noticing.append(asyncio.create_task(_notice(self.agent(node), then)))
 
@@ -86,19 +86,19 @@ async def _end(node: _Node) -> None:
         await asyncio.wait([node.gathering], timeout=_ANSWER_SECONDS)  # the last of the logs
     finally:
         node.gathering.cancel()
-        await node.agent.end()
+        await node.agent.kill()
 
 
-async def _asked(agent: Role, method: str) -> None:
-    with contextlib.suppress(RoleDiedError, TimeoutError):
+async def _asked(agent: ActorHandle, method: str) -> None:
+    with contextlib.suppress(ActorDiedError, TimeoutError):
         async with asyncio.timeout(_ANSWER_SECONDS):
             await agent.call(method)
 
 
-async def _notice(agent: Role, then: Callable[[], object]) -> None:
+async def _notice(agent: ActorHandle, then: Callable[[], object]) -> None:
     try:
         await agent.watch()
-    except RoleDiedError:
+    except ActorDiedError:
         then()
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torl.errors import LearnerDiedError, LearnerError, LearnerHungError, TorlError
-from torl.learner.messages import RankSetup, Reply, Request, ShardWritten
-from torl.learner.rank_nodes import RankNodes
+from torl.learner.messages import RankSetup, RankReply, RankRequest, ShardWritten
+from torl.learner.rank_nodes import RankLaunchers
 from torl.processes.children import describe_exit, first_line, log_tail
-from torl.processes.stacks import request_stacks
+from torl.processes.stacks import dump_stacks
 
 _EXIT_SECONDS = 30.0  # an orderly end of a rank takes less
 _KILL_SECONDS = 10.0
@@ -36,7 +36,7 @@ class RankProcess:
         self.connection = connection
         self.process = process
         self.log = log
-        self.replies: asyncio.Queue[Reply | None] = asyncio.Queue()  # None: the connection is closed
+        self.replies: asyncio.Queue[RankReply | None] = asyncio.Queue()  # None: the connection is closed
         self.shards: asyncio.Queue[ShardWritten] = asyncio.Queue()  # said unasked, behind other commands
         self.closed = asyncio.Event()
         asyncio.get_running_loop().add_reader(connection.fileno(), self._receive)
@@ -44,16 +44,16 @@ class RankProcess:
 
     def _receive(self) -> None:
         try:
-            message: Reply | ShardWritten = self.connection.recv()
+            message: RankReply | ShardWritten = self.connection.recv()
             if isinstance(message, ShardWritten):
                 self.shards.put_nowait(message)
             else:
                 self.replies.put_nowait(message)
         except (EOFError, OSError):
             self.stop_listening()
-            self.lose()
+            self.mark_lost()
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         """It has gone, or its machine has."""
         self.replies.put_nowait(None)
         self.closed.set()
@@ -116,7 +116,7 @@ class RankGroup:
         self.ranks: list[RankProcess] = []  # in order; filled by whoever starts them
         self.on_one_machine = True
         self.host = "127.0.0.1"  # where rank 0 is found by the others and by engines
-        self.nodes: RankNodes | None = None  # where the ranks are, if they are on the nodes of a cluster
+        self.nodes: RankLaunchers | None = None  # where the ranks are, if they are on the nodes of a cluster
         self._timeout_seconds = timeout_seconds
         self._failure: TorlError | None = None
         self._ended_on_purpose = False  # in good order, or by whoever cancelled a command and knows why
@@ -140,7 +140,7 @@ class RankGroup:
             LearnerError: a rank died or raised, or did not answer in time. All ranks have been ended.
             CheckpointError, DataError, WeightTransferError: raised by a rank; all ranks have been ended too.
         """
-        return await self._exchange([Request(command, dict(argument)) for argument in arguments], command)
+        return await self._exchange([RankRequest(command, dict(argument)) for argument in arguments], command)
 
     async def call_all(self, command: str, **arguments: Any) -> list[Any]:
         """`call` with the same arguments on every rank."""
@@ -235,7 +235,7 @@ class RankGroup:
                     await asyncio.gather(*sends, return_exceptions=True)
                     replies = await self._gather_replies()
             except TimeoutError:
-                await asyncio.gather(asyncio.to_thread(request_stacks, self.stack_logs), self.write_stacks_elsewhere())
+                await asyncio.gather(asyncio.to_thread(dump_stacks, self.stack_logs), self.write_stacks_elsewhere())
                 logs = ", ".join(str(rank.log) for rank in self.ranks)
                 failure = self._fail(
                     LearnerHungError(
@@ -256,9 +256,9 @@ class RankGroup:
                 raise
             return [reply.value for reply in replies]
 
-    async def _gather_replies(self) -> list[Reply]:
+    async def _gather_replies(self) -> list[RankReply]:
         waiting = {asyncio.create_task(rank.replies.get()): rank for rank in self.ranks}
-        answers: dict[int, Reply] = {}
+        answers: dict[int, RankReply] = {}
         try:
             while waiting:
                 done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -275,7 +275,7 @@ class RankGroup:
                 future.cancel()
         return [answers[rank.rank] for rank in self.ranks]
 
-    async def _raise_cause(self, waiting: Mapping[asyncio.Task[Reply | None], RankProcess]) -> None:
+    async def _raise_cause(self, waiting: Mapping[asyncio.Task[RankReply | None], RankProcess]) -> None:
         """Of the failures that come together, raise the likeliest cause: a rank that died without a word first."""
         deadline = time.monotonic() + _BLAME_SECONDS
         while (left := deadline - time.monotonic()) > 0 and any(not future.done() for future in waiting):
@@ -324,7 +324,7 @@ class RankGroup:
                 rank.process.wait(timeout=_KILL_SECONDS)
 
 
-async def _cause_in(waiting: Mapping[asyncio.Task[Reply | None], RankProcess]) -> None:
+async def _cause_in(waiting: Mapping[asyncio.Task[RankReply | None], RankProcess]) -> None:
     """Wait until a rank is lost or says what is wrong with itself, unless all have said that a collective broke."""
     deadline = time.monotonic() + _LOSS_SECONDS
     while (left := deadline - time.monotonic()) > 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 from torl.cluster import Cluster
 from torl.errors import DataError
 from torl.learner.messages import LearnerSetup, RankSetup
-from torl.learner.placed_ranks import start_placed_ranks
+from torl.learner.placed_ranks import start_cluster_ranks
 from torl.learner.ranks import RankGroup, start_rank
 
 # What the libraries of a rank read from its environment.
@@ -31,9 +31,9 @@ async def start_ranks(
         raise DataError(f"learner.sequence_parallel = {learner.sequence_parallel} does not divide {world_size} ranks")
     threads = learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // world_size)
     group = RankGroup(learner.timeout_seconds)
-    if cluster.apart:
+    if cluster.is_remote:
         try:
-            master = await start_placed_ranks(
+            master = await start_cluster_ranks(
                 group,
                 cluster,
                 nodes,

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from torl.config import AlgorithmConfig
 from torl.errors import LearnerError
-from torl.learner.batch import Row
-from torl.learner.model.head import EntropyUse
+from torl.learner.batch import PackedRow
+from torl.learner.model.head import EntropyMode
 from torl.learner.objective import Objective, RowTensors, policy_objective, value_objective
 from torl.types import Float32Array
 
 
 def run_policy(
-    engine: Any, row: RowTensors, temperature: float, *, entropy: EntropyUse = "watched"
+    engine: Any, row: RowTensors, temperature: float, *, entropy: EntropyMode = "watched"
 ) -> tuple[Tensor, Tensor]:
     """Logprobs and entropies of a row's sampled tokens, shape (K,), through the engine's hooks."""
     logprobs, entropies = engine(
@@ -42,8 +42,8 @@ def run_critic(engine: Any, row: RowTensors) -> Tensor:
     return values
 
 
-def without_gradient(
-    engine: Any, rows: Sequence[Row], device: torch.device, compute: Callable[[RowTensors], Tensor]
+def evaluate_rows(
+    engine: Any, rows: Sequence[PackedRow], device: torch.device, compute: Callable[[RowTensors], Tensor]
 ) -> list[Float32Array]:
     """What `compute` says of the sampled tokens of each row, shape (K,), under the engine's current weights."""
     training = engine.training
@@ -63,7 +63,7 @@ def without_gradient(
 
 def update_policy(
     engine: Any,
-    rows: Sequence[Row],
+    rows: Sequence[PackedRow],
     *,
     sampled_tokens: int,
     temperature: float,
@@ -87,7 +87,7 @@ def update_policy(
             used again.
     """
 
-    entropy: EntropyUse = "trained" if algorithm.entropy_bonus > 0 else "watched"
+    entropy: EntropyMode = "trained" if algorithm.entropy_bonus > 0 else "watched"
 
     def objective(row: RowTensors) -> Objective:
         logprobs, entropies = run_policy(engine, row, temperature, entropy=entropy)
@@ -97,7 +97,7 @@ def update_policy(
 
 
 def update_critic(
-    engine: Any, rows: Sequence[Row], *, sampled_tokens: int, clip: float | None, learning_rate: float, sharing: int = 1
+    engine: Any, rows: Sequence[PackedRow], *, sampled_tokens: int, clip: float | None, learning_rate: float, sharing: int = 1
 ) -> dict[str, float]:
     """One optimizer step of the critic; as `update_policy`."""
 
@@ -109,7 +109,7 @@ def update_critic(
 
 def _take_step(
     engine: Any,
-    rows: Sequence[Row],
+    rows: Sequence[PackedRow],
     objective: Callable[[RowTensors], Objective],
     sampled_tokens: int,
     learning_rate: float,

@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor
 
 from torl.learner.checkpoint.names import MODEL_PREFIX
-from torl.learner.model.lora import PlainWeight, adapter_weights, plain_weights
+from torl.learner.model.lora import MergedWeight, adapter_weights, merged_weights
 
-GATHERED_BYTES = 64 << 20  # of weights that are whole at a time when shards are sent or exported
+MAX_GATHERED_BYTES = 64 << 20  # of weights that are whole at a time when shards are sent or exported
 
 
 def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
@@ -21,7 +21,7 @@ def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
     from deepspeed import zero
 
     sharded = engine.zero_optimization_stage() == 3
-    for group in _gathered_together(plain_weights(engine.module)):
+    for group in _gathered_together(merged_weights(engine.module)):
         parameters = [parameter for weight in group for parameter in weight.parameters]
         with zero.GatheredParameters(parameters, enabled=sharded):
             for weight in group:
@@ -38,14 +38,14 @@ def full_adapters(engine: Any) -> Iterator[tuple[str, Tensor]]:
             yield name.removeprefix(MODEL_PREFIX), parameter.detach()
 
 
-def _gathered_together(weights: Sequence[PlainWeight]) -> Iterator[list[PlainWeight]]:
-    """Runs of weights of `GATHERED_BYTES` at most, or of one: to gather each by itself costs a round trip."""
-    group: list[PlainWeight] = []
+def _gathered_together(weights: Sequence[MergedWeight]) -> Iterator[list[MergedWeight]]:
+    """Runs of weights of `MAX_GATHERED_BYTES` at most, or of one: to gather each by itself costs a round trip."""
+    group: list[MergedWeight] = []
     size = 0
     for weight in weights:
         sizes = (getattr(part, "ds_numel", part.numel()) * part.element_size() for part in weight.parameters)
         own = sum(sizes)
-        if group and size + own > GATHERED_BYTES:
+        if group and size + own > MAX_GATHERED_BYTES:
             yield group
             group, size = [], 0
         group.append(weight)

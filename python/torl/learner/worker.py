@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from torl.errors import LearnerError
-from torl.learner.batch import Row
+from torl.learner.batch import PackedRow
 from torl.learner.checkpoint.model_export import export_model
 from torl.learner.checkpoint.names import CRITIC_TAG, POLICY_TAG
 from torl.learner.checkpoint.restore import restore_rank
@@ -38,28 +38,28 @@ from torl.learner.deepspeed_engine import (
     start_engine,
     start_reference,
 )
-from torl.learner.joining import KEY_VARIABLE, ControllerAddress, join
+from torl.learner.joining import KEY_VARIABLE, ControllerAddress, connect_to_controller
 from torl.learner.messages import (
     Annotation,
     ChannelRequest,
     LearnerMemoryPart,
     RankSetup,
-    Reply,
-    Request,
+    RankReply,
+    RankRequest,
     ShardWritten,
 )
 from torl.learner.model.critic import Critic
-from torl.learner.model.lora import adapters_off, add_adapters, export_adapter
+from torl.learner.model.lora import disabled_adapters, add_adapters, export_adapter
 from torl.learner.model.policy import Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
 from torl.learner.offload import StateMover
 from torl.learner.optimizer_shards import OptimizerShards
-from torl.learner.process_group import exit_rank, face_towards, join_process_group, leave_process_group
+from torl.learner.process_group import exit_rank, select_gloo_interface, join_process_group, leave_process_group
 from torl.learner.publishing import WeightPublisher
-from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, without_gradient
+from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, evaluate_rows
 from torl.learner.whole_weights import full_adapters, full_weights
 from torl.processes.children import die_with_parent
-from torl.processes.stacks import answer_stack_requests
+from torl.processes.stacks import enable_stack_dumps
 from torl.types import Float32Array
 from torl.weights.rendezvous import Rendezvous, TransferSummary
 
@@ -110,11 +110,11 @@ class Rank:
         if setup.algorithm.needs_reference and setup.model.adapters is None:
             self._reference = start_reference(setup.model, setup.learner, self.engine.device, parallel)
 
-    def update_policy(self, rows: tuple[Row, ...], sampled_tokens: int) -> dict[str, float]:
+    def update_policy(self, rows: tuple[PackedRow, ...], sampled_tokens: int) -> dict[str, float]:
         """Gradients of this rank's rows and one optimizer step of all ranks. Metrics are equal on all ranks."""
         self._needs("optimizer", "parameters")
         setup = self.setup
-        total = setup.total_steps * setup.algorithm.updates
+        total = setup.total_steps * setup.algorithm.optimizer_steps
         metrics = update_policy(
             self.engine,
             rows,
@@ -127,11 +127,11 @@ class Rank:
         self.updates[POLICY_TAG] += 1
         return metrics
 
-    def update_critic(self, rows: tuple[Row, ...], sampled_tokens: int) -> dict[str, float]:
+    def update_critic(self, rows: tuple[PackedRow, ...], sampled_tokens: int) -> dict[str, float]:
         """The same for the critic."""
         self._needs("optimizer", "parameters")
         setup = self.setup
-        total = setup.total_steps * setup.critic.updates
+        total = setup.total_steps * setup.critic.optimizer_steps
         metrics = update_critic(
             self._engines[CRITIC_TAG],
             rows,
@@ -143,7 +143,7 @@ class Rank:
         self.updates[CRITIC_TAG] += 1
         return metrics
 
-    def annotate(self, rows: tuple[Row, ...], wanted: tuple[Annotation, ...]) -> dict[Annotation, list[Float32Array]]:
+    def annotate(self, rows: tuple[PackedRow, ...], wanted: tuple[Annotation, ...]) -> dict[Annotation, list[Float32Array]]:
         """What the policy, the reference policy and the critic say of the sampled tokens of this rank's rows."""
         self._needs("parameters")
         device, temperature = self.engine.device, self.setup.temperature
@@ -151,12 +151,12 @@ class Rank:
         for name in wanted:
             if name == "values":
                 critic = self._engines[CRITIC_TAG]
-                annotations[name] = without_gradient(critic, rows, device, partial(run_critic, critic))
+                annotations[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic))
             else:
                 reference = name == "ref_logprobs"
                 policy = self._reference if reference and self._reference is not None else self.engine
-                with adapters_off(policy) if reference else nullcontext():
-                    annotations[name] = without_gradient(
+                with disabled_adapters(policy) if reference else nullcontext():
+                    annotations[name] = evaluate_rows(
                         policy, rows, device, partial(policy_logprobs, policy, temperature)
                     )
         return annotations
@@ -244,36 +244,36 @@ def serve(connection: Connection, rank: int, world_size: int) -> int:
     """
     lock = threading.Lock()  # the thread that writes checkpoints speaks as well
 
-    def say(message: Reply | ShardWritten) -> None:
+    def say(message: RankReply | ShardWritten) -> None:
         with lock:
             connection.send(message)
 
     try:
         worker = Rank(connection.recv(), rank, world_size, say)
-        say(Reply())
+        say(RankReply())
         while True:
-            request: Request = connection.recv()
+            request: RankRequest = connection.recv()
             if request.command == "shutdown":
                 worker.close()
-                say(Reply())
+                say(RankReply())
                 return 0
             start = time.perf_counter()
             value: Any = getattr(worker, request.command)(**request.arguments)
             print(f"{request.command}: {time.perf_counter() - start:.3f} s", flush=True)
-            say(Reply(value))
+            say(RankReply(value))
     except (EOFError, ConnectionError):
         print("the controller has ended", file=sys.stderr, flush=True)
         return 1
     except BaseException as error:
         text = traceback.format_exc()
         print(text, file=sys.stderr, flush=True)
-        say(Reply(error=type(error).__name__, message=str(error), traceback=text))
+        say(RankReply(error=type(error).__name__, message=str(error), traceback=text))
         return 1
 
 
 def main() -> NoReturn:
     """Entry point of a rank."""
-    answer_stack_requests()
+    enable_stack_dumps()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rank", type=int)
     parser.add_argument("--world-size", type=int)
@@ -285,8 +285,8 @@ def main() -> NoReturn:
     if arguments.controller is not None:
         host, _, port = arguments.controller.rpartition(":")
         controller = ControllerAddress(host, int(port), os.environ.pop(KEY_VARIABLE))
-        face_towards(controller.host, controller.port)
-        exit_rank(serve(join(controller, arguments.rank), arguments.rank, arguments.world_size))
+        select_gloo_interface(controller.host, controller.port)
+        exit_rank(serve(connect_to_controller(controller, arguments.rank), arguments.rank, arguments.world_size))
     exit_rank(serve(Connection(arguments.connection), arguments.rank, arguments.world_size))
 
 

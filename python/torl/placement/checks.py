@@ -7,7 +7,7 @@ from torl.errors import ConfigError
 from torl.placement.ledger import Ledger, ledger
 from torl.placement.machine import Machine
 from torl.placement.remedies import cheapest, enough_gpus
-from torl.placement.settling import Settled
+from torl.placement.settling import ResolvedConfig
 from torl.placement.shape import ModelShape
 
 _GIB = 1 << 30
@@ -30,7 +30,7 @@ def divides(shape: ModelShape, size: int) -> bool:
     return shape.heads % size == 0 and (shape.kv_heads % size == 0 or size % shape.kv_heads == 0)
 
 
-def require_room(config: TrainConfig, settled: Settled[TrainConfig], shape: ModelShape) -> None:
+def require_room(config: TrainConfig, settled: ResolvedConfig[TrainConfig], shape: ModelShape) -> None:
     """Raise ConfigError if a stage of a run needs more memory than its GPUs or the host have; says what would fit.
 
     Args:

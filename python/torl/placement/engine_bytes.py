@@ -39,7 +39,7 @@ class EngineBytes:
     @property
     def share(self) -> int:
         """What the engine takes for itself: weights, cache and all."""
-        return int(self.card * self.options.memory_share)
+        return int(self.card * self.options.gpu_memory_utilization)
 
     @property
     def cache(self) -> int:

@@ -89,13 +89,13 @@ class LearnerBytes:
         stage, lora = self.config.learner.zero_stage, self.config.model.adapters
         if lora is None:
             return tuple(States(size, stage, self.itemsize, self.ranks) for size in sizes)
-        adapters = self.shape.adapter_parameters(lora.rank, lora.targets)
+        adapters = self.shape.adapter_parameters(lora.rank, lora.target_modules)
         return tuple(States(adapters, stage, self.itemsize, self.ranks, size) for size in sizes)
 
     @property
-    def row_tokens(self) -> int:
+    def max_row_tokens(self) -> int:
         """Tokens of a row on one rank: as configured, but at least its part of the longest sample."""
-        configured = self.config.learner.row_tokens
+        configured = self.config.learner.max_row_tokens
         return self.longest_sample if configured == "auto" else max(configured, self.longest_sample)
 
     @property
@@ -143,16 +143,16 @@ class LearnerBytes:
         """What is there besides in the middle of a row."""
         learner, shape, size = self.config.learner, self.shape, self.itemsize
         stage = learner.zero_stage
-        held = shape.hidden * size if learner.gradient_checkpointing else shape.kept_bytes(size)
-        one_layer = shape.kept_bytes(size) + 2 * size * (shape.intermediate + shape.hidden)
-        logits = min(learner.logits_at_once, self.row_tokens * shape.vocabulary)
-        head_gradient = 0 if self.config.model.adapters is not None else shape.table_parameters * (_FLOAT + size)
-        head = head_gradient + self.row_tokens * 2 * shape.hidden * size
-        gathered = min(shape.parameters, _LIVE_PARAMETERS + shape.table_parameters) * size if stage == 3 else 0
+        held = shape.hidden * size if learner.gradient_checkpointing else shape.activation_bytes(size)
+        one_layer = shape.activation_bytes(size) + 2 * size * (shape.intermediate + shape.hidden)
+        logits = min(learner.max_stored_logits, self.max_row_tokens * shape.vocabulary)
+        head_gradient = 0 if self.config.model.adapters is not None else shape.embedding_parameters * (_FLOAT + size)
+        head = head_gradient + self.max_row_tokens * 2 * shape.hidden * size
+        gathered = min(shape.parameters, _LIVE_PARAMETERS + shape.embedding_parameters) * size if stage == 3 else 0
         gradients = 0 if learner.offload_optimizer or stage == 3 else sum(model.gradients for model in self.models)
         return {
             "gradients": gradients,
-            "activations": self.row_tokens * (shape.layers * held + one_layer),
+            "activations": self.max_row_tokens * (shape.layers * held + one_layer),
             "head": logits * _FLOAT * _LOGITS_COPIES + head,
             "gathered": gathered,
             "reduced": 2 * _BUCKET_ELEMENTS * size if stage in (1, 2) else 0,
@@ -167,7 +167,7 @@ class LearnerBytes:
 
     def gathering(self) -> Bytes:
         """What is there besides while parameters are sent, saved or exported, one at a time."""
-        return {"gathered": self.shape.table_parameters * self.itemsize * (self.config.learner.zero_stage == 3)}
+        return {"gathered": self.shape.embedding_parameters * self.itemsize * (self.config.learner.zero_stage == 3)}
 
     def _reference(self) -> int:
         """The policy that the run began with: whole, or in shards that lie in CPU memory where devices are shared."""

@@ -7,7 +7,7 @@ from torl.config import TrainConfig
 from torl.placement.engine_bytes import EngineBytes
 from torl.placement.learner_bytes import Bytes, LearnerBytes
 from torl.placement.placing import Placement
-from torl.placement.settling import Settled
+from torl.placement.settling import ResolvedConfig
 from torl.placement.shape import ModelShape
 
 
@@ -51,20 +51,20 @@ class Ledger:
         host = sum(fullest.host.values())
         if host > self.placement.machine.host_bytes:
             found.append((fullest, "host", host, self.placement.machine.host_bytes))
-        if self.engine.cache_tokens < self.least_cache_tokens:
-            needed = self.engine.share + self.least_cache_tokens * self.engine.token_bytes - self.engine.cache
+        if self.engine.cache_tokens < self.min_cache_tokens:
+            needed = self.engine.share + self.min_cache_tokens * self.engine.token_bytes - self.engine.cache
             sampling = next(stage for stage in self.stages if stage.name == "sample")
             found.append((sampling, "cache for one sample", needed, self.engine.share))
         return found
 
     @property
-    def least_cache_tokens(self) -> int:
+    def min_cache_tokens(self) -> int:
         """The longest sample: an engine that cannot hold one does not start."""
         config = self.learner.config
         return config.longest_prompt + config.rollout.max_response_tokens
 
 
-def ledger(settled: Settled[TrainConfig], shape: ModelShape) -> Ledger:
+def ledger(settled: ResolvedConfig[TrainConfig], shape: ModelShape) -> Ledger:
     """The ledger of a run with the engine "vllm" on GPUs."""
     config, placement = settled.config, settled.placement
     options: Any = config.engine.options
@@ -112,7 +112,7 @@ def _loaded(learner: LearnerBytes) -> Bytes:
 def _being_read(learner: LearnerBytes, ranks: int) -> Bytes:
     """In the host: a rank's whole model before it goes to the GPU; under ZeRO-3 one tensor of rank 0."""
     if learner.config.learner.zero_stage == 3:
-        return {"tensor being read": learner.shape.table_parameters * learner.itemsize}
+        return {"tensor being read": learner.shape.embedding_parameters * learner.itemsize}
     return {"models being read": learner.shape.parameters * learner.itemsize * ranks}
 
 

@@ -42,7 +42,7 @@ class Machine:
     """Where it stands for the nodes of a cluster: how many of the devices each has, in their order."""
 
     @classmethod
-    def of_gpus(cls, count: int, memory_bytes: int, *, cores: int = 16, host_bytes: int = 10**12) -> "Machine":
+    def with_gpus(cls, count: int, memory_bytes: int, *, cores: int = 16, host_bytes: int = 10**12) -> "Machine":
         """A machine that one thinks of, with equal GPUs."""
         gpus = tuple(Gpu(str(number), "GPU", memory_bytes) for number in range(count))
         return cls(gpus, cores, host_bytes)
@@ -66,7 +66,7 @@ class Machine:
         raise ValueError(f"there are {self.devices} devices")
 
 
-def together(machines: Sequence[Machine]) -> Machine:
+def combine_machines(machines: Sequence[Machine]) -> Machine:
     """The nodes of a cluster as one machine: its devices are numbered from the first node to the last.
 
     Raises:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from torl.config import PlacementConfig
 from torl.errors import ConfigError
 from torl.placement.machine import Machine
-from torl.placement.sides import Wanted, devices_taken, sides
-from torl.placement.wording import counted, listed, numbers
+from torl.placement.sides import PlacementRequest, usable_devices, split_devices
+from torl.placement.wording import counted, join_or, format_ranges
 
 _FEW = 8  # engines whose devices are listed one by one
 
@@ -35,7 +35,7 @@ class Placement:
         return len(self.engine_devices)
 
     @property
-    def rank_names(self) -> tuple[str, ...] | None:
+    def rank_visible_devices(self) -> tuple[str, ...] | None:
         """The GPUs of the ranks as CUDA_VISIBLE_DEVICES names them; None on cores."""
         gpus = self.machine.gpus
         return tuple(gpus[device].name for device in self.learner_devices) if gpus else None
@@ -54,7 +54,7 @@ class Placement:
         return max(self.rank_nodes.count(node) for node in self.rank_nodes)
 
     @property
-    def cores_of_learner(self) -> int:
+    def learner_cores(self) -> int:
         """What the ranks of one node share, where there are no GPUs."""
         return min(self.machine.nodes) if self.machine.nodes else len(self.learner_devices)
 
@@ -64,7 +64,7 @@ class Placement:
         return tuple(self.machine.node_of(replica[0])[0] for replica in self.engine_devices)
 
     @property
-    def given_to_engines(self) -> tuple[tuple[int, ...], ...]:
+    def engine_device_ids(self) -> tuple[tuple[int, ...], ...]:
         """What the engines are told of their devices, as their nodes count them; nothing where they share out all cores
         among themselves."""
         apart = bool(self.learner_devices) and not self.colocated
@@ -73,21 +73,21 @@ class Placement:
         return tuple(tuple(self.machine.node_of(device)[1] for device in replica) for replica in self.engine_devices)
 
     def __str__(self) -> str:
-        engines = " + ".join(numbers(replica) for replica in self.engine_devices) or "none"
+        engines = " + ".join(format_ranges(replica) for replica in self.engine_devices) or "none"
         if self.replicas > _FEW:
             every = sorted({device for replica in self.engine_devices for device in replica})
-            engines = f"{numbers(every)} ({self.replicas} x {len(self.engine_devices[0])})"
+            engines = f"{format_ranges(every)} ({self.replicas} x {len(self.engine_devices[0])})"
         if not self.learner_devices:
             return f"engines on {self.machine.device}s {engines}"
         kind = "colocated" if self.colocated else "split"
-        where = f"{kind}: learner on {self.machine.device}s {numbers(self.learner_devices)}, engines on {engines}"
+        where = f"{kind}: learner on {self.machine.device}s {format_ranges(self.learner_devices)}, engines on {engines}"
         if not self.machine.nodes:
             return where
-        ranks, engines = (numbers(sorted(set(nodes))) for nodes in (self.rank_nodes, self.engine_nodes))
+        ranks, engines = (format_ranges(sorted(set(nodes))) for nodes in (self.rank_nodes, self.engine_nodes))
         return f"{where}; of {len(self.machine.nodes)} nodes {ranks} have ranks, {engines} engines"
 
 
-def place(config: PlacementConfig, wanted: Wanted, machine: Machine) -> Placement:
+def place(config: PlacementConfig, wanted: PlacementRequest, machine: Machine) -> Placement:
     """The placement that a configuration asks for on a machine.
 
     Colocated, everything has all devices. Split, each side has what the configuration says it needs; where it says
@@ -96,9 +96,9 @@ def place(config: PlacementConfig, wanted: Wanted, machine: Machine) -> Placemen
     Raises:
         ConfigError: the devices are not there, or do not divide; says what would fit.
     """
-    devices = devices_taken(config, machine)
-    learner, engine = sides(config, wanted, machine, devices)
-    if not wanted.samples_here:
+    devices = usable_devices(config, machine)
+    learner, engine = split_devices(config, wanted, machine, devices)
+    if not wanted.has_local_engine:
         engine = ()
     if not machine.gpus:
         return _on_cores(wanted, machine, learner, engine)
@@ -106,10 +106,10 @@ def place(config: PlacementConfig, wanted: Wanted, machine: Machine) -> Placemen
     if wanted.learns and ranks > len(learner):
         raise ConfigError(
             f"learner.ranks is {ranks}, but the learner has {counted(len(learner), machine)} "
-            f"({numbers(learner)}): leave it out for one rank on each, or set it to {len(learner)} at most"
+            f"({format_ranges(learner)}): leave it out for one rank on each, or set it to {len(learner)} at most"
         )
     learner = learner[:ranks] if wanted.learns else ()
-    if not wanted.samples_here:
+    if not wanted.has_local_engine:
         return Placement(machine, ranks if wanted.learns else 0, learner, ())
     size = wanted.tensor_parallel
     replicas = wanted.replicas or len(engine) // size
@@ -118,14 +118,14 @@ def place(config: PlacementConfig, wanted: Wanted, machine: Machine) -> Placemen
         fits = [number for number in range(1, len(engine) + 1) if len(engine) % number == 0]
         raise ConfigError(
             f"the engines need {asked}{size} GPUs (engine.tensor_parallel = {size}) and have "
-            f"{counted(len(engine), machine)}: engine.tensor_parallel can be {listed(fits)}"
+            f"{counted(len(engine), machine)}: engine.tensor_parallel can be {join_or(fits)}"
         )
     used = engine[: replicas * size]
     _require_whole_nodes(used, size, machine)
     if wanted.learns and set(used) & set(learner) and set(used) != set(learner):
         raise ConfigError(
-            f"the learner's {len(learner)} GPUs ({numbers(learner)}) and those of {replicas} engines with "
-            f"engine.tensor_parallel = {size} ({numbers(used)}) overlap in part: colocated they are the same, so "
+            f"the learner's {len(learner)} GPUs ({format_ranges(learner)}) and those of {replicas} engines with "
+            f"engine.tensor_parallel = {size} ({format_ranges(used)}) overlap in part: colocated they are the same, so "
             f"learner.ranks must be {replicas * size}, or the engines take {len(learner)}"
         )
     return Placement(
@@ -133,7 +133,7 @@ def place(config: PlacementConfig, wanted: Wanted, machine: Machine) -> Placemen
     )
 
 
-def _on_cores(wanted: Wanted, machine: Machine, learner: tuple[int, ...], engine: tuple[int, ...]) -> Placement:
+def _on_cores(wanted: PlacementRequest, machine: Machine, learner: tuple[int, ...], engine: tuple[int, ...]) -> Placement:
     """One rank and one engine unless more are asked for, on an even share of their side's cores."""
     replicas = (wanted.replicas or 1) if engine else 0
     if nodes := len(machine.nodes):
@@ -153,7 +153,7 @@ def _require_whole_nodes(used: Sequence[int], size: int, machine: Machine) -> No
         replica = used[first : first + size]
         if len({machine.node_of(device)[0] for device in replica}) > 1:
             raise ConfigError(
-                f"an engine would have the GPUs {numbers(replica)}, which are on several nodes of "
-                f"{listed(sorted(set(machine.nodes)))} GPUs: engine.tensor_parallel must divide the GPUs of a node, "
+                f"an engine would have the GPUs {format_ranges(replica)}, which are on several nodes of "
+                f"{join_or(sorted(set(machine.nodes)))} GPUs: engine.tensor_parallel must divide the GPUs of a node, "
                 "because torl starts an engine's workers in one machine"
             )

@@ -9,10 +9,10 @@ from torl.config import TrainConfig
 from torl.errors import ConfigError
 from torl.placement.ledger import Ledger, ledger
 from torl.placement.machine import Machine
-from torl.placement.settling import settle
+from torl.placement.settling import resolve
 from torl.placement.shape import ModelShape
 
-_MOST_CHANGES = 4
+_MAX_CHANGES = 4
 _GPUS = (1, 2, 4, 8, 16, 32, 64, 128)
 _NODE = 8  # GPUs that share a host's memory
 
@@ -34,13 +34,13 @@ def changes(config: TrainConfig) -> Iterator[Change]:
     if learner.zero_stage < 2:
         yield Change("learner.zero_stage", 2, "nothing on more than one GPU")
     longest = config.longest_prompt + config.rollout.max_response_tokens
-    if learner.row_tokens != "auto" and learner.row_tokens > longest:
-        yield Change("learner.row_tokens", longest, "shorter rows")
-    if learner.logits_at_once > 1 << 25:
-        yield Change("learner.logits_at_once", 1 << 25, "smaller products in the head")
+    if learner.max_row_tokens != "auto" and learner.max_row_tokens > longest:
+        yield Change("learner.max_row_tokens", longest, "shorter rows")
+    if learner.max_stored_logits > 1 << 25:
+        yield Change("learner.max_stored_logits", 1 << 25, "smaller products in the head")
     for share in (0.75, 0.6, 0.45, 0.3):
-        if share < getattr(options, "memory_share", 0):
-            yield Change("engine.memory_share", share, "fewer sequences at once")
+        if share < getattr(options, "gpu_memory_utilization", 0):
+            yield Change("engine.gpu_memory_utilization", share, "fewer sequences at once")
     if learner.zero_stage < 3:
         yield Change("learner.zero_stage", 3, "parameters are gathered for every row")
     for size in (2, 4, 8):
@@ -53,7 +53,7 @@ def changes(config: TrainConfig) -> Iterator[Change]:
 def cheapest(config: TrainConfig, machine: Machine, shape: ModelShape) -> tuple[Change, ...] | None:
     """The fewest and, of as many, the cheapest changes with which the run fits; None if none do."""
     possible = list(changes(config))
-    for count in range(1, _MOST_CHANGES + 1):
+    for count in range(1, _MAX_CHANGES + 1):
         for chosen in combinations(possible, count):
             different = len({change.name for change in chosen}) == count
             if different and fits(with_changes(config, chosen), machine, shape):
@@ -77,14 +77,14 @@ def enough_gpus(config: TrainConfig, machine: Machine, shape: ModelShape) -> int
 
 def fits(config: TrainConfig, machine: Machine, shape: ModelShape) -> bool:
     """Whether the run can be placed on the machine, and no stage of it needs more memory than there is."""
-    ledger_of = planned(config, machine, shape)
+    ledger_of = try_ledger(config, machine, shape)
     return ledger_of is not None and not ledger_of.excess()
 
 
-def planned(config: TrainConfig, machine: Machine, shape: ModelShape) -> Ledger | None:
+def try_ledger(config: TrainConfig, machine: Machine, shape: ModelShape) -> Ledger | None:
     """The ledger of a run; None where it cannot be placed."""
     try:
-        return ledger(settle(config, machine), shape)
+        return ledger(resolve(config, machine), shape)
     except ConfigError:
         return None
 

@@ -26,15 +26,15 @@ CARDS = {
 """By a word of the GPU's name."""
 
 
-def step_seconds(book: Ledger, card: Card, *, prompt: int, response: int) -> float:
+def step_seconds(memory_ledger: Ledger, card: Card, *, prompt: int, response: int) -> float:
     """Rollout and update of a step at the peaks of `card`, with prompts and responses of these mean lengths in tokens.
 
     Moves of states and weights and the network are left out.
     """
-    config, engine = book.learner.config, book.engine
-    learner, algorithm, parameters = config.learner, config.algorithm, book.learner.shape.parameters
+    config, engine = memory_ledger.learner.config, memory_ledger.engine
+    learner, algorithm, parameters = config.learner, config.algorithm, memory_ledger.learner.shape.parameters
     episodes = config.rollout.prompts_per_step * config.rollout.samples_per_prompt
-    mine = -(-episodes // book.placement.replicas)  # of one engine
+    mine = -(-episodes // memory_ledger.placement.replicas)  # of one engine
     at_once = max(1, min(mine, engine.options.max_sequences, engine.cache_tokens // (prompt + response)))
     read = engine.weights + at_once * (prompt + response) * engine.token_bytes
     token = 2 * parameters / (engine.options.tensor_parallel * card.flops)
@@ -43,6 +43,6 @@ def step_seconds(book: Ledger, card: Card, *, prompt: int, response: int) -> flo
     passes = 8 if learner.gradient_checkpointing else 6
     trained = (passes * algorithm.epochs + 2 * (algorithm.needs_old_logprobs + algorithm.needs_reference)) * parameters
     if algorithm.needs_critic:
-        trained += (passes * config.critic.epochs + 2) * book.learner.shape.trunk_parameters
-    update = episodes * (prompt + response) * trained / (book.placement.ranks * card.flops)
-    return float(rollout + update if book.placement.colocated else max(rollout, update))
+        trained += (passes * config.critic.epochs + 2) * memory_ledger.learner.shape.trunk_parameters
+    update = episodes * (prompt + response) * trained / (memory_ledger.placement.ranks * card.flops)
+    return float(rollout + update if memory_ledger.placement.colocated else max(rollout, update))

@@ -7,8 +7,8 @@ from torl.config import LearnerConfig, ModelRunConfig, RolloutConfig, TrainConfi
 from torl.options import Choice
 from torl.placement.machine import Machine
 from torl.placement.placing import Placement, place
-from torl.placement.sides import Wanted
-from torl.reward.boxed import FEWEST_WORKERS
+from torl.placement.sides import PlacementRequest
+from torl.reward.boxed import MIN_WORKERS
 
 Config = TypeVar("Config", bound=ModelRunConfig)
 
@@ -21,7 +21,7 @@ _CORES_OF_GRADER = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Settled(Generic[Config]):
+class ResolvedConfig(Generic[Config]):
     """A configuration with nothing left to the devices, and where its parts are."""
 
     config: Config
@@ -33,7 +33,7 @@ class Settled(Generic[Config]):
         return bool(self.placement.machine.gpus) and REPLICAS in type(self.config.engine.options).model_fields
 
 
-def settle(config: Config, machine: Machine) -> Settled[Config]:
+def resolve(config: Config, machine: Machine) -> ResolvedConfig[Config]:
     """Fill in what `config` leaves to the devices; what it says stays.
 
     Raises:
@@ -42,29 +42,29 @@ def settle(config: Config, machine: Machine) -> Settled[Config]:
     learner = config.learner if isinstance(config, TrainConfig) else None
     options: Any = config.engine.options
     here = REPLICAS in type(options).model_fields
-    wanted = Wanted(
+    wanted = PlacementRequest(
         ranks=learner.ranks if learner else None,
         replicas=getattr(options, REPLICAS) if here else None,
         tensor_parallel=options.tensor_parallel if here else 1,
         learns=learner is not None,
         asynchronous=config.rollout.max_staleness > 0 and learner is not None,
-        samples_here=here,
+        has_local_engine=here,
     )
     placement = place(config.placement, wanted, machine)
     turns = placement.colocated and bool(machine.gpus)
     update: dict[str, Any] = {
         "engine": _engine(config.engine, placement, sleeps=turns),
         "rollout": _rollout(config.rollout, placement),
-        "reward": _filled(config.reward, {"workers": max(FEWEST_WORKERS, machine.cores // _CORES_OF_GRADER)}),
+        "reward": _filled(config.reward, {"workers": max(MIN_WORKERS, machine.cores // _CORES_OF_GRADER)}),
     }
     if learner is not None:
         update["learner"] = _learner(learner, placement, moves=turns)
-    return Settled(config.model_copy(update=update), placement)
+    return ResolvedConfig(config.model_copy(update=update), placement)
 
 
 def _learner(learner: LearnerConfig, placement: Placement, *, moves: bool) -> LearnerConfig:
     can_move = learner.zero_stage >= 2 and not (learner.offload_optimizer or learner.offload_parameters)
-    threads = None if placement.machine.gpus else max(1, placement.cores_of_learner // placement.ranks_of_node)
+    threads = None if placement.machine.gpus else max(1, placement.learner_cores // placement.ranks_of_node)
     return learner.model_copy(
         update={
             "ranks": placement.ranks,

@@ -11,7 +11,7 @@ from torl.errors import ConfigError, DataError
 # Decoders of one kind: gated MLP, grouped-query attention, RMS norms. What else a type has in each layer.
 _QKV_BIAS = {"qwen2"}
 _HEAD_NORMS = {"qwen3"}
-KNOWN = {"qwen2", "qwen3", "llama", "mistral"}
+SUPPORTED_MODEL_TYPES = {"qwen2", "qwen3", "llama", "mistral"}
 """Values of `model_type` whose parameters are counted here."""
 
 
@@ -52,10 +52,10 @@ class ModelShape:
             ConfigError: the model is of a kind whose bytes torl cannot count.
         """
         kind = config.get("model_type")
-        if kind not in KNOWN:
+        if kind not in SUPPORTED_MODEL_TYPES:
             raise ConfigError(
                 f"the memory of a model of type {kind!r} cannot be predicted; of these it can: "
-                f"{', '.join(sorted(KNOWN))}"
+                f"{', '.join(sorted(SUPPORTED_MODEL_TYPES))}"
             )
         heads = config["num_attention_heads"]
         return cls(
@@ -102,21 +102,21 @@ class ModelShape:
         return self.layers * rank * sum(width for name, width in widths.items() if not targets or name in targets)
 
     @property
-    def table_parameters(self) -> int:
+    def embedding_parameters(self) -> int:
         """Of the embedding, and of a head that is not tied to it as well."""
         return self.vocabulary * self.hidden
 
     @property
     def trunk_parameters(self) -> int:
         """Of everything but the head."""
-        return self.table_parameters + self.layers * self.layer_parameters + self.hidden
+        return self.embedding_parameters + self.layers * self.layer_parameters + self.hidden
 
     @property
     def parameters(self) -> int:
         """Of the whole model; tied tables count once."""
-        return self.trunk_parameters + (not self.tied) * self.table_parameters
+        return self.trunk_parameters + (not self.tied) * self.embedding_parameters
 
-    def kept_bytes(self, itemsize: int) -> int:
+    def activation_bytes(self, itemsize: int) -> int:
         """What the backward pass of one layer keeps of its forward pass for a token (counted in transformers' Qwen2).
 
         The norms compute in float32, whatever the precision of the rest.

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from torl.config import PlacementConfig
 from torl.errors import ConfigError
 from torl.placement.machine import Machine
-from torl.placement.wording import counted, numbers
+from torl.placement.wording import counted, format_ranges
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlacementRequest:
     """What a configuration says of the numbers of parts; None leaves it to the devices."""
 
     ranks: int | None = None
@@ -20,11 +20,11 @@ class Wanted:
     """False for a command that only samples: then all devices are the engines'."""
     asynchronous: bool = False
     """Whether the engines sample while the learner trains (`rollout.max_staleness` above 0)."""
-    samples_here: bool = True
+    has_local_engine: bool = True
     """False for an engine that is elsewhere and has no devices of this machine, such as one behind a server."""
 
 
-def devices_taken(config: PlacementConfig, machine: Machine) -> tuple[int, ...]:
+def usable_devices(config: PlacementConfig, machine: Machine) -> tuple[int, ...]:
     """The devices that the run may use."""
     there = range(machine.devices)
     if config.gpus != "all" and not machine.gpus:
@@ -40,21 +40,21 @@ def devices_taken(config: PlacementConfig, machine: Machine) -> tuple[int, ...]:
         named = {*chosen, *(config.learner or ()), *(config.engine or ())}
     if missing := sorted(named - set(there)):
         raise ConfigError(
-            f"[placement] names the {machine.device}s {numbers(missing)}, and there are "
+            f"[placement] names the {machine.device}s {format_ranges(missing)}, and there are "
             f"{counted(machine.devices, machine)}, counted from 0"
         )
     if outside := sorted({*(config.learner or ()), *(config.engine or ())} - set(chosen)):
-        raise ConfigError(f"placement.learner and placement.engine name {numbers(outside)}, not in placement.gpus")
+        raise ConfigError(f"placement.learner and placement.engine name {format_ranges(outside)}, not in placement.gpus")
     return chosen
 
 
-def sides(
-    config: PlacementConfig, wanted: Wanted, machine: Machine, devices: tuple[int, ...]
+def split_devices(
+    config: PlacementConfig, wanted: PlacementRequest, machine: Machine, devices: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The devices of the learner and of the engines."""
     if not wanted.learns:
         return (), config.engine or devices
-    if not wanted.samples_here:
+    if not wanted.has_local_engine:
         return config.learner or devices, ()
     if config.learner is not None or config.engine is not None:
         learner = config.learner or _others(config.engine or (), devices, wanted)
@@ -67,7 +67,7 @@ def sides(
     return _halves(wanted, machine, devices)
 
 
-def _halves(wanted: Wanted, machine: Machine, devices: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _halves(wanted: PlacementRequest, machine: Machine, devices: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The first devices for the learner and the last for the engines, which work at once."""
     if not machine.gpus:
         middle = len(devices) - len(devices) // 2
@@ -86,7 +86,7 @@ def _halves(wanted: Wanted, machine: Machine, devices: tuple[int, ...]) -> tuple
     return devices[:learner], devices[-engine:]
 
 
-def _others(given: Sequence[int], devices: tuple[int, ...], wanted: Wanted) -> tuple[int, ...]:
+def _others(given: Sequence[int], devices: tuple[int, ...], wanted: PlacementRequest) -> tuple[int, ...]:
     """What is left for the other side: the same devices, or the rest where both work at once."""
     if not wanted.asynchronous:
         return tuple(given)

@@ -10,13 +10,13 @@ def counted(count: int, machine: Machine) -> str:
     return f"{count} {machine.device}{'' if count == 1 else 's'}"
 
 
-def listed(each: Sequence[int]) -> str:
+def join_or(each: Sequence[int]) -> str:
     """Like "1, 2 or 4"."""
     *others, last = map(str, each)
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def numbers(devices: Sequence[int]) -> str:
+def format_ranges(devices: Sequence[int]) -> str:
     """Like "0-3,6"."""
     parts: list[str] = []
     for device in sorted(devices):

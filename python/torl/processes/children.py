@@ -61,7 +61,7 @@ def describe_exit(status: int | None) -> str:
     return f"exited with status {status}"
 
 
-def last_words(file: IO[bytes], *, start: int = 0, limit: int = TAIL_BYTES) -> str:
+def output_tail(file: IO[bytes], *, start: int = 0, limit: int = TAIL_BYTES) -> str:
     """The last `limit` bytes from byte `start` on of what a process wrote into an open file, as text."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(start, end - limit))
@@ -69,10 +69,10 @@ def last_words(file: IO[bytes], *, start: int = 0, limit: int = TAIL_BYTES) -> s
 
 
 def log_tail(path: Path, *, start: int = 0, limit: int = TAIL_BYTES) -> str:
-    """`last_words` of a log file; a log that cannot be read says so, and hides no other error."""
+    """`output_tail` of a log file; a log that cannot be read says so, and hides no other error."""
     try:
         with path.open("rb") as log:
-            return last_words(log, start=start, limit=limit)
+            return output_tail(log, start=start, limit=limit)
     except OSError as error:
         return f"(no log: {error.strerror})"
 

@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from torl.processes.stacks import write_own_stacks
+from torl.processes.stacks import dump_own_stacks
 
-_LOOKS = 20  # in the time of the limit, one second apart at most
+_POLLS = 20  # in the time of the limit, one second apart at most
 
 
 @asynccontextmanager
-async def watched_loop(log: Path, limit_seconds: float, setting: str) -> AsyncIterator[None]:
+async def watch_event_loop(log: Path, limit_seconds: float, setting: str) -> AsyncIterator[None]:
     """End this process, with status 1 and its stacks in `log`, when the loop has not turned for the limit.
 
     Time is counted in the looks of a thread: a process that was stopped as a whole has not hung.
     """
-    pause = min(1.0, limit_seconds / _LOOKS)
+    pause = min(1.0, limit_seconds / _POLLS)
     loop = asyncio.get_running_loop()
     silent = [0.0]
     over = threading.Event()
@@ -28,7 +28,7 @@ async def watched_loop(log: Path, limit_seconds: float, setting: str) -> AsyncIt
         while not over.wait(pause):
             silent[0] += pause
             if silent[0] >= limit_seconds:
-                write_own_stacks(log, loop)
+                dump_own_stacks(log, loop)
                 message = f"the controller's event loop stood still for {limit_seconds:g} s ({setting})"
                 print(f"error: {message}; its stacks are in {log}", file=sys.stderr, flush=True)
                 os._exit(1)  # its children end with it

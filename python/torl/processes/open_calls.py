@@ -7,10 +7,10 @@ from typing import NoReturn
 
 from torl.errors import HangError
 
-_LOOKS = 20  # in the time of the limit, one second apart at most
+_POLLS = 20  # in the time of the limit, one second apart at most
 
 
-class OpenCalls:
+class PendingCalls:
     """What this process waits for: tools, a reward."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class OpenCalls:
 
         Time is counted in looks, so that a controller that was itself stopped, or busy, for long blames nobody.
         """
-        pause = min(1.0, limit_seconds / _LOOKS)
+        pause = min(1.0, limit_seconds / _POLLS)
         while True:
             await asyncio.sleep(pause)
             for call, (part, seconds) in list(self._calls.items()):

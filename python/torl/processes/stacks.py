@@ -13,17 +13,17 @@ from typing import Any
 
 STACK_SIGNAL = signal.SIGUSR1
 _ANSWER_SECONDS = 5.0  # for each of one log's; a process that is stopped, or deep in the kernel, gives none
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 _QUIET_LOOKS = 5  # in a row in which a log has not grown: what began to be written has been
 _LAST_STACK = b"Current thread 0x"  # begins the last stack of a process
 
 
-def answer_stack_requests() -> None:
+def enable_stack_dumps() -> None:
     """In a child: write the stacks of all threads to standard error whenever the parent asks, whatever runs then."""
     faulthandler.register(STACK_SIGNAL, all_threads=True, chain=False)
 
 
-def request_stacks(logs: Mapping[Path, Sequence[int]]) -> list[int]:
+def dump_stacks(logs: Mapping[Path, Sequence[int]]) -> list[int]:
     """Have processes write their stacks to the logs that their standard error goes to; returns those that did not.
 
     `logs` has the ids of the processes by their logs. Those of one log are asked one after the other: what two write at
@@ -32,7 +32,7 @@ def request_stacks(logs: Mapping[Path, Sequence[int]]) -> list[int]:
     return [pid for asked in zip_longest(*logs.values()) for pid in _ask(dict(zip(logs, asked, strict=True)))]
 
 
-def write_own_stacks(path: Path, loop: asyncio.AbstractEventLoop) -> None:
+def dump_own_stacks(path: Path, loop: asyncio.AbstractEventLoop) -> None:
     """Add the stacks of this process's threads, and those of the tasks of its event loop, to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
@@ -59,7 +59,7 @@ def _ask(asked: Mapping[Path, int | None]) -> list[int]:
     lengths, quiet = dict(sizes), dict.fromkeys(sizes, 0)
     deadline = time.monotonic() + _ANSWER_SECONDS
     while any(looks < _QUIET_LOOKS for looks in quiet.values()) and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
         for log, before in lengths.items():
             lengths[log] = _size(log)
             quiet[log] = quiet[log] + 1 if lengths[log] == before and _is_answered(log, sizes[log]) else 0

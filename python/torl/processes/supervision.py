@@ -55,7 +55,7 @@ async def _run(work: Coroutine[Any, Any, object]) -> signal.Signals | None:
     return received[0] if received else None
 
 
-async def watched(work: Coroutine[Any, Any, Result], *watchers: Coroutine[Any, Any, NoReturn]) -> Result:
+async def run_with_watchers(work: Coroutine[Any, Any, Result], *watchers: Coroutine[Any, Any, NoReturn]) -> Result:
     """The result of `work`, unless a watcher raises first: then the work is cancelled and that error is raised."""
     task = asyncio.ensure_future(work)
     watching = [asyncio.ensure_future(watcher) for watcher in watchers]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-async def in_own_thread(function: Callable[..., Result], /, *arguments: Any, **named: Any) -> Result:
+async def run_in_thread(function: Callable[..., Result], /, *arguments: Any, **named: Any) -> Result:
     """The result of `function`, or what it raises, from a thread of its own.
 
     One that never returns takes no thread of asyncio's pool, which is small and everybody's, and does not keep the

@@ -9,14 +9,14 @@ from keyword import iskeyword
 
 from torl.records import metric_names as names
 from torl.text.answers import find_answer
-from torl.types import Grade, Scored, ToolCall, Trajectory
+from torl.types import Grade, ScoredTrajectory, ToolCall, Trajectory
 
 # From the first letter of a name on: a search from each of its letters would take a long one's length squared.
 _CALLED = re.compile(r"(?<!\w)(?<!\w\.)([A-Za-z_]\w*(?:\.\w+)*)\s*\(")
 _MARKUP = re.compile(r"[\s$]|\\[,;!]")
 
 
-def code_behaviors(members: Sequence[Scored]) -> dict[str, float]:
+def code_behaviors(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     """The metrics, by name; a ratio whose denominator is zero is left out."""
     blocks = [block.code for member in members for turn in member.trajectory.turns for block in turn.blocks]
     checks = [(member, check) for member in members if (check := cross_check(member.trajectory)) is not None]
@@ -46,7 +46,7 @@ def cross_check(trajectory: Trajectory) -> tuple[str, str] | None:
     """The first boxed answer before code that ran and printed something, and the last line that it printed."""
     before = ""
     for turn in trajectory.turns:
-        calls = trajectory.calls_of(turn)
+        calls = trajectory.calls_in(turn)
         printed = next((line for call in calls if (line := _printed(call)) is not None), None)
         if printed is not None and len(turn.blocks) >= len(calls):
             stated = before + turn.text[: turn.blocks[-len(calls)].start]  # those of a turn are its last

@@ -14,7 +14,7 @@ import numpy as np
 from torl.records import metric_names as names
 from torl.records.behaviors import code_behaviors, recovers
 from torl.text.answers import find_answer
-from torl.types import FinishReason, Scored, ScoredGroup, ToolCall, Trajectory
+from torl.types import FinishReason, ScoredTrajectory, ScoredGroup, ToolCall, Trajectory
 
 # Models define exceptions of their own; what is not Python's is counted together, so that names stay few.
 _PYTHON_EXCEPTIONS = frozenset(
@@ -35,7 +35,7 @@ def training_dynamics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     members = [member for group in groups for member in group.members]
     if not members:
         raise ValueError("no trajectory to measure")
-    played = [each for member in members for each in member.whole_episode]
+    played = [each for member in members for each in member.episode_trajectories]
     return {
         **_group_metrics(groups),
         **_reward_metrics(members),
@@ -50,7 +50,7 @@ def training_dynamics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
 
 def _group_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     compared = [group for group in groups if len(group.members) > 1]
-    uniform = sum(group.is_uniform for group in compared)
+    uniform = sum(group.has_zero_variance for group in compared)
     solved = sum(any(member.grade.correct for member in group.members) for group in groups)
     return {
         names.SOLVED: solved / len(groups),
@@ -58,7 +58,7 @@ def _group_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     }
 
 
-def _reward_metrics(members: Sequence[Scored]) -> dict[str, float]:
+def _reward_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     grades = [member.grade for member in members]
     parts: defaultdict[str, list[float]] = defaultdict(list)
     for grade in grades:
@@ -78,7 +78,7 @@ def _reward_metrics(members: Sequence[Scored]) -> dict[str, float]:
     }
 
 
-def _goal_rewards(members: Sequence[Scored]) -> dict[str, float]:
+def _goal_rewards(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     of_goal: defaultdict[bool | None, list[float]] = defaultdict(list)
     for member in members:
         of_goal[member.trajectory.prompt.wants_high_reward].append(member.grade.total)
@@ -89,7 +89,7 @@ def _goal_rewards(members: Sequence[Scored]) -> dict[str, float]:
     }
 
 
-def _block_metrics(members: Sequence[Scored]) -> dict[str, float]:
+def _block_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     trajectories = [member.trajectory for member in members]
     blocks = sum(len(turn.blocks) for trajectory in trajectories for turn in trajectory.turns)
     with_code = sum(any(turn.blocks for turn in trajectory.turns) for trajectory in trajectories)
@@ -105,7 +105,7 @@ def _block_metrics(members: Sequence[Scored]) -> dict[str, float]:
 
 def _blocks_that_ran(trajectory: Trajectory) -> int:
     """A call runs one of the blocks of its turn at most."""
-    ran = ((turn, sum(call.ran for call in trajectory.calls_of(turn))) for turn in trajectory.turns)
+    ran = ((turn, sum(call.ran for call in trajectory.calls_in(turn))) for turn in trajectory.turns)
     return sum(min(count, len(turn.blocks)) for turn, count in ran)
 
 
@@ -120,7 +120,7 @@ def _blocks_before_answer(trajectory: Trajectory) -> int:
     return before
 
 
-def _run_metrics(members: Sequence[Scored]) -> dict[str, float]:
+def _run_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     runs: list[tuple[ToolCall, bool]] = []  # with whether the response is correct
     for member in members:
         runs += [(call, member.grade.correct) for call in member.trajectory.tool_calls if call.ran]
@@ -140,8 +140,8 @@ def _run_metrics(members: Sequence[Scored]) -> dict[str, float]:
         **_ratio(names.PASS_RATIO_CORRECT, sum(of_correct), len(of_correct)),
         **_ratio(names.PASS_RATIO_INCORRECT, sum(of_incorrect), len(of_incorrect)),
         **_ratio(names.WAIT_SHARE, waited, sum(trajectory.seconds for trajectory in trajectories)),
-        **{names.status_share(status): count / len(runs) for status, count in sorted(statuses.items())},
-        **{names.error_share(error): count / len(runs) for error, count in sorted(errors.items())},
+        **{names.status_fraction(status): count / len(runs) for status, count in sorted(statuses.items())},
+        **{names.error_fraction(error): count / len(runs) for error, count in sorted(errors.items())},
     }
 
 
@@ -167,7 +167,7 @@ def _response_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         names.RESPONSE_TOKENS: tokens / count,
         names.SAMPLED_TOKENS: sampled / count,
         names.OBSERVED_TOKENS: (tokens - sampled) / count,
-        names.LONGEST_RESPONSE: max(map(len, trajectories)),
+        names.MAX_RESPONSE: max(map(len, trajectories)),
         names.TURNS: sum(len(trajectory.turns) for trajectory in trajectories) / count,
         names.TRUNCATED: truncated / count,
         names.EPISODE_SECONDS: sum(trajectory.seconds for trajectory in trajectories) / count,
@@ -185,7 +185,7 @@ def _environment_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]
     return {
         names.ENVIRONMENT_MESSAGES: sum(len(trajectory.user_messages) for trajectory in trajectories) / count,
         names.ENVIRONMENT_ENDED: reasons[FinishReason.ENVIRONMENT] / count,
-        names.TURN_LIMIT: reasons[FinishReason.TURNS] / count,
+        names.TURN_LIMIT: reasons[FinishReason.MAX_TURNS] / count,
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torl.records.files import explained
+from torl.records.files import record_errors
 
 
 class EventWriter:
@@ -20,7 +20,7 @@ class EventWriter:
         self._directory = directory
         self._event: Any = event_pb2.Event
         self._summary: Any = summary_pb2.Summary
-        with explained(directory):
+        with record_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
             name = f"events.out.tfevents.{time.time_ns() // 1_000_000}.{os.getpid()}"
             self._file = (directory / name).open("xb", buffering=0)
@@ -39,7 +39,7 @@ class EventWriter:
         """
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         event = self._event(wall_time=wall_time, step=step, summary=self._summary(value=values))
-        with explained(self._directory):
+        with record_errors(self._directory):
             self._records.write(event.SerializeToString())
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from torl.errors import RecordError
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Any]:
+def atomic_write(path: Path) -> Iterator[Any]:
     """A file to write; it takes the place of `path` when all is on the disk, and is removed if that fails.
 
     Raises:
@@ -18,7 +18,7 @@ def replacing(path: Path) -> Iterator[Any]:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with explained(path):
+        with record_errors(path):
             with temporary.open("wb") as file:
                 yield file
                 file.flush()
@@ -30,17 +30,17 @@ def replacing(path: Path) -> Iterator[Any]:
         raise
 
 
-def append_whole(path: Path, data: bytes) -> None:
+def append_atomically(path: Path, data: bytes) -> None:
     """Add `data` to the end of a file: all of it, or nothing.
 
     Raises:
         RecordError: it could not be written.
     """
-    with explained(path), path.open("ab", buffering=0) as file:
-        write_whole(file.fileno(), data)
+    with record_errors(path), path.open("ab", buffering=0) as file:
+        write_or_roll_back(file.fileno(), data)
 
 
-def write_whole(descriptor: int, data: bytes) -> None:
+def write_or_roll_back(descriptor: int, data: bytes) -> None:
     """Write all of `data`, or as if nothing had been: a part that fitted on a full disk is taken back.
 
     Raises:
@@ -59,7 +59,7 @@ def write_whole(descriptor: int, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
+def record_errors(path: Path) -> Iterator[None]:
     """Turns an OSError into a RecordError that names the file.
 
     Raises:

@@ -6,15 +6,15 @@ from typing import Final
 
 from torl.errors import ConfigError
 from torl.records import metric_names as names
-from torl.types import Scored, ScoredGroup
+from torl.types import ScoredTrajectory, ScoredGroup
 
-MOST_KINDS: Final = 64
-WITHOUT: Final = "none"
+MAX_VALUES: Final = 64
+MISSING: Final = "none"
 """The kind of problems that do not have the field."""
 
 
-def dynamics_by_kind(groups: Sequence[ScoredGroup], field: str) -> dict[str, float]:
-    """Accuracy and code ratio of each kind of problems, by name (`metric_names.of_kind`).
+def dynamics_by_value(groups: Sequence[ScoredGroup], field: str) -> dict[str, float]:
+    """Accuracy and code ratio of each kind of problems, by name (`metric_names.kind_name`).
 
     Args:
         groups: those of one step, or of one evaluation.
@@ -23,15 +23,15 @@ def dynamics_by_kind(groups: Sequence[ScoredGroup], field: str) -> dict[str, flo
     Raises:
         ConfigError: there are more kinds than anyone reads: the field names problems, not kinds of them.
     """
-    kinds: defaultdict[str, list[Scored]] = defaultdict(list)
+    kinds: defaultdict[str, list[ScoredTrajectory]] = defaultdict(list)
     for group in groups:
-        kinds[str(group.prompt.problem.metadata.get(field, WITHOUT))] += group.members
+        kinds[str(group.prompt.problem.metadata.get(field, MISSING))] += group.members
     count = len(kinds)
-    if count > MOST_KINDS:
-        raise ConfigError(f"run.kinds_by: {field!r} has {count} values in one step; {MOST_KINDS} can be told apart")
+    if count > MAX_VALUES:
+        raise ConfigError(f"run.group_metrics_by: {field!r} has {count} values in one step; {MAX_VALUES} can be told apart")
     metrics: dict[str, float] = {}
     for kind, members in sorted(kinds.items()):
         with_code = sum(any(turn.blocks for turn in member.trajectory.turns) for member in members)
-        metrics[names.of_kind(kind, names.ACCURACY)] = sum(member.grade.correct for member in members) / len(members)
-        metrics[names.of_kind(kind, names.CODE_RATIO)] = with_code / len(members)
+        metrics[names.kind_name(kind, names.ACCURACY)] = sum(member.grade.correct for member in members) / len(members)
+        metrics[names.kind_name(kind, names.CODE_RATIO)] = with_code / len(members)
     return metrics

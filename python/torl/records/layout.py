@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from torl.errors import RecordError
-from torl.paths import PART_OF_A_FILE_NAME
+from torl.paths import FILE_NAME_PATTERN
 
 CONFIG_FILE = "config.toml"
 METRICS_FILE = "metrics.jsonl"
@@ -31,7 +31,7 @@ def trajectory_file(run_directory: Path, step: int, evaluation_set: str | None =
     """
     if evaluation_set is None:
         return run_directory / TRAJECTORY_DIRECTORY / f"step_{step:06d}.jsonl"
-    if not PART_OF_A_FILE_NAME.fullmatch(evaluation_set):
+    if not FILE_NAME_PATTERN.fullmatch(evaluation_set):
         raise RecordError(f"evaluation set {evaluation_set!r}: use letters, digits and . _ + - in its name")
     return run_directory / TRAJECTORY_DIRECTORY / f"evaluation_{step:06d}_{evaluation_set}.jsonl"
 

@@ -17,7 +17,7 @@ ACCURACY: Final = "reward/accuracy"
 """Share of responses whose final answer is correct."""
 GREEDY_ACCURACY: Final = "reward/greedy_accuracy"
 """Accuracy of one greedy response for each problem (evaluations only)."""
-TOO_LONG: Final = "problems/too_long"
+TOO_LONG: Final = "problems/prompt_too_long"
 """Problems of the set whose prompts are too long to be played; each accuracy counts them as not solved."""
 SOLVED: Final = "reward/solved"
 """Share of problems with at least one correct response: pass@k for groups of k."""
@@ -33,7 +33,7 @@ GRADER_TIMEOUTS: Final = "reward/grader_timeouts"
 """Responses whose answer the grader could not compare in time."""
 GRADER_ERRORS: Final = "reward/grader_errors"
 """Responses whose answer the grader failed on."""
-UNIFORM_GROUPS: Final = "reward/uniform_groups"
+UNIFORM_GROUPS: Final = "reward/zero_variance_groups"
 """Share of groups (of at least two) whose rewards are all equal: they carry no signal."""
 REWARD_PART: Final = "reward/part/"
 """What the name of each part of a reward begins with."""
@@ -44,7 +44,7 @@ def reward_part(name: str) -> str:
     return REWARD_PART + name
 
 
-def reward(counts: Mapping[str, float]) -> dict[str, float]:
+def reward_counts(counts: Mapping[str, float]) -> dict[str, float]:
     """What the reward counted since its start (`Reward.metrics`), under its names here: `reward/count/<count>`."""
     return {f"reward/count/{count}": value for count, value in counts.items()}
 
@@ -67,10 +67,10 @@ CODE_BLOCKS_PER_RESPONSE: Final = "tool/code_blocks_per_response"
 """Code blocks / responses: what ZeroTIR calls its code ratio."""
 CALLS_PER_TRAJECTORY: Final = "tool/calls_per_trajectory"
 """Tool calls / trajectories, those without code included."""
-RIGHT_TOOL: Final = "tool/right_tool"
+RIGHT_TOOL: Final = "tool/correct_tool"
 """Of the responses that ask for a tool, to problems that name one (`tool` among their metadata), those that ask for it
 and for no other; only where the problems name one."""
-CALLS_WITHOUT_CODE: Final = "tool/calls_without_code"
+CALLS_WITHOUT_CODE: Final = "tool/unexecuted_calls"
 """Tool calls that ran nothing (no closed block, a malformed call, one too many) / tool calls."""
 RECOVERED_ERRORS: Final = "tool/recovered_errors"
 """Correct responses in which a run failed and a later one ended well / responses."""
@@ -85,24 +85,24 @@ CROSS_CHECK_AGREED: Final = "tool/cross_check_agreed"
 """Of the cross-checked responses, those in which the last line printed is the answer stated before."""
 CROSS_CHECK_CORRECTED: Final = "tool/cross_check_corrected"
 """Of the cross-checked responses in which it is not, those that are correct in the end."""
-WAIT_SHARE: Final = "tool/wait_share"
+WAIT_SHARE: Final = "tool/wait_fraction"
 """Seconds that episodes waited for their tools / seconds they took."""
 
 _STATUS: Final = "tool/status/"
 _ERROR: Final = "tool/error/"
 
 
-def status_share(status: str) -> str:
+def status_fraction(status: str) -> str:
     """Runs that ended with this `OutcomeStatus` / runs."""
     return _STATUS + status
 
 
-def error_share(exception_type: str) -> str:
+def error_fraction(exception_type: str) -> str:
     """Runs that ended with this exception / runs."""
     return _ERROR + exception_type
 
 
-def tool(name: str, counts: Mapping[str, float]) -> dict[str, float]:
+def tool_counts(name: str, counts: Mapping[str, float]) -> dict[str, float]:
     """What a tool counted since its start (`Tool.metrics`), under its names here: `tool/<tool>/<count>`."""
     return {f"tool/{name}/{count}": value for count, value in counts.items()}
 
@@ -117,12 +117,12 @@ TURN_LIMIT: Final = "environment/turn_limit"
 """Share of responses that ended at `rollout.environment.max_turns`."""
 
 
-def environment(counts: Mapping[str, float]) -> dict[str, float]:
+def environment_counts(counts: Mapping[str, float]) -> dict[str, float]:
     """What the environment counted since its start, under its names here: `environment/count/<count>`."""
     return {f"environment/count/{count}": value for count, value in counts.items()}
 
 
-def agent(counts: Mapping[str, float]) -> dict[str, float]:
+def agent_counts(counts: Mapping[str, float]) -> dict[str, float]:
     """What became of the agent programs since the start, and of what they asked: `agent/<count>`.
 
     Programs that "crashed", "timed_out" or were "silent" (asked for nothing); requests answered by "turns", or
@@ -137,12 +137,12 @@ RESPONSE_TOKENS: Final = "response/tokens"
 """Mean tokens of a response, sampled and observed."""
 SAMPLED_TOKENS: Final = "response/sampled_tokens"
 OBSERVED_TOKENS: Final = "response/observed_tokens"
-LONGEST_RESPONSE: Final = "response/longest"
+MAX_RESPONSE: Final = "response/max_tokens"
 """Tokens of the longest response."""
 TURNS: Final = "response/turns"
 TRUNCATED: Final = "response/truncated"
 """Share of responses cut at the token limit."""
-EPISODE_SECONDS: Final = "response/seconds"
+EPISODE_SECONDS: Final = "response/episode_seconds"
 """Mean seconds of an episode."""
 BRANCHES: Final = "response/branches"
 """Responses of an episode beside its last, on average; of agent programs that change their history. Each is one of the
@@ -152,13 +152,13 @@ responses above."""
 
 SELECTION_ROUNDS: Final = "selection/rounds"
 """Rounds in which the prompts of a step were played; more than one only with dynamic sampling."""
-SELECTION_SPOILT: Final = "selection/spoilt_groups"
+SELECTION_FAILED: Final = "selection/failed_groups"
 """Groups left out because tools spoilt so many of their episodes that nothing is left to compare."""
-SELECTION_UNIFORM: Final = "selection/uniform_groups"
+SELECTION_ZERO_VARIANCE: Final = "selection/zero_variance_groups"
 """Groups left out because all their rewards are equal."""
-SELECTION_OUTSIDE_WINDOW: Final = "selection/groups_outside_window"
+SELECTION_OUT_OF_RANGE: Final = "selection/out_of_range_groups"
 """Groups left out because of the share of their members that is rewarded."""
-SELECTION_UNDECIDED: Final = "selection/groups_undecided"
+SELECTION_UNDECIDED: Final = "selection/undecided_groups"
 """Groups left out because the grader could not decide too many of their answers."""
 SELECTION_SURPLUS: Final = "selection/surplus_groups"
 """Groups left out because the batch was full."""
@@ -192,7 +192,7 @@ LOGPROB_GAP_KL: Final = "learner/logprob_gap_kl"
 TIME_STEP: Final = "time/step"
 """The whole step, from its first prompt to its new weights; without evaluation, and without a checkpoint but where
 that waits for the learner to have the GPUs again."""
-TIME_WAIT: Final = "time/wait"
+TIME_WAIT: Final = "time/wait_for_rollout"
 """How long the learner waited for the step's episodes."""
 TIME_ENGINE_IDLE: Final = "time/engine_idle"
 """How long the engine held no request, from the end of the last step to that of this one."""
@@ -200,8 +200,8 @@ TIME_ROLLOUT: Final = "time/rollout"
 """From the first of the step's episodes to the last; with `rollout.max_staleness` much of it is before the step."""
 TIME_REWARD: Final = "time/reward"
 """Of the rollout, how long no episode was left and grades were awaited."""
-TIME_LEARN: Final = "time/learn"
-TIME_SYNC: Final = "time/sync"
+TIME_LEARN: Final = "time/train"
+TIME_SYNC: Final = "time/weight_sync"
 TIME_EVALUATION: Final = "time/evaluation"
 TIME_CHECKPOINT: Final = "time/checkpoint"
 """Seconds that a checkpoint held up the training: it is copied then, and written behind the next steps."""
@@ -211,15 +211,15 @@ TIME_CHECKPOINT: Final = "time/checkpoint"
 STALENESS_MEAN: Final = "rollout/staleness_mean"
 """Updates between the policy that sampled a token and the one that learns from it, over the sampled tokens."""
 STALENESS_MAX: Final = "rollout/staleness_max"
-SPANNING: Final = "rollout/spanning_versions"
+SPANNING: Final = "rollout/mixed_version_fraction"
 """Share of trajectories that more than one policy sampled."""
-SPOILT_EPISODES: Final = "rollout/spoilt_episodes"
+FAILED_EPISODES: Final = "rollout/failed_episodes"
 """Episodes that are missing from their groups because a tool gave no outcome."""
-CACHED_SHARE: Final = "rollout/cached_share"
+CACHED_SHARE: Final = "rollout/prefix_cache_hit_rate"
 """Share of the prefix that was in the engine's cache, over the turns after the first."""
 SPECULATED: Final = "tool/speculated"
 """Runs that began when their block closed, since the start of the process."""
-SPECULATIONS_WASTED: Final = "tool/speculations_wasted"
+SPECULATIONS_WASTED: Final = "tool/speculated_wasted"
 """Those whose outcome was never asked for."""
 
 # --- data -------------------------------------------------------------------------------------------------
@@ -232,28 +232,28 @@ _EVALUATION: Final = "evaluation/"
 _KIND: Final = "kind/"
 
 
-def speculation(speculated: int, wasted: int) -> dict[str, float]:
+def speculation_counts(speculated: int, wasted: int) -> dict[str, float]:
     """What became of the runs that began early."""
     return {SPECULATED: speculated, SPECULATIONS_WASTED: wasted}
 
 
-def learner(report: Mapping[str, float]) -> dict[str, float]:
+def learner_metrics(report: Mapping[str, float]) -> dict[str, float]:
     """The learner's report under its names here: {"loss": x} becomes {"learner/loss": x}."""
     return {f"learner/{name}": value for name, value in report.items()}
 
 
-def of_evaluation(set_name: str, name: str) -> str:
+def evaluation_name(set_name: str, name: str) -> str:
     """The name of a metric of one evaluation set in a row: `evaluation/<set>/<name>`."""
     return f"{_EVALUATION}{set_name}/{name}"
 
 
-def evaluation(set_name: str, metrics: Mapping[str, float]) -> dict[str, float]:
+def evaluation_metrics(set_name: str, metrics: Mapping[str, float]) -> dict[str, float]:
     """Metrics of one evaluation set under their names in a row."""
-    return {of_evaluation(set_name, name): value for name, value in metrics.items()}
+    return {evaluation_name(set_name, name): value for name, value in metrics.items()}
 
 
-def of_kind(kind: str, name: str) -> str:
-    """The metric of one kind of problems (`run.kinds_by`)."""
+def kind_name(kind: str, name: str) -> str:
+    """The metric of one kind of problems (`run.group_metrics_by`)."""
     return f"{_KIND}{kind}/{name}"
 
 

@@ -1,6 +1,6 @@
 """A trajectory as a row of plain JSON, and back.
 
-`encode_trajectory` and `decode_trajectory` are inverse to each other, but for what tools said beyond `LONGEST_OUTPUT`
+`encode_trajectory` and `decode_trajectory` are inverse to each other, but for what tools said beyond `MAX_OUTPUT_CHARACTERS`
 characters, of which the head is kept: what the model saw of it is in the observation.
 """
 
@@ -24,17 +24,17 @@ from torl.types import (
     OutcomeStatus,
     Problem,
     Prompt,
-    Scored,
+    ScoredTrajectory,
     ScoredGroup,
     ToolCall,
     ToolRequest,
     Trajectory,
     Turn,
-    TurnEnding,
+    StopReason,
     UserMessage,
 )
 
-LONGEST_OUTPUT = 16384
+MAX_OUTPUT_CHARACTERS = 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TrajectoryRecord:
     trajectory: Trajectory
     grade: Grade
     advantage: float | None = None
-    token_numbers: Mapping[str, Float32Array] = field(default_factory=dict)
+    token_arrays: Mapping[str, Float32Array] = field(default_factory=dict)
     branches: tuple["TrajectoryRecord", ...] = ()
 
     @property
@@ -64,8 +64,8 @@ def group_records(step: int, groups: Iterable[ScoredGroup]) -> list[TrajectoryRe
     return [_record(step, member) for group in groups for member in group.members]
 
 
-def _record(step: int, member: Scored) -> TrajectoryRecord:
-    *branches, main = (TrajectoryRecord(step, each.trajectory, each.grade) for each in member.whole_episode)
+def _record(step: int, member: ScoredTrajectory) -> TrajectoryRecord:
+    *branches, main = (TrajectoryRecord(step, each.trajectory, each.grade) for each in member.episode_trajectories)
     return replace(main, branches=tuple(branches))
 
 
@@ -93,8 +93,8 @@ def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
     problem = trajectory.prompt.problem
     row = {
         "step": record.step,
-        "group": trajectory.group,
-        "sample": trajectory.sample,
+        "group": trajectory.group_id,
+        "sample": trajectory.sample_index,
         "problem": problem.id,
         "question": problem.question,
         "reference_answer": problem.answer,
@@ -117,7 +117,7 @@ def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
         "loss_mask": [[bool(value), length] for value, length in _runs(trajectory.loss_mask_T)],
         "policy_versions": [[int(value), length] for value, length in _runs(trajectory.policy_versions_T)],
         "rollout_logprobs": _decimals(trajectory.rollout_logprobs_T),
-        "token_numbers": {name: _decimals(array) for name, array in record.token_numbers.items()},
+        "token_numbers": {name: _decimals(array) for name, array in record.token_arrays.items()},
     }
     if trajectory.user_messages:
         row["user_messages"] = [asdict(message) for message in trajectory.user_messages]
@@ -145,8 +145,8 @@ def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
         prompt=Prompt(
             Problem(row["problem"], row["question"], row["reference_answer"]), tuple(row["prompt_token_ids"])
         ),
-        group=row["group"],
-        sample=row["sample"],
+        group_id=row["group"],
+        sample_index=row["sample"],
         token_ids_T=np.array(row["token_ids"], np.int32),
         loss_mask_T=_unroll(row["loss_mask"], np.bool_),
         rollout_logprobs_T=np.array(row["rollout_logprobs"], np.float32),
@@ -180,7 +180,7 @@ def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
 def _check_lengths(record: TrajectoryRecord) -> None:
     trajectory = record.trajectory
     arrays = (trajectory.loss_mask_T, trajectory.rollout_logprobs_T, trajectory.policy_versions_T)
-    if any(len(array) != len(trajectory) for array in (*arrays, *record.token_numbers.values())):
+    if any(len(array) != len(trajectory) for array in (*arrays, *record.token_arrays.values())):
         raise ValueError("its arrays differ in length")
     if len(record.grade.turn_rewards) not in (0, len(trajectory.turns)):
         raise ValueError("its turn rewards are not one for each turn")
@@ -191,7 +191,7 @@ def _encode_turn(turn: Turn) -> dict[str, Any]:
         "start": turn.start,
         "stop": turn.stop,
         "text": turn.text,
-        "ended_by": turn.ended_by.value,
+        "ended_by": turn.stop_reason.value,
         "blocks": [[block.start, block.stop] for block in turn.blocks],  # characters of the text
         "cached_tokens": turn.cached_tokens,
     }
@@ -200,7 +200,7 @@ def _encode_turn(turn: Turn) -> dict[str, Any]:
 def _decode_turn(row: Mapping[str, Any]) -> Turn:
     text = row["text"]
     blocks = tuple(Block(text[start:stop], start, stop) for start, stop in row["blocks"])
-    return Turn(row["start"], row["stop"], text, TurnEnding(row["ended_by"]), blocks, row["cached_tokens"])
+    return Turn(row["start"], row["stop"], text, StopReason(row["ended_by"]), blocks, row["cached_tokens"])
 
 
 def _encode_call(call: ToolCall) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _decode_call(row: Mapping[str, Any]) -> ToolCall:
 def _shortened(value: Any) -> Any:
     """Plain JSON with the head of each text in it, and null for numbers that are not finite."""
     if isinstance(value, str):
-        return value[:LONGEST_OUTPUT]
+        return value[:MAX_OUTPUT_CHARACTERS]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

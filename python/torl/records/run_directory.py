@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torl.config import TrainConfig
 from torl.config.command_line import dump_config
 from torl.errors import ConfigError, RecordError
-from torl.records.files import explained, replacing
+from torl.records.files import record_errors, atomic_write
 from torl.records.layout import CONFIG_FILE
 
 # Says how a run was started, and nothing about the run.
@@ -39,7 +39,7 @@ def open_run_directory(config: TrainConfig) -> Path:
         RecordError: it cannot be written.
     """
     directory = config.run.directory
-    with explained(directory):
+    with record_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         _lock(directory)
         if (directory / CONFIG_FILE).exists() and not config.run.resume:
@@ -61,12 +61,12 @@ def write_config(directory: Path, config: TrainConfig) -> list[str]:
     """
     path = directory / CONFIG_FILE
     changes = changed_keys(directory, config)
-    with explained(path):
+    with record_errors(path):
         if changes:
             earlier = next(place for place in _earlier_places(directory) if not place.exists())
-            with replacing(earlier) as file:
+            with atomic_write(earlier) as file:
                 file.write(path.read_bytes())
-        with replacing(path) as file:
+        with atomic_write(path) as file:
             file.write(dump_config(config).encode("utf-8"))
     return [str(change) for change in changes]
 

@@ -13,7 +13,7 @@ from typing import Self
 
 from torl.errors import RecordError
 from torl.records.events import EventWriter
-from torl.records.files import explained, replacing, write_whole
+from torl.records.files import record_errors, atomic_write, write_or_roll_back
 from torl.records.layout import METRICS_FILE, step_of_file, trajectory_file, trajectory_files
 from torl.records.reading import read_metrics
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory
@@ -39,7 +39,7 @@ class RunWriter:
         """
         self._run_directory = run_directory
         self._path = run_directory / METRICS_FILE
-        with explained(run_directory):
+        with record_errors(run_directory):
             run_directory.mkdir(parents=True, exist_ok=True)
             if resume_step is not None:
                 truncate_records(run_directory, resume_step)
@@ -57,8 +57,8 @@ class RunWriter:
         now = time.time()
         row = encode_row({"step": step, "time": round(now, 3), **metrics})
         self._check_place()
-        with explained(self._path):
-            write_whole(self._file.fileno(), row)
+        with record_errors(self._path):
+            write_or_roll_back(self._file.fileno(), row)
         if self._events is not None:
             self._events.write(step, metrics, now)
 
@@ -81,7 +81,7 @@ class RunWriter:
 
     def _check_place(self) -> None:
         """An open file can be written after it was removed, and nobody would ever read it."""
-        with explained(self._path):
+        with record_errors(self._path):
             there = os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
         if not there:
             raise RecordError(f"{self._path}: was replaced while the run was writing it")
@@ -111,9 +111,9 @@ def write_trajectories(
         ValueError: a record is of another step.
     """
     path = trajectory_file(run_directory, step, evaluation_set)
-    with explained(path):
+    with record_errors(path):
         path.parent.mkdir(exist_ok=True)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         for record in records:
             if record.step != step:
                 raise ValueError(f"a record of step {record.step} among those of step {step}")
@@ -128,7 +128,7 @@ def truncate_records(run_directory: Path, step: int) -> None:
         RecordError: they could not be removed.
     """
     truncate_metrics(run_directory, step)
-    with explained(run_directory):
+    with record_errors(run_directory):
         for path in trajectory_files(run_directory):
             file_step = step_of_file(path)
             if file_step is not None and file_step >= step:
@@ -148,6 +148,6 @@ def truncate_metrics(run_directory: Path, step: int) -> None:
     if not all(isinstance(row.get("step"), int) for row in rows):
         raise RecordError(f"{path}: damaged: a row has no step")
     kept = [row for row in rows if row["step"] < step]
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         for row in kept:
             file.write(encode_row(row))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torl.report.figures import COLORS, chart_html, framed
+from torl.report.figures import COLORS, chart_html, apply_theme
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def bar_chart(identifier: str, bars: Sequence[Bar]) -> str:
                 "thickness": 1,
             },
         )
-    framed(figure, height=300).update_layout(barmode="group", showlegend=True, margin={"b": 48})
+    apply_theme(figure, height=300).update_layout(barmode="group", showlegend=True, margin={"b": 48})
     figure.update_xaxes(showgrid=False)
     figure.update_yaxes(range=[0, 1.01], tickformat=".0%")
     return chart_html(figure, identifier)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torl.report.figures import COLORS, chart_html, framed
+from torl.report.figures import COLORS, chart_html, apply_theme
 from torl.report.series import LogFit, log_fit
 
 
@@ -58,7 +58,7 @@ def calls_chart(identifier: str, series: Mapping[str, Sequence[Point]]) -> str:
                 showlegend=False,
                 hoverinfo="skip",
             )
-    framed(figure).update_layout(showlegend=True)
+    apply_theme(figure).update_layout(showlegend=True)
     everywhere = sorted({point.calls for points in series.values() for point in points})
     figure.update_xaxes(title={"text": "N", "standoff": 4}, tickvals=everywhere)
     figure.update_yaxes(tickformat=".0%", rangemode="tozero")

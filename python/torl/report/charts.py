@@ -117,7 +117,7 @@ def chart_sections(rows: Sequence[Row]) -> list[tuple[Chart, str]]:
 
 
 def _by_kind(rows: Sequence[Row]) -> Iterator[Chart]:
-    note = "Training problems by `run.kinds_by`."
+    note = "Training problems by `run.group_metrics_by`."
     yield Chart("Accuracy by kind", note, names.kinds_of(rows, names.ACCURACY), {}, share=True)
     yield Chart("Code ratio by kind", note, names.kinds_of(rows, names.CODE_RATIO), {}, share=True)
 
@@ -139,7 +139,7 @@ def _figure(chart: Chart, rows: Sequence[Row], sets: Sequence[str]) -> Any:
         _add_training(figure, chart, label, *values_of(rows, name), next(colors))
     for set_name in sets:
         for suffix, name in chart.evaluated.items():
-            steps, values = values_of(rows, names.of_evaluation(set_name, name))
+            steps, values = values_of(rows, names.evaluation_name(set_name, name))
             if steps:
                 line = {"color": next(colors), "dash": "dot" if suffix else "solid", "width": 2}
                 label = set_name + suffix

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from torl.records import metric_names as names
-from torl.records.files import replacing
+from torl.records.files import atomic_write
 from torl.records.reading import read_metrics
 from torl.report.by_calls import by_calls_section
 from torl.report.page import document, read_config
@@ -56,7 +56,7 @@ def write_comparison(runs: Sequence[RunRecords], output: Path, window: int = WIN
         f"{by_calls_section(runs, window)}"
         f"{_trends(runs)}"
     )
-    with replacing(output) as file:
+    with atomic_write(output) as file:
         file.write(document(title, body).encode("utf-8", errors="replace"))
     return output
 
@@ -87,7 +87,7 @@ def _end_row(run: RunRecords, sets: Sequence[str], window: int) -> Iterator[str]
     yield "-" if run.max_tool_calls is None else str(run.max_tool_calls)
     yield str(len(values_of(run.rows, names.REWARD_MEAN)[0]))
     for name in sets:
-        yield _told(values_of(run.rows, names.of_evaluation(name, names.ACCURACY))[1][-1:], "{:.1%}")
+        yield _told(values_of(run.rows, names.evaluation_name(name, names.ACCURACY))[1][-1:], "{:.1%}")
     forms = {names.ACCURACY: "{:.1%}", names.CODE_RATIO: "{:.2f}", names.PASS_RATIO: "{:.2f}"}
     forms |= {names.CALLS_PER_TRAJECTORY: "{:.2f}", names.RESPONSE_TOKENS: "{:.0f}"}
     for name, form in forms.items():

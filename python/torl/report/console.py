@@ -31,7 +31,7 @@ _COLUMNS: Final = (
 )
 
 
-class Wait:
+class ProgressLine:
     """The progress of one wait. Its methods may be called from any thread."""
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
@@ -72,7 +72,7 @@ class Console:
         self._rich = rich.console.Console(file=file, highlight=False, soft_wrap=True)
         self._lock = threading.RLock()
         self._progress: rich.progress.Progress | None = None
-        self._bars: dict[Wait, rich.progress.TaskID] = {}
+        self._bars: dict[ProgressLine, rich.progress.TaskID] = {}
         self._rows = 0
 
     @property
@@ -110,21 +110,21 @@ class Console:
             ("pass", names.PASS_RATIO),
         ]
         cells = ", ".join(f"{title} {_cell(metrics[name], '{:.3f}')}" for title, name in shown if name in metrics)
-        if spoilt := metrics.get(names.SPOILT_EPISODES):
+        if spoilt := metrics.get(names.FAILED_EPISODES):
             cells += f"; {spoilt:.0f} spoilt episodes left out"
         with self._lock:
             when = "" if step is None else f" at step {step}"
             self._rich.print(f"[cyan]{escape(f'evaluation of {set_name}{when}: {cells}')}[/cyan]")
 
     @contextmanager
-    def wait(self, description: str, total: float | None = None) -> Iterator[Wait]:
+    def progress(self, description: str, total: float | None = None) -> Iterator[ProgressLine]:
         """Show how far a wait is, if it lasts longer than two seconds.
 
         Args:
             description: what is waited for: "compiling the sandbox guest".
             total: how much there is to do, if that is known (1 for a share); then call `advance` or `update`.
         """
-        wait = Wait(self, description, total)
+        wait = ProgressLine(self, description, total)
         ended = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(wait, ended), name="console-wait", daemon=True)
         watcher.start()
@@ -149,7 +149,7 @@ class Console:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _watch(self, wait: Wait, ended: threading.Event) -> None:
+    def _watch(self, wait: ProgressLine, ended: threading.Event) -> None:
         """Runs in a thread of the wait, so that a busy event loop does not hide it."""
         if ended.wait(SHOW_AFTER_SECONDS):
             return
@@ -161,7 +161,7 @@ class Console:
             self.line(str(wait))
         self.line(f"{wait.description}: done in {time.monotonic() - wait.started:.0f} s")
 
-    def _show(self, wait: Wait) -> None:
+    def _show(self, wait: ProgressLine) -> None:
         with self._lock:
             if self._progress is None:
                 self._progress = rich.progress.Progress(
@@ -178,12 +178,12 @@ class Console:
             self._progress.update(task, completed=wait.completed)
             self._bars[wait] = task
 
-    def _refresh(self, wait: Wait) -> None:
+    def _refresh(self, wait: ProgressLine) -> None:
         with self._lock:
             if self._progress is not None and wait in self._bars:
                 self._progress.update(self._bars[wait], completed=wait.completed, total=wait.total, done=wait.done)
 
-    def _hide(self, wait: Wait) -> None:
+    def _hide(self, wait: ProgressLine) -> None:
         with self._lock:
             task = self._bars.pop(wait, None)
             if self._progress is None or task is None:

@@ -10,7 +10,7 @@ COLORS: Final = (
 GRID: Final = "rgba(128,128,128,0.18)"
 
 
-def framed(figure: Any, height: int = 270) -> Any:
+def apply_theme(figure: Any, height: int = 270) -> Any:
     """The same figure with the looks of a page: no paper of its own, a legend above."""
     figure.update_layout(
         template="none",
@@ -28,7 +28,7 @@ def framed(figure: Any, height: int = 270) -> Any:
 
 def over_steps(figure: Any) -> Any:
     """The same figure, framed, with the steps of training below it."""
-    framed(figure).update_xaxes(title={"text": "step", "standoff": 4})
+    apply_theme(figure).update_xaxes(title={"text": "step", "standoff": 4})
     return figure.update_layout(hovermode="x unified")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from torl.errors import RecordError
 from torl.records import metric_names as names
-from torl.records.files import replacing
+from torl.records.files import atomic_write
 from torl.records.layout import CONFIG_FILE, REPORT_FILE
 from torl.records.reading import read_metrics
 from torl.report.charts import chart_sections
@@ -70,7 +70,7 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
     ]
     page = document(title, "\n".join(part for part in parts if part))
     path = run_directory / REPORT_FILE
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(page.encode("utf-8", errors="replace"))
     return path
 
@@ -133,14 +133,14 @@ def _before_and_after(rows: Sequence[Row]) -> str:
 
 
 def _set_table(rows: Sequence[Row], set_name: str) -> str:
-    accuracy = names.of_evaluation(set_name, names.ACCURACY)
+    accuracy = names.evaluation_name(set_name, names.ACCURACY)
     evaluations = [row for row in rows if row.get(accuracy) is not None]
     if not evaluations:
         return ""
     first, last = evaluations[0], evaluations[-1]
     lines = []
     for label, name, form, more_is_better in _TABLE:
-        full_name = names.of_evaluation(set_name, name)
+        full_name = names.evaluation_name(set_name, name)
         before, after = first.get(full_name), last.get(full_name)
         if before is None and after is None:
             continue

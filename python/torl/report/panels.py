@@ -124,8 +124,8 @@ def _evaluations(runs: Sequence[RunRecords]) -> Iterator[Panel]:
 
 def _accuracies(sets: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return {
-        "": tuple(names.of_evaluation(name, names.ACCURACY) for name in sets),
-        ", greedy": tuple(names.of_evaluation(name, names.GREEDY_ACCURACY) for name in sets),
+        "": tuple(names.evaluation_name(name, names.ACCURACY) for name in sets),
+        ", greedy": tuple(names.evaluation_name(name, names.GREEDY_ACCURACY) for name in sets),
     }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.records import metric_names as names
-from torl.records.files import explained
+from torl.records.files import record_errors
 from torl.records.layout import REPORT_FILE, SUMMARY_FILE
 from torl.records.reading import read_metrics
 
@@ -44,7 +44,7 @@ def write_summary(directory: Path) -> dict[str, Any]:
         "evaluation": by_set,
     }
     path = directory / SUMMARY_FILE
-    with explained(path):
+    with record_errors(path):
         path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return summary
 

@@ -7,7 +7,7 @@ from typing import Any
 from torl.reward.artist import ArtistReward
 from torl.reward.base import Reward
 from torl.reward.boxed import BoxedOptions, BoxedReward
-from torl.reward.environment import EnvironmentOptions, EnvironmentReward
+from torl.reward.environment import EnvironmentRewardOptions, EnvironmentReward
 from torl.reward.exact_match import ExactMatchOptions, ExactMatchReward
 from torl.reward.expected_calls import ExpectedCallsOptions, ExpectedCallsReward
 from torl.reward.grader import Grader
@@ -32,7 +32,7 @@ __all__ = [
     "REWARDS",
     "BoxedOptions",
     "BoxedReward",
-    "EnvironmentOptions",
+    "EnvironmentRewardOptions",
     "EnvironmentReward",
     "ExactMatchOptions",
     "ExactMatchReward",

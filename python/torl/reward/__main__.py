@@ -21,7 +21,7 @@ from torl.reward.probes import audit
 from torl.reward.server import serve
 
 PROGRAM = "python -m torl.reward"
-_AT_ONCE = 1000  # lines
+_BATCH_SIZE = 1000  # lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +60,7 @@ async def _grade(asked: argparse.Namespace) -> None:
             batch: list[dict[str, Any]] = []
             for number, line in enumerate(file, start=1):
                 batch.append(_row(number, line))
-                if len(batch) == _AT_ONCE:
+                if len(batch) == _BATCH_SIZE:
                     await _print_graded(grader, batch)
                     batch = []
             await _print_graded(grader, batch)

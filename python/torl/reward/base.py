@@ -11,7 +11,7 @@ class Reward(Protocol):
     '''Says what trajectories are worth. One object serves a whole run. A whole one, with parts and pay by turn:
 
         import torl
-        from torl import Grade, Group, Trajectory, TurnEnding
+        from torl import Grade, Group, Trajectory, StopReason
         from torl.text.answers import find_answer
 
         class ShortAndRight(torl.Reward):
@@ -28,7 +28,7 @@ class Reward(Protocol):
                 answer = find_answer(trajectory.sampled_text)
                 right = answer is not None and answer.text == trajectory.prompt.problem.answer
                 parts = {"answer": float(right), "length": float(right and len(trajectory) == shortest)}
-                turns = tuple(self.bonus * (turn.ended_by is TurnEnding.CALL) for turn in trajectory.turns)
+                turns = tuple(self.bonus * (turn.ended_by is StopReason.CALL) for turn in trajectory.turns)
                 return Grade(sum(parts.values()), right, answer and answer.text, parts=parts, turn_rewards=turns)
 
         [reward]
@@ -46,7 +46,7 @@ class Reward(Protocol):
         """
         ...
 
-    def spread(self, cluster: Cluster) -> None:
+    def use_cluster(self, cluster: Cluster) -> None:
         """Told before `start` where the run is. A reward that does not use the nodes stays with the controller."""
         return
 

@@ -7,14 +7,14 @@ from torl.cluster import Cluster
 from torl.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.reward.base import Reward
 from torl.reward.grader import Grader
-from torl.reward.grader_nodes import GraderNodes
-from torl.reward.shaping import keeps_format, overlong_punishment, ran_failing_code, turns_out_of_format
+from torl.reward.grader_nodes import ClusterGrader
+from torl.reward.shaping import has_valid_format, overlong_punishment, ran_failing_code, malformed_turns
 from torl.reward.verdict import Verdict
 from torl.text.answer_tags import AnswerFormat
 from torl.text.answers import find_answer
 from torl.types import Grade, Group, Trajectory
 
-FEWEST_WORKERS = 2
+MIN_WORKERS = 2
 """So that one pair that takes its whole time does not hold up all others."""
 
 
@@ -33,18 +33,18 @@ class BoxedOptions(Section):
     malformed_turn: float = 0.0
     """Paid to each turn that asks for a call that cannot be made, and to a first turn that asks for none (GTPO:
     -0.1)."""
-    wrong_call: NonNegativeFloat = 0.0
+    call_bonus: NonNegativeFloat = 0.0
     """Added to the reward of an answer that is not right for each turn that calls a tool, as verl's recipe of ReTool
     does (0.1), so that calls are tried where nothing succeeds yet."""
-    most_wrong_calls: NonNegativeInt = 4
+    max_bonus_calls: NonNegativeInt = 4
     """How many of them count."""
     overlong_buffer: NonNegativeInt = 0
     """Tokens before `rollout.max_response_tokens` in which a punishment of length grows from 0 (DAPO); 0 for none."""
     overlong_penalty: NonNegativeFloat = 1.0
     """That punishment at the limit."""
-    timeout_seconds: PositiveFloat = 2.0
+    grader_timeout_seconds: PositiveFloat = 2.0
     """Time the grader may spend on one pair of answers."""
-    workers: PositiveInt | None = None
+    grader_workers: PositiveInt | None = None
     """Grader processes; one for every eight cores when unset, and at least 2."""
 
     def check_within(self, config: Any) -> None:
@@ -63,7 +63,7 @@ class BoxedReward(Reward):
     def __init__(self, options: BoxedOptions | None = None) -> None:
         """Take the options of a configuration, or the defaults."""
         self.options = options or BoxedOptions()
-        self.grader: Grader | GraderNodes = Grader(self.options.workers or FEWEST_WORKERS, self.options.timeout_seconds)
+        self.grader: Grader | ClusterGrader = Grader(self.options.grader_workers or MIN_WORKERS, self.options.grader_timeout_seconds)
         self._cluster: Cluster | None = None
 
     async def grade(self, group: Group) -> list[Grade]:
@@ -75,15 +75,15 @@ class BoxedReward(Reward):
         limit = group.max_response_tokens
         return list(await asyncio.gather(*(self._grade(each, limit) for each in group.trajectories)))
 
-    def spread(self, cluster: Cluster) -> None:
+    def use_cluster(self, cluster: Cluster) -> None:
         """Have graders on every node, which share the workers."""
-        if cluster.apart:
-            workers = -(-(self.options.workers or FEWEST_WORKERS) // cluster.nodes)
-            self.grader, self._cluster = GraderNodes(workers, self.options.timeout_seconds), cluster
+        if cluster.is_remote:
+            workers = -(-(self.options.grader_workers or MIN_WORKERS) // cluster.nodes)
+            self.grader, self._cluster = ClusterGrader(workers, self.options.grader_timeout_seconds), cluster
 
     async def start(self) -> None:
         """Start the grader's processes."""
-        if isinstance(self.grader, GraderNodes):
+        if isinstance(self.grader, ClusterGrader):
             assert self._cluster is not None
             await self.grader.start(self._cluster)
         else:
@@ -91,7 +91,7 @@ class BoxedReward(Reward):
 
     async def close(self) -> None:
         """End them."""
-        if isinstance(self.grader, GraderNodes):
+        if isinstance(self.grader, ClusterGrader):
             await self.grader.close()
         else:
             await asyncio.to_thread(self.grader.close)
@@ -102,7 +102,7 @@ class BoxedReward(Reward):
         if answer is not None:
             verdict = await self.grader.grade_async(trajectory.prompt.problem.answer, answer.text)
         asked = self.options.require_format
-        valid = asked is None or keeps_format(trajectory, asked)
+        valid = asked is None or has_valid_format(trajectory, asked)
         parts = self._parts(trajectory, verdict.correct and valid, max_response_tokens)
         text = None if answer is None else answer.text
         turns = self._turn_rewards(trajectory)
@@ -110,16 +110,16 @@ class BoxedReward(Reward):
 
     def _turn_rewards(self, trajectory: Trajectory) -> tuple[float, ...]:
         pay = self.options.malformed_turn
-        return tuple(pay * malformed for malformed in turns_out_of_format(trajectory)) if pay else ()
+        return tuple(pay * malformed for malformed in malformed_turns(trajectory)) if pay else ()
 
     def _parts(self, trajectory: Trajectory, paid: bool, max_response_tokens: int) -> dict[str, float]:
         options = self.options
         parts = {"answer": options.correct if paid else options.wrong}
         if options.failed_code:
             parts["failed_code"] = options.failed_code if ran_failing_code(trajectory) else 0.0
-        if options.wrong_call:
-            calls = min(options.most_wrong_calls, sum(bool(trajectory.calls_of(turn)) for turn in trajectory.turns))
-            parts["wrong_calls"] = 0.0 if paid else options.wrong_call * calls
+        if options.call_bonus:
+            calls = min(options.max_bonus_calls, sum(bool(trajectory.calls_in(turn)) for turn in trajectory.turns))
+            parts["wrong_calls"] = 0.0 if paid else options.call_bonus * calls
         if options.overlong_buffer and options.overlong_penalty:
             (punishment,) = overlong_punishment([len(trajectory)], max_response_tokens, options.overlong_buffer)
             parts["length"] = options.overlong_penalty * float(punishment)

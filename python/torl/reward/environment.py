@@ -8,21 +8,21 @@ from torl.reward.base import Reward
 from torl.types import Grade, Group, Trajectory
 
 
-class EnvironmentOptions(Section):
+class EnvironmentRewardOptions(Section):
     """Options of the reward "environment"."""
 
     weights: Mapping[str, float] = {}
     """What each part is multiplied by, by the environment's names for them; 1 where none is given, 0 to log it only."""
-    correct_from: float = 1.0
+    correct_threshold: float = 1.0
     """From which reward on a response counts as correct."""
 
 
 class EnvironmentReward(Reward):
     """The sum of the environment's rewards, each a part."""
 
-    def __init__(self, options: EnvironmentOptions | None = None) -> None:
+    def __init__(self, options: EnvironmentRewardOptions | None = None) -> None:
         """Take the options of a configuration, or the defaults."""
-        self.options = options or EnvironmentOptions()
+        self.options = options or EnvironmentRewardOptions()
 
     async def grade(self, group: Group) -> list[Grade]:
         """Every trajectory by itself.
@@ -46,4 +46,4 @@ class EnvironmentReward(Reward):
             )
         parts = {name: weights.get(name, 1.0) * value for name, value in rewards.items()}
         reward = sum(parts.values())
-        return Grade(reward, reward >= self.options.correct_from, None, parts=parts)
+        return Grade(reward, reward >= self.options.correct_threshold, None, parts=parts)

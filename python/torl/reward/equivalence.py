@@ -10,7 +10,7 @@ from itertools import chain, product
 from typing import Any
 
 from torl.reward.notation import as_latex
-from torl.reward.refusals import cannot_be_equal
+from torl.reward.refusals import is_clearly_different
 
 
 class UndecidedError(Exception):
@@ -25,7 +25,7 @@ def equivalent(reference: str, answer: str) -> bool:
     Raises:
         UndecidedError: no comparison succeeded and at least one raised.
     """
-    if cannot_be_equal(reference, answer):
+    if is_clearly_different(reference, answer):
         return False
     from math_verify import verify
     from sympy import Basic, nan, zoo

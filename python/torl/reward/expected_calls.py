@@ -16,9 +16,9 @@ _BEYOND = "TooManyCalls"  # the error of a call beyond those that a response may
 class ExpectedCallsOptions(Section):
     """Options of the reward "expected_calls"."""
 
-    best: float = 3.0
+    max_reward: float = 3.0
     """Reward of exactly the calls that the problem expects."""
-    worst: float = -3.0
+    min_reward: float = -3.0
     """Reward of calls that have nothing in common with them, of none, and of any that is malformed."""
 
 
@@ -55,8 +55,8 @@ class ExpectedCallsReward(Reward):
         made += [ToolRequest("", {})] * beyond  # not made, and not expected
         if not expected:
             return Grade(0.0, whole and not made, None)
-        share = call_match(made, expected) if whole else 0.0
-        worst, best = self.options.worst, self.options.best
+        share = call_score(made, expected) if whole else 0.0
+        worst, best = self.options.min_reward, self.options.max_reward
         return Grade(worst + (best - worst) * share, share == 1, None)
 
 
@@ -76,7 +76,7 @@ def expected_calls(problem: Problem) -> list[ToolRequest]:
         ) from error
 
 
-def call_match(made: Sequence[ToolRequest], expected: Sequence[ToolRequest]) -> float:
+def call_score(made: Sequence[ToolRequest], expected: Sequence[ToolRequest]) -> float:
     """How much of what is expected was called, between 0 and 1.
 
     Source: ToolRL, section 3.3, as `compute_tool_call_reward` in its `rlla.py` counts: the names have one point in all;

@@ -3,7 +3,7 @@
 import functools
 
 from torl.cluster import Cluster
-from torl.cluster.everywhere import Everywhere
+from torl.cluster.everywhere import PerNode
 from torl.errors import ClusterError, RewardError
 from torl.reward.grader import Grader
 from torl.reward.verdict import Verdict, compare_exactly
@@ -19,7 +19,7 @@ class GraderHost:
         """Start its processes."""
         await self._grader.__aenter__()
 
-    async def judge(self, reference: str, answer: str) -> Verdict:
+    async def grade(self, reference: str, answer: str) -> Verdict:
         """Have a pair judged."""
         return await self._grader.grade_async(reference, answer)
 
@@ -28,12 +28,12 @@ class GraderHost:
         await self._grader.__aexit__(None, None, None)
 
 
-class GraderNodes:
+class ClusterGrader:
     """The graders of all nodes. A pair is judged on one node, which remembers it; what is plain is judged here."""
 
     def __init__(self, workers: int, timeout_seconds: float) -> None:
         """Start nothing yet; `workers` are those of each node."""
-        self._hosts = Everywhere(functools.partial(GraderHost, workers, timeout_seconds), "the grader")
+        self._hosts = PerNode(functools.partial(GraderHost, workers, timeout_seconds), "the grader")
 
     async def start(self, cluster: Cluster) -> None:
         """Start the graders."""

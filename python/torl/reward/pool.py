@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from torl.errors import RewardError
-from torl.reward.memory import VerdictMemory, name_of
+from torl.reward.memory import VerdictCache, pair_key
 from torl.reward.process import GraderProcess, WorkerCrashError, WorkerTimeoutError
 from torl.reward.verdict import Verdict
 
@@ -28,7 +28,7 @@ class GraderProcesses:
         self._closing = threading.Event()
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="grader-starter")  # its processes live as long as it
         self._has_spare = False
-        self._memory = VerdictMemory()
+        self._memory = VerdictCache()
         self._crashes_in_a_row = 0
         self._broken: RewardError | None = None
 
@@ -77,14 +77,14 @@ class GraderProcesses:
         Raises:
             RewardError: the processes die again and again, or cannot be started, or were closed.
         """
-        pair = name_of(reference, answer)
-        if (known := self._memory.recall(pair)) is not None:
+        pair = pair_key(reference, answer)
+        if (known := self._memory.get(pair)) is not None:
             return known
         verdict: Verdict | None = None
         try:
             verdict = self._judge(reference, answer, cpu_seconds, wall_seconds)
         finally:
-            self._memory.settle(pair, verdict)
+            self._memory.put(pair, verdict)
         return verdict or Verdict(correct=False, failure="error")
 
     def _judge(self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float) -> Verdict | None:

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from torl.errors import RewardError
-from torl.processes.children import describe_exit, last_words
+from torl.processes.children import describe_exit, output_tail
 
 _START_SECONDS = 120.0
 
@@ -69,7 +69,7 @@ class GraderProcess:
         try:
             self._receive(_START_SECONDS)
         except (WorkerCrashError, OSError, ValueError) as error:
-            said = "" if self._errors.closed else last_words(self._errors)
+            said = "" if self._errors.closed else output_tail(self._errors)
             self.kill()
             raise RewardError(f"a grader process did not start: {error}\n{said}".rstrip()) from error
 

@@ -47,7 +47,7 @@ _UNIT_NAMES = (
 _UNITS = MappingProxyType({name: names.split()[0] for names in _UNIT_NAMES for name in names.split()})
 
 
-def cannot_be_equal(reference: str, answer: str) -> bool:
+def is_clearly_different(reference: str, answer: str) -> bool:
     r"""Whether the answer is wrong in a way that math-verify passes over.
 
     - It is a relation where the reference is none (`\ge 5`, of which math-verify compares the 5), or is qualified where

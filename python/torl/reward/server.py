@@ -7,8 +7,8 @@ from typing import Any
 from torl.errors import RewardError
 from torl.reward.grader import Grader
 
-_MOST_BYTES = 16 << 20
-_MOST_PAIRS = 10_000
+_MAX_BYTES = 16 << 20
+_MAX_PAIRS = 10_000
 
 
 async def serve(grader: Grader, host: str, port: int) -> None:
@@ -23,10 +23,10 @@ async def serve(grader: Grader, host: str, port: int) -> None:
         try:
             asked = json.loads(await request.read())
             pairs = [(each["reference"], each["answer"]) for each in (asked if isinstance(asked, list) else [asked])]
-            if not all(isinstance(text, str) for pair in pairs for text in pair) or len(pairs) > _MOST_PAIRS:
+            if not all(isinstance(text, str) for pair in pairs for text in pair) or len(pairs) > _MAX_PAIRS:
                 raise ValueError
         except (ValueError, KeyError, TypeError):
-            told = f'send {{"reference": text, "answer": text}}, or a list of at most {_MOST_PAIRS}'
+            told = f'send {{"reference": text, "answer": text}}, or a list of at most {_MAX_PAIRS}'
             return web.json_response({"error": told}, status=400)
         try:
             verdicts = await grader.grade_all(pairs)
@@ -38,7 +38,7 @@ async def serve(grader: Grader, host: str, port: int) -> None:
     async def ping(_: web.Request) -> web.Response:
         return web.Response(text="pong")
 
-    application = web.Application(client_max_size=_MOST_BYTES)
+    application = web.Application(client_max_size=_MAX_BYTES)
     application.add_routes([web.post("/grade", grade), web.get("/v1/ping", ping)])
     runner = web.AppRunner(application)
     async with grader:

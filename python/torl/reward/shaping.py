@@ -12,14 +12,14 @@ def ran_failing_code(trajectory: Trajectory) -> bool:
     return any(call.ran and not call.outcome.ok for call in trajectory.tool_calls)
 
 
-def keeps_format(trajectory: Trajectory, format: AnswerFormat) -> bool:
+def has_valid_format(trajectory: Trajectory, format: AnswerFormat) -> bool:
     """Whether the response ended by itself, or at a stop string, in this format (`torl.text.answer_tags`)."""
     return trajectory.finish_reason is FinishReason.STOP and has_format(trajectory.answer_text, format)
 
 
-def turns_out_of_format(trajectory: Trajectory) -> list[bool]:
+def malformed_turns(trajectory: Trajectory) -> list[bool]:
     """Of each turn whether it asks for a call that cannot be made, or is the first and asks for none (GTPO)."""
-    calls = [trajectory.calls_of(turn) for turn in trajectory.turns]
+    calls = [trajectory.calls_in(turn) for turn in trajectory.turns]
     return [not (own or number) or not all(call.ran for call in own) for number, own in enumerate(calls)]
 
 

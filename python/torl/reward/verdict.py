@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torl.reward.rationals import read_rational, same_rational
 
-LONGEST_ANSWER = 2000
+MAX_ANSWER_CHARACTERS = 2000
 """Characters. Longer answers (and more than twice as long as the reference) are wrong without being compared."""
 
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,29}|0")
@@ -30,7 +30,7 @@ def compare_exactly(reference: str, answer: str) -> Verdict | None:
         return Verdict(correct=False)
     if reference == answer:
         return Verdict(correct=True)
-    if len(answer) > max(LONGEST_ANSWER, 2 * len(reference)):
+    if len(answer) > max(MAX_ANSWER_CHARACTERS, 2 * len(reference)):
         return Verdict(correct=False)
     if _INTEGER.fullmatch(reference) and _INTEGER.fullmatch(answer):
         return Verdict(correct=False)  # canonical integers are equal only as equal text

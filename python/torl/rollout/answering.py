@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from torl.environments import Reply
-from torl.rollout.calls import Answered, EpisodeTools
-from torl.rollout.environment import AnsweredTurn, EpisodeEnvironment
+from torl.rollout.calls import TimedOutcome, EpisodeTools
+from torl.rollout.environment import TimedReply, EpisodeEnvironment
 from torl.types import ToolRequest, Turn
 
 
 @dataclass(frozen=True, slots=True)
-class CallAnswers:
+class CallRouter:
     """Answers the calls of one episode."""
 
     tools: EpisodeTools
     environment: EpisodeEnvironment | None
 
-    async def of(self, turn: Turn, requests: Sequence[ToolRequest]) -> tuple[list[Answered], Reply]:
+    async def answer(self, turn: Turn, requests: Sequence[ToolRequest]) -> tuple[list[TimedOutcome], Reply]:
         """The outcomes of the requests of a turn, in their order, and what the environment says to those of its tools.
 
         The environment is shown all of its calls at once, beside the calls of all other tools.
@@ -34,14 +34,14 @@ class CallAnswers:
         others = [each for each in requests if each.tool not in environment.tools]
         made, answered = await _side_by_side(self.tools.call(others), environment.answer(turn, own))
         of_tools = iter(made)
-        of_environment = iter(Answered(outcome, answered.time) for outcome in answered.reply.outcomes)
+        of_environment = iter(TimedOutcome(outcome, answered.time) for outcome in answered.reply.outcomes)
         outcomes = [next(of_environment if each.tool in environment.tools else of_tools) for each in requests]
         return outcomes, answered.reply
 
 
 async def _side_by_side(
-    calls: Coroutine[Any, Any, list[Answered]], answer: Coroutine[Any, Any, AnsweredTurn]
-) -> tuple[list[Answered], AnsweredTurn]:
+    calls: Coroutine[Any, Any, list[TimedOutcome]], answer: Coroutine[Any, Any, TimedReply]
+) -> tuple[list[TimedOutcome], TimedReply]:
     """Both at once; what fails in one ends the other."""
     tasks = asyncio.ensure_future(calls), asyncio.ensure_future(answer)
     try:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torl.rollout.spoken import whole_outcome
+from torl.rollout.spoken import clean_outcome
 from torl.tools import Tool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
 
@@ -20,7 +20,7 @@ class CallCounters:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class TimedOutcome:
     """The outcome of a call, and when it was there (`time.perf_counter`)."""
 
     outcome: Outcome
@@ -33,15 +33,15 @@ class _ToolCalls:
 
     session: ToolSession
     requests: list[ToolRequest] = field(default_factory=list)
-    tasks: "list[asyncio.Task[Answered]]" = field(default_factory=list)
-    keeps_nothing: bool = False  # from one call to the next
+    tasks: "list[asyncio.Task[TimedOutcome]]" = field(default_factory=list)
+    is_stateless: bool = False  # from one call to the next
 
     def __post_init__(self) -> None:
-        self.keeps_nothing = self.session.fork() is self.session
+        self.is_stateless = self.session.fork() is self.session
 
     def add(self, request: ToolRequest) -> None:
         """Begin a call: at once where the session keeps nothing, else behind those before it."""
-        before = None if self.keeps_nothing or not self.tasks else self.tasks[-1]
+        before = None if self.is_stateless or not self.tasks else self.tasks[-1]
         self.requests.append(request)
         self.tasks.append(asyncio.ensure_future(_answered(self.session, request, before)))
 
@@ -69,15 +69,15 @@ class EpisodeTools:
         self._sessions: dict[str, ToolSession] = {}
         self._early: dict[str, _ToolCalls] = {}
 
-    def begin(self, request: ToolRequest, *, instead: bool = True) -> None:
+    def speculate(self, request: ToolRequest, *, replaces: bool = True) -> None:
         """Begin a call that may or may not be asked for, if its tool allows it.
 
         `instead`: of those begun before, which are given up; otherwise all of them may be asked for, in this order.
         """
         tool = self._tools.get(request.tool)
-        if tool is None or not tool.starts_early:
+        if tool is None or not tool.speculative:
             return
-        if instead and self._early:
+        if replaces and self._early:
             if [each.requests for each in self._early.values()] == [[request]]:
                 return
             self._give_up(list(self._early))
@@ -86,7 +86,7 @@ class EpisodeTools:
         self._counters.speculated += 1
         self._early[request.tool].add(request)
 
-    async def call(self, requests: Sequence[ToolRequest]) -> list[Answered]:
+    async def call(self, requests: Sequence[ToolRequest]) -> list[TimedOutcome]:
         """The outcomes of the calls of a turn, in their order; what one did to its session is what the next one finds.
 
         Calls of several tools run side by side, and so do those of one tool whose session keeps nothing.
@@ -98,7 +98,7 @@ class EpisodeTools:
         for number, request in enumerate(requests):
             numbers[request.tool].append(number)
         self._give_up(set(self._early) - set(numbers))
-        tasks: dict[int, asyncio.Task[Answered]] = {}
+        tasks: dict[int, asyncio.Task[TimedOutcome]] = {}
         for tool, own in numbers.items():
             tasks.update(zip(own, self._calls(tool, [requests[number] for number in own]), strict=True))
         try:
@@ -112,7 +112,7 @@ class EpisodeTools:
         """Give up calls that nobody asked for; when this returns they have ended."""
         await asyncio.gather(*self._give_up(list(self._early)), return_exceptions=True)
 
-    def _calls(self, tool: str, requests: list[ToolRequest]) -> "list[asyncio.Task[Answered]]":
+    def _calls(self, tool: str, requests: list[ToolRequest]) -> "list[asyncio.Task[TimedOutcome]]":
         """The calls of one tool, begun; those that began early have to be the first of them."""
         if tool not in self._tools:
             return [asyncio.ensure_future(_unknown(tool, self._names)) for _ in requests]
@@ -129,7 +129,7 @@ class EpisodeTools:
             self._sessions[tool] = self._tools[tool].session(self._seed)
         return self._sessions[tool]
 
-    def _give_up(self, tools: Iterable[str]) -> "list[asyncio.Task[Answered]]":
+    def _give_up(self, tools: Iterable[str]) -> "list[asyncio.Task[TimedOutcome]]":
         """Cancel what began early of these tools."""
         given_up = [task for tool in tools for task in self._early.pop(tool).tasks]
         self._counters.wasted += len(given_up)
@@ -140,20 +140,20 @@ class EpisodeTools:
 
 
 async def _answered(
-    session: ToolSession, request: ToolRequest, before: "asyncio.Task[Answered] | None" = None
-) -> Answered:
+    session: ToolSession, request: ToolRequest, before: "asyncio.Task[TimedOutcome] | None" = None
+) -> TimedOutcome:
     if before is not None:
         await asyncio.wait([before])
-    outcome = whole_outcome(await session.call(request.arguments))
-    return Answered(outcome, time.perf_counter())
+    outcome = clean_outcome(await session.call(request.arguments))
+    return TimedOutcome(outcome, time.perf_counter())
 
 
-async def _unknown(tool: str, tools: Iterable[str]) -> Answered:
+async def _unknown(tool: str, tools: Iterable[str]) -> TimedOutcome:
     text = f"there is no tool {tool!r}, only {', '.join(tools)}"
-    return Answered(Outcome(OutcomeStatus.ERROR, text, "UnknownTool"), time.perf_counter())
+    return TimedOutcome(Outcome(OutcomeStatus.ERROR, text, "UnknownTool"), time.perf_counter())
 
 
-def _look_at(task: "asyncio.Task[Answered]") -> None:
+def _look_at(task: "asyncio.Task[TimedOutcome]") -> None:
     """A host that broke will break the next call as well; here nobody asked."""
     if not task.cancelled():
         task.exception()

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from torl.environments import BoundedEnvironment, BoundedSession, Message, Reply
 from torl.errors import DataError, ToolUnavailableError
 from torl.formats import ChatFormat
-from torl.rollout.spoken import whole, whole_messages, whole_outcome
+from torl.rollout.spoken import replace_surrogates, clean_messages, clean_outcome
 from torl.text.chat_templates import Conversation, Messages
 from torl.text.prompt_encoder import PromptEncoder, ToolSchemas
-from torl.text.templates import PromptTemplate, Told
+from torl.text.templates import PromptTemplate, TemplateOutput
 from torl.types import Markup, Prompt, ToolRequest, Turn
 
 
@@ -22,18 +22,18 @@ class EpisodeEnvironment:
     session: BoundedSession
     format: ChatFormat
     tools: frozenset[str]  # the names of the environment's own
-    unshown: Turn | None = field(default=None, init=False)  # the last turn, where it was not shown to the environment
+    unseen_turn: Turn | None = field(default=None, init=False)  # the last turn, where it was not shown to the environment
 
-    async def answer(self, turn: Turn, requests: Sequence[ToolRequest] = ()) -> "AnsweredTurn":
+    async def answer(self, turn: Turn, requests: Sequence[ToolRequest] = ()) -> "TimedReply":
         """What the environment says to a turn, and to those of its calls that are the environment's.
 
         Raises:
             ToolUnavailableError: it gave no answer.
         """
-        self.unshown = None
+        self.unseen_turn = None
         reply = await self.session.answer(self._message(turn, requests))
-        said, outcomes = list(map(whole, reply.said)), list(map(whole_outcome, reply.outcomes))
-        return AnsweredTurn(replace(reply, said=said, outcomes=outcomes), time.perf_counter())
+        said, outcomes = list(map(replace_surrogates, reply.user_messages)), list(map(clean_outcome, reply.outcomes))
+        return TimedReply(replace(reply, user_messages=said, outcomes=outcomes), time.perf_counter())
 
     async def rewards(self) -> Mapping[str, float]:
         """What the episode is worth, by part.
@@ -41,14 +41,14 @@ class EpisodeEnvironment:
         Raises:
             ToolUnavailableError: the environment does not say.
         """
-        return await self.session.rewards(None if self.unshown is None else self._message(self.unshown, ()))
+        return await self.session.rewards(None if self.unseen_turn is None else self._message(self.unseen_turn, ()))
 
     def _message(self, turn: Turn, requests: Sequence[ToolRequest]) -> Message:
         return Message(turn.text, self.format.content(turn), tuple(requests))
 
 
 @dataclass(frozen=True, slots=True)
-class AnsweredTurn:
+class TimedReply:
     """What an environment answered, and when it was there (`time.perf_counter`)."""
 
     reply: Reply
@@ -81,26 +81,26 @@ class RunEnvironment:
             own = frozenset(self.bounded.tools)
             begun = prompt
             if opening != conversation.messages:
-                begun = self._prompt(prompt, conversation, whole_messages(opening))
+                begun = self._prompt(prompt, conversation, clean_messages(opening))
             yield EpisodeEnvironment(session, self.format, own), begun
         finally:
             await session.close()
 
-    def _prompt(self, prompt: Prompt, told: Conversation, opening: Messages) -> Prompt:
+    def _prompt(self, prompt: Prompt, rendered: Conversation, opening: Messages) -> Prompt:
         """The prompt of a conversation that the environment has begun, as far as it has, and the template else.
 
         What the template says besides the problem may hold control tokens; of all else they stay text.
         """
         problem, held, spelled = prompt.problem, list[str](), self.prompts.spelled
-        again = _conversation(self.template(spelled.hold_problem(problem, held)))
-        templates = list(zip(told.messages, again.messages, strict=True))
+        again = _conversation(self.template(spelled.escape_problem(problem, held)))
+        templates = list(zip(rendered.messages, again.messages, strict=True))
         messages: list[Mapping[str, str]] = []
         for message in opening:
             texts = {name: text for name, text in message.items() if name != "role"}
-            changed = {**message, **spelled.hold(texts, held)}
+            changed = {**message, **spelled.escape(texts, held)}
             messages.append(next((plain for said, plain in templates if said == message), changed))
         try:
-            token_ids = self.prompts.encode(problem.id, replace(told, messages=messages), held, self.tools)
+            token_ids = self.prompts.encode(problem.id, replace(rendered, messages=messages), held, self.tools)
         except DataError as error:
             raise ToolUnavailableError(f"what the environment begins with cannot be a prompt: {error}") from error
         if len(token_ids) > self.max_prompt_tokens:
@@ -111,10 +111,10 @@ class RunEnvironment:
         return replace(prompt, token_ids=token_ids)
 
 
-def _conversation(told: Told) -> Conversation:
-    if isinstance(told, str | Markup):
+def _conversation(rendered: TemplateOutput) -> Conversation:
+    if isinstance(rendered, str | Markup):
         raise DataError(
             "an environment begins with messages, and the template of this run gives a text: choose "
             'data.template = "chat"'
         )
-    return told if isinstance(told, Conversation) else Conversation(told)
+    return rendered if isinstance(rendered, Conversation) else Conversation(rendered)

@@ -9,17 +9,17 @@ from torl._core import Scanner, TrajectoryBuilder, Vocabulary
 from torl.engine import Engine
 from torl.environments import Reply
 from torl.formats import Format
-from torl.formats.base import is_void, permitted, turn_end
-from torl.processes.open_calls import OpenCalls
-from torl.rollout.answering import CallAnswers
-from torl.rollout.calls import Answered, CallCounters, EpisodeTools
+from torl.formats.base import is_void, limit_calls, turn_stop_condition
+from torl.processes.open_calls import PendingCalls
+from torl.rollout.answering import CallRouter
+from torl.rollout.calls import TimedOutcome, CallCounters, EpisodeTools
 from torl.rollout.environment import EpisodeEnvironment, RunEnvironment
-from torl.rollout.observing import observed
-from torl.rollout.sampled import ending, ends_line, spans
+from torl.rollout.observing import observation_tokens
+from torl.rollout.sampled import find_stop_reason, ends_line, spans
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.seeds import derive_seed
-from torl.text.tokenizer import TextEncoder
+from torl.text.tokenizer import PlainTextEncoder
 from torl.text.turns import read_turn
 from torl.tools import Tool
 from torl.types import (
@@ -31,7 +31,7 @@ from torl.types import (
     ToolRequest,
     Trajectory,
     Turn,
-    TurnEnding,
+    StopReason,
     UserMessage,
 )
 
@@ -53,12 +53,12 @@ class EpisodePlayer:
     engine: Engine
     tools: Mapping[str, Tool]
     vocabulary: Vocabulary
-    encoder: TextEncoder
+    encoder: PlainTextEncoder
     format: Format
     settings: EpisodeSettings
     slots: EpisodeSlots = field(default_factory=EpisodeSlots)
     counters: EpisodeCounters = field(default_factory=EpisodeCounters)
-    open_calls: OpenCalls = field(default_factory=OpenCalls)
+    open_calls: PendingCalls = field(default_factory=PendingCalls)
     end_token_ids: frozenset[int] = frozenset()  # the format's end tokens; the engine ends turns at them
     environment: RunEnvironment | None = None  # that episodes are conversations with, where there is one
 
@@ -66,7 +66,7 @@ class EpisodePlayer:
         """What it has counted since the start besides, under the names of metrics."""
         return {}
 
-    async def play(self, prompt: Prompt, *, series: int | str, sample: int) -> Trajectory:
+    async def play(self, prompt: Prompt, *, batch_id: int | str, sample: int) -> Trajectory:
         """Play one episode to its end: sample a turn, make the call that it asks for, put in the answer, sample again.
 
         `series` and `sample` name the episode: its group is "series/problem", and its seeds are made from them. The
@@ -79,14 +79,14 @@ class EpisodePlayer:
             EngineError, SandboxError: the host is broken. What the model does wrong never raises.
         """
         # One seed for all samples of a problem, so that equal calls have equal outcomes.
-        seed = derive_seed(self.settings.seed, series, prompt.problem.id)
+        seed = derive_seed(self.settings.seed, batch_id, prompt.problem.id)
         async with AsyncExitStack() as stack:
             environment: EpisodeEnvironment | None = None
             if self.environment is not None:
                 with self.waiting("the environment"):
                     opening = self.environment.open(prompt, seed)
                     environment, prompt = await stack.enter_async_context(opening)
-            episode = _Episode(self, prompt, series, sample, seed, environment)
+            episode = _Episode(self, prompt, batch_id, sample, seed, environment)
             try:
                 return await episode.play()
             finally:
@@ -107,7 +107,7 @@ class _Episode:
         self,
         player: EpisodePlayer,
         prompt: Prompt,
-        series: int | str,
+        batch_id: int | str,
         sample: int,
         seed: int,
         environment: EpisodeEnvironment | None,
@@ -115,7 +115,7 @@ class _Episode:
         self.player = player
         self.environment = environment
         self.prompt = prompt
-        self.series = series
+        self.batch_id = batch_id
         self.sample = sample
         self.builder = TrajectoryBuilder(prompt.token_ids)
         self.turns: list[Turn] = []
@@ -144,7 +144,7 @@ class _Episode:
         turn, overshoot = await self._sample_turn()
         room = self._remaining() > 0
         reply = Reply()
-        if turn.ended_by is TurnEnding.CALL:
+        if turn.stop_reason is StopReason.CALL:
             if self.player.settings.end_at_void_turn and is_void(self.player.format, turn):
                 return FinishReason.VOID
             if room:
@@ -152,20 +152,20 @@ class _Episode:
         else:
             if self.environment is not None and self.closed and room:
                 reply = await self._answer_message(turn, self.environment)
-            if not reply.said:
-                return FinishReason(turn.ended_by.value)
-        if reply.ended:
+            if not reply.user_messages:
+                return FinishReason(turn.stop_reason.value)
+        if reply.done:
             return FinishReason.ENVIRONMENT
         if self._remaining() == 0:
             return FinishReason.LENGTH
-        return FinishReason.TURNS if len(self.turns) == self.player.settings.max_turns else None
+        return FinishReason.MAX_TURNS if len(self.turns) == self.player.settings.max_turns else None
 
     async def _sample_turn(self) -> tuple[Turn, bytes]:
         """One generation, and what the token that ended it holds beyond the end."""
         player, settings = self.player, self.player.settings
         calls_left = settings.max_tool_calls - len(self.tool_calls)
-        end = turn_end(player.format, settings.stop, calls_left=calls_left > 0)
-        name = (self.series, self.prompt.problem.id, self.sample, len(self.turns))
+        end = turn_stop_condition(player.format, settings.stop, calls_left=calls_left > 0)
+        name = (self.batch_id, self.prompt.problem.id, self.sample, len(self.turns))
         sampled = await player.engine.sample(
             self.builder.context(),
             SamplingParameters(
@@ -178,7 +178,7 @@ class _Episode:
             end=end,
             at_line_start=self.at_line_start,
             episode=self.number,
-            group=f"{self.series}/{self.prompt.problem.id}",
+            group=f"{self.batch_id}/{self.prompt.problem.id}",
             on_block=self._early_calls(calls_left) if settings.speculative_execution else None,
         )
         # The engine ended the turn; where exactly, and with which blocks, the tokens say.
@@ -188,14 +188,14 @@ class _Episode:
             self.builder.append_sampled(sampled.token_ids[part], sampled.logprobs[part], version)
         player.counters.dropped_tokens += len(sampled.token_ids) - scan.consumed
         kept = sampled.token_ids[: scan.consumed]
-        turn = read_turn(player.vocabulary, kept, scan, start, ending(sampled, scan), sampled.cached_tokens)
+        turn = read_turn(player.vocabulary, kept, scan, start, find_stop_reason(sampled, scan), sampled.cached_tokens)
         self.closed = kept[-1] in player.end_token_ids and scan.stop is None
         at_end = self.closed or (scan.overshoot is not None and scan.stop is None)
-        if calls_left > 0 and at_end and player.format.requests(turn):
-            turn = replace(turn, ended_by=TurnEnding.CALL)
+        if calls_left > 0 and at_end and player.format.parse_calls(turn):
+            turn = replace(turn, stop_reason=StopReason.CALL)
         self.turns.append(turn)
         if self.environment is not None:
-            self.environment.unshown = turn
+            self.environment.unseen_turn = turn
         return turn, scan.overshoot or b""
 
     def _early_calls(self, calls_left: int) -> Callable[[str], None]:
@@ -204,10 +204,10 @@ class _Episode:
 
         def begin(code: str) -> None:
             nonlocal begun
-            request = format.early_request(code)
+            request = format.speculative_call(code)
             if request is not None and begun < calls_left:
                 begun += format.every_block_is_a_call
-                self.tools.begin(request, instead=not format.every_block_is_a_call)
+                self.tools.speculate(request, replaces=not format.every_block_is_a_call)
 
         return begin
 
@@ -216,7 +216,7 @@ class _Episode:
         waited_from = time.perf_counter()
         with self.player.waiting("the environment"):
             answered = await environment.answer(turn)
-        if answered.reply.said:
+        if answered.reply.user_messages:
             await self._splice(turn, [], b"", answered.reply, waited_from)
         return answered.reply
 
@@ -226,31 +226,31 @@ class _Episode:
         Calls that cannot be made have their outcomes already.
         """
         player, begun = self.player, time.perf_counter()
-        asked = player.format.requests(turn)
-        calls = permitted(asked, player.settings.max_tool_calls - len(self.tool_calls))
+        asked = player.format.parse_calls(turn)
+        calls = limit_calls(asked, player.settings.max_tool_calls - len(self.tool_calls))
         requests = [call for call in calls if isinstance(call, ToolRequest)]
         player.counters.calls_without_request += len(calls) - len(requests)
-        made, reply = list[Answered](), Reply()
+        made, reply = list[TimedOutcome](), Reply()
         if requests:
             names = ", ".join(repr(name) for name in dict.fromkeys(request.tool for request in requests))
             with player.waiting(f"the tool {names}"):
-                made, reply = await CallAnswers(self.tools, self.environment).of(turn, requests)
+                made, reply = await CallRouter(self.tools, self.environment).answer(turn, requests)
         outcomes = iter(made)
-        answers = [(call, Answered(call, begun) if isinstance(call, Outcome) else next(outcomes)) for call in calls]
+        answers = [(call, TimedOutcome(call, begun) if isinstance(call, Outcome) else next(outcomes)) for call in calls]
         await self._splice(turn, answers, overshoot, reply, begun)
         return reply
 
     async def _splice(
         self,
         turn: Turn,
-        answers: Sequence[tuple[ToolRequest | Outcome, Answered]],
+        answers: Sequence[tuple[ToolRequest | Outcome, TimedOutcome]],
         overshoot: bytes,
         reply: Reply,
         waited_until: float,
     ) -> None:
         """Put in the outcomes of calls and what the environment said, cut at the response limit."""
         outcomes = [answer.outcome for _, answer in answers]
-        observing = observed(self.player.format, self.player.encoder, turn, outcomes, overshoot, reply.said)
+        observing = observation_tokens(self.player.format, self.player.encoder, turn, outcomes, overshoot, reply.user_messages)
         token_ids, observation = await observing
         first, last = self.builder.append_observation(token_ids[: self._remaining()])
         for call, answer in answers:
@@ -258,7 +258,7 @@ class _Episode:
             wait_seconds = max(0.0, answer.time - waited_until)
             waited_until += wait_seconds
             self.tool_calls.append(ToolCall(request, answer.outcome, observation, first, last, wait_seconds))
-        self.user_messages += [UserMessage(text, observation, first, last) for text in reply.said]
+        self.user_messages += [UserMessage(text, observation, first, last) for text in reply.user_messages]
         self.at_line_start = observation.endswith("\n")
 
     def _remaining(self) -> int:
@@ -268,8 +268,8 @@ class _Episode:
         builder = self.builder
         return Trajectory(
             prompt=self.prompt,
-            group=f"{self.series}/{self.prompt.problem.id}",
-            sample=self.sample,
+            group_id=f"{self.batch_id}/{self.prompt.problem.id}",
+            sample_index=self.sample,
             token_ids_T=builder.token_ids,
             loss_mask_T=builder.loss_mask,
             rollout_logprobs_T=builder.rollout_logprobs,

@@ -32,7 +32,7 @@ class Evaluation:
     groups: tuple[ScoredGroup, ...]
     greedy: tuple[ScoredGroup, ...] = ()
 
-    def recorded(self, name: str) -> dict[str, tuple[ScoredGroup, ...]]:
+    def by_file(self, name: str) -> dict[str, tuple[ScoredGroup, ...]]:
         """All trajectories, by what their file is called: the name of the set, and with `.greedy` behind it."""
         return {name: self.groups} | ({f"{name}.greedy": self.greedy} if self.greedy else {})
 
@@ -73,9 +73,9 @@ async def evaluate(
     if config.greedy:
         groups = await play("greedy", 0.0, 1)
         greedy[names.GREEDY_ACCURACY] = sum(group.accuracy for group in groups) / len(groups)
-    if config.samples:
-        beside, groups = groups, await play("sampled", config.temperature, config.samples)
-    counts = {names.TOO_LONG: len(problems.too_long), names.SPOILT_EPISODES: len(spoilt)}
+    if config.samples_per_problem:
+        beside, groups = groups, await play("sampled", config.temperature, config.samples_per_problem)
+    counts = {names.TOO_LONG: len(problems.too_long), names.FAILED_EPISODES: len(spoilt)}
     metrics = training_dynamics(groups) | greedy | counts
     played = len(problems.prompts) / (len(problems.prompts) + len(problems.too_long))
     of_all = {name: metrics[name] * played for name in _OF_ALL_PROBLEMS & metrics.keys()}
@@ -95,12 +95,12 @@ async def _play_and_grade(
 ) -> tuple[ScoredGroup, ...]:
     """The groups of these prompts, in their order."""
     playing = play_groups(
-        measuring_player(rollouts.player, config, temperature),
+        evaluation_player(rollouts.player, config, temperature),
         prompts,
-        series=series,
+        batch_id=series,
         samples_per_prompt=samples,
         on_episode=on_episode,
-        on_spoilt=on_spoilt,
+        on_failure=on_spoilt,
     )
     async with aclosing(playing):
         groups = [group async for group in playing]
@@ -109,7 +109,7 @@ async def _play_and_grade(
     return await score_groups(rollouts.reward, groups, rollouts.player.open_calls)
 
 
-def measuring_player(player: EpisodePlayer, config: EvaluationConfig, temperature: float) -> EpisodePlayer:
+def evaluation_player(player: EpisodePlayer, config: EvaluationConfig, temperature: float) -> EpisodePlayer:
     """The player with the settings of an evaluation; its own stay as they are."""
     calls = player.settings.max_tool_calls if config.max_tool_calls is None else config.max_tool_calls
     top_p = player.settings.top_p if config.top_p is None else config.top_p

@@ -14,7 +14,7 @@ from torl.rollout.scheduler import play_groups
 from torl.types import Prompt
 
 
-async def fill(
+async def play_to_file(
     rollouts: Rollouts,
     prompts: Sequence[Prompt],
     output: GroupFile,
@@ -43,14 +43,14 @@ async def fill(
         RecordError: the file cannot be written.
     """
     spoilt: list[ToolUnavailableError] = []
-    with console.wait(name, len(prompts) * samples) as wait:
+    with console.progress(name, len(prompts) * samples) as wait:
         groups = play_groups(
             player or rollouts.player,
             prompts,
-            series=series,
+            batch_id=series,
             samples_per_prompt=samples,
             on_episode=wait.advance,
-            on_spoilt=spoilt.append,
+            on_failure=spoilt.append,
         )
         async with aclosing(groups):
             async for group in groups:

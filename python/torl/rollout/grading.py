@@ -5,19 +5,19 @@ import math
 from collections.abc import Sequence
 
 from torl.errors import RewardError
-from torl.processes.open_calls import OpenCalls
+from torl.processes.open_calls import PendingCalls
 from torl.processes.supervision import is_cancelled
 from torl.reward import Reward
-from torl.types import Group, Scored, ScoredGroup
+from torl.types import Group, ScoredTrajectory, ScoredGroup
 
 
-async def score_group(reward: Reward, group: Group, calls: OpenCalls | None = None) -> ScoredGroup:
+async def score_group(reward: Reward, group: Group, calls: PendingCalls | None = None) -> ScoredGroup:
     """Grade a group; `calls` knows of it meanwhile.
 
     Raises:
         RewardError: the reward is broken, or its grades are not one for each trajectory.
     """
-    with (calls or OpenCalls()).open("the reward"):
+    with (calls or PendingCalls()).open("the reward"):
         try:
             grades = await reward.grade(group)
         except asyncio.CancelledError as error:
@@ -37,11 +37,11 @@ async def score_group(reward: Reward, group: Group, calls: OpenCalls | None = No
                 f"{len(trajectory.turns)}"
             )
     scored = zip(group.trajectories, grades, strict=True)
-    return ScoredGroup(group.prompt, tuple(Scored(trajectory, grade, grade.reward) for trajectory, grade in scored))
+    return ScoredGroup(group.prompt, tuple(ScoredTrajectory(trajectory, grade, grade.reward) for trajectory, grade in scored))
 
 
 async def score_groups(
-    reward: Reward, groups: Sequence[Group], calls: OpenCalls | None = None
+    reward: Reward, groups: Sequence[Group], calls: PendingCalls | None = None
 ) -> tuple[ScoredGroup, ...]:
     """Grade groups at once, in their order.
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torl.records.files import append_whole, replacing
+from torl.records.files import append_atomically, atomic_write
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory, group_records
-from torl.types import Prompt, Scored, ScoredGroup, Trajectory
+from torl.types import Prompt, ScoredTrajectory, ScoredGroup, Trajectory
 
 _STEP = 0  # of the records: nothing was learned
 
@@ -22,7 +22,7 @@ class GroupFile:
 
     path: Path
 
-    def keep_whole(self, samples: int) -> set[str]:
+    def drop_incomplete(self, samples: int) -> set[str]:
         """The problems whose groups are whole; what a kill left of others is taken out of the file."""
         if not self.path.exists():
             return set()
@@ -34,7 +34,7 @@ class GroupFile:
 
     def append(self, group: ScoredGroup) -> None:
         """Add a group: all of it, or nothing."""
-        append_whole(self.path, b"".join(map(_line, group_records(_STEP, [group]))))
+        append_atomically(self.path, b"".join(map(_line, group_records(_STEP, [group]))))
 
     def replace(self, groups: Iterable[ScoredGroup]) -> None:
         """Put these groups in the place of all others."""
@@ -45,22 +45,22 @@ class GroupFile:
 
         All groups, in the file's order, if none are given; problems have no metadata then.
         """
-        found: dict[str, list[Scored]] = {}
+        found: dict[str, list[ScoredTrajectory]] = {}
         for record in read_trajectories(self.path) if self.path.exists() else ():
-            scored = Scored(record.trajectory, record.grade, record.grade.reward)
+            scored = ScoredTrajectory(record.trajectory, record.grade, record.grade.reward)
             found.setdefault(record.trajectory.prompt.problem.id, []).append(scored)
         if prompts is None:
             return [_group(members[0].trajectory.prompt, members) for members in found.values()]
         return [_group(prompt, found[prompt.problem.id]) for prompt in prompts if prompt.problem.id in found]
 
     def _write(self, records: Iterable[TrajectoryRecord]) -> None:
-        with replacing(self.path) as file:
+        with atomic_write(self.path) as file:
             for record in records:
                 file.write(_line(record))
 
 
-def _group(prompt: Prompt, members: Sequence[Scored]) -> ScoredGroup:
-    in_order = sorted(members, key=lambda member: member.trajectory.sample)
+def _group(prompt: Prompt, members: Sequence[ScoredTrajectory]) -> ScoredGroup:
+    in_order = sorted(members, key=lambda member: member.trajectory.sample_index)
     return ScoredGroup(
         prompt,
         tuple(replace(member, trajectory=_asked(prompt, member.trajectory)) for member in in_order),

@@ -12,7 +12,7 @@ from torl.tools import Tool, make_tool
 
 
 @dataclass(frozen=True, slots=True)
-class MadeParts:
+class Components:
     """Parts of a run that others may have written. Nothing of them has been started."""
 
     tools: Mapping[str, Tool]
@@ -22,7 +22,7 @@ class MadeParts:
     reward: Reward
 
     @classmethod
-    def of(cls, config: ModelRunConfig) -> Self:
+    def from_config(cls, config: ModelRunConfig) -> Self:
         """Make them.
 
         Raises:

@@ -5,13 +5,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from torl.config import EvaluateConfig
-from torl.processes.supervision import watched
+from torl.processes.supervision import run_with_watchers
 from torl.records.layout import trajectory_file
 from torl.records.rows import group_records
 from torl.records.writers import write_trajectories
 from torl.report.console import Console
 from torl.rollout.evaluation import Evaluation, evaluate
-from torl.rollout.model_directory import ModelDirectory, within_context
+from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.opening import open_rollouts
 
 _STEP = 0  # of the records
@@ -26,8 +26,8 @@ async def evaluate_model(config: EvaluateConfig, console: Console, name: str | N
         TorlError: what is not as it should be.
     """
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
-    config = within_context(config, model.path)
-    measured = config.measured
+    config = cap_to_context(config, model.path)
+    measured = config.evaluation_settings
     name = name or _name(config)
     if config.evaluate.output is not None:
         trajectory_file(config.evaluate.output, _STEP, name)  # a name that no file can have is told now
@@ -36,14 +36,14 @@ async def evaluate_model(config: EvaluateConfig, console: Console, name: str | N
         output = config.evaluate.output
         logs = output or Path(stack.enter_context(TemporaryDirectory(prefix="torl-evaluate-")))
         async with open_rollouts(config, model, console, log_directory=logs) as rollouts:
-            with console.wait(f"evaluating {name}", measured.episodes(len(problems.prompts))) as wait:
-                evaluation = await watched(
+            with console.progress(f"evaluating {name}", measured.episodes(len(problems.prompts))) as wait:
+                evaluation = await run_with_watchers(
                     evaluate(rollouts, problems, measured, name=name, on_episode=wait.advance),
-                    *rollouts.watchers(config.rollout.stall_seconds),
+                    *rollouts.watchers(config.rollout.stall_timeout_seconds),
                 )
     console.evaluation(None, name, evaluation.metrics)
     if output is not None:
-        for label, groups in evaluation.recorded(name).items():
+        for label, groups in evaluation.by_file(name).items():
             write_trajectories(output, _STEP, group_records(_STEP, groups), evaluation_set=label)
     return evaluation
 

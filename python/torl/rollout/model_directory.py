@@ -48,9 +48,9 @@ class ModelDirectory:
 
         Reading them raises `DataError` if the problems cannot be read, or no prompt fits.
         """
-        template = config.template.function()
+        template = config.template.bind()
         longest, goal = config.max_prompt_tokens, config.reward_goal
-        return PromptStream(problems.function(), self.tokenizer, template, longest, self.tool_schemas, goal=goal)
+        return PromptStream(problems.bind(), self.tokenizer, template, longest, self.tool_schemas, goal=goal)
 
     def problem_set(
         self, name: str, problems: ProblemChoice, config: PromptConfig, evaluation: EvaluationConfig, console: Console
@@ -60,8 +60,8 @@ class ModelDirectory:
         Raises:
             DataError: the problems cannot be read, or no prompt fits.
         """
-        first = islice(problems.function()(), evaluation.max_problems)
-        template = config.template.function()
+        first = islice(problems.bind()(), evaluation.max_problems)
+        template = config.template.bind()
         longest = evaluation.longest_prompt(config)
         encoded = encode_prompts(first, self.tokenizer, template, longest, self.tool_schemas, config.reward_goal)
         unplayed = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
@@ -78,7 +78,7 @@ class ModelDirectory:
     @cached_property
     def _tool_schemas(self) -> ToolSchemas:
         offered: list[Mapping[str, Tool | ToolSchema]] = [
-            make_tool(section, choice).offered(section) for section, choice in self.tools.items()
+            make_tool(section, choice).provided_tools(section) for section, choice in self.tools.items()
         ]
         if self.environment is not None:
             offered.append(make_environment(self.environment).tools)
@@ -101,7 +101,7 @@ def require_weights(model: Path) -> None:
         raise DataError(f"{model}: holds no weights (*.safetensors)")
 
 
-def within_context(config: _Config, model: Path) -> _Config:
+def cap_to_context(config: _Config, model: Path) -> _Config:
     """The configuration with a response limit that the model's context window has room for.
 
     Raises:

@@ -4,16 +4,16 @@ import asyncio
 from collections.abc import Sequence
 
 from torl.formats import ChatFormat, Format
-from torl.text.tokenizer import TextEncoder
+from torl.text.tokenizer import PlainTextEncoder
 from torl.types import Outcome, Turn
 
 LONG_OBSERVATION = 2000
 """Characters from which on a thread encodes: some milliseconds of work."""
 
 
-async def observed(
+async def observation_tokens(
     format: Format,
-    encoder: TextEncoder,
+    encoder: PlainTextEncoder,
     turn: Turn,
     outcomes: Sequence[Outcome],
     overshoot: bytes,
@@ -33,8 +33,8 @@ async def observed(
     def encode() -> tuple[list[int], str]:
         if said:
             assert isinstance(format, ChatFormat)  # of a run with an environment
-            return encoder.observe(format.reply(turn, outcomes, said))
-        return encoder.observe(format.answer(turn, outcomes, overshoot, encoder.fits))
+            return encoder.encode_observation(format.render_reply(turn, outcomes, said))
+        return encoder.encode_observation(format.render_observation(turn, outcomes, overshoot, encoder.fits))
 
     length = sum(len(each.text) + len(str(each.details.get("traceback", ""))) for each in outcomes)
     length += sum(map(len, said))

@@ -14,19 +14,19 @@ from torl.environments import BoundedEnvironment
 from torl.errors import ConfigError
 from torl.formats import ChatFormat, Format
 from torl.options import Choice
-from torl.placement.machine import Machine, this_machine, together
-from torl.placement.settling import Settled, settle
+from torl.placement.machine import Machine, this_machine, combine_machines
+from torl.placement.settling import ResolvedConfig, resolve
 from torl.report.console import Console
 from torl.reward import Reward
-from torl.rollout.agents.opening import open_agents
+from torl.rollout.agents.opening import open_agent_player
 from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.made import MadeParts
+from torl.rollout.made import Components
 from torl.rollout.model_directory import ModelDirectory, schemas
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
 from torl.text.prompt_encoder import PromptEncoder
-from torl.text.tokenizer import TextEncoder, control_token_ids, stop_token_ids
+from torl.text.tokenizer import PlainTextEncoder, control_token_ids, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import ShuffledTool, Tool
 
@@ -38,9 +38,9 @@ class Rollouts:
     player: EpisodePlayer
     reward: Reward
 
-    def watchers(self, stall_seconds: float) -> tuple[Coroutine[Any, Any, NoReturn], ...]:
+    def watchers(self, stall_timeout_seconds: float) -> tuple[Coroutine[Any, Any, NoReturn], ...]:
         """To run beside what is done with the parts: they raise when one has died or gives no answer for so long."""
-        return self.player.engine.watch(), self.player.open_calls.watch(stall_seconds, "rollout.stall_seconds")
+        return self.player.engine.watch(), self.player.open_calls.watch(stall_timeout_seconds, "rollout.stall_timeout_seconds")
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ async def open_rollouts(
     cluster: Cluster | None = None,
     machine: Machine | None = None,
     loads_weights: bool = True,
-    made: MadeParts | None = None,
+    made: Components | None = None,
 ) -> AsyncIterator[Rollouts]:
     """Start tools, engine and reward, each with progress; all are closed at the end, however that comes.
 
@@ -77,40 +77,40 @@ async def open_rollouts(
     async with AsyncExitStack() as stack:
         if cluster is None:
             cluster = await stack.enter_async_context(open_cluster(config.cluster))
-        settled = settle(config, machine or await machine_of(cluster))
+        settled = resolve(config, machine or await machine_of(cluster))
         config = settled.config
-        made = made or MadeParts.of(config)
+        made = made or Components.from_config(config)
         tools: dict[str, Tool] = {}
         for name, tool in made.tools.items():
-            tool.spread(cluster)
+            tool.use_cluster(cluster)
             offered = await _start_tool(stack, name, tool, console)
             if twice := tools.keys() & offered.keys():
                 raise ConfigError(f"rollout.tools.{name} brings a second tool that is called {min(twice)!r}")
             tools |= offered
         if (bounded := made.environment) is not None:
             if shuffle_observations:
-                raise ConfigError("control.shuffle_observations shuffles what tools say: leave rollout.environment out")
+                raise ConfigError("ablation.shuffle_observations shuffles what tools say: leave rollout.environment out")
             if twice := tools.keys() & bounded.tools.keys():
                 raise ConfigError(f"rollout.environment brings a second tool that is called {min(twice)!r}")
             stack.push_async_callback(bounded.close)
-            with console.wait("starting the environment"):
+            with console.progress("starting the environment"):
                 await bounded.start()
         if shuffle_observations:
             tools = {name: ShuffledTool(tool, seed) for name, tool in tools.items()}
         others = {} if bounded is None else bounded.tools
-        require_callable((*tools, *others), config.rollout.format)
+        require_supported_tools((*tools, *others), config.rollout.format)
         player = make_player(
             settled, model, tools, log_directory=log_directory, seed=seed, cluster=cluster, loads_weights=loads_weights
         )
         if bounded is not None:
             player.environment = make_run_environment(config, model, bounded, player)
         if made.agent is not None:
-            player = await open_agents(stack, player, made.agent, config, model.tokenizer)
+            player = await open_agent_player(stack, player, made.agent, config, model.tokenizer)
         reward = made.reward
-        reward.spread(cluster)
+        reward.use_cluster(cluster)
         stack.push_async_callback(player.engine.close)
         stack.push_async_callback(reward.close)
-        with console.wait("starting engine and reward"):
+        with console.progress("starting engine and reward"):
             async with asyncio.TaskGroup() as starts:
                 starts.create_task(player.engine.start())
                 starts.create_task(reward.start())
@@ -124,20 +124,20 @@ async def machine_of(cluster: Cluster) -> Machine:
         ConfigError: those of a node cannot be used as they are.
         ClusterError: a node was lost.
     """
-    return together([await cluster.ask(node, this_machine) for node in range(cluster.nodes)])
+    return combine_machines([await cluster.run_on(node, this_machine) for node in range(cluster.nodes)])
 
 
 async def _start_tool(stack: AsyncExitStack, name: str, tool: Tool, console: Console) -> Mapping[str, Tool]:
     stack.push_async_callback(tool.close)
-    with console.wait(f"starting the tool {name!r}", 1.0) as wait:
+    with console.progress(f"starting the tool {name!r}", 1.0) as wait:
         await tool.start(lambda _, share: wait.update(completed=share))
-    return tool.offered(name)
+    return tool.provided_tools(name)
 
 
-def require_callable(tools: Iterable[str], choice: Choice[Format]) -> None:
+def require_supported_tools(tools: Iterable[str], choice: Choice[Format]) -> None:
     """Raise `ConfigError` for a tool that calls of the run's format have no place for."""
     form = choice.make()
-    if unwritten := [tool for tool in tools if not form.can_call(tool)]:
+    if unwritten := [tool for tool in tools if not form.supports_tool(tool)]:
         raise ConfigError(
             f"the format {form.name!r} cannot write a call of the tool {unwritten[0]!r}: give it another name, or "
             "leave it out (of an MCP server by naming the others in `tools`)"
@@ -154,14 +154,14 @@ def make_run_environment(
         bounded=bounded,
         format=form,
         prompts=PromptEncoder(model.tokenizer, player.encoder),
-        template=config.data.template.function(),
+        template=config.data.template.bind(),
         tools=schemas([player.tools, bounded.tools]),
         max_prompt_tokens=config.longest_prompt,
     )
 
 
 def make_player(
-    settled: Settled[ModelRunConfig],
+    settled: ResolvedConfig[ModelRunConfig],
     model: ModelDirectory,
     tools: Mapping[str, Tool],
     *,
@@ -188,18 +188,18 @@ def make_player(
         max_model_tokens=config.longest_prompt + rollout.max_response_tokens,
         stop_token_ids=tuple(sorted({*stop_token_ids(model.path, model.tokenizer), *end_token_ids})),
         log_path=log_directory / "engine.log",
-        loads_weights=loads_weights,
+        load_weights=loads_weights,
         seed=seed,
         head_dtype=config.model.head_dtype,
-        devices=settled.placement.given_to_engines,
+        devices=settled.placement.engine_device_ids,
         cluster=cluster,
-        nodes=settled.placement.engine_nodes if cluster.apart else (),
+        nodes=settled.placement.engine_nodes if cluster.is_remote else (),
     )
     return EpisodePlayer(
         engine=config.engine.make(setup),
         tools=tools,
         vocabulary=vocabulary,
-        encoder=TextEncoder(model.tokenizer, vocabulary),
+        encoder=PlainTextEncoder(model.tokenizer, vocabulary),
         format=format,
         settings=EpisodeSettings.from_config(rollout, seed),
         slots=EpisodeSlots(rollout.max_concurrent_episodes),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from torl._core import Scan, Vocabulary
-from torl.types import SampledTurn, TurnEnding
+from torl.types import SampledTurn, StopReason
 
 
 def spans(sampled: SampledTurn, kept: int) -> list[tuple[slice, int]]:
@@ -14,13 +14,13 @@ def spans(sampled: SampledTurn, kept: int) -> list[tuple[slice, int]]:
     return [(slice(first, min(stop, kept)), version) for (version, first), stop in spans if first < kept]
 
 
-def ending(sampled: SampledTurn, scan: Scan) -> TurnEnding:
+def find_stop_reason(sampled: SampledTurn, scan: Scan) -> StopReason:
     """How it ended; whether it asks for a tool is for the format to say."""
     if scan.overshoot is not None:
-        return TurnEnding.STOP
+        return StopReason.STOP
     if sampled.finish_reason == "end":
         raise RuntimeError("the engine ended a turn that is not at its end")
-    return TurnEnding(sampled.finish_reason)
+    return StopReason(sampled.finish_reason)
 
 
 def ends_line(vocabulary: Vocabulary, token_ids: Sequence[int]) -> bool:

@@ -8,16 +8,16 @@ from tempfile import TemporaryDirectory
 from torl.config import SampleConfig
 from torl.config.command_line import dump_config
 from torl.errors import ConfigError
-from torl.processes.supervision import watched
+from torl.processes.supervision import run_with_watchers
 from torl.records.dynamics import training_dynamics
 from torl.report.console import Console
-from torl.rollout.filling import fill
+from torl.rollout.filling import play_to_file
 from torl.rollout.group_file import GroupFile
-from torl.rollout.model_directory import ModelDirectory, within_context
+from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.opening import open_rollouts
 from torl.types import ScoredGroup
 
-SERIES = 0
+BATCH_ID = 0
 """What the episodes of a sampling command belong to: its seeds are those of step 0."""
 
 
@@ -30,13 +30,13 @@ async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredG
     """
     sample = config.sample
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
-    config = within_context(config, model.path)
+    config = cap_to_context(config, model.path)
     stream = model.prompts(sample.problems, config.data)
     prompts = tuple(islice(stream, sample.max_problems))
     console.line(f"problems: {stream}")
     _check_settings(config)
     output = GroupFile(sample.output)
-    done = output.keep_whole(sample.samples)
+    done = output.drop_incomplete(sample.samples_per_problem)
     waiting = [prompt for prompt in prompts if prompt.problem.id not in done]
     if done:
         console.line(f"{len(prompts) - len(waiting)} problems were done before")
@@ -44,10 +44,10 @@ async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredG
         with TemporaryDirectory(prefix="torl-sample-") as logs:
             parts = open_rollouts(config, model, console, log_directory=Path(logs), seed=sample.seed)
             async with parts as rollouts:
-                playing = fill(
-                    rollouts, waiting, output, console, name="episodes", series=SERIES, samples=sample.samples
+                playing = play_to_file(
+                    rollouts, waiting, output, console, name="episodes", series=BATCH_ID, samples=sample.samples_per_problem
                 )
-                await watched(playing, *rollouts.watchers(config.rollout.stall_seconds))
+                await run_with_watchers(playing, *rollouts.watchers(config.rollout.stall_timeout_seconds))
     return output.read(prompts)
 
 

@@ -20,7 +20,7 @@ class _Played:
 
     def whole(self, max_response_tokens: int) -> Group:
         """The group, in the order of its samples."""
-        trajectories = sorted(self.trajectories, key=lambda trajectory: trajectory.sample)
+        trajectories = sorted(self.trajectories, key=lambda trajectory: trajectory.sample_index)
         return Group(self.prompt, tuple(trajectories), max_response_tokens)
 
 
@@ -28,10 +28,10 @@ async def play_groups(
     player: EpisodePlayer,
     prompts: Sequence[Prompt],
     *,
-    series: int | str,
+    batch_id: int | str,
     samples_per_prompt: int,
     on_episode: Callable[[], object] | None = None,
-    on_spoilt: Callable[[ToolUnavailableError], object] | None = None,
+    on_failure: Callable[[ToolUnavailableError], object] | None = None,
 ) -> AsyncGenerator[Group, None]:
     """Play `samples_per_prompt` episodes of each prompt; yield each group as soon as its last episode ends.
 
@@ -63,10 +63,10 @@ async def play_groups(
         group, sample = request
         slots.begin()
         prompt = group.prompt
-        if isinstance(series, int):  # evaluations ask for a high reward
+        if isinstance(batch_id, int):  # evaluations ask for a high reward
             seed = player.settings.seed
-            prompt = prompt.of_episode(derive_seed(seed, series, prompt.problem.id, sample, "reward goal"))
-        task = asyncio.ensure_future(player.play(prompt, series=series, sample=sample))
+            prompt = prompt.for_episode(derive_seed(seed, batch_id, prompt.problem.id, sample, "reward goal"))
+        task = asyncio.ensure_future(player.play(prompt, batch_id=batch_id, sample=sample))
         running[task] = group
         task.add_done_callback(end)
         return True
@@ -87,9 +87,9 @@ async def play_groups(
                 group.trajectories.append(task.result())
             except ToolUnavailableError as error:
                 spoilt += 1
-                _require_few(spoilt, episodes, player.settings.max_spoilt_share, error)
-                if on_spoilt is not None:
-                    on_spoilt(error)
+                _require_few(spoilt, episodes, player.settings.max_failed_fraction, error)
+                if on_failure is not None:
+                    on_failure(error)
             if on_episode is not None:
                 on_episode()
             episodes_left -= 1
@@ -107,7 +107,7 @@ async def play_groups(
 def _require_few(spoilt: int, episodes: int, share: float, error: ToolUnavailableError) -> None:
     if spoilt > share * episodes:
         raise ToolUnavailableError(
-            f"tools spoilt {spoilt} of {episodes} episodes, and rollout.max_spoilt_share allows {share:g}: {error}"
+            f"tools spoilt {spoilt} of {episodes} episodes, and rollout.max_failed_fraction allows {share:g}: {error}"
         ) from error
 
 

@@ -17,7 +17,7 @@ class EpisodeSettings:
     end_at_void_turn: bool = False
     speculative_execution: bool = True
     stop: tuple[str, ...] = ()  # strings that end a response
-    max_spoilt_share: float = 0.1  # of the episodes that are played together
+    max_failed_fraction: float = 0.1  # of the episodes that are played together
     max_turns: int | None = None  # that the model may take
 
     @classmethod
@@ -32,6 +32,6 @@ class EpisodeSettings:
             end_at_void_turn=config.end_at_void_turn,
             speculative_execution=config.speculative_execution,
             stop=config.stop,
-            max_spoilt_share=config.max_spoilt_share,
+            max_failed_fraction=config.max_failed_fraction,
             max_turns=config.max_turns,
         )

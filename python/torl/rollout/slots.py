@@ -9,7 +9,7 @@ from contextlib import contextmanager
 # the number of those sampled at once have begun.
 _BEGUN_FACTOR = 4
 # A thousand episodes that all begin in one turn of the event loop would hold it up for a fifth of a second.
-_AT_ONCE = 32
+_BATCH_SIZE = 32
 
 
 class EpisodeSlots:
@@ -67,7 +67,7 @@ class EpisodeSlots:
     def _fill(self) -> None:
         if self._continues:
             return
-        for _ in range(_AT_ONCE):
+        for _ in range(_BATCH_SIZE):
             if not self._has_room():
                 return
             if not (source := self._sources[0])():

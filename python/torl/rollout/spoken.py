@@ -7,18 +7,18 @@ from torl.text.chat_templates import Messages
 from torl.types import Outcome
 
 
-def whole(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """`text` with U+FFFD for each half of a surrogate pair: JSON may hold one, and so may the name of a file."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def whole_outcome(outcome: Outcome) -> Outcome:
+def clean_outcome(outcome: Outcome) -> Outcome:
     """The outcome with all that a format may show of it whole."""
-    details = {name: whole(said) if isinstance(said, str) else said for name, said in outcome.details.items()}
-    error = None if outcome.error is None else whole(outcome.error)
-    return replace(outcome, text=whole(outcome.text), error=error, details=details)
+    details = {name: replace_surrogates(said) if isinstance(said, str) else said for name, said in outcome.details.items()}
+    error = None if outcome.error is None else replace_surrogates(outcome.error)
+    return replace(outcome, text=replace_surrogates(outcome.text), error=error, details=details)
 
 
-def whole_messages(messages: Messages) -> Sequence[dict[str, str]]:
+def clean_messages(messages: Messages) -> Sequence[dict[str, str]]:
     """The messages with whole texts."""
-    return [{name: whole(said) for name, said in message.items()} for message in messages]
+    return [{name: replace_surrogates(said) for name, said in message.items()} for message in messages]

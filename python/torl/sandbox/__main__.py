@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 import torl._core as _core
 from torl.errors import SandboxError
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
-from torl.sandbox.serve.commands import DOORS, add_doors, open_door
+from torl.sandbox.serve.commands import SERVERS, add_server_commands, run_server
 from torl.version import __version__
 
 
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("check", help="prepare the guest if need be, test it, and say where it is")
     commands.add_parser("clean", help="remove the prepared guest")
-    add_doors(commands)
+    add_server_commands(commands)
     return parser
 
 
@@ -175,7 +175,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": run,
     "check": lambda _: check(),
     "clean": lambda _: clean(),
-    **dict.fromkeys(DOORS, lambda options: open_door(options, prepare)),
+    **dict.fromkeys(SERVERS, lambda options: run_server(options, prepare)),
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-_MOST_SOURCE = 16 << 10  # characters: cells come from a program's author, and reading them takes time
+_MAX_SOURCE = 16 << 10  # characters: cells come from a program's author, and reading them takes time
 _LONGEST = 6  # lines of another piece
 _FIRST, _LAST = 3, 2  # of a longer one
 _GAP = "   (...)"
@@ -31,7 +31,7 @@ class Cell:
 
     @cached_property
     def _tree(self) -> ast.Module:
-        if len(self.source) > _MOST_SOURCE:
+        if len(self.source) > _MAX_SOURCE:
             raise ValueError(f"a cell of {len(self.source)} characters is too long to be shown in pieces")
         with warnings.catch_warnings():  # the guest has given them
             warnings.simplefilter("ignore")

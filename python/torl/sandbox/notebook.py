@@ -13,7 +13,7 @@ from typing import Unpack
 
 from torl.sandbox.cells import Cell
 from torl.sandbox.execution import Execution
-from torl.sandbox.options import PartOptions
+from torl.sandbox.options import CellOptions
 from torl.sandbox.session import Session
 from torl.sandbox.tracebacks import notebook_traceback
 
@@ -29,7 +29,7 @@ class Notebook:
         self._session = session
         self._cells: dict[int, Cell] = {}
 
-    def run(self, cell: str, **options: Unpack[PartOptions]) -> Execution:
+    def run(self, cell: str, **options: Unpack[CellOptions]) -> Execution:
         """Run the next cell; raises as `Session.run`."""
         if not self._session.parts:
             begun = self._session.run(_BEGIN)
@@ -38,7 +38,7 @@ class Notebook:
         options["value"] = True
         return self._shown(self._session.run(self._next(cell), **options))
 
-    async def run_async(self, cell: str, **options: Unpack[PartOptions]) -> Execution:
+    async def run_async(self, cell: str, **options: Unpack[CellOptions]) -> Execution:
         """`run`, for coroutines."""
         if not self._session.parts:
             begun = await self._session.run_async(_BEGIN)

@@ -15,7 +15,7 @@ MINIMUM_MEMORY = 192 << 20  # the interpreter alone has 176 MiB
 MAXIMUM_MEMORY = 1 << 32
 
 
-class PartOptions(TypedDict, total=False):
+class CellOptions(TypedDict, total=False):
     """What every method that runs code takes besides the code. All of it is optional."""
 
     stdin: str | bytes
@@ -30,7 +30,7 @@ class PartOptions(TypedDict, total=False):
     """CPU time of this run, where that is less than the pool's."""
 
 
-class RunOptions(PartOptions, total=False):
+class RunOptions(CellOptions, total=False):
     """The options of a run that is for itself."""
 
     seed: int
@@ -64,7 +64,7 @@ def core_arguments(
     memory_bytes: int | None = None,
     caller: Hashable = None,
 ) -> RunInput:
-    """The options as `torl._core.SandboxRequest` takes them, less those that `own_limits` reads.
+    """The options as `torl._core.SandboxRequest` takes them, less those that `run_limits` reads.
 
     Raises:
         ValueError: Too much input.
@@ -82,7 +82,7 @@ def core_arguments(
     }
 
 
-def own_limits(limits: _core.SandboxLimits, options: RunOptions, cpu_seconds: float) -> _core.SandboxLimits:
+def run_limits(limits: _core.SandboxLimits, options: RunOptions, cpu_seconds: float) -> _core.SandboxLimits:
     """The limits of one run: those of the pool, where the options or what is left of a session do not say less.
 
     Raises:

@@ -18,7 +18,7 @@ import torl._core as _core
 from torl.errors import SandboxError
 from torl.sandbox.execution import Execution
 from torl.sandbox.guest import prepare_guest, worker_command
-from torl.sandbox.options import PartOptions, RunOptions, check_memory, core_arguments, own_limits, source_bytes
+from torl.sandbox.options import CellOptions, RunOptions, check_memory, core_arguments, run_limits, source_bytes
 from torl.sandbox.session import Session
 from torl.types import OutcomeStatus
 
@@ -68,7 +68,7 @@ class SandboxPool:
         memory_bytes: Memory of one run, the interpreter's own 176 MiB included.
         output_bytes: Bytes that one run may write to stdout and stderr together.
         files_bytes: Bytes that all files of one run may hold together.
-        shared_bytes: Bytes of outcomes that are remembered: a run that equals one that is under way, or remembered, in
+        result_cache_bytes: Bytes of outcomes that are remembered: a run that equals one that is under way, or remembered, in
             everything it is given is answered with that one's outcome (time-outs, crashes, and requests of more than
             1 MiB excepted). 0: none is.
         reuse_guest: Keep one guest for each worker and put its memory back after every run, where the system allows it,
@@ -90,7 +90,7 @@ class SandboxPool:
         memory_bytes: int = _DEFAULT.memory_bytes,
         output_bytes: int = _DEFAULT.output_bytes,
         files_bytes: int = _DEFAULT.files_bytes,
-        shared_bytes: int = 64 << 20,
+        result_cache_bytes: int = 64 << 20,
         reuse_guest: bool = True,
         verify_every: int = 20_000,
         cache: Path | None = None,
@@ -104,8 +104,8 @@ class SandboxPool:
         for name, size in (("output_bytes", output_bytes), ("files_bytes", files_bytes)):
             if not 0 <= size <= 256 << 20:
                 raise ValueError(f"{name} must be between 0 and 256 MiB, not {size}")
-        if shared_bytes < 0 or verify_every < 0:
-            raise ValueError("shared_bytes and verify_every must not be negative")
+        if result_cache_bytes < 0 or verify_every < 0:
+            raise ValueError("result_cache_bytes and verify_every must not be negative")
         self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
         self._limits = _core.SandboxLimits(
             cpu_seconds=cpu_seconds,
@@ -116,9 +116,9 @@ class SandboxPool:
         )
         directory = prepare_guest(cache=cache)
         self._core = _core.SandboxWorkers(
-            worker_command(), directory, self.workers, reuse_guest, verify_every, shared_bytes
+            worker_command(), directory, self.workers, reuse_guest, verify_every, result_cache_bytes
         )
-        reason = self._core.why_fresh()
+        reason = self._core.fresh_guest_reason()
         if reuse_guest and reason is not None:
             _warn_once(reason)
         if missing := self.confinement().missing:
@@ -208,7 +208,7 @@ class SandboxPool:
         own_bytes = self._limits.memory_bytes if memory_bytes is None else memory_bytes
 
         def request(
-            code: str, options: PartOptions, state: _core.SandboxState, remaining: float
+            code: str, options: CellOptions, state: _core.SandboxState, remaining: float
         ) -> _core.SandboxRequest:
             own: RunOptions = {**options, "seed": seed, "memory_bytes": own_bytes, "caller": caller}
             return self._request(code, own, state, remaining)
@@ -218,7 +218,7 @@ class SandboxPool:
     def _request(
         self, code: str, options: RunOptions, state: _core.SandboxState | None = None, cpu_seconds: float = math.inf
     ) -> _core.SandboxRequest:
-        limits = own_limits(self._limits, options, cpu_seconds)
+        limits = run_limits(self._limits, options, cpu_seconds)
         return _core.SandboxRequest(source_bytes(code), core_arguments(**options), limits, state)
 
     def _run(self, request: _core.SandboxRequest) -> tuple[Execution, _core.SandboxState | None]:
@@ -279,7 +279,7 @@ class SandboxPool:
     @property
     def reuses_guest(self) -> bool:
         """Whether the workers keep a guest from run to run."""
-        return self._core.why_fresh() is None
+        return self._core.fresh_guest_reason() is None
 
     def confinement(self) -> Confinement:
         """The walls around each worker process."""

@@ -8,11 +8,11 @@ from typing import Unpack
 
 import torl._core as _core
 from torl.sandbox.execution import Execution
-from torl.sandbox.options import PartOptions
+from torl.sandbox.options import CellOptions
 from torl.types import OutcomeStatus
 
 _Result = tuple[Execution, _core.SandboxState | None]
-_Request = Callable[[str, PartOptions, _core.SandboxState, float], _core.SandboxRequest]
+_Request = Callable[[str, CellOptions, _core.SandboxState, float], _core.SandboxRequest]
 _Run = Callable[[_core.SandboxRequest], _Result]
 _RunAsync = Callable[[_core.SandboxRequest], Awaitable[_Result]]
 
@@ -47,7 +47,7 @@ class Session:
         """Bytes that the state takes."""
         return len(self._state)
 
-    def run(self, code: str, **options: Unpack[PartOptions]) -> Execution:
+    def run(self, code: str, **options: Unpack[CellOptions]) -> Execution:
         """Run the next part and wait for its outcome. Files stay from part to part, standard input does not.
 
         Raises:
@@ -60,7 +60,7 @@ class Session:
                 return _out_of_time()
             return self._settle(self._run(self._request(code, options, self._state, self._remaining)))
 
-    async def run_async(self, code: str, **options: Unpack[PartOptions]) -> Execution:
+    async def run_async(self, code: str, **options: Unpack[CellOptions]) -> Execution:
         """`run`, for coroutines. Cancelling the coroutine cancels the run, and leaves the session as it was."""
         with self._one_at_a_time():
             if self._remaining <= 0:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torl.sandbox.execution import Execution
 
 
-def shown(outcome: Execution) -> str:
+def render_transcript(outcome: Execution) -> str:
     """What the run printed, the value of its last statement, its traceback; and a word where a limit stopped it."""
     return "\n".join(part.rstrip("\n") for part in _parts(outcome) if part)
 

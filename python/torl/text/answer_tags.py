@@ -10,7 +10,7 @@ AnswerFormat = Literal["orz", "zerotir"]
 
 _TAGS = ("</think>", "<answer>", "</answer>")
 _WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
-_MOST_AFTER = 5
+_MAX_AFTER = 5
 
 
 def has_format(text: str, format: AnswerFormat) -> bool:
@@ -27,7 +27,7 @@ def has_format(text: str, format: AnswerFormat) -> bool:
     """
     if format == "zerotir":
         after = text.rpartition("</answer>")[2]
-        if any(text.count(tag) != 1 for tag in _TAGS) or len(_WORD_OR_MARK.findall(after)) > _MOST_AFTER:
+        if any(text.count(tag) != 1 for tag in _TAGS) or len(_WORD_OR_MARK.findall(after)) > _MAX_AFTER:
             return False
         text = text.partition("</think>")[2]
     _, _, rest = text.partition("<answer>")

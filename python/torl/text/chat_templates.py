@@ -38,7 +38,7 @@ _ACTIONS = (
 
 
 def chat(
-    problem: Problem, system: str = "", ending: str = "", variables: Mapping[str, Any] | None = None
+    problem: Problem, system: str = "", suffix: str = "", variables: Mapping[str, Any] | None = None
 ) -> Conversation:
     """The model's own chat template, with the tools of the run, where the model answers next.
 
@@ -48,10 +48,10 @@ def chat(
         variables: of the template: { enable_thinking = false } for Qwen3, { reasoning_effort = "low" } for gpt-oss.
     """
     before = [{"role": "system", "content": system}] if system else []
-    return Conversation([*before, {"role": "user", "content": problem.question + ending}], variables or {})
+    return Conversation([*before, {"role": "user", "content": problem.question + suffix}], variables or {})
 
 
-def chatml(problem: Problem, system: str = "", ending: str = "") -> str:
+def chatml(problem: Problem, system: str = "", suffix: str = "") -> str:
     """Qwen's markup (ChatML) with one question.
 
     Args:
@@ -59,7 +59,7 @@ def chatml(problem: Problem, system: str = "", ending: str = "") -> str:
         ending: what stands behind the question.
     """
     before = f"<|im_start|>system\n{system}<|im_end|>\n" if system else ""
-    return f"{before}<|im_start|>user\n{problem.question}{ending}<|im_end|>\n<|im_start|>assistant\n"
+    return f"{before}<|im_start|>user\n{problem.question}{suffix}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def qwen25_math(problem: Problem) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from torl.errors import DataError
 from torl.text.chat_templates import Conversation
-from torl.text.spelled import SpelledTokens, put_back
-from torl.text.templates import Told
-from torl.text.tokenizer import TextEncoder
+from torl.text.spelled import ControlTokenEscaper, unescape
+from torl.text.templates import TemplateOutput
+from torl.text.tokenizer import PlainTextEncoder
 from torl.types import Markup
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class TextTokenizer(Protocol):
 class PromptEncoder:
     """Encodes prompts as the tokenizer does, but for control tokens that a problem, an environment or a tool spells."""
 
-    def __init__(self, tokenizer: TextTokenizer, plain: TextEncoder | None = None) -> None:
+    def __init__(self, tokenizer: TextTokenizer, plain: PlainTextEncoder | None = None) -> None:
         """Take the tokenizer of the model, and what encodes its text; made when it is needed first, if unset."""
         self.tokenizer, self._made = tokenizer, plain
-        self.spelled = SpelledTokens(tokenizer)
+        self.spelled = ControlTokenEscaper(tokenizer)
 
-    def encode(self, problem_id: str, told: Told, held: Sequence[str], tools: ToolSchemas = ()) -> tuple[int, ...]:
+    def encode(self, problem_id: str, told: TemplateOutput, held: Sequence[str], tools: ToolSchemas = ()) -> tuple[int, ...]:
         """The ids of a text, or of a conversation where the model answers next.
 
         Args:
@@ -55,19 +55,19 @@ class PromptEncoder:
         """
         held = [*held]
         if isinstance(told, Markup):
-            told, held = "".join(map(_text, put_back(told.text, held))), []
+            told, held = "".join(map(_text, unescape(told.text, held))), []
         if isinstance(told, str):
             try:
                 if not held:
                     return tuple(self.tokenizer.encode(told))
-                return (*self.tokenizer.encode(""), *self._plain.encode_prompt(put_back(told, held)))
+                return (*self.tokenizer.encode(""), *self._plain.encode_prompt(unescape(told, held)))
             except (TypeError, UnicodeEncodeError) as error:
                 raise DataError(f"problem {problem_id}: its prompt cannot be encoded: {error}") from error
         return self._conversation(
             problem_id,
             told if isinstance(told, Conversation) else Conversation(told),
             held,
-            self.spelled.hold(tools, held),
+            self.spelled.escape(tools, held),
         )
 
     def _conversation(
@@ -88,13 +88,13 @@ class PromptEncoder:
             if not held:
                 return tuple(self.tokenizer.apply_chat_template(messages, **options, **asked))
             text: Any = self.tokenizer.apply_chat_template(messages, tokenize=False, **options, **asked)
-            return tuple(self._plain.encode_prompt(put_back(text, held)))
+            return tuple(self._plain.encode_prompt(unescape(text, held)))
         except Exception as error:  # a template may fail in any way on what others wrote
             raise DataError(f"problem {problem_id}: the model's chat template refuses it: {error}") from error
 
     @cached_property
-    def _plain(self) -> TextEncoder:
-        return self._made or TextEncoder(cast("PreTrainedTokenizerFast", self.tokenizer))
+    def _plain(self) -> PlainTextEncoder:
+        return self._made or PlainTextEncoder(cast("PreTrainedTokenizerFast", self.tokenizer))
 
 
 def _text(part: str | Markup) -> str:

@@ -53,7 +53,7 @@ class PromptStream:
         template: PromptTemplate,
         max_prompt_tokens: int,
         tools: Callable[[], ToolSchemas] = tuple,
-        drop: Callable[[str], object] = lambda _: None,
+        on_drop: Callable[[str], object] = lambda _: None,
         goal: RewardGoal | None = None,
     ) -> None:
         """Read nothing yet.
@@ -68,7 +68,7 @@ class PromptStream:
             goal: see `encode_prompts`.
         """
         self._goal = goal
-        self._problems, self._drop = problems, drop
+        self._problems, self._drop = problems, on_drop
         self._tools = functools.cache(tools)
         self._encoder, self._template, self._max_prompt_tokens = PromptEncoder(tokenizer), template, max_prompt_tokens
         self._kept = self._dropped = 0
@@ -98,14 +98,14 @@ class PromptStream:
 
     def _prompt(self, problem: Problem) -> Prompt:
         goal = self._goal
-        if goal is None or goal.high_share is None:
+        if goal is None or goal.high_fraction is None:
             return Prompt(problem, self._token_ids(problem))
         high, low = (self._token_ids(problem, f"{wanted}\n") for wanted in (goal.high, goal.low))
-        return Prompt(problem, high, low, goal.high_share)
+        return Prompt(problem, high, low, goal.high_fraction)
 
     def _token_ids(self, problem: Problem, before: str = "") -> tuple[int, ...]:
         held: list[str] = []
-        plain = self._encoder.spelled.hold_problem(problem, held)
+        plain = self._encoder.spelled.escape_problem(problem, held)
         told = self._template(replace(plain, question=before + plain.question) if before else plain)
         tools = () if isinstance(told, str | Markup) else self._tools()
         token_ids = self._encoder.encode(problem.id, told, held, tools)

@@ -1,6 +1,6 @@
 """Prompts that say which reward is wanted, so that a group holds good and bad responses (RC-GRPO)."""
 
-from torl.options import Section, Share
+from torl.options import Section, PositiveFraction
 
 
 class RewardGoal(Section):
@@ -10,6 +10,6 @@ class RewardGoal(Section):
     """Stands on a line of its own before the question where a high reward is wanted, and in evaluations."""
     low: str = "<|low_reward|>"
     """Stands there where a low one is wanted."""
-    high_share: Share | None = None
+    high_fraction: PositiveFraction | None = None
     """Share of the episodes of training that a high reward is wanted of, drawn for each by itself; prompts say nothing
     of it when unset."""

@@ -12,7 +12,7 @@ _BEFORE, _BEHIND = "\ue000", "\ue001"
 _HELD = re.compile(f"{_BEFORE}(\\d+){_BEHIND}")
 
 
-class SpelledTokens:
+class ControlTokenEscaper:
     """The tokens that were added to a vocabulary, as texts spell them."""
 
     def __init__(self, tokenizer: Any) -> None:
@@ -24,7 +24,7 @@ class SpelledTokens:
         # The longest first: one may begin with another.
         self._spelled = re.compile("|".join(map(re.escape, sorted(spelled, key=lambda each: (-len(each), each)))))
 
-    def hold(self, value: Any, held: list[str]) -> Any:
+    def escape(self, value: Any, escaped: list[str]) -> Any:
         """The value with a number in the place of each token that its texts spell; these are appended to `held`.
 
         Words that are the keys of a mapping are left: templates ask for them.
@@ -32,29 +32,29 @@ class SpelledTokens:
         if isinstance(value, str):
             if not any(start in value for start in self._starts):
                 return value
-            return self._spelled.sub(lambda found: _number(found[0], held), value)
+            return self._spelled.sub(lambda found: _number(found[0], escaped), value)
         if isinstance(value, Mapping):
             return {
-                key if not isinstance(key, str) or key.isidentifier() else self.hold(key, held): self.hold(member, held)
+                key if not isinstance(key, str) or key.isidentifier() else self.escape(key, escaped): self.escape(member, escaped)
                 for key, member in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.hold(member, held) for member in value]
+            return [self.escape(member, escaped) for member in value]
         return value
 
-    def hold_problem(self, problem: Problem, held: list[str]) -> Problem:
+    def escape_problem(self, problem: Problem, escaped: list[str]) -> Problem:
         """The problem with numbers in the place of what its texts spell; itself where they spell nothing."""
-        before = len(held)
-        question, answer, metadata = self.hold((problem.question, problem.answer, problem.metadata), held)
-        return problem if len(held) == before else replace(problem, question=question, answer=answer, metadata=metadata)
+        before = len(escaped)
+        question, answer, metadata = self.escape((problem.question, problem.answer, problem.metadata), escaped)
+        return problem if len(escaped) == before else replace(problem, question=question, answer=answer, metadata=metadata)
 
 
-def put_back(text: str, held: Sequence[str]) -> list[str | Markup]:
+def unescape(text: str, escaped: Sequence[str]) -> list[str | Markup]:
     """What a template made of values with numbers in them: its own texts are markup, what was held is text."""
     pieces = _HELD.split(text)
-    return [held[int(piece)] if place % 2 else Markup(piece) for place, piece in enumerate(pieces)]
+    return [escaped[int(piece)] if place % 2 else Markup(piece) for place, piece in enumerate(pieces)]
 
 
-def _number(token: str, held: list[str]) -> str:
-    held.append(token)
-    return f"{_BEFORE}{len(held) - 1}{_BEHIND}"
+def _number(token: str, escaped: list[str]) -> str:
+    escaped.append(token)
+    return f"{_BEFORE}{len(escaped) - 1}{_BEHIND}"

@@ -15,7 +15,7 @@ def tagged_answer(text: str) -> str | None:
     return None if last is None else last.partition(_OPENING)[2].strip()
 
 
-def normalized_answer(text: str) -> str:
+def squad_normalize(text: str) -> str:
     """Lower case, without punctuation (ASCII), articles and repeated space.
 
     Source: the evaluation of SQuAD (Rajpurkar et al. 2016), as Search-R1 has it (`verl/utils/reward_score/qa_em.py`).
@@ -25,5 +25,5 @@ def normalized_answer(text: str) -> str:
 
 def is_same_answer(answer: str, reference: str) -> bool:
     """Exact match: whether both are equal once normalized; of a reference of several lines any line may be meant."""
-    given = normalized_answer(answer)
-    return any(given == normalized_answer(line) for line in reference.splitlines() or [""])
+    given = squad_normalize(answer)
+    return any(given == squad_normalize(line) for line in reference.splitlines() or [""])

@@ -17,11 +17,11 @@ from torl.text.chat_templates import (
 )
 from torl.types import Markup, Problem
 
-Told = str | Markup | Messages | Conversation
+TemplateOutput = str | Markup | Messages | Conversation
 """What a template gives: a text, or the messages of a conversation. Control tokens that the problem spells are text in
 it; in a `Markup` they are these tokens."""
 
-PromptTemplate = Callable[[Problem], Told]
+PromptTemplate = Callable[[Problem], TemplateOutput]
 """From a problem to the text of its prompt, or to the messages that the model's own chat template makes a text of. A
 whole one:
 

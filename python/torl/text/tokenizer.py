@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torl._core import Vocabulary
 from torl.errors import DataError
 from torl.text.vocabulary import build_vocabulary
-from torl.types import Answer, Markup
+from torl.types import ObservationText, Markup
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -79,7 +79,7 @@ def control_token_ids(tokenizer: "PreTrainedTokenizerFast", tokens: Sequence[str
     return [added[token] for token in tokens]
 
 
-class TextEncoder:
+class PlainTextEncoder:
     """Text to token ids with every character plain text: what a snippet prints can never become a token of control.
 
     That is none of the tokens that were added to the vocabulary: `</think>` and `<tool_call>` no more than a special
@@ -133,7 +133,7 @@ class TextEncoder:
             raise DataError(f"the tokenizer turned plain text into special tokens: {text!r}")
         return ids
 
-    def observe(self, answer: Answer) -> tuple[list[int], str]:
+    def encode_observation(self, answer: ObservationText) -> tuple[list[int], str]:
         """The ids of an answer, and the text that these have, which a normalizer may have changed.
 
         The added tokens that its `Markup` spells become these tokens, as where the tokenizer reads a chat template.
@@ -170,10 +170,10 @@ class TextEncoder:
         """Whether `text` has at most so many ids. One with more bytes than these could hold is not encoded."""
         normalizer = self._backend.normalizer
         normalized = text if normalizer is None else normalizer.normalize_str(text)
-        if len(normalized.encode()) > self.most_bytes(max_tokens):
+        if len(normalized.encode()) > self.max_bytes(max_tokens):
             return False
         return len(self.encode(text)) <= max_tokens
 
-    def most_bytes(self, max_tokens: int) -> int:
+    def max_bytes(self, max_tokens: int) -> int:
         """How many bytes so many ids can hold."""
         return max_tokens * self._longest_token

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from torl._core import Scan, Vocabulary
-from torl.types import Block, Turn, TurnEnding
+from torl.types import Block, Turn, StopReason
 
 
 def read_turn(
-    vocabulary: Vocabulary, token_ids: Sequence[int], scan: Scan, start: int, ended_by: TurnEnding, cached_tokens: int
+    vocabulary: Vocabulary, token_ids: Sequence[int], scan: Scan, start: int, ended_by: StopReason, cached_tokens: int
 ) -> Turn:
     """The turn of these tokens, which begin at `start` in the response; `scan` is of exactly these."""
     data = vocabulary.decode_bytes(token_ids)
@@ -20,7 +20,7 @@ def read_turn(
         start=start,
         stop=start + len(token_ids),
         text=data.decode("utf-8", errors="replace"),
-        ended_by=ended_by,
+        stop_reason=ended_by,
         blocks=tuple(blocks),
         cached_tokens=cached_tokens,
     )

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torl.tools.base import Tool, ToolSession
-from torl.tools.bounded import BoundedTool, Bounds, bounds_of, make_tool
+from torl.tools.bounded import BoundedTool, ToolLimits, tool_limits, make_tool
 from torl.tools.function import FunctionTool
 from torl.tools.mcp import McpServer
 from torl.tools.python import PythonOptions, PythonTool
@@ -24,12 +24,12 @@ TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
     }
 )
 """By the names that a configuration calls them."""
-TOOL_OPTIONS = ("function", "mcp")
+TOOL_SHORTHANDS = ("function", "mcp")
 """Of these, the names that an option of the same name stands for: `function = "package.module:look_up"`."""
 
 __all__ = [
     "TOOLS",
-    "TOOL_OPTIONS",
+    "TOOL_SHORTHANDS",
     "Bm25Tool",
     "BoundedTool",
     "Bounds",
@@ -43,6 +43,6 @@ __all__ = [
     "ShuffledTool",
     "Tool",
     "ToolSession",
-    "bounds_of",
+    "tool_limits",
     "make_tool",
 ]

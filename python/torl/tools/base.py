@@ -71,20 +71,20 @@ class Tool(Protocol):
     """What it does, for a model."""
     parameters: Mapping[str, Any]
     """JSON schema of its arguments."""
-    starts_early: bool = False
+    speculative: bool = False
     """Whether a call may begin before it is asked for, in a fork of the session, and be given up (cancelled)."""
-    bounds_itself: bool = False
+    has_own_limits: bool = False
     """Whether the tool has limits of its own in the place of those that `torl.tools.bounded` puts around any other."""
 
     def session(self, seed: int) -> ToolSession:
         """The tool for one episode. Equal seeds, for episodes of one problem, give equal outcomes for equal calls."""
         ...
 
-    def offered(self, name: str) -> "Mapping[str, Tool]":
+    def provided_tools(self, name: str) -> "Mapping[str, Tool]":
         """What a model may call, also before the start: itself by the name of its section, or several by theirs."""
         return {name: self}
 
-    def spread(self, cluster: Cluster) -> None:
+    def use_cluster(self, cluster: Cluster) -> None:
         """Told before `start` where the run is. A tool that does not use the nodes stays with the controller."""
         return
 

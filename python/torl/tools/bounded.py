@@ -13,12 +13,12 @@ from torl.tools.base import Tool, ToolSession
 from torl.tools.wrapped import WrappedTool
 from torl.types import Outcome
 
-_LONGEST_PAUSE = 30.0  # seconds
+_MAX_PAUSE = 30.0  # seconds
 CUT = "..."
 """Stands for what is cut off."""
 
 
-class Bounds(Section):
+class ToolLimits(Section):
     """Options of every tool that has no limits of its own."""
 
     timeout_seconds: PositiveFloat = 60.0
@@ -26,7 +26,7 @@ class Bounds(Section):
     retries: NonNegativeInt = 3
     """How often a call is tried again that took too long or found the tool unavailable, before its episode is given up
     and left out of its group."""
-    retry_seconds: NonNegativeFloat = 0.5
+    initial_backoff_seconds: NonNegativeFloat = 0.5
     """Pause before the first retry, in seconds; each further one is twice as long, up to 30 s."""
     max_result_characters: PositiveInt = 20_000
     """What a result has beyond this is cut off, and "..." put in its place."""
@@ -36,18 +36,18 @@ class Bounds(Section):
 
 def pause_before_retry(first_seconds: float, attempt: int) -> float:
     """Seconds to wait after attempt 0, 1, ...: twice as long each time, and not for all who wait at once."""
-    return min(first_seconds * float(2**attempt) * random.uniform(0.5, 1), _LONGEST_PAUSE)
+    return min(first_seconds * float(2**attempt) * random.uniform(0.5, 1), _MAX_PAUSE)
 
 
-def bounds_of(target: Any) -> type[Bounds] | None:
+def tool_limits(target: Any) -> type[ToolLimits] | None:
     """The bounds that a tool's section may set; None for a tool that bounds itself."""
-    return None if getattr(target, "bounds_itself", False) else Bounds
+    return None if getattr(target, "has_own_limits", False) else ToolLimits
 
 
 def make_tool(name: str, choice: Choice[Tool]) -> Tool:
     """The tool that a section of the configuration chose, within its bounds. `name` is the section's key."""
     tool = choice.make()
-    return BoundedTool(name, tool, choice.shared) if isinstance(choice.shared, Bounds) else tool
+    return BoundedTool(name, tool, choice.common_options) if isinstance(choice.common_options, ToolLimits) else tool
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class BoundedTool(WrappedTool):
     leaves nothing behind in it.
     """
 
-    def __init__(self, name: str, tool: Tool, bounds: Bounds, slots: asyncio.Semaphore | None = None) -> None:
+    def __init__(self, name: str, tool: Tool, bounds: ToolLimits, slots: asyncio.Semaphore | None = None) -> None:
         """Bound `tool`, which messages call `name`; its calls share `slots`, where they are given, with others'."""
         super().__init__(tool)
         self.name, self.bounds = name, bounds
@@ -76,9 +76,9 @@ class BoundedTool(WrappedTool):
         """The tool's own session, within the bounds."""
         return _BoundedSession(self, self.tool.session(seed))
 
-    def offered(self, name: str) -> Mapping[str, Tool]:
+    def provided_tools(self, name: str) -> Mapping[str, Tool]:
         """What the tool itself offers, within the same bounds; all together make so many calls at once."""
-        offered = self.tool.offered(name)
+        offered = self.tool.provided_tools(name)
         others = {each: BoundedTool(each, tool, self.bounds, self._slots) for each, tool in offered.items()}
         return {each: self if tool is self.tool else others[each] for each, tool in offered.items()}
 
@@ -101,7 +101,7 @@ class BoundedTool(WrappedTool):
                         raise ToolUnavailableError(
                             f"the tool {self.name!r} gave no outcome in {tries}; the last: {error}"
                         ) from error
-                    await asyncio.sleep(pause_before_retry(bounds.retry_seconds, attempt))
+                    await asyncio.sleep(pause_before_retry(bounds.initial_backoff_seconds, attempt))
                 counts.retried += 1
         raise AssertionError("unreachable")
 

@@ -10,8 +10,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, to_json
 
 from torl.errors import ConfigError, TorlError
-from torl.options import arguments_of, load_object, nearest
-from torl.processes.threads import in_own_thread
+from torl.options import arguments_of, load_object, suggestion
+from torl.processes.threads import run_in_thread
 from torl.tools.base import StatelessTool
 from torl.types import Outcome, OutcomeStatus
 
@@ -37,7 +37,7 @@ class FunctionTool(StatelessTool):
         try:
             self._function = load_object(function)
             self._arguments = arguments_of(self._function)
-            self.description, self.parameters = described(self._function)
+            self.description, self.parameters = describe_function(self._function)
         except ValueError as error:
             raise ConfigError(f"the tool {function!r}: {error}") from error
 
@@ -52,7 +52,7 @@ class FunctionTool(StatelessTool):
             if inspect.iscoroutinefunction(self._function):
                 result = await self._function(**values)
             else:
-                result = await in_own_thread(self._function, **values)
+                result = await run_in_thread(self._function, **values)
             return Outcome(OutcomeStatus.OK, as_text(result))
         except TorlError:
             raise
@@ -65,7 +65,7 @@ class FunctionTool(StatelessTool):
         return "; ".join(_explained(error, names) for error in errors.errors())
 
 
-def described(function: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
+def describe_function(function: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
     """What a model is told of a function: its description, and the JSON schema of its arguments.
 
     Raises:
@@ -103,7 +103,7 @@ def as_text(value: Any) -> str:
 def _explained(error: Any, names: list[str]) -> str:
     place = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
-        return f"there is no argument {place!r}{nearest(place, names)}"
+        return f"there is no argument {place!r}{suggestion(place, names)}"
     if error["type"] == "missing":
         return f"the argument {place!r} is missing"
     return f"the argument {place!r}: {error['msg']}"

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_LONGEST_PAUSE = 30.0  # seconds
+_MAX_PAUSE = 30.0  # seconds
 _AGAIN = {408, 425, 429}  # and every 5xx: the server is busy or broken, the request is not
-_SHOWN = 300  # characters of an answer that is no outcome
+_MAX_SHOWN = 300  # characters of an answer that is no outcome
 _ENDED = ("Finished", "TimeLimitExceeded")
 
 
@@ -31,11 +31,11 @@ class FusionClient:
     """Connections to one server. Whatever is no outcome of the code is asked again, and then is an error."""
 
     def __init__(
-        self, url: str, *, timeout_seconds: float, retries: int, retry_seconds: float, concurrency: int
+        self, url: str, *, timeout_seconds: float, retries: int, initial_backoff_seconds: float, concurrency: int
     ) -> None:
         self._url = url.rstrip("/").removesuffix("/run_code")
         self._retries = retries
-        self._retry_seconds = retry_seconds
+        self._retry_seconds = initial_backoff_seconds
         self._timeout_seconds = timeout_seconds
         self._slots = asyncio.Semaphore(concurrency)
         self._session: aiohttp.ClientSession | None = None
@@ -83,7 +83,7 @@ class FusionClient:
                             f"the last: {error}"
                         ) from error
                     pause = self._retry_seconds * 2**attempt * random.uniform(0.5, 1)
-                    await asyncio.sleep(min(max(pause, error.pause), _LONGEST_PAUSE))
+                    await asyncio.sleep(min(max(pause, error.pause), _MAX_PAUSE))
                 self.retried += 1
         raise AssertionError("unreachable")
 
@@ -101,7 +101,7 @@ class FusionClient:
             raise _TransientError(f"no answer within {self._timeout_seconds:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise _TransientError(f"{type(error).__name__}: {error}") from error
-        shown = text[:_SHOWN].decode(errors="replace")
+        shown = text[:_MAX_SHOWN].decode(errors="replace")
         if response.status in _AGAIN or response.status >= 500:
             raise _TransientError(f"HTTP {response.status}: {shown}", _seconds(response.headers.get("Retry-After")))
         if response.status != 200:

@@ -13,7 +13,7 @@ from torl.errors import ConfigError, SandboxError
 from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
 from torl.tools.base import Tool, ToolSession
-from torl.tools.python_nodes import SandboxNodes
+from torl.tools.python_nodes import ClusterSandbox
 from torl.types import Outcome, OutcomeStatus
 
 InterpreterState = Literal["fresh", "episode", "replay"]
@@ -38,7 +38,7 @@ class PythonOptions(Section):
     """Memory of one run, in MiB, the interpreter's own 176 MiB included."""
     output_kib: Annotated[PositiveInt, Field(le=256 << 10)] = 1024
     """Bytes of stdout and stderr together that one run may write, in KiB."""
-    shared_mib: NonNegativeInt = 64
+    result_cache_mib: NonNegativeInt = 64
     """Outcomes that are remembered, in MiB, to answer equal runs without executing them again; 0 executes every run."""
 
     @model_validator(mode="after")
@@ -57,8 +57,8 @@ class PythonTool(Tool):
         "properties": {"code": {"type": "string", "description": "A Python program; print what you want to see."}},
         "required": ["code"],
     }
-    starts_early = True
-    bounds_itself = True
+    speculative = True
+    has_own_limits = True
 
     def __init__(self, options: PythonOptions | None = None, *, interpreter: Interpreter | None = None) -> None:
         """Start nothing yet.
@@ -72,7 +72,7 @@ class PythonTool(Tool):
         """
         self.options = options or PythonOptions()
         self._interpreter = interpreter
-        self._pool: SandboxPool | SandboxNodes | None = None
+        self._pool: SandboxPool | ClusterSandbox | None = None
         self._cluster: Cluster | None = None
         if interpreter is not None:
             self._require_state(interpreter)
@@ -86,9 +86,9 @@ class PythonTool(Tool):
             return _Replay(interpreter, seed)
         return _Continued(interpreter.session(seed=seed))
 
-    def spread(self, cluster: Cluster) -> None:
+    def use_cluster(self, cluster: Cluster) -> None:
         """Have a pool on every node."""
-        self._cluster = cluster if cluster.apart else None
+        self._cluster = cluster if cluster.is_remote else None
 
     async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
         """Prepare the guest (once for a machine), start the workers and prove that they work.
@@ -99,7 +99,7 @@ class PythonTool(Tool):
         if self._interpreter is not None:
             return
         if self._cluster is not None:
-            self._pool = SandboxNodes(functools.partial(make_pool, self._of_node(self._cluster.nodes)))
+            self._pool = ClusterSandbox(functools.partial(make_pool, self._of_node(self._cluster.nodes)))
             await self._pool.start(self._cluster)
             return
         await asyncio.to_thread(prepare_guest, on_progress)
@@ -109,7 +109,7 @@ class PythonTool(Tool):
     async def close(self) -> None:
         """End the workers."""
         pool, self._pool = self._pool, None
-        if isinstance(pool, SandboxNodes):
+        if isinstance(pool, ClusterSandbox):
             await pool.close()
         elif pool is not None:
             await asyncio.to_thread(pool.close)
@@ -120,7 +120,7 @@ class PythonTool(Tool):
         Raises:
             SandboxError: it failed.
         """
-        if isinstance(self._pool, SandboxNodes):
+        if isinstance(self._pool, ClusterSandbox):
             await self._pool.check()
         elif self._pool is not None:
             await asyncio.to_thread(self._pool.self_test)
@@ -161,7 +161,7 @@ def make_pool(options: PythonOptions) -> SandboxPool:
         wall_seconds=options.wall_seconds,
         memory_bytes=options.memory_mib << 20,
         output_bytes=options.output_kib << 10,
-        shared_bytes=options.shared_mib << 20,
+        result_cache_bytes=options.result_cache_mib << 20,
     )
 
 
@@ -179,13 +179,13 @@ def outcome_of(execution: Execution) -> Outcome:
     return Outcome(execution.status, text, execution.exception_type, details)
 
 
-def code_in(arguments: Mapping[str, Any]) -> str | None:
+def code_argument(arguments: Mapping[str, Any]) -> str | None:
     """The code of a call; None if it has none, which is answered with `NO_CODE`."""
     code = arguments.get("code")
     return code if isinstance(code, str) else None
 
 
-NO_CODE = Outcome(OutcomeStatus.ERROR, "TypeError: the argument 'code' must be text", error="TypeError")
+MISSING_CODE = Outcome(OutcomeStatus.ERROR, "TypeError: the argument 'code' must be text", error="TypeError")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +196,8 @@ class _Fresh(ToolSession):
     seed: int
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        code = code_in(arguments)
-        return NO_CODE if code is None else outcome_of(await self.interpreter.run_async(code, seed=self.seed))
+        code = code_argument(arguments)
+        return MISSING_CODE if code is None else outcome_of(await self.interpreter.run_async(code, seed=self.seed))
 
     def fork(self) -> Self:
         return self
@@ -210,8 +210,8 @@ class _Continued(ToolSession):
     program: InterpreterSession
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        code = code_in(arguments)
-        return NO_CODE if code is None else outcome_of(await self.program.run_async(code))
+        code = code_argument(arguments)
+        return MISSING_CODE if code is None else outcome_of(await self.program.run_async(code))
 
     def fork(self) -> Self:
         return type(self)(self.program.fork())
@@ -226,9 +226,9 @@ class _Replay(ToolSession):
     ran_well: list[str] = field(default_factory=list)
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        code = code_in(arguments)
+        code = code_argument(arguments)
         if code is None:
-            return NO_CODE
+            return MISSING_CODE
         program = self.interpreter.session(seed=self.seed)
         for earlier in self.ran_well:
             await program.run_async(earlier)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from torl.cluster import Cluster
-from torl.cluster.everywhere import Everywhere
+from torl.cluster.everywhere import PerNode
 from torl.errors import ClusterError, SandboxError
 from torl.sandbox import Execution, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
 from torl.sandbox.session import Session
@@ -37,7 +37,7 @@ class SandboxHost:
         """Run a program from a fresh state."""
         return await self._running().run_async(code, seed=seed)
 
-    async def run_part(self, code: str, seed: int, earlier: tuple[str, ...]) -> Execution:
+    async def run_cell(self, code: str, seed: int, earlier: tuple[str, ...]) -> Execution:
         """Run a part after the parts before it, which run again if their state is not here."""
         kept = self._programs.get((seed, earlier))
         if kept is None:
@@ -76,12 +76,12 @@ class SandboxHost:
         return self._pool
 
 
-class SandboxNodes(StatefulInterpreter):
+class ClusterSandbox(StatefulInterpreter):
     """The pools of all nodes. Equal programs run on one node, where they are run once; a lost node's run elsewhere."""
 
     def __init__(self, pool: Callable[[], SandboxPool]) -> None:
         """Start nothing yet; `pool` makes the pool of a node. Picklable."""
-        self._hosts = Everywhere(functools.partial(SandboxHost, pool), "the sandbox")
+        self._hosts = PerNode(functools.partial(SandboxHost, pool), "the sandbox")
         self._counts: Counter[str] = Counter()
 
     async def start(self, cluster: Cluster) -> None:
@@ -123,12 +123,12 @@ class SandboxNodes(StatefulInterpreter):
 class _Program(InterpreterSession):
     """A program on some node, as the parts that it has had."""
 
-    nodes: SandboxNodes
+    nodes: ClusterSandbox
     seed: int
     parts: tuple[str, ...] = ()
 
     async def run_async(self, code: str) -> Execution:
-        execution = await self.nodes.ask(str(self.seed), "run_part", code, self.seed, self.parts)
+        execution = await self.nodes.ask(str(self.seed), "run_cell", code, self.seed, self.parts)
         self.parts = (*self.parts, code)
         return execution
 

@@ -12,7 +12,7 @@ from torl.errors import SandboxError
 from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.tools.base import Tool, ToolSession
 from torl.tools.fusion_client import FusionClient, Json
-from torl.tools.python import NO_CODE, PythonTool, code_in
+from torl.tools.python import MISSING_CODE, PythonTool, code_argument
 from torl.types import Outcome, OutcomeStatus
 
 _PROOF = ("print(6 * 7)", "42\n")
@@ -28,7 +28,7 @@ class SandboxFusionOptions(Section):
 
     url: str
     """Address of the server: http://host:port."""
-    run_seconds: PositiveFloat = 10.0
+    run_timeout_seconds: PositiveFloat = 10.0
     """Time one run may take, as the server measures it, before it ends as a time-out."""
     memory_mib: PositiveInt | None = None
     """Memory of one run, in MiB; what the server allows when unset."""
@@ -36,16 +36,16 @@ class SandboxFusionOptions(Section):
     """How long the server may take to answer a request, waiting for its turn included."""
     retries: NonNegativeInt = 8
     """How often a request that brought no outcome is sent again, before its episode is given up."""
-    retry_seconds: PositiveFloat = 0.25
+    initial_backoff_seconds: PositiveFloat = 0.25
     """Pause before the first retry, in seconds; each further one is twice as long, up to 30 s."""
-    concurrency: PositiveInt = 256
+    max_concurrent: PositiveInt = 256
     """Requests at once."""
 
     @model_validator(mode="after")
     def _an_address_and_time_for_an_answer(self) -> Self:
         if not self.url.startswith(("http://", "https://")):
             raise ValueError(f"url must begin with http:// or https://, not {self.url!r}")
-        if self.timeout_seconds <= self.run_seconds:
+        if self.timeout_seconds <= self.run_timeout_seconds:
             raise ValueError("timeout_seconds must be longer than run_seconds")
         return self
 
@@ -55,8 +55,8 @@ class SandboxFusionTool(Tool):
 
     description = PythonTool.description
     parameters = PythonTool.parameters
-    starts_early = True
-    bounds_itself = True
+    speculative = True
+    has_own_limits = True
 
     def __init__(self, options: SandboxFusionOptions) -> None:
         """Connect to nothing yet."""
@@ -68,7 +68,7 @@ class SandboxFusionTool(Tool):
         """Calls that know nothing of each other. The seed is for torl's server; SandboxFusion's own ignores it."""
         if self._client is None:
             raise SandboxError("the tool 'sandbox_fusion' is not running: start it first")
-        request: Json = {"language": "python", "run_timeout": self.options.run_seconds, "seed": seed}
+        request: Json = {"language": "python", "run_timeout": self.options.run_timeout_seconds, "seed": seed}
         if self.options.memory_mib is not None:
             request["memory_limit_MB"] = self.options.memory_mib
         return _Session(self._client, request)
@@ -86,8 +86,8 @@ class SandboxFusionTool(Tool):
             options.url,
             timeout_seconds=options.timeout_seconds,
             retries=options.retries,
-            retry_seconds=options.retry_seconds,
-            concurrency=options.concurrency,
+            initial_backoff_seconds=options.initial_backoff_seconds,
+            concurrency=options.max_concurrent,
         )
         self._client = await self._open.enter_async_context(client)
         await self.check()
@@ -120,9 +120,9 @@ class _Session(ToolSession):
     request: Json
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        code = code_in(arguments)
+        code = code_argument(arguments)
         return (
-            NO_CODE if code is None else outcome_of_result(await self.client.run_code({**self.request, "code": code}))
+            MISSING_CODE if code is None else outcome_of_result(await self.client.run_code({**self.request, "code": code}))
         )
 
     def fork(self) -> Self:

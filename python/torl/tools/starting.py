@@ -12,7 +12,7 @@ FIRST_ANSWER_SECONDS = 60.0
 """A server that has said nothing for so long will not."""
 
 
-async def first_answer(answer: Awaitable[Answer], server: str) -> Answer:
+async def wait_for_server(answer: Awaitable[Answer], server: str) -> Answer:
     """What the server says; later ones are bounded as the calls that wait for them.
 
     Raises:

@@ -14,11 +14,11 @@ class WrappedTool(Tool):
         self.tool = tool
         self.description = tool.description
         self.parameters = tool.parameters
-        self.starts_early = tool.starts_early
+        self.speculative = tool.speculative
 
-    def spread(self, cluster: Cluster) -> None:
+    def use_cluster(self, cluster: Cluster) -> None:
         """Tell it where the run is."""
-        self.tool.spread(cluster)
+        self.tool.use_cluster(cluster)
 
     async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
         """Start the tool itself."""

@@ -24,13 +24,13 @@ class Checkpoints:
         self._writing: asyncio.Task[None] | None = None
         self._values: dict[int, float] = {}  # of the metric that decides which is best, by step
 
-    def remember(self, first_step: int) -> None:
+    def load_history(self, first_step: int) -> None:
         """Take what the run has measured before it was interrupted, up to `first_step`."""
         for row in read_metrics(self._directory):
             if row["step"] <= first_step and self._config.keep_best in row:
                 self._values[row["step"]] = row[self._config.keep_best]
 
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+    def record_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Hear what an evaluation of the policy after `step` steps has measured.
 
         Raises:
@@ -46,7 +46,7 @@ class Checkpoints:
 
     async def begin(self, step: int, state: dict[str, Any]) -> None:
         """Copy the learner's state and begin to write it; waits for the checkpoint before."""
-        await self.settle()
+        await self.wait()
         writing = await self._learner.begin_checkpoint(checkpoint_path(self._directory, step), state)
         self._writing = asyncio.create_task(self._complete(writing))
         self._writing.add_done_callback(_take_notice)
@@ -56,14 +56,14 @@ class Checkpoints:
         if self._writing is not None and self._writing.done():
             self._writing.result()
 
-    async def settle(self) -> None:
+    async def wait(self) -> None:
         """Return when what was begun is whole, or raise why it is not."""
         if self._writing is not None:
             await self._writing
 
     async def _complete(self, writing: "asyncio.Task[None]") -> None:
         await writing
-        await asyncio.to_thread(prune_checkpoints, self._directory, self._config.keep, dict(self._values))
+        await asyncio.to_thread(prune_checkpoints, self._directory, self._config.keep_last, dict(self._values))
 
 
 def _take_notice(task: "asyncio.Task[None]") -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torl.errors import HangError
-from torl.processes.stacks import request_stacks, write_own_stacks
+from torl.processes.stacks import dump_stacks, dump_own_stacks
 from torl.processes.supervision import first_error
-from torl.training.parts import Parts
+from torl.training.parts import RunComponents
 
 Result = TypeVar("Result")
 
@@ -20,24 +20,24 @@ class HangRecorder:
     the sandbox have deadlines of seconds, and are replaced.
     """
 
-    def __init__(self, parts: Parts, controller_log: Path) -> None:
+    def __init__(self, parts: RunComponents, controller_log: Path) -> None:
         """Write nothing yet."""
         self._parts = parts
         self._log = controller_log
         self._recorded = False
 
-    async def recorded(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def dump_stacks_on_hang(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of `work`; where it raises because something hangs, the stacks are written before it ends."""
         try:
             return await work
         except BaseException as error:
             if isinstance(first_error(error), HangError) and not self._recorded:
                 self._recorded = True
-                write_own_stacks(self._log, asyncio.get_running_loop())
-                logs = {**self._parts.player.engine.stack_logs, **self._parts.learner.stack_logs}
+                dump_own_stacks(self._log, asyncio.get_running_loop())
+                logs = {**self._parts.player.engine.processes_by_log, **self._parts.learner.stack_logs}
                 silent, *_ = await asyncio.gather(
-                    asyncio.to_thread(request_stacks, logs),
-                    self._parts.player.engine.write_stacks_elsewhere(),
+                    asyncio.to_thread(dump_stacks, logs),
+                    self._parts.player.engine.dump_remote_stacks(),
                     self._parts.learner.write_stacks_elsewhere(),
                 )
                 unheard = f"; the processes {silent} wrote none" if silent else ""

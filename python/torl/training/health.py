@@ -34,7 +34,7 @@ async def require_working_tools(tools: Mapping[str, Tool], trajectories: Iterabl
             raise SandboxError(f"{crashes[name]} of {count} calls of the tool {name!r} crashed in one step")
 
 
-def require_one_policy(metrics: Mapping[str, float], limit: float | None) -> None:
+def require_matching_policies(metrics: Mapping[str, float], limit: float | None) -> None:
     """Stop rather than learn from tokens of another model, whatever the transfer of the weights said of itself.
 
     Args:

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from torl.records import metric_names as names
 from torl.records.dynamics import staleness, training_dynamics
-from torl.records.kinds import dynamics_by_kind
+from torl.records.kinds import dynamics_by_value
 from torl.records.rows import group_records
 from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
 from torl.training.experience import Experience
-from torl.training.health import require_one_policy
-from torl.training.parts import Parts
+from torl.training.health import require_matching_policies
+from torl.training.parts import RunComponents
 from torl.training.residency import Residency
 from torl.training.samples import training_samples, with_advantages
-from torl.training.silencing import improbable, silence, silenced
+from torl.training.silencing import improbable_trajectories, mask_samples, masked_trajectories
 from torl.training.step import PlayedStep
 from torl.training.step_records import step_records
 from torl.types import ScoredGroup, TrainingSample
@@ -30,7 +30,7 @@ from torl.types import ScoredGroup, TrainingSample
 class Run:
     """A run with all its parts started."""
 
-    parts: Parts
+    parts: RunComponents
     experience: Experience
     residency: Residency
 
@@ -46,7 +46,7 @@ class Run:
                     # --- rollout: episodes of every prompt, each at its own pace, and what they are worth -----------
                     with _timed(metrics, names.TIME_WAIT):
                         played = await anext(played_steps)
-                    async with self.residency.turn:
+                    async with self.residency.handover_lock:
                         await self.residency.give_to_learner()
                         # --- learn: advantages within groups, then the optimizer steps ------------------------------
                         with _timed(metrics, names.TIME_LEARN):
@@ -61,32 +61,32 @@ class Run:
                     await self._save_checkpoint(step + 1)
         await self._evaluate_if_due(steps)
         await self._save_checkpoint(steps)
-        async with self.residency.turn:
+        async with self.residency.handover_lock:
             await self.residency.give_to_learner()
-            with self.parts.console.wait("exporting the model"):
-                await self.residency.learner_for("export").export(self.parts.directory / "model")
-        with self.parts.console.wait("writing the last checkpoint"):
-            await self.parts.checkpoints.settle()
+            with self.parts.console.progress("exporting the model"):
+                await self.residency.require_learner("export").export(self.parts.directory / "model")
+        with self.parts.console.progress("writing the last checkpoint"):
+            await self.parts.checkpoints.wait()
 
     async def _learn(self, step: int, played: PlayedStep, metrics: dict[str, float]) -> list[TrainingSample]:
         """One step of the learner on the step's batch; returns what it was made of."""
         config = self.parts.config
         batch = [member for group in played.batch for member in group.members]
-        trajectories = [each for member in batch for each in member.whole_episode]
-        silent = await asyncio.to_thread(silenced, trajectories, config.selection)
+        trajectories = [each for member in batch for each in member.episode_trajectories]
+        silent = await asyncio.to_thread(masked_trajectories, trajectories, config.selection)
         metrics |= {names.masked(reason): len(members) for reason, members in silent.items()}
         metrics[names.TRAINED_GROUPS] = len(played.batch)
-        silence_late = config.selection.silence_after_advantages
-        samples = silence(await asyncio.to_thread(training_samples, batch), {} if silence_late else silent)
-        samples = await self.residency.learner_for("prepare").prepare(samples)
-        unlikely = improbable(samples, config.algorithm)
+        silence_late = config.selection.mask_after_advantages
+        samples = mask_samples(await asyncio.to_thread(training_samples, batch), {} if silence_late else silent)
+        samples = await self.residency.require_learner("prepare").annotate(samples)
+        unlikely = improbable_trajectories(samples, config.algorithm)
         metrics |= {names.masked(reason): len(members) for reason, members in unlikely.items()}
         silent |= unlikely
-        samples = silence(samples, {} if silence_late else unlikely)
+        samples = mask_samples(samples, {} if silence_late else unlikely)
         samples = await asyncio.to_thread(with_advantages, samples, played.batch, config.algorithm)
-        samples = silence(samples, silent)
-        learner = self.residency.learner_for("update")
-        metrics |= names.learner(await learner.update(samples, step=step))
+        samples = mask_samples(samples, silent)
+        learner = self.residency.require_learner("update")
+        metrics |= names.learner_metrics(await learner.update(samples, step=step))
         return samples
 
     async def _record(
@@ -103,11 +103,11 @@ class Run:
         metrics |= parts.counters()
         parts.writer.write_metrics(step, metrics)
         parts.console.step(step + 1, parts.config.run.steps, metrics)
-        require_one_policy(metrics, parts.config.learner.max_logprob_gap)
+        require_matching_policies(metrics, parts.config.learner.max_logprob_gap)
 
     def _by_kind(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
-        field = self.parts.config.run.kinds_by
-        return {} if field is None else dynamics_by_kind(groups, field)
+        field = self.parts.config.run.group_metrics_by
+        return {} if field is None else dynamics_by_value(groups, field)
 
     async def _evaluate_if_due(self, step: int) -> None:
         """Evaluate the policy after `step` updates: before the first, after the last, and as often as configured."""
@@ -117,21 +117,21 @@ class Run:
         metrics: dict[str, float] = {}
         with _timed(metrics, names.TIME_EVALUATION):
             for name, problems in parts.evaluation_sets.items():
-                with parts.console.wait(f"evaluating {name}", config.episodes(len(problems.prompts))) as wait:
+                with parts.console.progress(f"evaluating {name}", config.episodes(len(problems.prompts))) as wait:
                     shown = await evaluate(parts.rollouts, problems, config, name=name, on_episode=wait.advance)
-                metrics |= names.evaluation(name, shown.metrics | self._by_kind(shown.groups))
-                for label, groups in shown.recorded(name).items():
+                metrics |= names.evaluation_metrics(name, shown.metrics | self._by_kind(shown.groups))
+                for label, groups in shown.by_file(name).items():
                     records = group_records(step, groups)
                     await asyncio.to_thread(parts.writer.write_trajectories, step, records, evaluation_set=label)
                 parts.console.evaluation(step, name, shown.metrics)
         parts.writer.write_metrics(step, metrics)
-        parts.checkpoints.evaluated(step, metrics)
+        parts.checkpoints.record_evaluation(step, metrics)
 
     async def _save_checkpoint(self, step: int) -> None:
         """Copy the state after `step` updates, wherever the learner holds it; it is written behind what comes next."""
         parts = self.parts
         metrics: dict[str, float] = {}
-        with _timed(metrics, names.TIME_CHECKPOINT), parts.console.wait("copying a checkpoint"):
+        with _timed(metrics, names.TIME_CHECKPOINT), parts.console.progress("copying a checkpoint"):
             await parts.checkpoints.begin(step, {"step": step, "sampler": self.experience.position(step)})
         parts.writer.write_metrics(step, metrics)
         write_report(parts.directory, parts.config.run.note)

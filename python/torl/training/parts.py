@@ -15,23 +15,23 @@ from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
 from torl.placement.checks import require_division, require_room
 from torl.placement.rows import with_row_tokens
-from torl.placement.settling import Settled, settle
+from torl.placement.settling import ResolvedConfig, resolve
 from torl.placement.shape import ModelShape
 from torl.records import metric_names as names
 from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.made import MadeParts
+from torl.rollout.made import Components
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.opening import Rollouts, machine_of, open_rollouts
 from torl.text.prompts import EncodedPrompts
 from torl.training.checkpoints import Checkpoints
-from torl.training.shared_directory import require_shared
+from torl.training.shared_directory import require_shared_storage
 
 
 @dataclass(slots=True)
-class Parts:
+class RunComponents:
     """Everything that a run has, started."""
 
     config: TrainConfig
@@ -58,17 +58,17 @@ class Parts:
         player, idle = self.player, self.player.engine.idle_seconds
         metrics = {names.EPOCH: float(self.sampler.epoch), names.TIME_ENGINE_IDLE: idle - self._idle_seconds}
         self._idle_seconds = idle
-        metrics |= names.speculation(player.counters.calls.speculated, player.counters.calls.wasted)
+        metrics |= names.speculation_counts(player.counters.calls.speculated, player.counters.calls.wasted)
         for name, tool in player.tools.items():
-            metrics |= names.tool(name, tool.metrics())
+            metrics |= names.tool_counts(name, tool.metrics())
         if player.environment is not None:
-            metrics |= names.environment(player.environment.bounded.metrics())
+            metrics |= names.environment_counts(player.environment.bounded.metrics())
         metrics |= player.metrics()
-        return metrics | names.reward(self.rollouts.reward.metrics())
+        return metrics | names.reward_counts(self.rollouts.reward.metrics())
 
 
 @asynccontextmanager
-async def open_parts(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> AsyncIterator[Parts]:
+async def open_run_components(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> AsyncIterator[RunComponents]:
     """Read everything that can be wrong, then start the parts on a cluster; they end with the block.
 
     Raises:
@@ -89,13 +89,13 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console, clu
     }
     checkpoint = latest_checkpoint(directory) if config.run.resume else None
     first_step = _resume(config, sampler, checkpoint, console) if config.run.resume else 0
-    settled = settle(config, await machine_of(cluster))
+    settled = resolve(config, await machine_of(cluster))
     placement = settled.placement
     console.line(f"placement: {placement}")
-    if cluster.apart:
-        await require_shared(cluster, directory, placement.rank_nodes)
+    if cluster.is_remote:
+        await require_shared_storage(cluster, directory, placement.rank_nodes)
     settled = _fitted(config, settled, model.path, console)
-    made = MadeParts.of(settled.config)
+    made = Components.from_config(settled.config)
     for line in write_config(directory, config):
         console.line(line)
     async with AsyncExitStack() as stack:
@@ -107,7 +107,7 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console, clu
             console,
             log_directory=logs,
             seed=config.run.seed,
-            shuffle_observations=config.control.shuffle_observations,
+            shuffle_observations=config.ablation.shuffle_observations,
             cluster=cluster,
             machine=placement.machine,
             loads_weights=checkpoint is None,  # otherwise the learner's come before anything is sampled
@@ -125,8 +125,8 @@ async def open_parts(config: TrainConfig, directory: Path, console: Console, clu
             rollouts, learner = rollouts_start.result(), learner_start.result()
         checkpoints = Checkpoints(config.checkpoint, directory, learner)
         if checkpoint is not None:
-            checkpoints.remember(first_step)
-        yield Parts(
+            checkpoints.load_history(first_step)
+        yield RunComponents(
             config=settled.config,
             directory=directory,
             console=console,
@@ -156,7 +156,7 @@ def _resume(config: TrainConfig, sampler: Sampler, checkpoint: Path | None, cons
     return step
 
 
-def _fitted(config: TrainConfig, settled: Settled[TrainConfig], model: Path, console: Console) -> Settled[TrainConfig]:
+def _fitted(config: TrainConfig, settled: ResolvedConfig[TrainConfig], model: Path, console: Console) -> ResolvedConfig[TrainConfig]:
     """With rows as long as there is room for; raises ConfigError if the model does not divide among the GPUs, or what
     is on them does not fit."""
     if not settled.placement.machine.gpus:
@@ -170,21 +170,21 @@ def _fitted(config: TrainConfig, settled: Settled[TrainConfig], model: Path, con
         require_division(config, shape)
         require_room(config, settled, shape)
     rows = with_row_tokens(settled, shape)
-    console.line(f"rows of {rows.config.learner.settled_row_tokens:,} tokens")
+    console.line(f"rows of {rows.config.learner.resolved_row_tokens:,} tokens")
     return rows
 
 
 async def _open_learner(
     stack: AsyncExitStack,
-    settled: Settled[TrainConfig],
+    settled: ResolvedConfig[TrainConfig],
     logs: Path,
     console: Console,
     checkpoint: Path | None,
     cluster: Cluster,
 ) -> Learner:
     """The learner as the checkpoint left it, and offloaded where the engine has the devices first."""
-    config, devices = settled.config, settled.placement.rank_names
-    with console.wait("starting the learner"):
+    config, devices = settled.config, settled.placement.rank_visible_devices
+    with console.progress("starting the learner"):
         learner = await Learner.start(
             LearnerSetup.from_config(config),
             log_directory=logs,

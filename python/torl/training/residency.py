@@ -42,7 +42,7 @@ class EngineMemory(Enum):
     AWAKE = "awake"
 
 
-class IllegalMoveError(RuntimeError):
+class InvalidTransitionError(RuntimeError):
     """A defect of the caller: something was asked for in a state that has no room for it, or nothing to give."""
 
 
@@ -63,8 +63,8 @@ class Residency:
         learner: Learner,
         *,
         colocated: bool,
-        sleeps: bool,
-        moves: bool,
+        engine_sleeps: bool,
+        offloads_learner: bool,
         checksum: bool,
         policy_version: int,
     ) -> None:
@@ -82,24 +82,24 @@ class Residency:
         self._engine = engine
         self._learner = learner
         self._colocated = colocated
-        self._sleeps = sleeps
-        self._moves = moves
+        self._sleeps = engine_sleeps
+        self._moves = offloads_learner
         self._checksum = checksum
         self._policy_version = policy_version
-        self.turn = asyncio.Lock()
+        self.handover_lock = asyncio.Lock()
         """Held from the moment that the learner is given the devices until it has published its weights."""
         self.engine_memory = EngineMemory.AWAKE
-        self.learner_memory = LearnerMemory.OFFLOADED if moves else LearnerMemory.RESIDENT
+        self.learner_memory = LearnerMemory.OFFLOADED if offloads_learner else LearnerMemory.RESIDENT
 
-    def learner_for(self, command: str) -> Learner:
+    def require_learner(self, command: str) -> Learner:
         """The learner, for one of its commands. A checkpoint is copied from wherever its state is, and needs no asking.
 
         Raises:
-            IllegalMoveError: the command needs more of the learner on its devices than is there.
+            InvalidTransitionError: the command needs more of the learner on its devices than is there.
         """
         if self.learner_memory not in _LEARNER_NEEDS[command]:
             needed = " or ".join(sorted(state.value for state in _LEARNER_NEEDS[command]))
-            raise IllegalMoveError(f"{command} needs a learner that is {needed}, and it is {self.learner_memory.value}")
+            raise InvalidTransitionError(f"{command} needs a learner that is {needed}, and it is {self.learner_memory.value}")
         return self._learner
 
     async def give_to_learner(self) -> None:
@@ -115,11 +115,11 @@ class Residency:
         """The learner's weights go to the engine, as `policy_version`; then the engine has the devices.
 
         Raises:
-            IllegalMoveError: the learner was not given the devices first.
+            InvalidTransitionError: the learner was not given the devices first.
         """
-        learner = self.learner_for("update")
+        learner = self.require_learner("update")
         if self._sleeps and self.engine_memory is not EngineMemory.ASLEEP:
-            raise IllegalMoveError(f"the engine is {self.engine_memory.value}, and has no room for other weights")
+            raise InvalidTransitionError(f"the engine is {self.engine_memory.value}, and has no room for other weights")
         if self._moves:
             await learner.offload("optimizer")
             self.learner_memory = LearnerMemory.PARAMETERS
@@ -135,7 +135,7 @@ class Residency:
             self.engine_memory = EngineMemory.AWAKE
         self._policy_version = policy_version
 
-    async def keep_supplied(self) -> NoReturn:
+    async def resend_weights(self) -> NoReturn:
         """Send the weights again whenever an engine was started again that lacks them.
 
         At once, if the learner has them and its devices; where the engines have them, others sample on, and the next
@@ -143,16 +143,16 @@ class Residency:
         """
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            async with self.turn:
-                if self._engine.lacks_weights and not ((self._sleeps or self._moves) and self._engine.serves):
+            async with self.handover_lock:
+                if self._engine.needs_weights and not ((self._sleeps or self._moves) and self._engine.is_serving):
                     await self.give_to_learner()
                     await self.publish(self._policy_version)
 
     async def _transfer(self, policy_version: int) -> None:
-        learner = self.learner_for("send_weights")
-        receivers, changed = await self._engine.expect_weights(), self._engine.receivers_changed
+        learner = self.require_learner("send_weights")
+        receivers, changed = await self._engine.count_receivers(), self._engine.receivers_changed
         rendezvous = await learner.open_channel(
-            receivers, colocated=self._colocated, fresh=changed, nodes=self._engine.receiver_nodes
+            receivers, colocated=self._colocated, reconnect=changed, nodes=self._engine.receiver_nodes
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(learner.send_weights(rendezvous, checksum=self._checksum))

@@ -7,21 +7,21 @@ from typing import Any
 
 from torl.cluster import Cluster, open_cluster
 from torl.config import ProblemChoice, TrainConfig
-from torl.errors import DataError, EngineDiedError, LearnerDiedError, RoleDiedError, TorlError, WeightTransferError
+from torl.errors import DataError, EngineDiedError, LearnerDiedError, ActorDiedError, TorlError, WeightTransferError
 from torl.hub import pinned_dataset, pinned_model
 from torl.processes.children import first_line
-from torl.processes.loop_watch import watched_loop
-from torl.processes.supervision import first_error, watched
+from torl.processes.loop_watch import watch_event_loop
+from torl.processes.supervision import first_error, run_with_watchers
 from torl.records.run_directory import open_run_directory
 from torl.report.console import Console
 from torl.report.summary import write_summary
 from torl.training.experience import Experience
 from torl.training.hang import HangRecorder
 from torl.training.loop import Run
-from torl.training.parts import open_parts
+from torl.training.parts import open_run_components
 from torl.training.residency import Residency
 
-_LOST = (LearnerDiedError, RoleDiedError, WeightTransferError, EngineDiedError)
+_LOST = (LearnerDiedError, ActorDiedError, WeightTransferError, EngineDiedError)
 """What a run on a cluster ends with when it loses a node that it cannot do without: the learner's, or any while weights
 are sent. An engine that dies while it samples ends no run."""
 
@@ -40,17 +40,17 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
     while True:
         try:
             async with open_cluster(config.cluster) as cluster:
-                apart = cluster.apart
+                apart = cluster.is_remote
                 await _attempt(config, directory, console, cluster)
             break
         except (TorlError, ExceptionGroup) as group:
             error = first_error(group)
-            if not apart or not isinstance(error, _LOST) or restarts == config.cluster.restarts:
+            if not apart or not isinstance(error, _LOST) or restarts == config.cluster.max_restarts:
                 raise
             restarts += 1
             console.warning(
                 f"{first_line(error).rstrip(':')}: the run goes on from its last checkpoint "
-                f"(restart {restarts} of {config.cluster.restarts}, cluster.restarts)"
+                f"(restart {restarts} of {config.cluster.max_restarts}, cluster.max_restarts)"
             )
             config = config.model_copy(update={"run": config.run.model_copy(update={"resume": True})})
     summary = write_summary(directory)
@@ -60,15 +60,15 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
 
 async def _attempt(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> None:
     """The run from where it is to its end."""
-    stall_seconds = config.rollout.stall_seconds
-    async with open_parts(config, directory, console, cluster) as parts:
+    stall_timeout_seconds = config.rollout.stall_timeout_seconds
+    async with open_run_components(config, directory, console, cluster) as parts:
         experience = Experience(config, parts.sampler, parts.player, parts.rollouts.reward, console)
         residency = Residency(
             parts.player.engine,
             parts.learner,
             colocated=parts.colocated,
-            sleeps=bool(getattr(parts.config.engine.options, "sleep_while_learning", False)),
-            moves=bool(parts.config.learner.offload_while_sampling),
+            engine_sleeps=bool(getattr(parts.config.engine.options, "sleep_while_learning", False)),
+            offloads_learner=bool(parts.config.learner.offload_while_sampling),
             checksum=parts.config.learner.verify_weights,
             policy_version=parts.first_step,
         )
@@ -76,11 +76,11 @@ async def _attempt(config: TrainConfig, directory: Path, console: Console, clust
         if parts.checkpoint is not None:
             await residency.give_to_learner()
             await residency.publish(parts.first_step)
-        watchers = (*parts.rollouts.watchers(stall_seconds), residency.keep_supplied(), parts.learner.watch())
+        watchers = (*parts.rollouts.watchers(stall_timeout_seconds), residency.resend_weights(), parts.learner.watch())
         log = directory / "logs" / "controller.log"
         hang = HangRecorder(parts, log)
-        async with watched_loop(log, stall_seconds, "rollout.stall_seconds"):
-            await watched(hang.recorded(run.train()), *map(hang.recorded, watchers))
+        async with watch_event_loop(log, stall_timeout_seconds, "rollout.stall_timeout_seconds"):
+            await run_with_watchers(hang.dump_stacks_on_hang(run.train()), *map(hang.dump_stacks_on_hang, watchers))
 
 
 def _pinned(config: TrainConfig) -> TrainConfig:

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 import torl._core as _core
-from torl.algorithms.advantages import Rewards
+from torl.algorithms.advantages import EstimatorInputs
 from torl.algorithms.rewards import kl_to_reference
 from torl.config import AlgorithmConfig
-from torl.types import BoolArray, Float32Array, Int32Array, Scored, ScoredGroup, TrainingSample, Trajectory
+from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory, ScoredGroup, TrainingSample, Trajectory
 
 
-def training_samples(scored: Sequence[Scored]) -> list[TrainingSample]:
+def training_samples(scored: Sequence[ScoredTrajectory]) -> list[TrainingSample]:
     """One sample for each trajectory, prompt and response, as the engine sampled it; no advantages yet.
 
     Those of an episode are neighbors, its branches first (`Scored.whole_episode`).
@@ -26,7 +26,7 @@ def training_samples(scored: Sequence[Scored]) -> list[TrainingSample]:
     return [
         replace(_training_sample(each, pays_turns), episode=episode)
         for episode, member in enumerate(scored)
-        for each in member.whole_episode
+        for each in member.episode_trajectories
     ]
 
 
@@ -48,7 +48,7 @@ def with_advantages(
     if not samples:
         return []
     rewards = _rewards(samples, groups, algorithm)
-    estimated = algorithm.estimator.function()(rewards)
+    estimated = algorithm.estimator.bind()(rewards)
     for name, array in (("advantages", estimated.advantages_M), ("returns", estimated.returns_M)):
         if array is not None and array.shape != rewards.mask_M.shape:
             of = f"estimator {algorithm.estimator.name!r}"
@@ -89,7 +89,7 @@ def turn_numbers(episode: Sequence[Trajectory]) -> Int32Array:
     return np.concatenate(numbers)
 
 
-def token_numbers(sample: TrainingSample, response_tokens: int, algorithm: AlgorithmConfig) -> dict[str, Float32Array]:
+def token_arrays(sample: TrainingSample, response_tokens: int, algorithm: AlgorithmConfig) -> dict[str, Float32Array]:
     """What the advantages of a response were made of token by token, and these; empty if of its reward alone.
 
     Args:
@@ -110,7 +110,7 @@ def token_numbers(sample: TrainingSample, response_tokens: int, algorithm: Algor
     return {name: array[len(sample) - response_tokens :] for name, array in arrays.items()}
 
 
-def _training_sample(scored: Scored, pays_turns: bool) -> TrainingSample:
+def _training_sample(scored: ScoredTrajectory, pays_turns: bool) -> TrainingSample:
     trajectory, prompt = scored.trajectory, scored.trajectory.prompt.token_ids
     return TrainingSample(
         token_ids=np.concatenate([np.asarray(prompt, np.int32), trajectory.token_ids_T]),
@@ -120,14 +120,14 @@ def _training_sample(scored: Scored, pays_turns: bool) -> TrainingSample:
     )
 
 
-def _token_rewards(scored: Scored) -> Float32Array:
+def _token_rewards(scored: ScoredTrajectory) -> Float32Array:
     """Each turn's reward at its last token."""
     trajectory, paid = scored.trajectory, scored.grade.turn_rewards
     prompt_tokens = len(trajectory.prompt.token_ids)
     token_rewards = np.zeros(prompt_tokens + len(trajectory), np.float32)
     if paid and len(paid) != len(trajectory.turns):
         raise ValueError(
-            f"{trajectory.group}, sample {trajectory.sample}: {len(paid)} turn rewards for {len(trajectory.turns)} "
+            f"{trajectory.group_id}, sample {trajectory.sample_index}: {len(paid)} turn rewards for {len(trajectory.turns)} "
             "turns; a grade has one for every turn, or none"
         )
     if paid:
@@ -135,10 +135,10 @@ def _token_rewards(scored: Scored) -> Float32Array:
     return token_rewards
 
 
-def _rewards(samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], algorithm: AlgorithmConfig) -> Rewards:
+def _rewards(samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], algorithm: AlgorithmConfig) -> EstimatorInputs:
     members = [(index, member) for index, group in enumerate(groups) for member in group.members]
     # Of each sample the episode that it belongs to.
-    episodes = [episode for episode, (_, member) in enumerate(members) for _ in member.whole_episode]
+    episodes = [episode for episode, (_, member) in enumerate(members) for _ in member.episode_trajectories]
     if len(episodes) != len(samples):
         raise ValueError(f"{len(samples)} samples of {len(episodes)} trajectories")
     rewards = [member.reward for _, member in members]
@@ -159,14 +159,14 @@ def _rewards(samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], a
         penalties_M = algorithm.kl.coefficient * kl_to_reference(old_M, ref_M, algorithm.kl.estimator)
         token_rewards_M = -penalties_M if token_rewards_M is None else token_rewards_M - penalties_M
         token_rewards_M = token_rewards_M.astype(np.float32)
-    return Rewards(
+    return EstimatorInputs(
         rewards_N=np.array(rewards, dtype=np.float64),
         groups_N=[index for index, _ in members],
         lengths_N=lengths_N,
         mask_M=mask_M,
         token_rewards_M=token_rewards_M,
         values_M=_flat([sample.values for sample in samples]) if algorithm.needs_critic else None,
-        turns_M=np.concatenate([turn_numbers(member.trajectory.whole_episode) for _, member in members]),
+        turns_M=np.concatenate([turn_numbers(member.trajectory.episode_trajectories) for _, member in members]),
     )
 
 

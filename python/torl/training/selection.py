@@ -24,18 +24,18 @@ def select_groups(groups: Sequence[ScoredGroup], config: SelectionConfig) -> Sel
     What counts for the window is whether an answer is paid as right, in a form that counts; not what a reward adds to
     that. A group is counted under the first reason that applies.
     """
-    varied = [group for group in groups if not (config.drop_uniform_groups and group.is_uniform)]
+    varied = [group for group in groups if not (config.drop_zero_variance_groups and group.has_zero_variance)]
     inside = varied
-    if config.accuracy_window is not None:
-        low, high = config.accuracy_window
-        inside = [group for group in varied if low < group.rewarded_share < high]
+    if config.accuracy_range is not None:
+        low, high = config.accuracy_range
+        inside = [group for group in varied if low < group.credited_fraction < high]
     kept = inside
     if (most := config.drop_undecided_above) is not None:
-        kept = [group for group in inside if undecided_share(group) <= most]
+        kept = [group for group in inside if undecided_fraction(group) <= most]
     return Selection(tuple(kept), len(groups) - len(varied), len(varied) - len(inside), len(inside) - len(kept))
 
 
-def undecided_share(group: ScoredGroup) -> float:
+def undecided_fraction(group: ScoredGroup) -> float:
     """The share of its members whose answers the grader could not compare."""
     return sum(member.grade.failure is not None for member in group.members) / len(group.members)
 

@@ -8,12 +8,12 @@ from torl.cluster import Cluster
 from torl.errors import ConfigError
 
 
-async def require_shared(cluster: Cluster, directory: Path, nodes: Iterable[int]) -> None:
+async def require_shared_storage(cluster: Cluster, directory: Path, nodes: Iterable[int]) -> None:
     """Raise ConfigError if the directory of one of `nodes` is another than the one that is here."""
     mark = _marked(directory)
     try:
         for node in sorted(set(nodes)):
-            if not await cluster.ask(node, Path.exists, mark):
+            if not await cluster.run_on(node, Path.exists, mark):
                 raise ConfigError(
                     f"run.directory: {mark.parent} is not the same on node {node}, which has learner ranks: they write "
                     "checkpoints there, so it must be on storage that the nodes share (logs come without)"

@@ -12,10 +12,10 @@ import numpy as np
 import torl._core as _core
 from torl.config import AlgorithmConfig, SelectionConfig
 from torl.text.answers import find_answer
-from torl.types import FinishReason, Float32Array, Scored, TrainingSample, Trajectory
+from torl.types import FinishReason, Float32Array, ScoredTrajectory, TrainingSample, Trajectory
 
-MOST_REPETITION = 0.2
-MOST_REPEATED_WORDS = 0.6
+MAX_REPETITION = 0.2
+MAX_REPEATED_TRIGRAMS = 0.6
 """Above either, ZeroTIR's `void_filter` takes a response without a valid format for one that goes round in circles."""
 
 _CODE = re.compile(r"```python\n.*?```", re.DOTALL)
@@ -24,7 +24,7 @@ _OUTPUT = re.compile(r"```output\n.*?```", re.DOTALL)
 _WORD = re.compile(r"[\u4e00-\u9fff]|[^\s\u4e00-\u9fff]+")
 
 
-def silenced(members: Sequence[Scored], config: SelectionConfig) -> dict[str, set[int]]:
+def masked_trajectories(members: Sequence[ScoredTrajectory], config: SelectionConfig) -> dict[str, set[int]]:
     """The trajectories that no loss is taken of, as indices, by each reason that is configured.
 
     A trajectory may have several reasons.
@@ -37,7 +37,7 @@ def silenced(members: Sequence[Scored], config: SelectionConfig) -> dict[str, se
     - "invalid_repetitive": not in the format that the reward asks for, and goes round in circles (`void_filter` there)
     - "undecided": the grader could not decide
     """
-    reasons: dict[str, Callable[[Scored], bool]] = {}
+    reasons: dict[str, Callable[[ScoredTrajectory], bool]] = {}
     if config.mask_void_turns:
         reasons["void_turn"] = lambda member: has_void_turn(member.trajectory)
     if config.mask_wrong_truncated:
@@ -56,7 +56,7 @@ def silenced(members: Sequence[Scored], config: SelectionConfig) -> dict[str, se
     }
 
 
-def improbable(samples: Sequence[TrainingSample], config: AlgorithmConfig) -> dict[str, set[int]]:
+def improbable_trajectories(samples: Sequence[TrainingSample], config: AlgorithmConfig) -> dict[str, set[int]]:
     """The trajectories that are too improbable under the reference policy, under that reason, where that is configured.
 
     ZeroTIR's `large_ppl`: exp of minus the mean of `ref_logprobs` over the sampled tokens. One that has been silenced
@@ -68,7 +68,7 @@ def improbable(samples: Sequence[TrainingSample], config: AlgorithmConfig) -> di
     return {"improbable": {index for index, sample in enumerate(samples) if _reference_perplexity(sample) > most}}
 
 
-def silence(samples: Sequence[TrainingSample], silent: Mapping[str, set[int]]) -> list[TrainingSample]:
+def mask_samples(samples: Sequence[TrainingSample], silent: Mapping[str, set[int]]) -> list[TrainingSample]:
     """The samples, those that are named for any reason with no token in the loss."""
     indices = set().union(*silent.values())
     return [_without_loss(sample) if index in indices else sample for index, sample in enumerate(samples)]
@@ -89,7 +89,7 @@ def mismatches_code(trajectory: Trajectory) -> bool:
     return len({text.count("```python\n"), len(_CODE.findall(text)), len(_OUTPUT.findall(text)), runs}) > 1
 
 
-def repeated_words(text: str) -> float:
+def repeated_trigrams(text: str) -> float:
     """The share of the triples of neighboring words that have occurred before; 0 where there are none."""
     words = _WORD.findall(text)
     triples = list(zip(words, words[1:], words[2:], strict=False))
@@ -104,21 +104,21 @@ def _reference_perplexity(sample: TrainingSample) -> float:
     return float(np.exp(-sample.ref_logprobs[sample.loss_mask].mean(dtype=np.float64)))
 
 
-def _is_wrong_truncated(member: Scored) -> bool:
-    return member.trajectory.finish_reason is FinishReason.LENGTH and not member.grade.rewarded
+def _is_wrong_truncated(member: ScoredTrajectory) -> bool:
+    return member.trajectory.finish_reason is FinishReason.LENGTH and not member.grade.credited
 
 
-def _matters_and_mismatches(member: Scored) -> bool:
+def _matters_and_mismatches(member: ScoredTrajectory) -> bool:
     grade, calls = member.grade, member.trajectory.tool_calls
     some_ended_well = any(call.ran and call.outcome.ok for call in calls)
-    return (grade.rewarded or (grade.valid_format and some_ended_well)) and mismatches_code(member.trajectory)
+    return (grade.credited or (grade.valid_format and some_ended_well)) and mismatches_code(member.trajectory)
 
 
-def _is_invalid_and_repetitive(member: Scored) -> bool:
+def _is_invalid_and_repetitive(member: ScoredTrajectory) -> bool:
     text = member.trajectory.text
     if member.grade.valid_format:
         return False
-    return repeated_words(text) > MOST_REPEATED_WORDS or _core.repetition(text) > MOST_REPETITION
+    return repeated_trigrams(text) > MAX_REPEATED_TRIGRAMS or _core.repetition(text) > MAX_REPETITION
 
 
 def _without_loss(sample: TrainingSample) -> TrainingSample:

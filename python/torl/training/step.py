@@ -18,7 +18,7 @@ from torl.rollout.scheduler import play_groups
 from torl.seeds import derive_seed
 from torl.training.health import require_working_tools
 from torl.training.selection import prompts_for_next_round, select_groups
-from torl.training.told import normalized, shuffled
+from torl.training.told import with_normalized_rewards, with_shuffled_rewards
 from torl.types import Prompt, ScoredGroup, Trajectory
 
 
@@ -36,7 +36,7 @@ class PlayedStep:
     def trajectories(self) -> list[Trajectory]:
         """All that were played."""
         members = [member for group in self.groups for member in group.members]
-        return [each for member in members for each in member.trajectory.whole_episode]
+        return [each for member in members for each in member.trajectory.episode_trajectories]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class StepPlayer:
             played = await self._play_round(step, self._next_prompts(count, groups))
             groups += played.groups
             spoilt += played.spoilt
-            self.sampler.observe({group.prompt.problem.id: group.accuracy for group in played.groups})
+            self.sampler.record_accuracies({group.prompt.problem.id: group.accuracy for group in played.groups})
             reward_seconds += played.reward_seconds
             rounds += 1
             told = self._shuffled_if_asked(step, groups)
@@ -88,13 +88,13 @@ class StepPlayer:
         batch = chosen.kept[:wanted]
         step_played = PlayedStep(
             groups=tuple(groups),
-            batch=tuple(normalized(batch)) if self.config.algorithm.normalize_rewards else batch,
+            batch=tuple(with_normalized_rewards(batch)) if self.config.algorithm.normalize_rewards else batch,
             counts={
-                names.SPOILT_EPISODES: len(spoilt),
+                names.FAILED_EPISODES: len(spoilt),
                 names.SELECTION_ROUNDS: rounds,
-                names.SELECTION_SPOILT: len(told) - len(comparable),
-                names.SELECTION_UNIFORM: chosen.uniform,
-                names.SELECTION_OUTSIDE_WINDOW: chosen.outside_window,
+                names.SELECTION_FAILED: len(told) - len(comparable),
+                names.SELECTION_ZERO_VARIANCE: chosen.uniform,
+                names.SELECTION_OUT_OF_RANGE: chosen.outside_window,
                 names.SELECTION_UNDECIDED: chosen.undecided,
                 names.SELECTION_SURPLUS: len(chosen.kept) - len(batch),
                 names.SELECTION_MISSING: max(0, missing),
@@ -114,13 +114,13 @@ class StepPlayer:
         return [prompt for prompt in self.sampler.take(count) if prompt.problem.id not in problems]
 
     def _shuffled_if_asked(self, step: int, groups: Sequence[ScoredGroup]) -> Sequence[ScoredGroup]:
-        if not self.config.control.shuffle_rewards:
+        if not self.config.ablation.shuffle_rewards:
             return groups
-        return shuffled(groups, derive_seed(self.config.run.seed, step, "shuffled rewards"))
+        return with_shuffled_rewards(groups, derive_seed(self.config.run.seed, step, "shuffled rewards"))
 
     async def _play_round(self, step: int, prompts: Sequence[Prompt]) -> _Round:
         samples = self.config.rollout.samples_per_prompt
-        with self.console.wait(f"step {step + 1}: episodes", len(prompts) * samples) as wait:
+        with self.console.progress(f"step {step + 1}: episodes", len(prompts) * samples) as wait:
             return await _play_and_grade(self.player, self.reward, prompts, step, samples, wait.advance)
 
 
@@ -138,10 +138,10 @@ async def _play_and_grade(
     playing = play_groups(
         player,
         prompts,
-        series=step,
+        batch_id=step,
         samples_per_prompt=samples_per_prompt,
         on_episode=on_episode,
-        on_spoilt=spoilt.append,
+        on_failure=spoilt.append,
     )
     async with aclosing(playing), asyncio.TaskGroup() as tasks:
         async for group in playing:
@@ -162,6 +162,6 @@ def require_allowed_versions(trajectories: Sequence[Trajectory], step: int, max_
         for version in set(trajectory.policy_versions_T[trajectory.loss_mask_T].tolist()):
             if not oldest <= version <= step:
                 raise EngineError(
-                    f"policy version {version} sampled tokens of {trajectory.group}; step {step} may hold versions "
+                    f"policy version {version} sampled tokens of {trajectory.group_id}; step {step} may hold versions "
                     f"{oldest} to {step} (rollout.max_staleness): the engine did not take the right weights"
                 )

@@ -5,10 +5,10 @@ from dataclasses import replace
 from random import Random
 
 from torl.algorithms.rewards import normalize_rewards
-from torl.types import Scored, ScoredGroup
+from torl.types import ScoredTrajectory, ScoredGroup
 
 
-def shuffled(groups: Sequence[ScoredGroup], seed: int) -> list[ScoredGroup]:
+def with_shuffled_rewards(groups: Sequence[ScoredGroup], seed: int) -> list[ScoredGroup]:
     """A control experiment: what the trajectories are paid, permuted among all of them.
 
     Pay for single turns arrives at the end here, so that none of it stays with the trajectory that earned it.
@@ -23,7 +23,7 @@ def shuffled(groups: Sequence[ScoredGroup], seed: int) -> list[ScoredGroup]:
     ]
 
 
-def normalized(groups: Sequence[ScoredGroup]) -> list[ScoredGroup]:
+def with_normalized_rewards(groups: Sequence[ScoredGroup]) -> list[ScoredGroup]:
     """The rewards at the end brought to mean 0 and standard deviation 1 over all trajectories."""
     rewards = [member.reward for group in groups for member in group.members]
     return _with_rewards(groups, normalize_rewards(rewards).tolist())
@@ -33,7 +33,7 @@ def _with_rewards(groups: Sequence[ScoredGroup], rewards: Iterable[float]) -> li
     """The groups, with the rewards of all their members one after the other."""
     following = iter(rewards)
 
-    def told(member: Scored) -> Scored:
+    def told(member: ScoredTrajectory) -> ScoredTrajectory:
         return replace(member, reward=next(following))
 
     return [replace(group, members=tuple(map(told, group.members))) for group in groups]

@@ -23,14 +23,14 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from torl.errors import WeightTransferError
 from torl.processes.children import first_line
 from torl.weights.bucket import ALIGNMENT, Entry, checksum_of, pack, unpack
-from torl.weights.control import SENDER, Control, address_towards
-from torl.weights.rendezvous import End, Rendezvous, TransferSummary, TransportName
+from torl.weights.control import SENDER, Control, local_address_for
+from torl.weights.rendezvous import Endpoint, Rendezvous, TransferSummary, TransportName
 from torl.weights.transports import TRANSPORTS
 from torl.weights.transports.transport import Transport
 
 DEFAULT_BUCKET_BYTES = 256 << 20
 DEFAULT_TIMEOUT_SECONDS = 600.0
-OWNER = End("sender", 0)
+STORE_OWNER = Endpoint("sender", 0)
 """Of the store at which all meet."""
 
 
@@ -45,7 +45,7 @@ class WeightChannel:
     def __init__(
         self,
         rendezvous: Rendezvous,
-        end: End,
+        end: Endpoint,
         *,
         device: torch.device | None = None,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
@@ -69,7 +69,7 @@ class WeightChannel:
         self._device = device
         self._control: Control | None = None
         self._transport: Transport | None = None
-        owner = end == OWNER
+        owner = end == STORE_OWNER
         try:
             self._store: TCPStore | None = TCPStore(
                 rendezvous.host, rendezvous.port, None, owner, self._timeout, wait_for_workers=False
@@ -95,14 +95,14 @@ class WeightChannel:
     ) -> "WeightChannel":
         """Sender 0's end on a free port of `host`; give everyone its `rendezvous`."""
         meeting = Rendezvous(host, 0, receivers, senders, transport)
-        return cls(meeting, OWNER, timeout_seconds=timeout_seconds)
+        return cls(meeting, STORE_OWNER, timeout_seconds=timeout_seconds)
 
     @property
     def is_open(self) -> bool:
         """Whether it has not been closed, by `close` or by a failure."""
         return self._store is not None
 
-    def serves(self, wanted: Rendezvous) -> bool:
+    def matches(self, wanted: Rendezvous) -> bool:
         """Whether it is open and is what would be made for `wanted`, which has no port and no name yet."""
         return self.is_open and replace(self.rendezvous, port=wanted.port, name=wanted.name) == wanted
 
@@ -114,7 +114,7 @@ class WeightChannel:
             return
         store, meeting = PrefixStore(f"sender-{self._sender}", self._store), self.rendezvous
         with self._failing("waiting for the others"):
-            address = meeting.host if self.end == OWNER else address_towards(meeting.host, meeting.port)
+            address = meeting.host if self.end == STORE_OWNER else local_address_for(meeting.host, meeting.port)
             nodes = [meeting.nodes[number] for number in meeting.receivers_of(self._sender)] if meeting.nodes else ()
             control = self._control = Control(store, self._rank, self._size, address, self._timeout, nodes)
             self._transport = TRANSPORTS[self.rendezvous.transport](control, self._device)

@@ -83,7 +83,7 @@ class Control:
         self.group.shutdown()
 
 
-def address_towards(host: str, port: int) -> str:
+def local_address_for(host: str, port: int) -> str:
     """This machine's address in the network in which it reaches `host`. Sends nothing.
 
     Raises:

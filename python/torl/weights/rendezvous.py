@@ -59,7 +59,7 @@ class Rendezvous:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class Endpoint:
     """One end of a channel, as it is named in errors."""
 
     role: Literal["sender", "receiver"]
@@ -78,7 +78,7 @@ class TransferSummary:
     seconds: float
 
     @classmethod
-    def of_senders(cls, summaries: Sequence["TransferSummary | None"]) -> Self:
+    def combine(cls, summaries: Sequence["TransferSummary | None"]) -> Self:
         """Of a transfer of several senders, each of which sent the whole model to its receivers, or had none."""
         sent = [summary for summary in summaries if summary is not None]
         return cls(sent[0].tensors, sent[0].bytes, max(summary.seconds for summary in sent))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from pydantic import model_validator
 
-from torl.algorithms.losses.divergence import LOG_RATIO_LIMIT, limited_difference
+from torl.algorithms.losses.divergence import LOG_RATIO_LIMIT, clamped_log_ratio
 from torl.algorithms.losses.sequences import sequence_sums
 from torl.options import NonNegativeFloat, PositiveFloat, Section
 
@@ -30,7 +30,7 @@ class CorrectionInputs:
 
     def log_weights(self) -> "Tensor":
         """log w within +-20, 0 outside the mask, without gradient."""
-        return limited_difference(self.old_logprobs, self.rollout_logprobs, self.loss_mask).detach()
+        return clamped_log_ratio(self.old_logprobs, self.rollout_logprobs, self.loss_mask).detach()
 
 
 class ImportanceCorrection(Protocol):

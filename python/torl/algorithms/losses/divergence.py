@@ -30,7 +30,7 @@ def kl_to_reference(
     As a loss, k2 has the gradient of the KL divergence; k3 has nearly that close to the reference; the gradient of k1
     is 0 in expectation: it belongs in the reward.
     """
-    x = limited_difference(ref_logprobs.detach(), logprobs, loss_mask)
+    x = clamped_log_ratio(ref_logprobs.detach(), logprobs, loss_mask)
     if estimator == "k1":
         return -x
     if estimator == "k2":
@@ -51,7 +51,7 @@ def logprob_gap(old_logprobs: "Tensor", rollout_logprobs: "Tensor", loss_mask: "
     )
 
 
-def limited_difference(logprobs: "Tensor", reference_logprobs: "Tensor", loss_mask: "Tensor") -> "Tensor":
+def clamped_log_ratio(logprobs: "Tensor", reference_logprobs: "Tensor", loss_mask: "Tensor") -> "Tensor":
     """`logprobs - reference_logprobs` within +-`LOG_RATIO_LIMIT`, 0 outside the mask."""
     difference = (logprobs - reference_logprobs).masked_fill(~loss_mask, 0.0)
     return difference.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)

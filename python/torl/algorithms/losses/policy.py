@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, Self
 
 from pydantic import Field
 
-from torl.algorithms.losses.divergence import k3, limited_difference
+from torl.algorithms.losses.divergence import k3, clamped_log_ratio
 from torl.algorithms.losses.sequences import sequence_means
 from torl.options import NonNegativeFloat
 
@@ -29,7 +29,7 @@ class LossInputs:
 
     def log_ratio(self) -> "Tensor":
         """logprobs - old_logprobs within +-20, 0 outside the mask; the gradient is that of `logprobs`."""
-        return limited_difference(self.logprobs, self.old_logprobs.detach(), self.loss_mask)
+        return clamped_log_ratio(self.logprobs, self.old_logprobs.detach(), self.loss_mask)
 
     def masked_advantages(self) -> "Tensor":
         """The advantages, 0 outside the mask."""
@@ -46,7 +46,7 @@ class PolicyLossValues:
     approximate_kl: "Tensor"  # scalar: sum of k3, an estimate of KL(old || current), never negative
 
     @classmethod
-    def of(
+    def from_per_token(
         cls,
         inputs: LossInputs,
         per_token: "Tensor",
@@ -151,13 +151,13 @@ def cispo_policy_loss(
     ratio = inputs.log_ratio().detach().exp()
     weight = ratio.clamp(1 - clip_low, 1 + clip_high)
     per_token = -(weight * inputs.masked_advantages()) * inputs.logprobs.masked_fill(~inputs.loss_mask, 0.0)
-    return PolicyLossValues.of(inputs, per_token, clipped=weight != ratio)
+    return PolicyLossValues.from_per_token(inputs, per_token, clipped=weight != ratio)
 
 
 def reinforce_policy_loss(inputs: LossInputs) -> PolicyLossValues:
     """REINFORCE without ratio or clip: -A * logprob. Only the first update of a step is on its own policy's samples."""
     per_token = -inputs.masked_advantages() * inputs.logprobs.masked_fill(~inputs.loss_mask, 0.0)
-    return PolicyLossValues.of(inputs, per_token)
+    return PolicyLossValues.from_per_token(inputs, per_token)
 
 
 POLICY_LOSSES: Mapping[str, Callable[..., PolicyLossValues]] = MappingProxyType(
@@ -186,4 +186,4 @@ def _clipped(
         ceiling = -dual_clip * advantages
         is_dual_clipped = (advantages < 0) & (per_token > ceiling)
         per_token = ceiling.where(is_dual_clipped, per_token)
-    return PolicyLossValues.of(inputs, per_token, clipped > unclipped, is_dual_clipped)
+    return PolicyLossValues.from_per_token(inputs, per_token, clipped > unclipped, is_dual_clipped)

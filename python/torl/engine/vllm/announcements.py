@@ -59,11 +59,11 @@ class Listener:
         asyncio.get_running_loop().add_reader(self._socket, self._read, self._socket)
         return path
 
-    def expect(self, turn: str, callback: Callable[[str], None]) -> None:
+    def subscribe(self, turn: str, callback: Callable[[str], None]) -> None:
         """Call `callback(code)` for each block of `turn` from now on."""
         self._callbacks[turn] = callback
 
-    def forget(self, turn: str) -> None:
+    def unsubscribe(self, turn: str) -> None:
         """The turn is over."""
         self._callbacks.pop(turn, None)
 

@@ -9,7 +9,7 @@ from typing import Any
 from torl.engine.protocol import EngineSetup
 from torl.engine.vllm.options import VllmOptions
 from torl.errors import ConfigError
-from torl.options import nearest
+from torl.options import suggestion
 
 _WORKER_EXTENSION = "torl.engine.vllm.worker.WeightReceiver"
 # On a CPU vLLM would put a lone worker into a process of its own (only to bind its threads, which is not done here) and
@@ -37,13 +37,13 @@ def engine_arguments(
         if name in own or name in ("scheduler_cls", "additional_config", "logging_config"):
             raise ConfigError(f"engine.arguments.{name}: torl sets it itself")
         if name not in known:
-            raise ConfigError(f"engine.arguments.{name}: vLLM has no such argument{nearest(name, known)}")
+            raise ConfigError(f"engine.arguments.{name}: vLLM has no such argument{suggestion(name, known)}")
     return _default_arguments(setup, options, on_cpu) | options.arguments | own
 
 
 def _default_arguments(setup: EngineSetup, options: VllmOptions, on_cpu: bool) -> dict[str, Any]:
     """What `options.arguments` may say otherwise."""
-    loading = {} if setup.loads_weights or not _is_sent_whole(setup.model) else {"load_format": "dummy"}
+    loading = {} if setup.load_weights or not _is_sent_whole(setup.model) else {"load_format": "dummy"}
     if not on_cpu:
         return loading | {"max_num_batched_tokens": max(_GPU_BATCH_TOKENS, options.max_sequences)}
     batch_tokens = max(_CPU_BATCH_TOKENS, setup.max_model_tokens, options.max_sequences)
@@ -82,7 +82,7 @@ def _own_arguments(setup: EngineSetup, options: VllmOptions, devices: Sequence[i
         arguments["distributed_executor_backend"] = "mp"  # in an actor of Ray vLLM would start actors of its own
     if on_cpu:
         arguments |= {
-            "kv_cache_memory_bytes": options.cpu_cache_gib << 30,
+            "kv_cache_memory_bytes": options.cpu_kv_cache_gib << 30,
             # A seeded request whose prompt is cut in two ends the CPU worker ("CPU Generator does not use offset").
             "enable_chunked_prefill": False,
         }
@@ -91,7 +91,7 @@ def _own_arguments(setup: EngineSetup, options: VllmOptions, devices: Sequence[i
     else:
         arguments |= {
             "device_ids": [*devices],
-            "gpu_memory_utilization": options.memory_share,
+            "gpu_memory_utilization": options.gpu_memory_utilization,
             "enable_sleep_mode": bool(options.sleep_while_learning),
         }
     return arguments

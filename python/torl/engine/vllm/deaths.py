@@ -6,7 +6,7 @@ from typing import Any
 from torl.engine.protocol import WATCH_SECONDS
 
 
-async def fail_calls_at_death(llm: Any) -> None:
+async def fail_calls_on_engine_death(llm: Any) -> None:
     """Wait until the AsyncLLM has lost an engine, then fail every call of a method that has no answer yet.
 
     vLLM fails the requests whose tokens it awaits. It leaves the callers of `collective_rpc`, `pause_generation` and

@@ -13,8 +13,8 @@ from pathlib import Path
 from torl.errors import EngineError
 
 _PREFIX = "torl-engine-"
-_LONGEST_NAME = 37  # of a socket in it: a slash and a UUID
-_LONGEST_PATH = 107  # of a socket, on Linux
+_MAX_NAME = 37  # of a socket in it: a slash and a UUID
+_MAX_PATH = 107  # of a socket, on Linux
 
 
 class EngineDirectory:
@@ -40,7 +40,7 @@ class EngineDirectory:
                     self._path, self._lock = path, lock
                 else:  # another controller that starts took it for abandoned before it was locked
                     os.close(lock)
-        if len(os.fsencode(self._path)) + _LONGEST_NAME > _LONGEST_PATH:
+        if len(os.fsencode(self._path)) + _MAX_NAME > _MAX_PATH:
             self.close()
             raise EngineError(f"{tempfile.gettempdir()}: its path is too long for sockets: set TMPDIR to a shorter one")
         return self._path

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart, EngineSetup
 from torl.engine.vllm.announcements import Listener
-from torl.engine.vllm.deaths import fail_calls_at_death
+from torl.engine.vllm.deaths import fail_calls_on_engine_death
 from torl.engine.vllm.directory import EngineDirectory
-from torl.engine.vllm.launch import Launch, LaunchPlace
+from torl.engine.vllm.launch import Launch, LaunchPaths
 from torl.engine.vllm.options import VllmOptions
 from torl.engine.vllm.processes import EngineProcess, end_processes
 from torl.engine.vllm.stall import StallWatch
@@ -24,7 +24,7 @@ from torl.engine.vllm.turns import encode_turn, sampled_turn, sampling_params
 from torl.engine.vllm.weights import EngineWeights
 from torl.errors import ConfigError, EngineDiedError, EngineError, EngineHungError, EngineUnusableError
 from torl.processes.children import first_line, log_tail
-from torl.processes.stacks import request_stacks
+from torl.processes.stacks import dump_stacks
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 
@@ -44,11 +44,11 @@ class VllmEngine(Engine):
             self._log_path = setup.log_path.with_stem(f"{setup.log_path.stem}_{number}")
         self._log_start = 0
         self._directory = EngineDirectory()
-        self._stall_watch = StallWatch(options.stall_seconds)
+        self._stall_watch = StallWatch(options.stall_timeout_seconds)
         self._watching: list[asyncio.Task[None]] = []
         self._stalled: str | None = None
         self._listener = Listener(on_step=self._stall_watch.step)
-        self._weights = EngineWeights(setup.policy_version if setup.loads_weights else NO_POLICY, options)
+        self._weights = EngineWeights(setup.policy_version if setup.load_weights else NO_POLICY, options)
         self._live = 0
         self._calls: list[str] = []  # what it is asked beside requests
         self._llm: Any = None
@@ -71,7 +71,7 @@ class VllmEngine(Engine):
         return self._processes
 
     @property
-    def stack_logs(self) -> dict[Path, list[int]]:
+    def processes_by_log(self) -> dict[Path, list[int]]:
         """All processes that live write to one log."""
         return {self._log_path: [process.pid for process in self._processes if process.is_alive]}
 
@@ -89,16 +89,16 @@ class VllmEngine(Engine):
         self._log_start = log.stat().st_size if log.exists() else 0
         try:
             directory = self._directory.open()
-            place = LaunchPlace(self._number, directory, self._log_path, self._listener.open(directory))
+            place = LaunchPaths(self._number, directory, self._log_path, self._listener.open(directory))
             launch = Launch(self._setup, self._options, place)
             self._llm = await self._launched(launch)
             self._on_cpu = launch.on_cpu
-            self._watching.append(asyncio.ensure_future(fail_calls_at_death(self._llm)))
+            self._watching.append(asyncio.ensure_future(fail_calls_on_engine_death(self._llm)))
             with self._called("unlink its shared memory") as llm:
                 await llm.collective_rpc("torl_unlink_shared_memory")
             pids = [worker["pid"] for worker in await self.describe_workers()]
             cores = [process.pid for process in self._llm.engine_core.resources.engine_manager.processes]
-            self._processes = tuple(EngineProcess.of(pid) for pid in dict.fromkeys([*cores, *pids]))
+            self._processes = tuple(EngineProcess.from_pid(pid) for pid in dict.fromkeys([*cores, *pids]))
             self._watching.append(asyncio.ensure_future(self._end_when_stalled()))
         except BaseException:
             await self.close()
@@ -118,7 +118,7 @@ class VllmEngine(Engine):
         sampling: SamplingParameters,
         request_id: str,
         *,
-        end: TurnEnd,
+        end: StopCondition,
         at_line_start: bool,
         episode: int = 0,
         group: str = "",
@@ -128,12 +128,12 @@ class VllmEngine(Engine):
         from vllm.inputs.engine import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        await self._weights.settled()
+        await self._weights.wait_until_received()
         llm = self._running()
         if self.policy_version == NO_POLICY:
             raise EngineError("the engine has no weights: send it some first")
         if on_block is not None:
-            self._listener.expect(request_id, on_block)
+            self._listener.subscribe(request_id, on_block)
         stream = llm.generate(
             tokens_input(list(token_ids)),
             sampling_params(sampling, self._setup.stop_token_ids, encode_turn(end, at_line_start, request_id)),
@@ -157,12 +157,12 @@ class VllmEngine(Engine):
             raise EngineError(f"the engine refused request {request_id}: {first_line(error)}") from error
         finally:
             self._live -= 1
-            self._listener.forget(request_id)
+            self._listener.unsubscribe(request_id)
             await stream.aclose()
             if not finished and not llm.errored:
                 await llm.abort(request_id)  # vLLM forgets to when it is cancelled while it takes the request
 
-    async def expect_weights(self) -> int:
+    async def count_receivers(self) -> int:
         """One receiver for each device."""
         return self._options.tensor_parallel
 
@@ -172,7 +172,7 @@ class VllmEngine(Engine):
         return (0,) * self._options.tensor_parallel
 
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
-        """Take new weights; what becomes of the turns being sampled, `VllmOptions.live_turns` says."""
+        """Take new weights; what becomes of the turns being sampled, `VllmOptions.on_weight_update` says."""
         with self._called("take weights") as llm:
             try:
                 live = self.live_requests > 0
@@ -227,7 +227,7 @@ class VllmEngine(Engine):
     async def _end_when_stalled(self) -> None:
         """End the processes of an engine that computes nothing, so that every request ends with an error."""
         self._stalled = await self._stall_watch.wait(self._awaited)
-        await asyncio.to_thread(request_stacks, self.stack_logs)
+        await asyncio.to_thread(dump_stacks, self.processes_by_log)
         await asyncio.to_thread(end_processes, self._processes)
 
     def _awaited(self) -> str | None:
@@ -265,7 +265,7 @@ class VllmEngine(Engine):
         log = f"the end of {self._log_path}:\n{self._log_tail()}"
         if self._stalled is None:
             return EngineDiedError(f"the engine died; {log}")
-        return EngineHungError(f"the engine hung and was ended: {self._stalled} (engine.stall_seconds); {log}")
+        return EngineHungError(f"the engine hung and was ended: {self._stalled} (engine.stall_timeout_seconds); {log}")
 
     def _log_tail(self) -> str:
         return log_tail(self._log_path, start=self._log_start)

@@ -23,7 +23,7 @@ from torl.engine.vllm.processes import end_processes, with_descendants
 
 # In parts, because a start cannot be given up during an import: all together take some 10 s.
 _IMPORTS = ("torch", "transformers", "vllm", "vllm.config", "vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "VLLM_OMP_NUM_THREADS_SET_BY_VLLM")
 _environment_lock = threading.Lock()
 
@@ -33,7 +33,7 @@ class _GivenUpError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchPlace:
+class LaunchPaths:
     """What belongs to one of several engines alone."""
 
     number: int
@@ -45,7 +45,7 @@ class LaunchPlace:
 class Launch:
     """One start of vLLM's AsyncLLM."""
 
-    def __init__(self, setup: EngineSetup, options: VllmOptions, place: LaunchPlace) -> None:
+    def __init__(self, setup: EngineSetup, options: VllmOptions, place: LaunchPaths) -> None:
         self._setup = setup
         self._options = options
         self._place = place
@@ -68,7 +68,7 @@ class Launch:
             self._given_up.set()
             while not building.done():
                 await asyncio.to_thread(self._kill)
-                await asyncio.wait([building], timeout=_LOOK_SECONDS)
+                await asyncio.wait([building], timeout=_POLL_SECONDS)
             if building.exception() is None:
                 await asyncio.to_thread(building.result().shutdown, 0.0)
             raise
@@ -86,7 +86,7 @@ class Launch:
         """
         log_to_file(self._setup.log_path)  # before the import, which has something to say
         with ThreadPoolExecutor(1, thread_name_prefix="vllm-start") as starts:
-            while not _environment_lock.acquire(timeout=_LOOK_SECONDS):
+            while not _environment_lock.acquire(timeout=_POLL_SECONDS):
                 self._go_or_stop()
             try:
                 starting = self._spawning(starts)
@@ -114,7 +114,7 @@ class Launch:
             threads = _thread_variables()
             starting = starts.submit(_async_llm, config)
             while not starting.done() and not (setup.started() and _thread_variables() == threads):
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
         return starting
 
     def _vllm_config(self, changes: Callable[[], Mapping[str, str | None]]) -> tuple[Any, ProcessSetup]:

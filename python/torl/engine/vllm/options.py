@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from torl.engine.protocol import EngineOptions
-from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Share
+from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, PositiveFraction
 
 
 class VllmOptions(EngineOptions):
@@ -16,11 +16,11 @@ class VllmOptions(EngineOptions):
     replicas: PositiveInt | None = None
     """Engines side by side, each with `tensor_parallel` devices of its own; as many as have room on the GPUs of the
     engines when unset, and one on a CPU."""
-    restarts: NonNegativeInt = 3
+    max_restarts: NonNegativeInt = 3
     """How often each of them is started again when it has died, before the run is given up."""
-    memory_share: Share = 0.85
+    gpu_memory_utilization: PositiveFraction = 0.85
     """Share of a GPU's memory the engine may use. Not used on a CPU."""
-    cpu_cache_gib: PositiveInt = 1
+    cpu_kv_cache_gib: PositiveInt = 1
     """Size of the KV cache on a CPU, in GiB. Not used on a GPU."""
     cpu_threads: PositiveInt | None = None
     """Compute threads of the engine on a CPU; when unset, one for each of its cores."""
@@ -28,10 +28,10 @@ class VllmOptions(EngineOptions):
     """Sequences the engine batches at once."""
     enforce_eager: bool = False
     """Do not compile or capture graphs: slower steps, a faster start. Always so on a CPU."""
-    live_turns: Literal["recompute", "keep", "drain"] = "recompute"
+    on_weight_update: Literal["recompute", "keep", "drain"] = "recompute"
     """What becomes of turns being sampled when weights arrive: they continue after their prefix was computed anew, they
     continue with the old policy's keys and values (cheaper; logprobs are no longer exact), or they end first."""
-    stall_seconds: PositiveFloat = 900.0
+    stall_timeout_seconds: PositiveFloat = 900.0
     """Longest time in which no token comes although requests are open, before the engine is given up; a fifth of it
     brings a warning."""
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -43,6 +43,6 @@ class VllmOptions(EngineOptions):
         return self.replicas or 1
 
     @property
-    def keeps_old_cache(self) -> bool:
+    def keeps_stale_cache(self) -> bool:
         """Whether live turns continue with the old policy's keys and values."""
-        return self.live_turns == "keep"
+        return self.on_weight_update == "keep"

@@ -72,7 +72,7 @@ class PartialBlocks:
                 self._release(key)
         self._lent.clear()
 
-    def make_room(self) -> None:
+    def evict(self) -> None:
         """Before each step: give up the oldest while few blocks are free."""
         while self._held and self._pool.get_num_free_blocks() < self._pool.num_gpu_blocks // _RESERVE:
             self._release(next(iter(self._held)))

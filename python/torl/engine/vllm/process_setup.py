@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from torl._core import Vocabulary
-from torl.processes.stacks import answer_stack_requests
+from torl.processes.stacks import enable_stack_dumps
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _set_up(parent: int, log_path: str, environment: Mapping[str, str | None]) -
     os.dup2(log, 2)
     os.close(log)
     log_to_file(log_path)
-    answer_stack_requests()
+    enable_stack_dumps()
     threading.Thread(target=_end_with, args=(parent,), name="torl-parent-watch", daemon=True).start()
 
 

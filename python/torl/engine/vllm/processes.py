@@ -19,7 +19,7 @@ class EngineProcess:
     started: int
 
     @classmethod
-    def of(cls, pid: int) -> "EngineProcess":
+    def from_pid(cls, pid: int) -> "EngineProcess":
         """The process that has this id now."""
         status = _status(pid)
         return cls(pid, 0 if status is None else int(status[19]))
@@ -40,7 +40,7 @@ def with_descendants(pids: Iterable[int]) -> list[EngineProcess]:
     family = list(pids)
     for pid in family:  # grows meanwhile
         family += children.get(pid, [])
-    return [EngineProcess.of(pid) for pid in family]
+    return [EngineProcess.from_pid(pid) for pid in family]
 
 
 def end_processes(processes: Sequence[EngineProcess]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torl.cluster import LocalCluster
-from torl.engine.placed import PlacedEngine
+from torl.engine.placed import RemoteEngine
 from torl.engine.protocol import NO_POLICY, Engine, EngineSetup
 from torl.engine.replicas import Replicas
 from torl.engine.vllm.engine import VllmEngine
@@ -20,17 +20,17 @@ class VllmReplicas(Replicas):
         super().__init__(
             functools.partial(_engine, setup, options),
             options.engines,
-            restarts=options.restarts,
+            restarts=options.max_restarts,
             policy_version=setup.policy_version,
             lends_devices=bool(options.sleep_while_learning),
-            loads_weights=setup.loads_weights,
+            loads_weights=setup.load_weights,
         )
 
 
 def _engine(setup: EngineSetup, options: VllmOptions, number: int, loads_weights: bool) -> Engine:
     """The engine with this number: of this process, or on its node, where it is the only one of its setup."""
-    setup = replace(setup, loads_weights=loads_weights)
-    if not setup.cluster.apart:
+    setup = replace(setup, load_weights=loads_weights)
+    if not setup.cluster.is_remote:
         return VllmEngine(setup, options, number=number)
     alone = replace(
         setup,
@@ -38,7 +38,7 @@ def _engine(setup: EngineSetup, options: VllmOptions, number: int, loads_weights
         cluster=LocalCluster(),
         nodes=(),
     )
-    return PlacedEngine(
+    return RemoteEngine(
         setup.cluster,
         functools.partial(_engine_alone, alone, options.model_copy(update={"replicas": 1})),
         node=setup.nodes[number],

@@ -28,7 +28,7 @@ from torl._core import Scanner
 from torl.engine.vllm.announcements import Announcer
 from torl.engine.vllm.partial_blocks import PartialBlocks, can_continue_blocks
 from torl.engine.vllm.process_setup import ProcessSetup
-from torl.engine.vllm.turns import ENDED_BY_TURN_END, TURN_KEY, TURN_SPANS, decode_turn
+from torl.engine.vllm.turns import STOP_CONDITION_MET, TURN_KEY, TURN_SPANS, decode_turn
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -101,7 +101,7 @@ class _Turns:
                 turn.calls |= bool(scan.blocks)
             elif scan is not None and not stopped:
                 request.status = RequestStatus.FINISHED_STOPPED
-                request.stop_reason = ENDED_BY_TURN_END
+                request.stop_reason = STOP_CONDITION_MET
                 stopped = True
                 self._keep_partial_block(request)
             elif turn.is_message and turn.calls and request.status == RequestStatus.FINISHED_STOPPED:
@@ -118,7 +118,7 @@ class _Turns:
     def schedule(self, *args: Any, **kwargs: Any) -> "SchedulerOutput":
         if self._partial_blocks is None:
             return super().schedule(*args, **kwargs)  # type: ignore[misc]
-        self._partial_blocks.make_room()
+        self._partial_blocks.evict()
         output = super().schedule(*args, **kwargs)  # type: ignore[misc]
         self._partial_blocks.settle(output.num_scheduled_tokens)
         return output

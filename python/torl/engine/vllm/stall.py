@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 _logger = logging.getLogger(__name__)
 _WARNING_SHARE = 5  # a warning comes after this part of the limit
-_LOOKS = 20  # in the time of the limit, one second apart at most
+_POLLS = 20  # in the time of the limit, one second apart at most
 
 
 class StallWatch:
@@ -26,7 +26,7 @@ class StallWatch:
         `awaited` says what it should be working on now; None where nothing is expected of it. Time is counted in
         looks, so that a controller that was itself stopped, or busy, for long blames nobody.
         """
-        pause = min(1.0, self._limit / _LOOKS)
+        pause = min(1.0, self._limit / _POLLS)
         while True:
             await asyncio.sleep(pause)
             expected = awaited()
@@ -37,6 +37,6 @@ class StallWatch:
             self._silent += pause
             silence = f"no token came for {self._silent:.0f} s although {expected}"
             if before < self._limit / _WARNING_SHARE <= self._silent:
-                _logger.warning("%s; the engine is given up after %g s (stall_seconds)", silence, self._limit)
+                _logger.warning("%s; the engine is given up after %g s (stall_timeout_seconds)", silence, self._limit)
             if self._silent >= self._limit:
                 return silence

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torl._core import Scanner, TurnEnd, Vocabulary
+from torl._core import Scanner, StopCondition, Vocabulary
 from torl.errors import EngineError
 from torl.types import SampledTurn, SamplingParameters
 
@@ -12,11 +12,11 @@ TURN_KEY = "torl_turn"
 TURN_SPANS = "torl_spans"
 """Where vLLM's answer says when the policy changed (`kv_transfer_params`, the one open field an answer has)."""
 
-ENDED_BY_TURN_END = "torl_end"
-"""The stop reason, in vLLM's words, of a turn that ended at its `TurnEnd`."""
+STOP_CONDITION_MET = "torl_end"
+"""The stop reason, in vLLM's words, of a turn that ended at its `StopCondition`."""
 
 
-def encode_turn(end: TurnEnd, at_line_start: bool, key: str) -> dict[str, Any]:
+def encode_turn(end: StopCondition, at_line_start: bool, key: str) -> dict[str, Any]:
     """The `extra_args` of a request; `key` names the turn when a block of it is announced."""
     return {TURN_KEY: {"key": key, "end": end.to_plain(), "at_line_start": at_line_start}}
 
@@ -27,7 +27,7 @@ def decode_turn(extra_args: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[
     Last, whether an end token ends the turn also where it calls, as a chat model's message.
     """
     fields = extra_args[TURN_KEY]
-    end = TurnEnd.from_plain(fields["end"])
+    end = StopCondition.from_plain(fields["end"])
     reads_nothing = end.kind == "never" and not end.stops and end.tags is None
     scanner = None if reads_nothing else Scanner(vocabulary, end, fields["at_line_start"])
     return scanner, fields["key"], end.kind == "never" and end.tags is not None
@@ -59,7 +59,7 @@ def sampled_turn(output: Any, spans: Callable[[Sequence[tuple[int, int]]], tuple
         EngineError: it was ended by something else than the turn itself.
     """
     completion = output.outputs[0]
-    reason = "end" if completion.stop_reason == ENDED_BY_TURN_END else completion.finish_reason
+    reason = "end" if completion.stop_reason == STOP_CONDITION_MET else completion.finish_reason
     if reason not in ("stop", "length", "end"):
         raise EngineError(f"the engine ended request {output.request_id} with {reason!r}")
     return SampledTurn(

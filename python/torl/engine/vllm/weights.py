@@ -32,11 +32,11 @@ class EngineWeights:
         return self._version
 
     @property
-    def arriving(self) -> bool:
+    def is_receiving(self) -> bool:
         """Whether weights arrive now: no turn may begin."""
         return not self._settled.is_set()
 
-    async def settled(self) -> None:
+    async def wait_until_received(self) -> None:
         """Wait until no weights arrive."""
         await self._settled.wait()
 
@@ -53,10 +53,10 @@ class EngineWeights:
         self._settled.clear()
         try:
             if live:
-                mode = "wait" if self._options.live_turns == "drain" else "keep"
+                mode = "wait" if self._options.on_weight_update == "drain" else "keep"
                 await llm.pause_generation(mode=mode, clear_cache=False)
             await llm.collective_rpc("torl_receive_weights", args=(asdict(rendezvous), first))
-            keeps_cache = live and self._options.keeps_old_cache
+            keeps_cache = live and self._options.keeps_stale_cache
             if not keeps_cache and not await llm.reset_prefix_cache(reset_running_requests=True):
                 raise EngineError("cached prefixes of the old policy are still in use")
             self._version = version

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torl.weights.channel import WeightChannel
-from torl.weights.rendezvous import End, Rendezvous
+from torl.weights.rendezvous import Endpoint, Rendezvous
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +79,7 @@ class WeightReceiver:
         if channel is None or not channel.is_open or channel.rendezvous != rendezvous:
             if channel is not None:
                 channel.close()
-            channel = WeightChannel(rendezvous, End("receiver", number), device=self.device)
+            channel = WeightChannel(rendezvous, Endpoint("receiver", number), device=self.device)
             self._torl_channel = channel
         return channel
 

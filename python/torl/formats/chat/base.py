@@ -5,24 +5,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torl._core import TurnEnd
+from torl._core import StopCondition
 from torl.formats.base import Format
-from torl.formats.observation import ErrorObservation, observe
+from torl.formats.observation import ErrorStyle, render_outcome
 from torl.options import PositiveInt, Section
-from torl.types import Answer, MalformedCall, Markup, Outcome, ToolRequest, Turn
+from torl.types import ObservationText, MalformedCall, Markup, Outcome, ToolRequest, Turn
 
-CUT_CALL = "CutCall"
+TRUNCATED_CALL = "CutCall"
 
 
 class ChatOptions(Section):
     """Options of the formats of chat models."""
 
-    errors: ErrorObservation = "last_line"
+    errors: ErrorStyle = "last_line"
     """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
     traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
     max_observation_characters: PositiveInt = 1024
     """Longer results keep their head and tail, half of this each, with "..." between; of each call."""
-    opening: str = ""
+    generation_prefix: str = ""
     """What the template puts behind the header of each message of the model, such as "<think>\\n" where it opens the
     thinking (R1, Qwen3's Thinking models)."""
 
@@ -49,7 +49,7 @@ class ChatFormat(Format):
     """What opens and closes each call, where something closes it before the end of the turn."""
     header: ClassVar[str] = ""
     """What the template puts before each message of the model."""
-    goes_on_after_results: ClassVar[bool] = False
+    continues_after_results: ClassVar[bool] = False
     """Whether the model's message goes on behind results, and no header stands between them."""
 
     def __init__(self, options: ChatOptions | None = None) -> None:
@@ -70,22 +70,22 @@ class ChatFormat(Format):
         assert self.tags is not None, f"{type(self).__name__} has no tags: it reads the text of a turn"
         opening, closing = self.tags
         *closed, rest = self._message(turn).split(closing)
-        calls = [self.read(text.partition(opening)[2]) for text in closed if opening in text]
+        calls = [self.parse_call(text.partition(opening)[2]) for text in closed if opening in text]
         if opening in rest:
-            calls.append(ChatCall(MalformedCall(CUT_CALL, f"a tool call was not closed by {closing}")))
+            calls.append(ChatCall(MalformedCall(TRUNCATED_CALL, f"a tool call was not closed by {closing}")))
         return calls
 
     def _message(self, turn: Turn) -> str:
         """What stands behind its thinking, which ends at the first </think>, but for those in the text of a call."""
         if "</think>" not in turn.text:
             return turn.text
-        calls = [block for block in turn.blocks if self.early_request(block.code)]
+        calls = [block for block in turn.blocks if self.speculative_call(block.code)]
         for found in re.finditer("</think>", turn.text):
             if not any(call.start <= found.start() < call.stop for call in calls):
                 return turn.text[found.end() :]
         return turn.text
 
-    def read(self, text: str) -> ChatCall:
+    def parse_call(self, text: str) -> ChatCall:
         """The call of the text between two tags."""
         raise NotImplementedError(f"{type(self).__name__} has tags and does not read what stands between them")
 
@@ -94,14 +94,14 @@ class ChatFormat(Format):
         text = self._message(turn)
         return (text if self.tags is None else text.partition(self.tags[0])[0]).strip()
 
-    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+    def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """The results of calls, from behind the end token of the message that made them.
 
         `contents` are what the calls gave, one for each. What is no `Markup` stays text.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how results are written")
 
-    def user(self, content: str) -> list[str | Markup]:
+    def render_user(self, content: str) -> list[str | Markup]:
         """A message of the user, from behind what stands before it: an end token, results, another such message."""
         raise NotImplementedError(f"{type(self).__name__} does not say how a user's messages are written")
 
@@ -115,37 +115,37 @@ class ChatFormat(Format):
             contents: what they gave, one for each.
             said: what a user says then, a message each.
         """
-        parts = self.results(calls, contents) if calls else []
+        parts = self.render_results(calls, contents) if calls else []
         for content in said:
-            parts += self.user(content)
-        if self.goes_on_after_results and not said:
+            parts += self.render_user(content)
+        if self.continues_after_results and not said:
             return parts
-        return [*parts, Markup(self.header + self.options.opening)]
+        return [*parts, Markup(self.header + self.options.generation_prefix)]
 
-    def turn_end(self) -> TurnEnd:
+    def stop_condition(self) -> StopCondition:
         """The end token alone; the engine says when a call has been closed."""
-        return TurnEnd.never() if self.tags is None else TurnEnd.tagged(*(tag.encode() for tag in self.tags))
+        return StopCondition.never() if self.tags is None else StopCondition.tagged(*(tag.encode() for tag in self.tags))
 
-    def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+    def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """All calls of the message."""
         return [call.request for call in self.calls(turn)]
 
-    def can_call(self, tool: str) -> bool:
+    def supports_tool(self, tool: str) -> bool:
         """By any name without control tokens, where calls are JSON."""
         return bool(tool) and not any(token in tool for token in (*self.control_tokens, *(self.tags or ())))
 
-    def early_request(self, code: str) -> ToolRequest | None:
+    def speculative_call(self, code: str) -> ToolRequest | None:
         """A call begins when its tag closes."""
-        request = self.read(code).request
+        request = self.parse_call(code).request
         return request if isinstance(request, ToolRequest) else None
 
-    def answer(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
-    ) -> Answer:
+    def render_observation(
+        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
+    ) -> ObservationText:
         """The results of all calls, and the header of the next message."""
-        return self.reply(turn, outcomes)
+        return self.render_reply(turn, outcomes)
 
-    def reply(self, turn: Turn, outcomes: Sequence[Outcome] = (), said: Sequence[str] = ()) -> list[str | Markup]:
+    def render_reply(self, turn: Turn, outcomes: Sequence[Outcome] = (), said: Sequence[str] = ()) -> list[str | Markup]:
         """What is put in after a turn that is not the last: the results of its calls, then what a user says.
 
         Args:
@@ -153,5 +153,5 @@ class ChatFormat(Format):
             outcomes: of its calls, one for each; none where the calls of the turn are not made any more.
             said: messages of the user.
         """
-        shown = [observe(each, self.options.errors, self.options.max_observation_characters) for each in outcomes]
+        shown = [render_outcome(each, self.options.errors, self.options.max_observation_characters) for each in outcomes]
         return self.continuation(self.calls(turn) if outcomes else [], shown, said)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from torl.formats.chat.base import ChatCall, ChatFormat
-from torl.formats.chat.json_calls import INVALID_CALL, call_with
+from torl.formats.chat.json_calls import INVALID_CALL, make_call
 from torl.types import MalformedCall, Markup
 
 _CALL = re.compile(r"\s*\w*<｜tool▁sep｜>([^\n]+)\n```json\n(.*)\n```\s*", re.DOTALL)
@@ -36,26 +36,26 @@ class DeepSeekFormat(ChatFormat):
     visible_tokens = ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>")
     tags = ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")
     header = "<｜Assistant｜>"
-    goes_on_after_results = True
+    continues_after_results = True
 
-    def read(self, text: str) -> ChatCall:
+    def parse_call(self, text: str) -> ChatCall:
         """The tool's name behind the separator, its arguments in the block."""
         call = _CALL.fullmatch(text)
         if call is None:
             return ChatCall(MalformedCall(INVALID_CALL, "the tool call has no name with a block of JSON behind it"))
-        return ChatCall(call_with(call[1].strip(), call[2]))
+        return ChatCall(make_call(call[1].strip(), call[2]))
 
-    def can_call(self, tool: str) -> bool:
+    def supports_tool(self, tool: str) -> bool:
         """A name is a line, without the blanks around it."""
         return super().can_call(tool) and "\n" not in tool and tool == tool.strip()
 
-    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+    def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """All of them between two tokens, and each between two more."""
         parts: list[str | Markup] = [Markup("<｜tool▁outputs▁begin｜>")]
         for content in contents:
             parts += [Markup("<｜tool▁output▁begin｜>"), content, Markup("<｜tool▁output▁end｜>")]
         return [*parts, Markup("<｜tool▁outputs▁end｜>")]
 
-    def user(self, content: str) -> list[str | Markup]:
+    def render_user(self, content: str) -> list[str | Markup]:
         """Nothing closes it but the header that follows."""
         return [Markup("<｜User｜>"), content]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from torl.formats.chat.base import ChatCall, ChatFormat, ChatOptions
-from torl.formats.chat.json_calls import INVALID_CALL, call_with
+from torl.formats.chat.json_calls import INVALID_CALL, make_call
 from torl.formats.fenced import PYTHON, run_block
 from torl.types import MalformedCall, Markup, Turn
 
@@ -57,9 +57,9 @@ class HarmonyFormat(ChatFormat):
         name = recipient[1]
         if name == PYTHON:
             return [ChatCall(run_block(content), name=name)]
-        return [ChatCall(call_with(name.removeprefix(_NAMESPACE), content), name=name)]
+        return [ChatCall(make_call(name.removeprefix(_NAMESPACE), content), name=name)]
 
-    def can_call(self, tool: str) -> bool:
+    def supports_tool(self, tool: str) -> bool:
         """A recipient ends at a blank or a bracket."""
         return super().can_call(tool) and _RECIPIENT.fullmatch(f"to={tool}") is not None
 
@@ -72,7 +72,7 @@ class HarmonyFormat(ChatFormat):
                 said.append(content.removesuffix("<|end|>").strip())
         return "\n".join(filter(None, said))
 
-    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+    def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """A message from the tool, on the channel of the calls."""
         parts: list[str | Markup] = []
         for call, content in zip(calls, contents, strict=True):
@@ -81,6 +81,6 @@ class HarmonyFormat(ChatFormat):
             parts += [json.dumps(content, ensure_ascii=False) if self._quoted else content, Markup("<|end|>")]
         return parts
 
-    def user(self, content: str) -> list[str | Markup]:
+    def render_user(self, content: str) -> list[str | Markup]:
         """A message without a channel; the model's own before it keeps the <|return|> that it was sampled with."""
         return [Markup("<|start|>user<|message|>"), content, Markup("<|end|>")]

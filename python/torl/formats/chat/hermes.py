@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from torl.formats.chat.base import ChatCall, ChatFormat
-from torl.formats.chat.json_calls import named_call
+from torl.formats.chat.json_calls import parse_named_call
 from torl.types import Markup
 
 
@@ -21,17 +21,17 @@ class HermesFormat(ChatFormat):
     tags = ("<tool_call>", "</tool_call>")
     header = "\n<|im_start|>assistant\n"
 
-    def read(self, text: str) -> ChatCall:
+    def parse_call(self, text: str) -> ChatCall:
         """An object with "name" and "arguments"."""
-        return ChatCall(named_call(text))
+        return ChatCall(parse_named_call(text))
 
-    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+    def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """One message for all results."""
         parts: list[str | Markup] = [Markup("\n<|im_start|>user")]
         for content in contents:
             parts += [Markup("\n<tool_response>\n"), content, Markup("\n</tool_response>")]
         return [*parts, Markup("<|im_end|>")]
 
-    def user(self, content: str) -> list[str | Markup]:
+    def render_user(self, content: str) -> list[str | Markup]:
         """A message of ChatML."""
         return [Markup("\n<|im_start|>user\n"), content, Markup("<|im_end|>")]

@@ -10,24 +10,24 @@ INVALID_JSON = "InvalidJSON"
 INVALID_CALL = "InvalidCall"
 
 
-def named_call(text: str, arguments: str = "arguments") -> ToolRequest | MalformedCall:
+def parse_named_call(text: str, arguments: str = "arguments") -> ToolRequest | MalformedCall:
     """A call that names its tool: `{"name": "python", "arguments": {"code": "print(1)"}}`.
 
     `arguments` is the key of the arguments, which may also be a string that holds their JSON.
     """
-    call = read_object(text)
+    call = parse_object(text)
     if isinstance(call, MalformedCall):
         return call
     name = call.get("name")
     if not isinstance(name, str) or not name:
         return MalformedCall(INVALID_CALL, 'the tool call has no "name"')
-    return call_with(name, call.get(arguments, {}))
+    return make_call(name, call.get(arguments, {}))
 
 
-def call_with(name: str, arguments: Any) -> ToolRequest | MalformedCall:
+def make_call(name: str, arguments: Any) -> ToolRequest | MalformedCall:
     """A call of the tool `name`; the arguments are an object, or text that holds one."""
     if isinstance(arguments, str):
-        arguments = read_object(arguments)
+        arguments = parse_object(arguments)
     if isinstance(arguments, MalformedCall):
         return arguments
     if not isinstance(arguments, dict):
@@ -35,7 +35,7 @@ def call_with(name: str, arguments: Any) -> ToolRequest | MalformedCall:
     return ToolRequest(name, arguments)
 
 
-def read_object(text: str) -> dict[str, Any] | MalformedCall:
+def parse_object(text: str) -> dict[str, Any] | MalformedCall:
     """A JSON object that can be written again: no number in it is infinite, no text holds half of a character."""
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from torl.formats.chat.base import ChatCall, ChatFormat
-from torl.formats.chat.json_calls import INVALID_CALL, call_with
+from torl.formats.chat.json_calls import INVALID_CALL, make_call
 from torl.types import MalformedCall, Markup
 
 _CALL = re.compile(r"\s*(functions\.([^\s:]+):\d+)\s*<\|tool_call_argument_begin\|>(.*)", re.DOTALL)
@@ -33,18 +33,18 @@ class KimiFormat(ChatFormat):
     tags = ("<|tool_call_begin|>", "<|tool_call_end|>")
     header = "<|im_assistant|>assistant<|im_middle|>"
 
-    def read(self, text: str) -> ChatCall:
+    def parse_call(self, text: str) -> ChatCall:
         """The id, then the arguments."""
         call = _CALL.fullmatch(text)
         if call is None:
             return ChatCall(MalformedCall(INVALID_CALL, "the tool call has no id such as functions.NAME:0"))
-        return ChatCall(call_with(call[2], call[3]), id=call[1])
+        return ChatCall(make_call(call[2], call[3]), id=call[1])
 
-    def can_call(self, tool: str) -> bool:
+    def supports_tool(self, tool: str) -> bool:
         """An id has no blanks, and one colon."""
         return super().can_call(tool) and re.fullmatch(r"[^\s:]+", tool) is not None
 
-    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+    def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """A message for each result."""
         parts: list[str | Markup] = []
         for call, content in zip(calls, contents, strict=True):
@@ -52,6 +52,6 @@ class KimiFormat(ChatFormat):
             parts += [Markup("<|im_system|>tool<|im_middle|>"), header, content, Markup("<|im_end|>")]
         return parts
 
-    def user(self, content: str) -> list[str | Markup]:
+    def render_user(self, content: str) -> list[str | Markup]:
         """Its role stands between tokens."""
         return [Markup("<|im_user|>user<|im_middle|>"), content, Markup("<|im_end|>")]

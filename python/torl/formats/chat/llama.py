@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from torl.formats.chat.base import ChatCall, ChatFormat
-from torl.formats.chat.json_calls import named_call
+from torl.formats.chat.json_calls import parse_named_call
 from torl.formats.fenced import run_block
 from torl.types import MalformedCall, Markup, Turn
 
@@ -31,7 +31,7 @@ class LlamaFormat(ChatFormat):
         text = (behind if tag else turn.text).strip()
         if not tag and not text.startswith("{"):
             return []
-        request = named_call(text, "parameters")
+        request = parse_named_call(text, "parameters")
         if isinstance(request, MalformedCall):
             if tag and not text.startswith("{"):
                 return [ChatCall(run_block(text))]
@@ -44,7 +44,7 @@ class LlamaFormat(ChatFormat):
         before, tag, _ = super().content(turn).partition(_PYTHON_TAG)
         return before.strip() if tag or not self.calls(turn) else ""
 
-    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+    def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """The result in quotes."""
         parts: list[str | Markup] = []
         for content in contents:
@@ -55,6 +55,6 @@ class LlamaFormat(ChatFormat):
             parts.append(Markup("<|eot_id|>"))
         return parts
 
-    def user(self, content: str) -> list[str | Markup]:
+    def render_user(self, content: str) -> list[str | Markup]:
         """The template takes blanks away from around it."""
         return [Markup("<|start_header_id|>user<|end_header_id|>\n\n"), content.strip(), Markup("<|eot_id|>")]

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from torl.formats.chat.base import CUT_CALL, ChatCall, ChatFormat
-from torl.formats.chat.json_calls import call_with
+from torl.formats.chat.base import TRUNCATED_CALL, ChatCall, ChatFormat
+from torl.formats.chat.json_calls import make_call
 from torl.types import MalformedCall, Markup, Turn
 
 _CALL, _ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
@@ -24,30 +24,30 @@ class MistralFormat(ChatFormat):
 
     def calls(self, turn: Turn) -> Sequence[ChatCall]:
         """What stands behind each opening token."""
-        return [self.read(text) for text in turn.text.split(_CALL)[1:]]
+        return [self.parse_call(text) for text in turn.text.split(_CALL)[1:]]
 
     def content(self, turn: Turn) -> str:
         """What stands before the first call."""
         return super().content(turn).partition(_CALL)[0].strip()
 
-    def read(self, text: str) -> ChatCall:
+    def parse_call(self, text: str) -> ChatCall:
         """The tool's name, then its arguments."""
         name, separator, arguments = text.partition(_ARGUMENTS)
         if not separator:
-            return ChatCall(MalformedCall(CUT_CALL, f"a tool call has no {_ARGUMENTS}"))
-        return ChatCall(call_with(name.strip(), arguments))
+            return ChatCall(MalformedCall(TRUNCATED_CALL, f"a tool call has no {_ARGUMENTS}"))
+        return ChatCall(make_call(name.strip(), arguments))
 
-    def can_call(self, tool: str) -> bool:
+    def supports_tool(self, tool: str) -> bool:
         """Blanks around a name are none of it."""
         return super().can_call(tool) and tool == tool.strip()
 
-    def results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
+    def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """Between tokens, one by one."""
         parts: list[str | Markup] = []
         for content in contents:
             parts += [Markup("[TOOL_RESULTS]"), content, Markup("[/TOOL_RESULTS]")]
         return parts
 
-    def user(self, content: str) -> list[str | Markup]:
+    def render_user(self, content: str) -> list[str | Markup]:
         """Between tokens, as everything."""
         return [Markup("[INST]"), content, Markup("[/INST]")]

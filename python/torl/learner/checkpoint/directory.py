@@ -42,10 +42,10 @@ def checkpoint_path(run_directory: Path, step: int) -> Path:
 
 
 @contextmanager
-def writing_checkpoint(
+def open_checkpoint(
     directory: Path,
     controller_state: dict[str, Any],
-    facts: dict[str, Any],
+    compatibility: dict[str, Any],
     described: Mapping[str, dict[str, Any]] | None = None,
 ) -> Iterator[Path]:
     """A temporary directory that becomes `directory` when the block ends well, and disappears when it does not.
@@ -67,7 +67,7 @@ def writing_checkpoint(
         _write_json(partial / CONTROLLER, controller_state)
         known = described or {}
         files = {name: known.get(name) or _describe_and_flush(partial / name) for name in _file_names(partial)}
-        _write_json(partial / MANIFEST, {"format": _FORMAT, "facts": facts, "files": files})
+        _write_json(partial / MANIFEST, {"format": _FORMAT, "facts": compatibility, "files": files})
         _flush(partial / MANIFEST)
         for written in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
             _flush(written)

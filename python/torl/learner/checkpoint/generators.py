@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 
-def generator_states() -> bytes:
+def rng_states() -> bytes:
     """All of them, as `torch.save` writes them."""
     states = {
         "python": random.getstate(),
@@ -21,8 +21,8 @@ def generator_states() -> bytes:
     return buffer.getvalue()
 
 
-def restore_generators(path: Path) -> None:
-    """Put back what `generator_states` gave."""
+def restore_rng_states(path: Path) -> None:
+    """Put back what `rng_states` gave."""
     states = torch.load(path, weights_only=False)
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import CheckpointError
-from torl.learner.checkpoint.directory import LEARNER, read_controller_state, verify_checkpoint, writing_checkpoint
+from torl.learner.checkpoint.directory import LEARNER, read_controller_state, verify_checkpoint, open_checkpoint
 from torl.learner.messages import LearnerSetup
 from torl.learner.ranks import RankGroup
 
@@ -40,7 +40,7 @@ async def _write(
     group: RankGroup, setup: LearnerSetup, directory: Path, controller_state: dict[str, Any], copied: asyncio.Event
 ) -> None:
     described: dict[str, dict[str, Any]] = {}
-    with writing_checkpoint(directory, controller_state, _facts(setup), described) as partial:
+    with open_checkpoint(directory, controller_state, _facts(setup), described) as partial:
         (partial / LEARNER).mkdir()
         await group.call_all("save_checkpoint", directory=partial / LEARNER)
         copied.set()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torl.errors import CheckpointError
-from torl.learner.checkpoint.generators import restore_generators
+from torl.learner.checkpoint.generators import restore_rng_states
 from torl.learner.checkpoint.names import generators_name
 from torl.learner.checkpoint.shard_index import ShardIndex
 from torl.learner.optimizer_shards import MOMENTS, OptimizerShards
@@ -29,7 +29,7 @@ def restore_rank(engines: Mapping[str, OptimizerShards], directory: Path, *, ran
         state.update_parameters()
     generators = directory / generators_name(rank)
     if generators.is_file():
-        restore_generators(generators)
+        restore_rng_states(generators)
     return counters
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torl.learner.checkpoint.generators import generator_states
+from torl.learner.checkpoint.generators import rng_states
 from torl.learner.checkpoint.names import METADATA, generators_name, shard_name
 from torl.learner.checkpoint.shard_file import write_hashed, write_shard
 from torl.learner.optimizer_shards import OptimizerShards
@@ -55,7 +55,7 @@ def take_snapshot(engines: Mapping[str, OptimizerShards], *, rank: int, counters
         shards[shard_name(tag, rank)] = (tensors, metadata)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return Snapshot(shards, generator_states(), rank)
+    return Snapshot(shards, rng_states(), rank)
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -32,11 +32,11 @@ class PackedSamples:
     """
 
     lengths: tuple[int, ...]
-    ends: Tensor
-    longest: int
+    cu_seqlens: Tensor
+    max_seqlen: int
 
     @classmethod
-    def of(cls, lengths: tuple[int, ...], device: torch.device) -> "PackedSamples":
+    def from_lengths(cls, lengths: tuple[int, ...], device: torch.device) -> "PackedSamples":
         """From the lengths of the samples, in their order in the row."""
         ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
         return cls(lengths, ends.to(device, non_blocking=True), max(lengths))
@@ -85,11 +85,11 @@ def packed_attention(
     if dropout:
         raise ValueError("packed attention has no dropout: torl loads models without")
     kernel = query.is_cuda and query.dtype in _KERNEL_DTYPES and query.shape[-1] <= _KERNEL_WIDTH
-    way = by_kernel if kernel else by_pieces
+    way = varlen_attention if kernel else per_sample_attention
     return way(query, key, value, scaling, samples), None
 
 
-def by_kernel(
+def varlen_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -99,13 +99,13 @@ def by_kernel(
 ) -> Tensor:
     """One call for the row, shapes as in `packed_attention`. `kernel` has the signature of torch's `varlen_attn`."""
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-    ends, longest = samples.ends, samples.longest
+    ends, longest = samples.cu_seqlens, samples.max_seqlen
     window = (-1, 0)  # causal
     attended: Tensor = kernel(q, k, v, ends, ends, longest, longest, scale=scaling, window_size=window, enable_gqa=True)
     return attended[None]
 
 
-def by_pieces(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, samples: PackedSamples) -> Tensor:
+def per_sample_attention(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, samples: PackedSamples) -> Tensor:
     """One call for each sample, shapes as in `packed_attention`."""
     pieces = [torch.split(part, list(samples.lengths), dim=2) for part in (query, key, value)]
     attended = [

@@ -34,7 +34,7 @@ class Critic(nn.Module):
             return self._values(hidden_ND, predictor_K)
         own = self.parallel.slice(token_ids_N, position_ids_N, sample_lengths, predictor_K)
         hidden_ND = packed_hidden_states(self.trunk, own.token_ids, own.position_ids, own.sample_lengths)
-        return self.parallel.whole(self._values(hidden_ND, own.predictors), own.counts)
+        return self.parallel.all_gather(self._values(hidden_ND, own.predictors), own.counts)
 
     def _values(self, hidden_ND: Tensor, predictor_K: Tensor) -> Tensor:
         values: Tensor = self.value_head(hidden_ND.index_select(0, predictor_K)).squeeze(-1)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 # What is made of the entropy: it costs a pass over all logits.
-EntropyUse: TypeAlias = Literal["unused", "watched", "trained"]
+EntropyMode: TypeAlias = Literal["unused", "watched", "trained"]
 
 # Logits in work at a time, at most: enough for matrix products at full speed.
 _PART = 1 << 24
@@ -30,12 +30,12 @@ class LogprobHead(nn.Module):
 
     bias: Tensor | None
 
-    def __init__(self, head: nn.Linear, logits_at_once: int, logits_dtype: torch.dtype | None = None) -> None:
+    def __init__(self, head: nn.Linear, max_stored_logits: int, logits_dtype: torch.dtype | None = None) -> None:
         """`logits_dtype`: what logits are rounded to; the precision of the weights when unset."""
         super().__init__()
         self.weight = head.weight
         self.register_parameter("bias", head.bias)
-        self.logits_at_once = logits_at_once
+        self.max_stored_logits = max_stored_logits
         self.logits_dtype = logits_dtype
 
     def forward(
@@ -43,7 +43,7 @@ class LogprobHead(nn.Module):
         hidden_KD: Tensor,
         target_K: Tensor | None = None,
         temperature: float = 1.0,
-        entropy: EntropyUse = "watched",
+        entropy: EntropyMode = "watched",
     ) -> Any:
         """Log-probability of each target after `temperature`, and the entropy there (NaN if it is "unused").
 
@@ -52,7 +52,7 @@ class LogprobHead(nn.Module):
         """
         if target_K is None:
             return nn.functional.linear(hidden_KD, self.weight, self.bias)
-        settings = temperature, self.logits_at_once, entropy, self.logits_dtype or self.weight.dtype
+        settings = temperature, self.max_stored_logits, entropy, self.logits_dtype or self.weight.dtype
         return _Logprobs.apply(hidden_KD, self.weight, self.bias, target_K, *settings)  # type: ignore[no-untyped-call]
 
 
@@ -70,16 +70,16 @@ class _Logprobs(torch.autograd.Function):
         bias_V: Tensor | None,
         target_K: Tensor,
         temperature: float,
-        logits_at_once: int,
-        entropy: EntropyUse,
+        max_stored_logits: int,
+        entropy: EntropyMode,
         logits_dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
         highest_K = hidden_KD.new_full((len(hidden_KD),), -torch.inf, dtype=torch.float32)
         sum_K, weighted_K, picked_K = (torch.zeros_like(highest_K) for _ in range(3))
         kept: list[Tensor] = []
         raised: Tensor | None = None
-        keeps = logits_at_once if any(ctx.needs_input_grad[:3]) else 0
-        for part in _parts(hidden_KD, weight_VD, logits_at_once):
+        keeps = max_stored_logits if any(ctx.needs_input_grad[:3]) else 0
+        for part in _parts(hidden_KD, weight_VD, max_stored_logits):
             logits = _logits(hidden_KD, weight_VD, bias_V, part, logits_dtype)
             keeps -= logits.numel()
             if keeps >= 0:
@@ -97,7 +97,7 @@ class _Logprobs(torch.autograd.Function):
         normalizer_K = highest_K + sum_K.log()
         entropy_K = normalizer_K - weighted_K / sum_K if entropy != "unused" else torch.full_like(sum_K, torch.nan)
         ctx.save_for_backward(hidden_KD, weight_VD, bias_V, target_K, normalizer_K, entropy_K)
-        ctx.temperature, ctx.logits_at_once, ctx.trains_entropy = temperature, logits_at_once, entropy == "trained"
+        ctx.temperature, ctx.max_stored_logits, ctx.trains_entropy = temperature, max_stored_logits, entropy == "trained"
         ctx.kept, ctx.logits_dtype = kept, logits_dtype
         if not ctx.trains_entropy:
             ctx.mark_non_differentiable(entropy_K)
@@ -113,7 +113,7 @@ class _Logprobs(torch.autograd.Function):
         hidden_gradient = torch.zeros_like(hidden_KD, dtype=torch.float32) if ctx.needs_input_grad[0] else None
         weight_gradient = torch.empty_like(weight_VD) if ctx.needs_input_grad[1] else None
         bias_gradient = torch.empty_like(bias_V) if bias_V is not None and ctx.needs_input_grad[2] else None
-        for part in _parts(hidden_KD, weight_VD, ctx.logits_at_once):
+        for part in _parts(hidden_KD, weight_VD, ctx.max_stored_logits):
             logits = kept.pop() if kept else _logits(hidden_KD, weight_VD, bias_V, part, ctx.logits_dtype)
             scaled = logits.float() if ctx.temperature == 1 else logits.float().div_(ctx.temperature)
             distribution = scaled.sub_(normalizer_K[:, None])
@@ -135,9 +135,9 @@ class _Logprobs(torch.autograd.Function):
         return hidden, weight_gradient, bias_gradient, None, None, None, None, None
 
 
-def _parts(hidden_KD: Tensor, weight_VD: Tensor, logits_at_once: int) -> Iterator[slice]:
+def _parts(hidden_KD: Tensor, weight_VD: Tensor, max_stored_logits: int) -> Iterator[slice]:
     """Parts of the vocabulary."""
-    size = max(1, min(logits_at_once, _PART) // max(1, len(hidden_KD)))
+    size = max(1, min(max_stored_logits, _PART) // max(1, len(hidden_KD)))
     for start in range(0, len(weight_VD), size):
         yield slice(start, min(start + size, len(weight_VD)))
 

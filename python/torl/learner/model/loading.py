@@ -15,7 +15,7 @@ from torch import Tensor, nn
 Reader = Callable[[str], Tensor]
 
 
-def load_empty(settings: Any, dtype: torch.dtype, attention: str, deepspeed_settings: Mapping[str, Any] | None) -> Any:
+def build_empty_model(settings: Any, dtype: torch.dtype, attention: str, deepspeed_settings: Mapping[str, Any] | None) -> Any:
     """The model without its weights: in shards if `deepspeed_settings` are of ZeRO-3, else as memory not yet used."""
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
@@ -31,7 +31,7 @@ def load_empty(settings: Any, dtype: torch.dtype, attention: str, deepspeed_sett
     return model
 
 
-def hand_out_weights(model: nn.Module, open_reader: Callable[[set[str]], Any]) -> None:
+def distribute_weights(model: nn.Module, open_reader: Callable[[set[str]], Any]) -> None:
     """Fill the model on all ranks with what rank 0 reads, one tensor at a time; every rank must call it.
 
     `open_reader` is called on rank 0 only, with the names that will be asked for; it gives a context of a `Reader`.
@@ -54,7 +54,7 @@ def hand_out_weights(model: nn.Module, open_reader: Callable[[set[str]], Any]) -
 
 
 @contextmanager
-def reading(directory: Path, wanted: set[str], load_whole: Callable[[], nn.Module]) -> Iterator[Reader]:
+def open_weights(directory: Path, wanted: set[str], load_whole: Callable[[], nn.Module]) -> Iterator[Reader]:
     """Read tensors out of a model directory by their names; raises OSError or ValueError where one cannot be read.
 
     Where the files are no safetensors, or name their tensors in another way than the model does, transformers reads the

@@ -42,11 +42,11 @@ def add_adapters(causal_lm: Any, config: LoraConfig | None, seed: int) -> Any:
         try:
             return inject_adapter_in_model(_peft_settings(config), causal_lm, adapter_name=_ADAPTER)
         except ValueError as error:
-            raise DataError(f"model.lora.targets = {list(config.targets)}: {error}") from error
+            raise DataError(f"model.lora.target_modules = {list(config.target_modules)}: {error}") from error
 
 
 @contextmanager
-def adapters_off(module: nn.Module) -> Iterator[None]:
+def disabled_adapters(module: nn.Module) -> Iterator[None]:
     """The model that the adapters were put beside, as long as this is entered."""
     layers = [layer for _, layer in _layers(module)]
     for layer in layers:
@@ -59,7 +59,7 @@ def adapters_off(module: nn.Module) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainWeight:
+class MergedWeight:
     """One weight as the model without adapters names it, and what it is made of."""
 
     name: str
@@ -83,11 +83,11 @@ class PlainWeight:
             return whole.to(self.base.dtype)
 
 
-def plain_weights(module: nn.Module) -> list[PlainWeight]:
+def merged_weights(module: nn.Module) -> list[MergedWeight]:
     """All weights of a model, with or without adapters, in its own order."""
     adapters = {f"{name}.base_layer.weight": layer for name, layer in _layers(module)}
     return [
-        PlainWeight(name.replace(".base_layer.", "."), parameter, adapters.get(name))
+        MergedWeight(name.replace(".base_layer.", "."), parameter, adapters.get(name))
         for name, parameter in module.named_parameters()
         if not _is_adapter(name)
     ]
@@ -117,7 +117,7 @@ def _peft_settings(config: LoraConfig) -> Any:
     return PeftConfig(
         r=config.rank,
         lora_alpha=config.alpha,
-        target_modules=list(config.targets) or "all-linear",
+        target_modules=list(config.target_modules) or "all-linear",
         lora_dropout=0.0,
         task_type="CAUSAL_LM",
     )

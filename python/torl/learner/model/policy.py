@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torl.learner.model.attention import PACKED, PackedSamples
-from torl.learner.model.head import EntropyUse, LogprobHead
+from torl.learner.model.head import EntropyMode, LogprobHead
 from torl.learner.model.sequence_parallel import SequenceParallel
 
 # Settings of a head that does more than one matrix product; models with them need more than `head(hidden)`.
@@ -20,11 +20,11 @@ class Policy(nn.Module):
         self,
         causal_lm: Any,
         *,
-        logits_at_once: int,
+        max_stored_logits: int,
         logits_dtype: torch.dtype | None = None,
         parallel: SequenceParallel | None = None,
     ) -> None:
-        """Give the model a head that holds at most `logits_at_once` logits from forward to backward.
+        """Give the model a head that holds at most `max_stored_logits` logits from forward to backward.
 
         `logits_dtype`: what logits are rounded to; the precision of the weights when unset.
         `parallel`: the ranks that share each row; every one of them must call this with the same rows.
@@ -35,7 +35,7 @@ class Policy(nn.Module):
                 raise ValueError(
                     f"models with {setting} in their config are not supported: torl applies the plain head"
                 )
-        head = LogprobHead(causal_lm.get_output_embeddings(), logits_at_once, logits_dtype)
+        head = LogprobHead(causal_lm.get_output_embeddings(), max_stored_logits, logits_dtype)
         causal_lm.set_output_embeddings(head)
         self.causal_lm = causal_lm if parallel is None else parallel.share_attention(causal_lm)
         self.parallel = parallel
@@ -48,7 +48,7 @@ class Policy(nn.Module):
         target_K: Tensor,
         temperature: float,
         sample_lengths: tuple[int, ...],
-        entropy: EntropyUse = "watched",
+        entropy: EntropyMode = "watched",
     ) -> tuple[Tensor, Tensor]:
         """Log-probability of each target after `temperature`, and the entropy there, as `LogprobHead` has it.
 
@@ -63,7 +63,7 @@ class Policy(nn.Module):
         hidden_ND = packed_hidden_states(self.causal_lm, own.token_ids, own.position_ids, own.sample_lengths)
         targets = target_K[own.first : own.first + len(own.predictors)]
         found = head(hidden_ND.index_select(0, own.predictors), targets, temperature, entropy)
-        logprob_K, entropy_K = self.parallel.whole(torch.stack(found), own.counts).unbind()
+        logprob_K, entropy_K = self.parallel.all_gather(torch.stack(found), own.counts).unbind()
         return logprob_K, entropy_K
 
 
@@ -76,7 +76,7 @@ def packed_hidden_states(
     """
     attention_arguments: dict[str, Any] = {}
     if causal_lm.config._attn_implementation.startswith(PACKED):
-        attention_arguments["samples"] = PackedSamples.of(sample_lengths, token_ids_N.device)
+        attention_arguments["samples"] = PackedSamples.from_lengths(sample_lengths, token_ids_N.device)
     hidden_states: Tensor = causal_lm.base_model(
         input_ids=token_ids_N[None],
         position_ids=position_ids_N[None],

@@ -91,7 +91,7 @@ class SequenceParallel:
         ids, positions = token_ids_N[start:stop], position_ids_N[start:stop]
         return RowSlice(ids, positions, sample_lengths, counts, first, predictors)
 
-    def whole(self, own: Tensor, counts: list[int]) -> Tensor:
+    def all_gather(self, own: Tensor, counts: list[int]) -> Tensor:
         """From numbers (..., own count) of this rank to those of the row (..., K), on every rank.
 
         Every rank must compute the same loss from them: backwards each takes its own part, and nothing is exchanged.

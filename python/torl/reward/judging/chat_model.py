@@ -11,21 +11,21 @@ from torl.errors import RewardError
 if TYPE_CHECKING:
     import aiohttp
 
-Said = TypeVar("Said")
+Parsed = TypeVar("Parsed")
 
 _FAILURES_IN_A_ROW = 20
-_MOST_REMEMBERED = 100_000
+_MAX_REMEMBERED = 100_000
 
 
-class ChatModel(Generic[Said]):
+class JudgeClient(Generic[Parsed]):
     """Asks for short replies at temperature 0. Equal questions are asked once; a question that failed, again."""
 
     def __init__(
         self,
         url: str,
         model: str,
-        read: Callable[[str], Said | None],
-        key_variable: str,
+        parse_reply: Callable[[str], Parsed | None],
+        api_key_env: str,
         timeout_seconds: float,
         concurrency: int,
     ) -> None:
@@ -35,7 +35,7 @@ class ChatModel(Generic[Said]):
             url: of the server, such as http://host:8000/v1.
             model: its name there.
             read: what a reply says; None for one that says nothing of use, which is a failure.
-            key_variable: environment variable that holds the key, if it needs one.
+            api_key_env: environment variable that holds the key, if it needs one.
             timeout_seconds: of one question.
             concurrency: questions that are asked at once.
         """
@@ -43,11 +43,11 @@ class ChatModel(Generic[Said]):
         self.model = model
         self.asked = 0
         self.failures = 0
-        self._read = read
-        self._key = os.environ.get(key_variable, "")
+        self._read = parse_reply
+        self._key = os.environ.get(api_key_env, "")
         self._seconds = timeout_seconds
         self._slots = asyncio.Semaphore(concurrency)
-        self._told: dict[bytes, asyncio.Future[Said | None]] = {}  # by the question's digest: it may be long
+        self._told: dict[bytes, asyncio.Future[Parsed | None]] = {}  # by the question's digest: it may be long
         self._session: aiohttp.ClientSession | None = None
         self._failures_in_a_row = 0
 
@@ -66,7 +66,7 @@ class ChatModel(Generic[Said]):
         if self._session is not None:
             await self._session.close()
 
-    async def ask(self, prompt: str) -> Said | None:
+    async def ask(self, prompt: str) -> Parsed | None:
         """What the model says; None if it fails.
 
         Raises:
@@ -75,7 +75,7 @@ class ChatModel(Generic[Said]):
         question = hashlib.blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         told = self._told.get(question)
         if told is None:
-            if len(self._told) >= _MOST_REMEMBERED:
+            if len(self._told) >= _MAX_REMEMBERED:
                 self._told.pop(next(iter(self._told)))
             told = self._told[question] = asyncio.ensure_future(self._ask(prompt))
         said = await asyncio.shield(told)
@@ -83,7 +83,7 @@ class ChatModel(Generic[Said]):
             self._told.pop(question, None)  # another time it may answer
         return said
 
-    async def _ask(self, prompt: str) -> Said | None:
+    async def _ask(self, prompt: str) -> Parsed | None:
         async with self._slots:
             said = await self._reply(prompt)
         self.asked += 1
@@ -96,7 +96,7 @@ class ChatModel(Generic[Said]):
             raise RewardError(f"the judge at {self.url} failed {self._failures_in_a_row} times in a row")
         return None
 
-    async def _reply(self, prompt: str) -> Said | None:
+    async def _reply(self, prompt: str) -> Parsed | None:
         import aiohttp
 
         assert self._session is not None

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 
 from torl.errors import RewardError
-from torl.reward.judging.chat_model import ChatModel
+from torl.reward.judging.chat_model import JudgeClient
 
-LONGEST_ANSWER = 300
+MAX_ANSWER = 300
 """Characters of an answer that a judge is shown; longer ones are not judged."""
 
 # The answer stands between marks that it cannot hold, so that nothing in it reads as an instruction.
@@ -22,9 +22,9 @@ _REPLY = re.compile(r"\W*(correct|incorrect)\b", re.IGNORECASE)
 class Judge:
     """Says whether an answer is right, or that it cannot say. Equal questions are asked once."""
 
-    def __init__(self, url: str, model: str, key_variable: str, timeout_seconds: float, concurrency: int) -> None:
+    def __init__(self, url: str, model: str, api_key_env: str, timeout_seconds: float, concurrency: int) -> None:
         """Ask nobody yet; see `JudgedOptions`."""
-        self._model = ChatModel(url, model, self._verdict, key_variable, timeout_seconds, concurrency)
+        self._model = JudgeClient(url, model, self._verdict, api_key_env, timeout_seconds, concurrency)
         self._correct = 0
 
     @property
@@ -57,7 +57,7 @@ class Judge:
         Raises:
             RewardError: the judge has failed many times in a row: it is broken.
         """
-        if len(answer) > LONGEST_ANSWER:
+        if len(answer) > MAX_ANSWER:
             return None
         shown = answer.replace("<", " < ").replace("\n", " ")
         return await self._model.ask(_PROMPT.format(question=question, reference=reference, answer=shown))

@@ -19,11 +19,11 @@ class JudgedOptions(BoxedOptions):
     """OpenAI-compatible address of the judge: http://host:8000/v1."""
     model: str
     """Name of the judging model there."""
-    key_variable: str = "OPENAI_API_KEY"
+    api_key_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key, if it needs one."""
     judge_timeout_seconds: PositiveFloat = 30.0
     """Time of one question; one that takes longer is not paid."""
-    judge_concurrency: PositiveInt = 32
+    judge_max_concurrent: PositiveInt = 32
     """Questions that are asked at once."""
 
 
@@ -39,7 +39,7 @@ class JudgedReward(Reward):
         self._options = options
         self._rules = BoxedReward(options)
         self._judge = Judge(
-            options.url, options.model, options.key_variable, options.judge_timeout_seconds, options.judge_concurrency
+            options.url, options.model, options.api_key_env, options.judge_timeout_seconds, options.judge_max_concurrent
         )
 
     async def grade(self, group: Group) -> list[Grade]:
@@ -52,9 +52,9 @@ class JudgedReward(Reward):
         pairs = zip(group.trajectories, grades, strict=True)
         return list(await asyncio.gather(*(self._judged(trajectory, grade) for trajectory, grade in pairs)))
 
-    def spread(self, cluster: Cluster) -> None:
+    def use_cluster(self, cluster: Cluster) -> None:
         """Have graders on every node."""
-        self._rules.spread(cluster)
+        self._rules.use_cluster(cluster)
 
     async def start(self) -> None:
         """Start the graders, and ask the judge what anybody knows."""

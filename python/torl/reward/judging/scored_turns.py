@@ -11,8 +11,8 @@ from torl.cluster import Cluster
 from torl.options import PositiveFloat, PositiveInt
 from torl.reward.base import Reward
 from torl.reward.boxed import BoxedOptions, BoxedReward
-from torl.reward.judging.chat_model import ChatModel
-from torl.reward.judging.turn_scores import FunctionScores, JudgedScores, TurnScores, read_score
+from torl.reward.judging.chat_model import JudgeClient
+from torl.reward.judging.turn_scores import FunctionScorer, JudgeScorer, TurnScorer, read_score
 from torl.types import Grade, Group, Trajectory
 
 
@@ -25,13 +25,13 @@ class ScoredTurnsOptions(BoxedOptions):
     """Address of a judge that answers as OpenAI's does (http://host:8000/v1), once for each turn."""
     model: str | None = None
     """Name of the judging model there."""
-    key_variable: str = "OPENAI_API_KEY"
+    api_key_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key, if it needs one."""
     judge_timeout_seconds: PositiveFloat = 30.0
     """Time of one question; a turn whose question takes longer is not paid."""
-    judge_concurrency: PositiveInt = 32
+    judge_max_concurrent: PositiveInt = 32
     """Questions that are asked at once."""
-    pays: Literal["promise", "progress"] = "promise"
+    turn_reward: Literal["promise", "progress"] = "promise"
     """What a turn is paid: its number, or by how much that is more than the last turn's."""
     turn_weight: float = 1.0
     """What it is multiplied by."""
@@ -61,13 +61,13 @@ class ScoredTurnsReward(Reward):
         """
         self._options = options
         self._rules = BoxedReward(options)
-        self._scores: TurnScores
+        self._scores: TurnScorer
         if options.function is not None:
-            self._scores = FunctionScores(options.function)
+            self._scores = FunctionScorer(options.function)
         else:
-            seconds, concurrency = options.judge_timeout_seconds, options.judge_concurrency
+            seconds, concurrency = options.judge_timeout_seconds, options.judge_max_concurrent
             place, name = options.url or "", options.model or ""
-            self._scores = JudgedScores(ChatModel(place, name, read_score, options.key_variable, seconds, concurrency))
+            self._scores = JudgeScorer(JudgeClient(place, name, read_score, options.api_key_env, seconds, concurrency))
 
     async def grade(self, group: Group) -> list[Grade]:
         """Every trajectory by rules, and turn by turn; all at once.
@@ -75,14 +75,14 @@ class ScoredTurnsReward(Reward):
         Raises:
             RewardError: the graders, the judge or the function are broken.
         """
-        asked = asyncio.gather(*map(self._scores.scores, group.trajectories))
+        asked = asyncio.gather(*map(self._scores.score, group.trajectories))
         grades, scores = await asyncio.gather(self._rules.grade(group), asked)
         given = zip(group.trajectories, grades, scores, strict=True)
         return [self._with_turns(trajectory, grade, of_turns) for trajectory, grade, of_turns in given]
 
-    def spread(self, cluster: Cluster) -> None:
+    def use_cluster(self, cluster: Cluster) -> None:
         """Have graders on every node."""
-        self._rules.spread(cluster)
+        self._rules.use_cluster(cluster)
 
     async def start(self) -> None:
         """Start the graders, and ask the judge."""
@@ -99,13 +99,13 @@ class ScoredTurnsReward(Reward):
         return {**self._rules.metrics(), **self._scores.metrics()}
 
     def _with_turns(self, trajectory: Trajectory, grade: Grade, scores: Sequence[float | None]) -> Grade:
-        earned = paid_by_turn(scores, self._options.pays)
+        earned = compute_turn_rewards(scores, self._options.turn_reward)
         before = grade.turn_rewards or (0.0,) * len(trajectory.turns)
         turns = tuple(paid + self._options.turn_weight * more for paid, more in zip(before, earned, strict=True))
         return replace(grade, turn_rewards=turns)
 
 
-def paid_by_turn(scores: Sequence[float | None], pays: Literal["promise", "progress"]) -> list[float]:
+def compute_turn_rewards(scores: Sequence[float | None], pays: Literal["promise", "progress"]) -> list[float]:
     """What each turn earns; nothing where there is no number, and progress is counted from the last that there is."""
     paid, last = [], 0.0
     for score in scores:

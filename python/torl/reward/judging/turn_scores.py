@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 from torl.errors import RewardError, TorlError
 from torl.options import load_object
-from torl.processes.threads import in_own_thread
-from torl.reward.judging.chat_model import ChatModel
+from torl.processes.threads import run_in_thread
+from torl.reward.judging.chat_model import JudgeClient
 from torl.types import Trajectory
 
-LONGEST_TRANSCRIPT = 20_000
+MAX_TRANSCRIPT_CHARACTERS = 20_000
 """Characters of a transcript that a judge is shown: the last ones of a longer one."""
 
 # The transcript stands between marks that it cannot hold, so that nothing in it reads as an instruction.
@@ -27,10 +27,10 @@ _PROMPT = (
 _REPLY = re.compile(r"\s*([01]?\.\d+|[01])(?!\w|\.\d|\s*[%/])")
 
 
-class TurnScores(Protocol):
+class TurnScorer(Protocol):
     """What gives turns their numbers."""
 
-    async def scores(self, trajectory: Trajectory) -> Sequence[float | None]:
+    async def score(self, trajectory: Trajectory) -> Sequence[float | None]:
         """One number for each turn, None where there is none this time.
 
         Raises:
@@ -51,14 +51,14 @@ class TurnScores(Protocol):
         return {}
 
 
-class JudgedScores(TurnScores):
+class JudgeScorer(TurnScorer):
     """Asks a model once for each turn, with the response up to there; a turn's own observation is not shown."""
 
-    def __init__(self, model: ChatModel[float]) -> None:
+    def __init__(self, model: JudgeClient[float]) -> None:
         """`model` reads replies with `read_score`."""
         self._model = model
 
-    async def scores(self, trajectory: Trajectory) -> Sequence[float | None]:
+    async def score(self, trajectory: Trajectory) -> Sequence[float | None]:
         """All turns at once."""
         question = trajectory.prompt.problem.question
         prompts = [_PROMPT.format(question=question, transcript=shown) for shown in transcripts(trajectory)]
@@ -81,7 +81,7 @@ class JudgedScores(TurnScores):
         return {"judge_asked": self._model.asked, "judge_failures": self._model.failures}
 
 
-class FunctionScores(TurnScores):
+class FunctionScorer(TurnScorer):
     """Asks a function of this process: a coroutine function in the event loop, any other in a thread."""
 
     def __init__(self, place: str) -> None:
@@ -99,13 +99,13 @@ class FunctionScores(TurnScores):
             raise RewardError(f"the function {place!r} that scores turns: {error}") from error
         self._place = place
 
-    async def scores(self, trajectory: Trajectory) -> Sequence[float | None]:
+    async def score(self, trajectory: Trajectory) -> Sequence[float | None]:
         """What the function says; whatever goes wrong in it is the host's."""
         try:
             if inspect.iscoroutinefunction(self._function):
                 given = list(await self._function(trajectory))
             else:
-                given = list(await in_own_thread(self._function, trajectory))
+                given = list(await run_in_thread(self._function, trajectory))
             numbers = [float(number) for number in given]
         except TorlError:
             raise
@@ -130,6 +130,6 @@ def transcripts(trajectory: Trajectory) -> list[str]:
     shown, text = [], ""
     for turn in trajectory.turns:
         text += turn.text
-        shown.append(text[-LONGEST_TRANSCRIPT:].replace("<", " < "))
-        text += next((call.observation for call in trajectory.calls_of(turn)), "")
+        shown.append(text[-MAX_TRANSCRIPT_CHARACTERS:].replace("<", " < "))
+        text += next((call.observation for call in trajectory.calls_in(turn)), "")
     return shown

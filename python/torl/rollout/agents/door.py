@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _HOST = "127.0.0.1"
-_MOST_OPEN = 64  # requests of one episode
+_MAX_OPEN = 64  # requests of one episode
 _BACKLOG = 1024
 
 
-class AgentDoor:
+class AgentServer:
     """Listens on an address of this machine; the path names the episode."""
 
-    def __init__(self, most_bytes: int = 4 << 20, most_connections: int = 4096) -> None:
+    def __init__(self, max_body_bytes: int = 4 << 20, max_connections: int = 4096) -> None:
         """Listen to nothing yet.
 
         Args:
             most_bytes: of a request's body.
-            most_connections: that are open at once. For one more the oldest is closed that is idle.
+            max_connections: that are open at once. For one more the oldest is closed that is idle.
         """
-        self._most_bytes, self._most_connections = most_bytes, most_connections
+        self._max_bytes, self._max_connections = max_body_bytes, max_connections
         self._episodes: dict[str, AgentEpisode] = {}
         self._open: dict[str, set[asyncio.Task[Any]]] = {}
         self._answering: set[web.RequestHandler] = set()  # connections in which a turn is asked for
@@ -53,7 +53,7 @@ class AgentDoor:
             from aiohttp import web
         except ImportError as error:
             raise ConfigError(f"rollout.agent needs {error.name}: pip install 'torl[serve]'") from error
-        app = web.Application(client_max_size=self._most_bytes)
+        app = web.Application(client_max_size=self._max_bytes)
         app.add_routes(
             [
                 web.post("/{episode}/v1/chat/completions", self._chat),
@@ -88,7 +88,7 @@ class AgentDoor:
         assert server is not None
         # Programs that leave theirs open would leave no file to open for anybody else.
         idle = [each for each in server.connections if each not in self._answering]
-        for each in idle[: max(0, len(server.connections) + 1 - self._most_connections)]:
+        for each in idle[: max(0, len(server.connections) + 1 - self._max_connections)]:
             each.force_close()
         return server()
 
@@ -131,8 +131,8 @@ class AgentDoor:
     async def _answered(self, episode: AgentEpisode, request: "web.Request") -> tuple[ChatRequest, Completion]:
         """The turn that a request asks for, in a task of its own, which ends with the episode or with the request."""
         tasks = self._open[episode.name]
-        if len(tasks) >= _MOST_OPEN:
-            raise RequestError(f"{_MOST_OPEN} requests of this episode are open", code="too_many_requests")
+        if len(tasks) >= _MAX_OPEN:
+            raise RequestError(f"{_MAX_OPEN} requests of this episode are open", code="too_many_requests")
         task = asyncio.ensure_future(self._complete(episode, request))
         tasks.add(task)
         try:
@@ -157,7 +157,7 @@ class AgentDoor:
         try:
             return json.loads(await request.read())
         except web.HTTPRequestEntityTooLarge:
-            raise RequestError(f"a request has at most {self._most_bytes} bytes", status=413) from None
+            raise RequestError(f"a request has at most {self._max_bytes} bytes", status=413) from None
         except (ValueError, RecursionError):
             raise RequestError("the body of a request is JSON") from None
 

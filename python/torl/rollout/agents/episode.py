@@ -11,14 +11,14 @@ from typing import Any
 from torl._core import Scanner
 from torl.agents import AgentLimits
 from torl.formats import ChatFormat
-from torl.formats.base import turn_end
-from torl.rollout.agents.messages import makeable, message_of, put_in
+from torl.formats.base import turn_stop_condition
+from torl.rollout.agents.messages import valid_calls, message_of, continuation_parts
 from torl.rollout.agents.prompts import PromptRenderer
 from torl.rollout.agents.requests import ChatRequest, RequestError, read_message
-from torl.rollout.agents.threads import Conversations, Message, Suffix, Thread
+from torl.rollout.agents.threads import Conversations, Message, Suffix, TokenSequence
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.observing import LONG_OBSERVATION
-from torl.rollout.sampled import ending, ends_line, spans
+from torl.rollout.sampled import find_stop_reason, ends_line, spans
 from torl.seeds import derive_seed
 from torl.text.turns import read_turn
 from torl.types import (
@@ -32,7 +32,7 @@ from torl.types import (
     ToolRequest,
     Trajectory,
     Turn,
-    TurnEnding,
+    StopReason,
     UserMessage,
 )
 
@@ -70,7 +70,7 @@ class AgentEpisode:
         """Its part of the address: whoever knows it asks for this episode."""
         self.number = player.counters.started
         player.counters.started += 1
-        self.threads: list[Thread] = []
+        self.threads: list[TokenSequence] = []
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails with what broke the host."""
         self.last_message: str | None = None
@@ -153,7 +153,7 @@ class AgentEpisode:
             if grows:
                 message.continued = False
             raise
-        thread = message.thread if grows else Thread.begin(context)
+        thread = message.thread if grows else TokenSequence.begin(context)
         if grows:
             self._insert(message, added, suffix, asked_at)
         else:
@@ -167,7 +167,7 @@ class AgentEpisode:
             RequestError: it has more text than any tokens of the context.
         """
         length = sum(len(each["content"]) for each in request.messages)
-        if length > self.player.encoder.most_bytes(self.settings.window):
+        if length > self.player.encoder.max_bytes(self.settings.window):
             raise self._too_long(f"{length} characters")
 
     def _too_long(self, length: str) -> RequestError:
@@ -184,9 +184,9 @@ class AgentEpisode:
 
     async def _encoded(self, message: Message, added: Suffix) -> list[int]:
         """What stands between a message and the next one."""
-        form, observe = self.form, self.player.encoder.observe
+        form, observe = self.form, self.player.encoder.encode_observation
         calls = [message.calls[number] for number in added.results]
-        parts = put_in(form, calls, [*added.results.values()], added.said, ended=message.ended)
+        parts = continuation_parts(form, calls, [*added.results.values()], added.user_messages, ended=message.ended)
         ids, _ = observe(parts) if added.length < LONG_OBSERVATION else await asyncio.to_thread(observe, parts)
         return ids
 
@@ -195,7 +195,7 @@ class AgentEpisode:
     ) -> tuple[Turn, SampledTurn]:
         """A turn behind the context, whose place in its thread is not known yet."""
         player, settings = self.player, self.player.settings
-        end = turn_end(player.format, (*settings.stop, *request.stop), calls_left=True)
+        end = turn_stop_condition(player.format, (*settings.stop, *request.stop), calls_left=True)
         at_line_start = ends_line(player.vocabulary, context)
         name = (self.series, self.prompt.problem.id, self.sample, number)
         sampled = await player.engine.sample(
@@ -215,7 +215,7 @@ class AgentEpisode:
         scan = Scanner(player.vocabulary, end, at_line_start).feed(sampled.token_ids)
         player.counters.dropped_tokens += len(sampled.token_ids) - scan.consumed
         kept = sampled.token_ids[: scan.consumed]
-        turn = read_turn(player.vocabulary, kept, scan, 0, ending(sampled, scan), sampled.cached_tokens)
+        turn = read_turn(player.vocabulary, kept, scan, 0, find_stop_reason(sampled, scan), sampled.cached_tokens)
         return turn, sampled
 
     def _insert(self, message: Message, added: Suffix, suffix: Sequence[int], asked_at: float) -> None:
@@ -223,8 +223,8 @@ class AgentEpisode:
         thread = message.thread
         start, stop = thread.builder.append_observation(suffix)
         text = self.player.vocabulary.decode(suffix)
-        thread.user_messages += [UserMessage(said, text, start, stop) for said in added.said]
-        waited = asked_at - message.told_at
+        thread.user_messages += [UserMessage(said, text, start, stop) for said in added.user_messages]
+        waited = asked_at - message.sent_at
         for number, content in added.results.items():
             request = message.calls[number].request
             assert isinstance(request, ToolRequest)
@@ -232,7 +232,7 @@ class AgentEpisode:
             thread.tool_calls.append(ToolCall(request, outcome, text, start, stop, waited))
             waited = 0.0
 
-    def _told(self, request: ChatRequest, thread: Thread, turn: Turn, sampled: SampledTurn, number: int) -> Completion:
+    def _told(self, request: ChatRequest, thread: TokenSequence, turn: Turn, sampled: SampledTurn, number: int) -> Completion:
         """Put a turn into its thread, and tell the program of it."""
         player = self.player
         kept = turn.stop
@@ -240,8 +240,8 @@ class AgentEpisode:
         for part, version in spans(sampled, kept):
             thread.builder.append_sampled(sampled.token_ids[part], sampled.logprobs[part], version)
         ended = sampled.token_ids[kept - 1] in player.end_token_ids
-        calls = makeable(self.form.calls(turn)) if request.may_call and ended else []
-        turn = replace(turn, start=start, stop=start + kept, ended_by=TurnEnding.CALL if calls else turn.ended_by)
+        calls = valid_calls(self.form.calls(turn)) if request.may_call and ended else []
+        turn = replace(turn, start=start, stop=start + kept, stop_reason=StopReason.CALL if calls else turn.stop_reason)
         thread.turns.append(turn)
         thread.last = number
         ids = [f"call_{self.number}_{number}_{place}" for place in range(len(calls))]
@@ -249,7 +249,7 @@ class AgentEpisode:
         self.last_message = told["content"] or ""
         message = Message(thread, turn, calls, ids, ended, time.perf_counter())
         self._conversations.add(request, read_message(told, "message"), message)
-        cut = turn.ended_by is TurnEnding.LENGTH
+        cut = turn.stop_reason is StopReason.LENGTH
         return Completion(
             message=told,
             finish_reason="tool_calls" if calls else "length" if cut else "stop",
@@ -258,19 +258,19 @@ class AgentEpisode:
             cached_tokens=sampled.cached_tokens,
         )
 
-    def _trajectory(self, thread: Thread, answer: str, seconds: float) -> Trajectory:
+    def _trajectory(self, thread: TokenSequence, answer: str, seconds: float) -> Trajectory:
         builder, last = thread.builder, thread.turns[-1]
         return Trajectory(
             prompt=replace(self.prompt, token_ids=tuple(thread.prompt)),
-            group=f"{self.series}/{self.prompt.problem.id}",
-            sample=self.sample,
+            group_id=f"{self.series}/{self.prompt.problem.id}",
+            sample_index=self.sample,
             token_ids_T=builder.token_ids,
             loss_mask_T=builder.loss_mask,
             rollout_logprobs_T=builder.rollout_logprobs,
             policy_versions_T=builder.policy_versions,
             turns=tuple(thread.turns),
             tool_calls=tuple(thread.tool_calls),
-            finish_reason=FinishReason.LENGTH if last.ended_by is TurnEnding.LENGTH else FinishReason.STOP,
+            finish_reason=FinishReason.LENGTH if last.stop_reason is StopReason.LENGTH else FinishReason.STOP,
             text=self.player.vocabulary.decode(builder.token_ids.tolist()),
             seconds=seconds,
             format=self.player.format.name,

@@ -55,7 +55,7 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def unserved(body: Mapping[str, Any]) -> tuple[str, str] | None:
+def unsupported_field(body: Mapping[str, Any]) -> tuple[str, str] | None:
     """The first field of a request that says what cannot be done, and why; a null says nothing."""
     for name, value in body.items():
         if value is None or name in (*_READ, *_UNREAD, *IGNORED):

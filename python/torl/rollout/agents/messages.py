@@ -11,7 +11,7 @@ from torl.types import Markup, ToolRequest, Turn
 _THOUGHT_BEGINS, _THOUGHT_ENDS = "<think>", "</think>"
 
 
-def makeable(calls: Sequence[ChatCall]) -> list[ChatCall]:
+def valid_calls(calls: Sequence[ChatCall]) -> list[ChatCall]:
     """The calls that can be made; a message that holds another is told to the program as it was written."""
     return [call for call in calls if isinstance(call.request, ToolRequest)]
 
@@ -39,7 +39,7 @@ def message_of(
     return message
 
 
-def put_in(
+def continuation_parts(
     form: ChatFormat, calls: Sequence[ChatCall], contents: Sequence[str], said: Sequence[str], *, ended: bool
 ) -> list[str | Markup]:
     """What stands between a message of the model and its next one.

@@ -9,7 +9,7 @@ _OF_A_PROGRAM = 6  # of a command: two pipes, the question, its process
 _CONNECTIONS = 2  # of each program, at least; of a function both ends are open here
 
 
-def connections_beside(programs: int) -> int:
+def connection_limit(programs: int) -> int:
     """How many connections of programs can be open at once; the limit of open files is raised where that must be.
 
     Args:

@@ -9,19 +9,19 @@ from torl.agents import Agent
 from torl.errors import AgentProgramError, TorlError
 from torl.processes.children import first_line
 from torl.records import metric_names as names
-from torl.rollout.agents.door import AgentDoor
+from torl.rollout.agents.door import AgentServer
 from torl.rollout.agents.episode import AgentEpisode, AgentSettings
 from torl.rollout.episode import EpisodePlayer
 from torl.types import Prompt, Trajectory
 
 
 @dataclass(slots=True)
-class AgentParts:
+class AgentResources:
     """What episodes of agent programs have besides; one for all players of a run."""
 
     agent: Agent
     settings: AgentSettings
-    door: AgentDoor
+    door: AgentServer
     counts: Counter[str] = field(default_factory=Counter)
     running: asyncio.Semaphore = field(init=False)
 
@@ -33,19 +33,19 @@ class AgentParts:
 class AgentPlayer(EpisodePlayer):
     """A player whose episodes are those of an agent program."""
 
-    agents: AgentParts
+    agents: AgentResources
 
     @classmethod
-    def of(cls, player: EpisodePlayer, agents: AgentParts) -> "AgentPlayer":
+    def from_player(cls, player: EpisodePlayer, agents: AgentResources) -> "AgentPlayer":
         """A player with the engine and the model of another."""
         return cls(**{each.name: getattr(player, each.name) for each in fields(EpisodePlayer)}, agents=agents)
 
     def metrics(self) -> dict[str, float]:
         """What became of the programs, since the start."""
         failed = {name: self.agents.counts[name] for name in ("crashed", "timed_out", "silent")}
-        return names.agent(failed | self.agents.door.counts())
+        return names.agent_counts(failed | self.agents.door.counts())
 
-    async def play(self, prompt: Prompt, *, series: int | str, sample: int) -> Trajectory:
+    async def play(self, prompt: Prompt, *, batch_id: int | str, sample: int) -> Trajectory:
         """Start the program, answer what it asks, and give what was sampled, by token sequences.
 
         Raises:
@@ -53,7 +53,7 @@ class AgentPlayer(EpisodePlayer):
             EngineError: the host is broken, whatever the program made of it.
         """
         async with self.agents.running:
-            episode = AgentEpisode(self, self.agents.settings, prompt, series, sample)
+            episode = AgentEpisode(self, self.agents.settings, prompt, batch_id, sample)
             try:
                 answer = await self._answer(episode)
             finally:
@@ -94,7 +94,7 @@ class AgentPlayer(EpisodePlayer):
         return (episode.last_message or "") if answer is None else answer
 
     def _failed(self, episode: AgentEpisode, how: str, error: BaseException | None = None) -> str:
-        if self.agents.settings.limits.failures == "no_answer":
+        if self.agents.settings.limits.on_failure == "no_answer":
             return ""
         raise AgentProgramError(f"the agent program {how}, on problem {_name(episode)}") from error
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torl.rollout.agents.fields import IGNORED, unserved
+from torl.rollout.agents.fields import IGNORED, unsupported_field
 
 _DEEPEST = 64  # arrays and objects within each other
 _TEXTS = ("text", "refusal")  # parts of a content
@@ -42,7 +42,7 @@ class ChatRequest:
         """
         if not isinstance(body, dict):
             raise RequestError("the body of a request is a JSON object")
-        if (found := unserved(body)) is not None:
+        if (found := unsupported_field(body)) is not None:
             name, why = found
             raise RequestError(why, name)
         tools = body.get("tools") or []

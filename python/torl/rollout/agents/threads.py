@@ -12,7 +12,7 @@ from torl.types import ToolCall, Turn, UserMessage
 
 
 @dataclass(slots=True)
-class Thread:
+class TokenSequence:
     """A trajectory while it grows: a prompt, then turns and what was put in between them."""
 
     prompt: list[int]
@@ -23,7 +23,7 @@ class Thread:
     last: int = 0  # the number of its last turn among those of the episode
 
     @classmethod
-    def begin(cls, prompt: Sequence[int]) -> "Thread":
+    def begin(cls, prompt: Sequence[int]) -> "TokenSequence":
         """With nothing sampled yet."""
         return cls(list(prompt), TrajectoryBuilder(prompt))
 
@@ -32,12 +32,12 @@ class Thread:
 class Message:
     """A message that the model sampled, as the program was told it: where a request may continue."""
 
-    thread: Thread
+    thread: TokenSequence
     turn: Turn
     calls: Sequence[ChatCall]  # that the program was told of, in order
     ids: Sequence[str]  # of these calls
     ended: bool  # by one of its end tokens; otherwise it was cut
-    told_at: float  # time.perf_counter
+    sent_at: float  # time.perf_counter
     continued: bool = False  # in its thread: what else continues it branches
 
     def context(self) -> list[int]:
@@ -51,12 +51,12 @@ class Suffix:
     """What a request adds to a sampled message: results of its calls, then what a user says."""
 
     results: Mapping[int, str]  # by the number of the call, in order
-    said: tuple[str, ...]
+    user_messages: tuple[str, ...]
 
     @property
     def length(self) -> int:
         """Characters."""
-        return sum(map(len, (*self.results.values(), *self.said)))
+        return sum(map(len, (*self.results.values(), *self.user_messages)))
 
 
 class Conversations:

@@ -11,10 +11,10 @@ class OverloadedError(Exception):
 class Admission:
     """Counts what was accepted and is not answered yet. For one event loop."""
 
-    def __init__(self, most_requests: int, most_bytes: int) -> None:
+    def __init__(self, max_requests: int, max_bytes: int) -> None:
         """`most_bytes` bounds the bodies of all accepted requests together."""
-        self._most_requests = most_requests
-        self._most_bytes = most_bytes
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
         self.requests = 0
         """Accepted and not answered."""
         self.bytes = 0
@@ -29,10 +29,10 @@ class Admission:
         Raises:
             OverloadedError: there are as many requests, or bytes, as there may be.
         """
-        if self.requests >= self._most_requests:
+        if self.requests >= self._max_requests:
             self.refused += 1
             raise OverloadedError(f"{self.requests} requests are being answered, which is as many as may be")
-        if self.requests and self.bytes + body_bytes > self._most_bytes:  # a body alone has a limit of its own
+        if self.requests and self.bytes + body_bytes > self._max_bytes:  # a body alone has a limit of its own
             self.refused += 1
             raise OverloadedError(f"{self.bytes} bytes of requests are being answered, no room for {body_bytes} more")
         self.requests += 1

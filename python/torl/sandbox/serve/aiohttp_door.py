@@ -12,20 +12,20 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.log import server_logger
 from aiohttp.typedefs import Handler, Middleware
 
-from torl.sandbox.serve.settings import DoorSettings, address_of
+from torl.sandbox.serve.settings import ServerSettings, address_of
 
 _BACKLOG = 1024  # connections that wait to be accepted
 _LINGERING_SECONDS = 10.0  # in which the rest of a refused request may come
-_MOST_HEADERS, _LONGEST_HEADER = 64, 4096
+_MAX_HEADERS, _MAX_HEADER = 64, 4096
 
 
-def listen(app: web.Application, settings: DoorSettings, listener: socket.socket) -> None:
+def listen(app: web.Application, settings: ServerSettings, listener: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT; says where.
 
     Raises:
         OSError: the address cannot be listened on.
     """
-    app.middlewares.append(_taken_within(settings.idle_seconds))
+    app.middlewares.append(_taken_within(settings.idle_timeout_seconds))
     server_logger.addFilter(_of_the_door)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(app, settings, listener))
@@ -63,23 +63,23 @@ def _of_the_door(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
-async def _serve(app: web.Application, settings: DoorSettings, listener: socket.socket) -> None:
+async def _serve(app: web.Application, settings: ServerSettings, listener: socket.socket) -> None:
     runner = web.AppRunner(
         app,
         access_log=None,
         handler_cancellation=True,  # a client that goes away takes its run with it
-        keepalive_timeout=settings.idle_seconds,  # in which the head of a request must come, too
-        lingering_time=min(settings.idle_seconds, _LINGERING_SECONDS),
-        shutdown_timeout=settings.grace_seconds / 2,  # aiohttp waits so long twice
-        max_headers=_MOST_HEADERS,
-        max_field_size=_LONGEST_HEADER,
+        keepalive_timeout=settings.idle_timeout_seconds,  # in which the head of a request must come, too
+        lingering_time=min(settings.idle_timeout_seconds, _LINGERING_SECONDS),
+        shutdown_timeout=settings.grace_period_seconds / 2,  # aiohttp waits so long twice
+        max_headers=_MAX_HEADERS,
+        max_field_size=_MAX_HEADER,
     )
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     await runner.setup()
     try:
-        await _BoundedSite(runner, listener, settings.most_connections()).start()
+        await _BoundedSite(runner, listener, settings.max_connections()).start()
         print(f"listening on {address_of(listener)}", flush=True)
         await stopped.wait()
     finally:

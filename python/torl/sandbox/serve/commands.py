@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from torl.errors import SandboxError
-from torl.sandbox.serve.settings import DoorSettings, McpSettings, PoolSettings, SessionSettings
+from torl.sandbox.serve.settings import ServerSettings, McpSettings, PoolSettings, SessionSettings
 
 # By command: the module that has `serve`, what it takes, and the extra that brings what it is built on.
-DOORS: dict[str, tuple[str, tuple[Any, ...], str]] = {
-    "serve": ("torl.sandbox.serve.fusion", (PoolSettings, DoorSettings), "serve"),
-    "mcp": ("torl.sandbox.serve.mcp_door", (PoolSettings, DoorSettings, SessionSettings, McpSettings), "mcp"),
-    "openenv": ("torl.sandbox.serve.openenv_door", (PoolSettings, DoorSettings, SessionSettings), "openenv"),
+SERVERS: dict[str, tuple[str, tuple[Any, ...], str]] = {
+    "serve": ("torl.sandbox.serve.fusion", (PoolSettings, ServerSettings), "serve"),
+    "mcp": ("torl.sandbox.serve.mcp_door", (PoolSettings, ServerSettings, SessionSettings, McpSettings), "mcp"),
+    "openenv": ("torl.sandbox.serve.openenv_door", (PoolSettings, ServerSettings, SessionSettings), "openenv"),
 }
 _ABOUT = {
     "serve": "serve SandboxFusion's HTTP interface",
@@ -33,20 +33,20 @@ _OPTIONS = {
     "port": "port to listen on; 0: any that is free",
     "queue": "requests accepted and not answered yet; 429 beyond",
     "body_mib": "body of a request, in MiB; 413 beyond",
-    "pending_mib": "bodies of all accepted requests together, in MiB; 429 beyond",
+    "max_pending_mib": "bodies of all accepted requests together, in MiB; 429 beyond",
     "idle_seconds": "how long a connection may rest, send a request, or take its answer",
-    "grace_seconds": "how long requests under way may take to end after SIGTERM",
+    "grace_period_seconds": "how long requests under way may take to end after SIGTERM",
     "http": "streamable HTTP, at /mcp, instead of stdin and stdout",
     "sessions": "sessions kept; the one unused for longest goes when there is one more",
     "sessions_mib": "states of all sessions together, in MiB; likewise",
     "session_seconds": "how long a session is kept that nobody uses",
-    "returned_mib": "files that one result holds, in MiB; others are named",
+    "max_returned_mib": "files that one result holds, in MiB; others are named",
 }
 
 
-def add_doors(commands: Any) -> None:
+def add_server_commands(commands: Any) -> None:
     """Add the commands to the parser's."""
-    for name, (_, kinds, _) in DOORS.items():
+    for name, (_, kinds, _) in SERVERS.items():
         parser = commands.add_parser(name, help=_ABOUT[name])
         for settings in kinds:
             add_options(parser, settings)
@@ -74,14 +74,14 @@ def _positive(kind: type) -> Any:
     return read
 
 
-def open_door(options: argparse.Namespace, prepare: Callable[[], object]) -> int:
+def run_server(options: argparse.Namespace, prepare: Callable[[], object]) -> int:
     """Prepare the guest, and listen until SIGTERM or SIGINT; returns the exit status.
 
     Raises:
         SandboxError: the pool does not start, the address cannot be had, or the extra is not installed.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the door has a way of its own
-    name, kinds, extra = DOORS[options.command]
+    name, kinds, extra = SERVERS[options.command]
     try:
         door = importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -15,28 +15,28 @@ _AHEAD = 4  # messages that are read before the application asks for them
 _LINGERING_BYTES = 64 << 20  # of a refused request that are read and dropped
 
 
-class CancelWhenGone:
+class CancelOnDisconnect:
     """An ASGI application whose work for a connection is cancelled when the client closes it.
 
     A server tells of it by a message that an application hears when it asks for one, and one that works does not ask.
     Bodies of more than `most_bytes` are answered with 413.
     """
 
-    def __init__(self, app: Application, most_bytes: int) -> None:
+    def __init__(self, app: Application, max_bytes: int) -> None:
         self._app = app
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """One connection."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] == "http" and _declared_bytes(scope) > self._most_bytes:
+        if scope["type"] == "http" and _declared_bytes(scope) > self._max_bytes:
             await _refuse(receive, send)
             return
         messages: asyncio.Queue[Message] = asyncio.Queue(_AHEAD)
         work = asyncio.ensure_future(self._app(scope, messages.get, send))
-        listening = asyncio.ensure_future(_pass_on(receive, messages, self._most_bytes))
+        listening = asyncio.ensure_future(_pass_on(receive, messages, self._max_bytes))
         await asyncio.wait((work, listening), return_when=asyncio.FIRST_COMPLETED)
         unanswered = not work.done() and not listening.cancelled() and listening.result()
         for task in (listening, work):
@@ -47,7 +47,7 @@ class CancelWhenGone:
             await _refuse(receive, send)
 
 
-async def _pass_on(receive: Receive, messages: "asyncio.Queue[Message]", most_bytes: int) -> bool:
+async def _pass_on(receive: Receive, messages: "asyncio.Queue[Message]", max_bytes: int) -> bool:
     """Hand messages on until the client goes away: False; or has sent too much of one body: True."""
     size = 0
     while True:
@@ -56,7 +56,7 @@ async def _pass_on(receive: Receive, messages: "asyncio.Queue[Message]", most_by
             return False
         if message["type"] == "http.request":
             size += len(message.get("body", b""))
-            if size > most_bytes:
+            if size > max_bytes:
                 return True
         await messages.put(message)
 

@@ -24,8 +24,8 @@ from torl.sandbox.serve.aiohttp_door import listen, send
 from torl.sandbox.serve.fusion_answers import Json, sandbox_error
 from torl.sandbox.serve.fusion_requests import RunCodeRequest, RunJupyterRequest
 from torl.sandbox.serve.fusion_runs import run_code, run_jupyter
-from torl.sandbox.serve.metrics import CONTENT_TYPE, DoorMetrics
-from torl.sandbox.serve.settings import DoorSettings, PoolSettings, bound_socket
+from torl.sandbox.serve.metrics import CONTENT_TYPE, ServerMetrics
+from torl.sandbox.serve.settings import ServerSettings, PoolSettings, bound_socket
 from torl.sandbox.serve.submissions import SubmitRequest, submit
 
 _Request = TypeVar("_Request", bound=BaseModel)
@@ -34,15 +34,15 @@ _Work = Callable[[SandboxPool, _Request], Awaitable[Json]]
 _JSON = "application/json"
 
 
-class FusionDoor:
+class FusionServer:
     """Answers requests from a pool."""
 
-    def __init__(self, pool: SandboxPool, settings: DoorSettings) -> None:
+    def __init__(self, pool: SandboxPool, settings: ServerSettings) -> None:
         self._pool = pool
-        self._most_bytes = settings.body_mib << 20
-        self._idle_seconds = settings.idle_seconds
-        self._admission = Admission(settings.queue, settings.pending_mib << 20)
-        self._metrics = DoorMetrics(pool, self._admission)
+        self._max_bytes = settings.body_mib << 20
+        self._idle_seconds = settings.idle_timeout_seconds
+        self._admission = Admission(settings.max_pending_requests, settings.max_pending_mib << 20)
+        self._metrics = ServerMetrics(pool, self._admission)
         self._broken: str | None = None
 
     def handler(self, model: type[_Request], work: _Work[_Request]) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -65,9 +65,9 @@ class FusionDoor:
     def _declared_size(self, request: web.Request) -> int:
         if request.content_type != _JSON:
             raise _RefusedError(415, f"send {_JSON}, not {request.content_type}")
-        size = self._most_bytes if request.content_length is None else request.content_length
-        if size > self._most_bytes:
-            raise _RefusedError(413, f"a request may have {self._most_bytes} bytes, not {size}")
+        size = self._max_bytes if request.content_length is None else request.content_length
+        if size > self._max_bytes:
+            raise _RefusedError(413, f"a request may have {self._max_bytes} bytes, not {size}")
         return size
 
     async def _answer(self, request: web.Request, model: type[_Request], work: _Work[_Request]) -> Json:
@@ -118,9 +118,9 @@ def _answer(status: int, content: object) -> web.Response:
     return web.Response(status=status, body=json.dumps(content).encode(), content_type=_JSON, headers=headers)
 
 
-def application(pool: SandboxPool, settings: DoorSettings) -> web.Application:
+def application(pool: SandboxPool, settings: ServerSettings) -> web.Application:
     """The door as an application of aiohttp's."""
-    door = FusionDoor(pool, settings)
+    door = FusionServer(pool, settings)
     app = web.Application(client_max_size=settings.body_mib << 20)
     app.router.add_post("/run_code", door.handler(RunCodeRequest, run_code))
     app.router.add_post("/run_jupyter", door.handler(RunJupyterRequest, run_jupyter))
@@ -130,12 +130,12 @@ def application(pool: SandboxPool, settings: DoorSettings) -> web.Application:
     return app
 
 
-def serve(pool: PoolSettings, settings: DoorSettings) -> None:
+def serve(pool: PoolSettings, settings: ServerSettings) -> None:
     """Listen until SIGTERM or SIGINT.
 
     Raises:
         SandboxError: the pool does not start.
         OSError: the address cannot be had.
     """
-    with bound_socket(settings.host, settings.port, settings.idle_seconds) as listener, pool.open() as opened:
+    with bound_socket(settings.host, settings.port, settings.idle_timeout_seconds) as listener, pool.open() as opened:
         listen(application(opened, settings), settings, listener)

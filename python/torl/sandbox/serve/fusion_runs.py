@@ -1,7 +1,7 @@
 """SandboxFusion's requests, run in the pool."""
 
 from torl.sandbox.notebook import Notebook
-from torl.sandbox.options import PartOptions, RunOptions
+from torl.sandbox.options import CellOptions, RunOptions
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.serve.fusion_answers import Json, cell_result, code_answer, fetched, notebook_answer
 from torl.sandbox.serve.fusion_requests import RunCodeRequest, RunJupyterRequest
@@ -32,7 +32,7 @@ async def run_jupyter(pool: SandboxPool, request: RunJupyterRequest) -> Json:
     """
     session = pool.session(seed=request.seed, cpu_seconds=request.total_timeout, memory_bytes=request.memory_bytes)
     notebook = Notebook(session)
-    options: PartOptions = {"files": request.files, "return_files": bool(request.fetch_files)}
+    options: CellOptions = {"files": request.files, "return_files": bool(request.fetch_files)}
     if request.cell_timeout > 0:
         options["cpu_seconds"] = request.cell_timeout
     left: dict[str, bytes] = {}

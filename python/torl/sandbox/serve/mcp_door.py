@@ -15,13 +15,13 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torl.sandbox.options import PartOptions
+from torl.sandbox.options import CellOptions
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.serve.admission import Admission, OverloadedError
 from torl.sandbox.serve.mcp_results import contents, failure, result_of
-from torl.sandbox.serve.metrics import CONTENT_TYPE, DoorMetrics
+from torl.sandbox.serve.metrics import CONTENT_TYPE, ServerMetrics
 from torl.sandbox.serve.sessions import SessionStore
-from torl.sandbox.serve.settings import DoorSettings, McpSettings, PoolSettings, SessionSettings, bound_socket
+from torl.sandbox.serve.settings import ServerSettings, McpSettings, PoolSettings, SessionSettings, bound_socket
 from torl.sandbox.serve.uvicorn_door import listen
 from torl.sandbox.session import Session
 from torl.version import __version__
@@ -33,15 +33,15 @@ _ABOUT = (
 )
 
 
-class McpDoor:
+class SandboxMcpServer:
     """The tool, in front of a pool."""
 
-    def __init__(self, pool: SandboxPool, settings: DoorSettings, sessions: SessionSettings, own: McpSettings) -> None:
+    def __init__(self, pool: SandboxPool, settings: ServerSettings, sessions: SessionSettings, own: McpSettings) -> None:
         self._pool = pool
-        self._file_bytes = own.returned_mib << 20
-        self._admission = Admission(settings.queue, settings.pending_mib << 20)
+        self._file_bytes = own.max_returned_mib << 20
+        self._admission = Admission(settings.max_pending_requests, settings.max_pending_mib << 20)
         self._sessions = SessionStore(sessions)
-        self._metrics = DoorMetrics(pool, self._admission)
+        self._metrics = ServerMetrics(pool, self._admission)
 
     async def run_python(
         self,
@@ -68,7 +68,7 @@ class McpDoor:
         return result
 
     async def _run(self, code: str, name: str | None, files: dict[str, bytes]) -> CallToolResult:
-        options: PartOptions = {"files": files, "return_files": True, "value": True}
+        options: CellOptions = {"files": files, "return_files": True, "value": True}
         if name is None:
             return result_of(await self._pool.run_async(code, **options), None, self._file_bytes)
         session: Session | None = self._pool.session() if name == _NEW else self._sessions.get(name)
@@ -77,7 +77,7 @@ class McpDoor:
         outcome = await session.run_async(code, **options)
         if name == _NEW:
             name = self._sessions.add(session)
-        self._sessions.tidy()
+        self._sessions.evict()
         return result_of(outcome, name, self._file_bytes)
 
     def server(self) -> MCPServer:
@@ -91,7 +91,7 @@ class McpDoor:
         return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def serve(pool: PoolSettings, settings: DoorSettings, sessions: SessionSettings, own: McpSettings) -> None:
+def serve(pool: PoolSettings, settings: ServerSettings, sessions: SessionSettings, own: McpSettings) -> None:
     """Answer on stdin and stdout until stdin ends, or over HTTP; until SIGTERM.
 
     Raises:
@@ -100,14 +100,14 @@ def serve(pool: PoolSettings, settings: DoorSettings, sessions: SessionSettings,
     """
     if not own.http:
         with pool.open() as opened:
-            asyncio.run(_serve_stdio(McpDoor(opened, settings, sessions, own).server(), opened))
+            asyncio.run(_serve_stdio(SandboxMcpServer(opened, settings, sessions, own).server(), opened))
         return
-    with bound_socket(settings.host, settings.port, settings.idle_seconds) as listener, pool.open() as opened:
-        server = McpDoor(opened, settings, sessions, own).server()
+    with bound_socket(settings.host, settings.port, settings.idle_timeout_seconds) as listener, pool.open() as opened:
+        server = SandboxMcpServer(opened, settings, sessions, own).server()
         app = server.streamable_http_app(
             # For clients of the protocol up to 2025-11-25; later ones have no sessions but ours.
-            max_sessions=sessions.sessions,
-            session_idle_timeout=sessions.session_seconds,
+            max_sessions=sessions.max_sessions,
+            session_idle_timeout=sessions.session_ttl_seconds,
             max_request_body_size=settings.body_mib << 20,
             host=settings.host,
         )

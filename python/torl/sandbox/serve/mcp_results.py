@@ -17,23 +17,23 @@ from mcp.types import (
 )
 
 from torl.sandbox.execution import Execution
-from torl.sandbox.transcript import shown
+from torl.sandbox.transcript import render_transcript
 
 # What clients show as a picture.
 _PICTURES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 _DATA, _BASE64 = "data:", ";base64,"
 
 
-def result_of(outcome: Execution, session: str | None, most_file_bytes: int) -> CallToolResult:
+def result_of(outcome: Execution, session: str | None, max_file_bytes: int) -> CallToolResult:
     """The result of a run.
 
     Args:
         outcome: what it did.
         session: the name by which it can be continued, if it can.
-        most_file_bytes: of files together that are sent; the others are named with their sizes.
+        max_file_bytes: of files together that are sent; the others are named with their sizes.
     """
     content: list[ContentBlock] = [TextContent(text=_text(outcome, session))]
-    room = most_file_bytes
+    room = max_file_bytes
     for path, data in outcome.files.items():
         if len(data) <= room:
             content.append(_file(path, data))
@@ -73,7 +73,7 @@ def _content(text: str) -> bytes:
 
 
 def _text(outcome: Execution, session: str | None) -> str:
-    lines = [text] if (text := shown(outcome)) else []
+    lines = [text] if (text := render_transcript(outcome)) else []
     lines += [f"[file {_shown(path)}, {len(data)} bytes]" for path, data in outcome.files.items()]
     return "\n".join(lines if session is None else [*lines, f"[session {session}]"])
 

@@ -15,7 +15,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTS = ("shared", "cancelled", "retried", "workers_replaced")
 
 
-class DoorMetrics:
+class ServerMetrics:
     """The numbers of one door. The pool's own are read when they are asked for."""
 
     def __init__(self, pool: SandboxPool, admission: Admission) -> None:

@@ -11,18 +11,18 @@ from openenv.core.env_server.types import ConcurrencyConfig
 
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.serve.admission import Admission, OverloadedError
-from torl.sandbox.serve.departures import CancelWhenGone
+from torl.sandbox.serve.departures import CancelOnDisconnect
 from torl.sandbox.serve.metrics import CONTENT_TYPE
-from torl.sandbox.serve.openenv_environment import CodeAction, CodeObservation, PythonEnvironment, Shelf
+from torl.sandbox.serve.openenv_environment import CodeAction, CodeObservation, PythonEnvironment, SharedState
 from torl.sandbox.serve.sessions import SessionStore
-from torl.sandbox.serve.settings import DoorSettings, PoolSettings, SessionSettings, bound_socket
+from torl.sandbox.serve.settings import ServerSettings, PoolSettings, SessionSettings, bound_socket
 from torl.sandbox.serve.uvicorn_door import listen
 
 
-def application(pool: SandboxPool, settings: DoorSettings, sessions: SessionSettings) -> FastAPI:
+def application(pool: SandboxPool, settings: ServerSettings, sessions: SessionSettings) -> FastAPI:
     """The door as an application of FastAPI's."""
-    shelf = Shelf(pool, SessionStore(sessions), Admission(settings.queue, settings.pending_mib << 20))
-    most = ConcurrencyConfig(max_concurrent_envs=sessions.sessions, session_timeout=sessions.session_seconds)
+    shelf = SharedState(pool, SessionStore(sessions), Admission(settings.max_pending_requests, settings.max_pending_mib << 20))
+    most = ConcurrencyConfig(max_concurrent_envs=sessions.max_sessions, session_timeout=sessions.session_ttl_seconds)
     app = create_fastapi_app(lambda: PythonEnvironment(shelf), CodeAction, CodeObservation, concurrency_config=most)
 
     @app.exception_handler(OverloadedError)
@@ -36,13 +36,13 @@ def application(pool: SandboxPool, settings: DoorSettings, sessions: SessionSett
     return app
 
 
-def serve(pool: PoolSettings, settings: DoorSettings, sessions: SessionSettings) -> None:
+def serve(pool: PoolSettings, settings: ServerSettings, sessions: SessionSettings) -> None:
     """Listen until SIGTERM or SIGINT.
 
     Raises:
         SandboxError: the pool does not start.
         OSError: the address cannot be had.
     """
-    with bound_socket(settings.host, settings.port, settings.idle_seconds) as listener, pool.open() as opened:
+    with bound_socket(settings.host, settings.port, settings.idle_timeout_seconds) as listener, pool.open() as opened:
         app = application(opened, settings, sessions)
-        listen(CancelWhenGone(app, settings.body_mib << 20), settings, listener)
+        listen(CancelOnDisconnect(app, settings.body_mib << 20), settings, listener)

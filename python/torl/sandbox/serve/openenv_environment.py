@@ -4,11 +4,11 @@ from typing import Any
 
 from openenv.core.env_server import Action, Environment, Observation, State
 
-from torl.sandbox.options import PartOptions
+from torl.sandbox.options import CellOptions
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.serve.admission import Admission
 from torl.sandbox.serve.fusion_answers import command_result
-from torl.sandbox.serve.metrics import DoorMetrics
+from torl.sandbox.serve.metrics import ServerMetrics
 from torl.sandbox.serve.sessions import SessionStore
 
 _STOPPED = 124  # what a shell gives for a command that `timeout` stopped
@@ -34,14 +34,14 @@ class CodeState(State):
     last_exit_code: int = 0
 
 
-class Shelf:
+class SharedState:
     """What the environments of a door share."""
 
     def __init__(self, pool: SandboxPool, sessions: SessionStore, admission: Admission) -> None:
         self.pool = pool
         self.sessions = sessions
         self.admission = admission
-        self.metrics = DoorMetrics(pool, admission)
+        self.metrics = ServerMetrics(pool, admission)
 
 
 class PythonEnvironment(Environment[CodeAction, CodeObservation, CodeState]):
@@ -52,7 +52,7 @@ class PythonEnvironment(Environment[CodeAction, CodeObservation, CodeState]):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: SharedState) -> None:
         super().__init__()
         self._shelf = shelf
         self._state = CodeState()
@@ -89,11 +89,11 @@ class PythonEnvironment(Environment[CodeAction, CodeObservation, CodeState]):
                 raise RuntimeError(
                     "the session is over: unused for too long, or one of too many; reset to begin another"
                 )
-            options: PartOptions = {"value": True}
+            options: CellOptions = {"value": True}
             if timeout_s is not None:
                 options["cpu_seconds"] = timeout_s
             outcome = await session.run_async(action.code, **options)
-        self._shelf.sessions.tidy()
+        self._shelf.sessions.evict()
         self._shelf.metrics.answered("step", outcome.status.value)
         result = command_result(outcome)
         code = _STOPPED if result["return_code"] is None else result["return_code"]

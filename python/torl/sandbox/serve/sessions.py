@@ -19,9 +19,9 @@ class SessionStore:
 
     def __init__(self, settings: SessionSettings, clock: Callable[[], float] = time.monotonic) -> None:
         """At least one session is kept."""
-        self._most = max(settings.sessions, 1)
-        self._most_bytes = settings.sessions_mib << 20
-        self._idle_seconds = settings.session_seconds
+        self._most = max(settings.max_sessions, 1)
+        self._max_bytes = settings.max_session_mib << 20
+        self._idle_seconds = settings.session_ttl_seconds
         self._clock = clock
         self._used: OrderedDict[str, tuple[Session, float]] = OrderedDict()
         self._lock = threading.RLock()
@@ -34,13 +34,13 @@ class SessionStore:
         name = secrets.token_urlsafe(12)
         with self._lock:
             self._used[name] = (session, self._clock())
-            self.tidy()
+            self.evict()
         return name
 
     def get(self, name: str) -> Session | None:
         """The session of this name, which now was used last; None if there is none, or none any more."""
         with self._lock:
-            self.tidy()
+            self.evict()
             found = self._used.get(name)
             if found is None:
                 return None
@@ -53,14 +53,14 @@ class SessionStore:
         with self._lock:
             self._used.pop(name, None)
 
-    def tidy(self) -> None:
+    def evict(self) -> None:
         """Forget what is beyond the bounds; to be called when a session has grown."""
         with self._lock:
             oldest = self._clock() - self._idle_seconds
             held = sum(session.state_bytes for session, _ in self._used.values())
             while self._used:
                 session, used = next(iter(self._used.values()))
-                room = len(self._used) <= self._most and (held <= self._most_bytes or len(self._used) == 1)
+                room = len(self._used) <= self._most and (held <= self._max_bytes or len(self._used) == 1)
                 if used >= oldest and room:
                     break
                 self._used.popitem(last=False)

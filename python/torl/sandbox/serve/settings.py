@@ -17,7 +17,7 @@ class PoolSettings:
 
     workers: int | None = None
     """Worker processes; one for each core when None."""
-    run_seconds: float = 60.0
+    cpu_seconds: float = 60.0
     """CPU time of a run, at most; a request may ask for less."""
     memory_mib: int = 1024
     """Memory of a run, at most; a request may ask for less."""
@@ -34,9 +34,9 @@ class PoolSettings:
         """
         return SandboxPool(
             self.workers,
-            cpu_seconds=self.run_seconds,
+            cpu_seconds=self.cpu_seconds,
             # Behind the CPU time, for a machine so busy that a run gets a third of a core.
-            wall_seconds=max(60.0, 3 * self.run_seconds),
+            wall_seconds=max(60.0, 3 * self.cpu_seconds),
             memory_bytes=self.memory_mib << 20,
             output_bytes=self.output_kib << 10,
             files_bytes=self.files_mib << 20,
@@ -44,29 +44,29 @@ class PoolSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class DoorSettings:
+class ServerSettings:
     """What a door listens on and holds at once."""
 
     host: str = "127.0.0.1"
     port: int = 8080
     """0: any that is free."""
-    queue: int = 1024
+    max_pending_requests: int = 1024
     """Requests accepted and not answered yet; 429 beyond."""
     body_mib: int = 16
     """Body of a request; 413 beyond."""
-    pending_mib: int = 1024
+    max_pending_mib: int = 1024
     """Bodies of all requests accepted together; 429 beyond."""
-    idle_seconds: float = 75.0
+    idle_timeout_seconds: float = 75.0
     """How long a connection may rest between requests, take to send one, or to take its answer."""
-    grace_seconds: float = 30.0
+    grace_period_seconds: float = 30.0
     """How long requests under way may take to end after SIGTERM."""
 
-    def most_connections(self) -> int:
+    def max_connections(self) -> int:
         """Connections held at once, those that ask for nothing included; raises this process's limit for them.
 
         Where the system does not allow as many descriptors, the pool's part is kept free: workers are replaced.
         """
-        wanted = 2 * self.queue + _IDLE_CONNECTIONS
+        wanted = 2 * self.max_pending_requests + _IDLE_CONNECTIONS
         soft, hard = (
             sys.maxsize if limit == resource.RLIM_INFINITY else limit
             for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -81,11 +81,11 @@ class DoorSettings:
 class SessionSettings:
     """What a door holds of sessions."""
 
-    sessions: int = 256
+    max_sessions: int = 256
     """Sessions kept; the one unused for longest goes when there is one more."""
-    sessions_mib: int = 1024
+    max_session_mib: int = 1024
     """States of all sessions together; likewise."""
-    session_seconds: float = 3600.0
+    session_ttl_seconds: float = 3600.0
     """How long a session is kept that nobody uses."""
 
 
@@ -95,7 +95,7 @@ class McpSettings:
 
     http: bool = False
     """Streamable HTTP instead of stdin and stdout."""
-    returned_mib: int = 4
+    max_returned_mib: int = 4
     """Files that one result holds; others are named."""
 
 

@@ -8,22 +8,22 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from torl.errors import SandboxError
-from torl.sandbox.serve.settings import DoorSettings, address_of
+from torl.sandbox.serve.settings import ServerSettings, address_of
 
 _BACKLOG = 1024  # connections that wait to be accepted
 _NOTHING = object()
 
 
-def listen(app: Any, settings: DoorSettings, listener: socket.socket, path: str = "") -> None:
+def listen(app: Any, settings: ServerSettings, listener: socket.socket, path: str = "") -> None:
     """Serve until SIGTERM or SIGINT; says where, with `path` behind the address."""
     config = uvicorn.Config(
         app,
-        http=_bounded_protocol(settings.idle_seconds, settings.most_connections()),
+        http=_bounded_protocol(settings.idle_timeout_seconds, settings.max_connections()),
         log_level="warning",
         access_log=False,
         backlog=_BACKLOG,
-        timeout_keep_alive=int(settings.idle_seconds),
-        timeout_graceful_shutdown=int(settings.grace_seconds),
+        timeout_keep_alive=int(settings.idle_timeout_seconds),
+        timeout_graceful_shutdown=int(settings.grace_period_seconds),
         ws_max_size=settings.body_mib << 20,
     )
     _Server(config, f"{address_of(listener)}{path}").run(sockets=[listener])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.processes.children import command_words
-from torl.tools.starting import first_answer
+from torl.tools.starting import wait_for_server
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -100,7 +100,7 @@ class McpConnection:
         self._keepers.add(self._keeper)
         self._keeper.add_done_callback(self._keepers.discard)
         try:
-            self._client = await first_answer(ready, f"the MCP server {self._target!r}")
+            self._client = await wait_for_server(ready, f"the MCP server {self._target!r}")
         except ToolUnavailableError:
             self._leave()
             raise

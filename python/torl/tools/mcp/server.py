@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from torl.errors import ConfigError
-from torl.options import Section, nearest
+from torl.options import Section, suggestion
 from torl.tools.base import StatelessTool, Tool
 from torl.tools.mcp.connection import McpConnection, RefusedCallError
-from torl.tools.starting import first_answer
+from torl.tools.starting import wait_for_server
 from torl.types import Outcome, OutcomeStatus
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ class McpOptions(Section):
     """The server: a URL (streamable HTTP), or a command that speaks on stdin and stdout."""
     tools: tuple[str, ...] = ()
     """The server's tools that a model may call; all when empty."""
-    environment: dict[str, str] = {}  # noqa: RUF012
+    env: dict[str, str] = {}  # noqa: RUF012
     """Environment variables of the command, beside HOME, PATH and their like. A run's records hold them."""
-    inherits: tuple[str, ...] = ()
+    inherit_env: tuple[str, ...] = ()
     """Names of variables that the command has from torl's own environment, such as that of a key: no record holds what
     they are."""
 
@@ -49,7 +49,7 @@ class McpServer(Tool):
         self._connection = self._connection_of_its_own()
         self._tools: dict[str, Tool] = {}
 
-    def offered(self, name: str) -> Mapping[str, Tool]:
+    def provided_tools(self, name: str) -> Mapping[str, Tool]:
         """The server's tools, or those of them that the options name.
 
         Before the start the server is asked in a connection for that alone, while the caller waits.
@@ -72,11 +72,11 @@ class McpServer(Tool):
         await self._ask(self._connection)
 
     def _connection_of_its_own(self) -> McpConnection:
-        inherited = self.options.inherits
+        inherited = self.options.inherit_env
         if missing := [name for name in inherited if name not in os.environ]:
             raise ConfigError(f"the MCP server {self.options.mcp!r} inherits {missing[0]}, which is not set here")
         variables = {name: os.environ[name] for name in inherited}
-        return McpConnection(self.options.mcp, self.options.environment | variables)
+        return McpConnection(self.options.mcp, self.options.env | variables)
 
     async def _ask_alone(self) -> None:
         connection = self._connection_of_its_own()
@@ -86,13 +86,13 @@ class McpServer(Tool):
             await connection.close()
 
     async def _ask(self, connection: McpConnection) -> None:
-        tools = await first_answer(connection.tools(), f"the MCP server {self.options.mcp!r}")
+        tools = await wait_for_server(connection.tools(), f"the MCP server {self.options.mcp!r}")
         described = {tool.name: tool for tool in tools}
         if len(described) < len(tools):
             raise ConfigError(f"the MCP server {self.options.mcp!r} has two tools of one name")
         for name in self.options.tools or described:
             if name not in described:
-                known = nearest(name, list(described)) or f"; it has: {', '.join(described)}"
+                known = suggestion(name, list(described)) or f"; it has: {', '.join(described)}"
                 raise ConfigError(f"the MCP server {self.options.mcp!r} has no tool {name!r}{known}")
             self._tools[name] = McpTool(self._connection, described[name])
 

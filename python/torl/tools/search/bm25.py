@@ -13,7 +13,7 @@ from torl.paths import resolve_path
 from torl.tools.base import StatelessTool
 from torl.tools.search.corpus import Corpus
 from torl.tools.search.index import Bm25Index, open_index
-from torl.tools.search.passages import DESCRIPTION, NO_QUERY, PARAMETERS, found, query_in
+from torl.tools.search.passages import DESCRIPTION, MISSING_QUERY, PARAMETERS, passages_outcome, query_argument
 from torl.types import Outcome
 
 
@@ -22,9 +22,9 @@ class Bm25Options(Section):
 
     corpus: str
     """File of passages, a JSON object on each line: `contents`, whose first line is a title, or `title` and `text`."""
-    results: PositiveInt = 3
+    top_k: PositiveInt = 3
     """Passages that a search returns."""
-    index: Path | None = None
+    index_directory: Path | None = None
     """Directory that the index is kept in; that of the corpus when unset."""
     k1: NonNegativeFloat = 1.5
     """How much a further occurrence of a word counts."""
@@ -37,7 +37,7 @@ class Bm25Tool(StatelessTool):
 
     description = DESCRIPTION
     parameters = PARAMETERS
-    starts_early = True
+    speculative = True
 
     def __init__(self, options: Bm25Options) -> None:
         """Open nothing yet."""
@@ -54,7 +54,7 @@ class Bm25Tool(StatelessTool):
         """
         options = self.options
         self._corpus = Corpus(resolve_path(options.corpus))
-        directory = options.index or self._corpus.path.parent
+        directory = options.index_directory or self._corpus.path.parent
         self._index = await asyncio.to_thread(open_index, self._corpus, directory, options.k1, options.b, on_progress)
 
     async def close(self) -> None:
@@ -67,7 +67,7 @@ class Bm25Tool(StatelessTool):
         """Search in a thread: a large corpus takes some time."""
         if self._index is None:
             raise ToolUnavailableError("the tool 'search' is not running: start it first")
-        query = query_in(arguments)
+        query = query_argument(arguments)
         if query is None:
-            return NO_QUERY
-        return found(await asyncio.to_thread(self._index.search, query, self.options.results))
+            return MISSING_QUERY
+        return passages_outcome(await asyncio.to_thread(self._index.search, query, self.options.top_k))

@@ -14,17 +14,17 @@ PARAMETERS: Mapping[str, Any] = MappingProxyType(
         "required": ["query"],
     }
 )
-NO_QUERY = Outcome(OutcomeStatus.ERROR, "TypeError: the argument 'query' must be text", "TypeError")
+MISSING_QUERY = Outcome(OutcomeStatus.ERROR, "TypeError: the argument 'query' must be text", "TypeError")
 NOTHING = "Nothing was found."
 
 
-def query_in(arguments: Mapping[str, Any]) -> str | None:
+def query_argument(arguments: Mapping[str, Any]) -> str | None:
     """The query of a call; None if it has none, which is answered with `NO_QUERY`."""
     query = arguments.get("query")
     return query if isinstance(query, str) and query.strip() else None
 
 
-def found(contents: Sequence[str]) -> Outcome:
+def passages_outcome(contents: Sequence[str]) -> Outcome:
     """The passages with their numbers, best first.
 
     Search-R1's `_passages2string` (`search_r1/llm_agent/generation.py`): the first line of a passage is its title.

@@ -9,15 +9,15 @@ from pydantic import field_validator
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.options import PositiveInt, Section
 from torl.tools.base import StatelessTool
-from torl.tools.search.passages import DESCRIPTION, NO_QUERY, PARAMETERS, found, query_in
-from torl.tools.starting import first_answer
+from torl.tools.search.passages import DESCRIPTION, MISSING_QUERY, PARAMETERS, passages_outcome, query_argument
+from torl.tools.starting import wait_for_server
 from torl.types import Outcome
 
 if TYPE_CHECKING:
     import aiohttp
 
 _PROOF = "the capital of France"
-_SHOWN = 300  # characters of an answer that is none
+_MAX_SHOWN = 300  # characters of an answer that is none
 
 
 class RetrievalOptions(Section):
@@ -25,7 +25,7 @@ class RetrievalOptions(Section):
 
     url: str
     """Address that queries are sent to, such as http://host:8000/retrieve."""
-    results: PositiveInt = 3
+    top_k: PositiveInt = 3
     """Passages that a search asks for."""
 
     @field_validator("url")
@@ -46,7 +46,7 @@ class RetrievalTool(StatelessTool):
 
     description = DESCRIPTION
     parameters = PARAMETERS
-    starts_early = True
+    speculative = True
 
     def __init__(self, options: RetrievalOptions) -> None:
         """Connect to nothing yet."""
@@ -68,7 +68,7 @@ class RetrievalTool(StatelessTool):
         self._connections = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
         )
-        await first_answer(self._retrieve(_PROOF), self.options.url)
+        await wait_for_server(self._retrieve(_PROOF), self.options.url)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -82,15 +82,15 @@ class RetrievalTool(StatelessTool):
         Raises:
             ToolUnavailableError: the server did not answer, or with no passages.
         """
-        query = query_in(arguments)
-        return NO_QUERY if query is None else found(await self._retrieve(query))
+        query = query_argument(arguments)
+        return MISSING_QUERY if query is None else passages_outcome(await self._retrieve(query))
 
     async def _retrieve(self, query: str) -> list[str]:
         import aiohttp
 
         if self._connections is None:
             raise ToolUnavailableError("the tool 'retrieval' is not running: start it first")
-        url, asked = self.options.url, {"queries": [query], "topk": self.options.results, "return_scores": True}
+        url, asked = self.options.url, {"queries": [query], "topk": self.options.top_k, "return_scores": True}
         try:
             async with self._connections.post(url, json=asked) as response:
                 answer = await response.read()
@@ -99,9 +99,9 @@ class RetrievalTool(StatelessTool):
         try:
             if response.status != 200:
                 raise ValueError(f"HTTP {response.status}")
-            return _contents(json.loads(answer))[: self.options.results]
+            return _contents(json.loads(answer))[: self.options.top_k]
         except (ValueError, RecursionError) as error:
-            shown = answer[:_SHOWN].decode(errors="replace")
+            shown = answer[:_MAX_SHOWN].decode(errors="replace")
             raise ToolUnavailableError(f"{url} does not answer as a retrieval server: {error}: {shown}") from error
 
 

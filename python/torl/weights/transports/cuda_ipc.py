@@ -9,7 +9,7 @@ import torch
 
 from torl.errors import WeightTransferError
 from torl.weights.control import Control
-from torl.weights.transports.lent import LentMemory
+from torl.weights.transports.lent import MappedMemory
 
 # What `UntypedStorage._share_cuda_` gives and `_new_shared_cuda` takes, in this order.
 _HANDLE = (
@@ -18,7 +18,7 @@ _HANDLE = (
 )
 
 
-class CudaIpc(LentMemory):
+class CudaIpc(MappedMemory):
     """Buffers on the GPU that a rank and its worker share; they live as long as one transfer."""
 
     def __init__(self, control: Control, device: torch.device | None) -> None:

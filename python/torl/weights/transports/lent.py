@@ -9,7 +9,7 @@ from torl.weights.control import Control
 from torl.weights.transports.transport import Transport
 
 
-class LentMemory(Transport):
+class MappedMemory(Transport):
     """Receivers map a buffer once, copy each payload out of it, and acknowledge; then it is written to again.
 
     They copy because vLLM holds tensors until their layer is complete, which may take several buckets.

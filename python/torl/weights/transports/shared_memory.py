@@ -12,10 +12,10 @@ import torch
 
 from torl.errors import WeightTransferError
 from torl.weights.control import Control
-from torl.weights.transports.lent import LentMemory
+from torl.weights.transports.lent import MappedMemory
 
 
-class SharedMemory(LentMemory):
+class SharedMemory(MappedMemory):
     """Buffers in anonymous files (memfd) that live as long as the channel."""
 
     def __init__(self, control: Control, device: torch.device | None) -> None:
