@@ -34,10 +34,10 @@ from torl.engine import EngineSetup, VllmEngine
 from torl.engine.vllm.options import VllmOptions
 from torl.formats.chat import HermesFormat
 from torl.formats.chat.base import ChatCall
-from torl.rollout.agents.door import AgentServer
 from torl.rollout.agents.episode import AgentSettings
-from torl.rollout.agents.player import AgentResources, AgentPlayer
+from torl.rollout.agents.player import AgentPlayer, AgentResources
 from torl.rollout.agents.prompts import PromptRenderer
+from torl.rollout.agents.server import AgentServer
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
 from torl.rollout.settings import EpisodeSettings

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torl.data import load_problems
-from torl.reward import Grader, Verdict
-from torl.reward.verdict import compare_exactly
+from torl.rewards import Grader, Verdict
+from torl.rewards.verdict import compare_exactly
 
 
 async def judge(grader: Grader, pairs: list[tuple[str, str]]) -> tuple[list[Verdict], float]:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from torl.reward.equivalence import UndecidedError, equivalent
+from torl.rewards.equivalence import UndecidedError, equivalent
 from torl.text.answers import find_answer
 
 FILES = ("all", "boxed", "numina_cases", "open_thoughts", "yujianll", "strict", "string_extraction")

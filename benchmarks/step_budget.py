@@ -39,8 +39,8 @@ from torl.rollout.slots import EpisodeSlots
 from torl.text.tokenizer import PlainTextEncoder, load_tokenizer
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import Tool, ToolSession
+from torl.training.masking import masked_trajectories
 from torl.training.samples import training_samples, with_advantages
-from torl.training.silencing import masked_trajectories
 from torl.training.step import StepPlayer
 from torl.training.step_records import step_records
 from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SampledTurn

@@ -10,11 +10,11 @@ from builders import asked, player
 from chat_models import ChatModel
 from scripted_engine import STOP, ScriptedEngine, ScriptedInterpreter
 from torl.agents import Agent, AgentLimits
-from torl.rollout.agents.door import AgentServer
 from torl.rollout.agents.episode import AgentEpisode, AgentSettings, Completion
-from torl.rollout.agents.player import AgentResources, AgentPlayer
+from torl.rollout.agents.player import AgentPlayer, AgentResources
 from torl.rollout.agents.prompts import PromptRenderer
 from torl.rollout.agents.requests import ChatRequest
+from torl.rollout.agents.server import AgentServer
 from torl.types import Problem, Trajectory
 
 MODEL = ChatModel.of("hermes")

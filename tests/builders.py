@@ -35,13 +35,13 @@ from torl.types import (
     OutcomeStatus,
     Problem,
     Prompt,
-    ScoredTrajectory,
     ScoredGroup,
+    ScoredTrajectory,
+    StopReason,
     ToolCall,
     ToolRequest,
     Trajectory,
     Turn,
-    StopReason,
 )
 
 _CLOSED_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

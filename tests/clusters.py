@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from torl.cluster import LocalCluster
-from torl.cluster.local import LocalActor
+from torl.runtime.cluster import LocalCluster
+from torl.runtime.cluster.local import LocalActor
 
 
 class NodesInOneProcess(LocalCluster):

@@ -13,7 +13,7 @@ from torl.config import TrainConfig
 from torl.data import PromptSampler
 from torl.formats import ToRLFormat
 from torl.report.console import Console
-from torl.reward import BoxedOptions, BoxedReward, Reward
+from torl.rewards import BoxedOptions, BoxedReward, Reward
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots

@@ -7,22 +7,22 @@ from typing import Any, ClassVar, Self
 
 import torl
 from torl import (
-    ObservationText,
+    EstimatorInputs,
     Grade,
     Group,
     LossInputs,
     MalformedCall,
+    ObservationText,
     Outcome,
     OutcomeStatus,
     PolicyLossValues,
     Problem,
-    EstimatorInputs,
+    StopCondition,
+    StopReason,
     TokenAdvantages,
     ToolRequest,
     Trajectory,
     Turn,
-    StopCondition,
-    StopReason,
 )
 
 

@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from torl.errors import TorlError
     from torl.formats import Format
     from torl.options import Section
-    from torl.reward import Grader, Reward
+    from torl.rewards import Grader, Reward
     from torl.sandbox import Execution, SandboxPool
     from torl.text.templates import PromptTemplate
     from torl.tools import Tool, ToolSession
     from torl.types import (
-        ObservationText,
         Grade,
         Group,
         MalformedCall,
         Markup,
+        ObservationText,
         Outcome,
         OutcomeStatus,
         Problem,
         Prompt,
         SampledTurn,
         SamplingParameters,
-        ScoredTrajectory,
         ScoredGroup,
+        ScoredTrajectory,
+        StopReason,
         ToolCall,
         ToolRequest,
         Trajectory,
         Turn,
-        StopReason,
     )
     from torl.version import __version__
 
 _PLACES = {
     "torl._core": ("StopCondition",),
     "torl.agents": ("Agent",),
-    "torl.algorithms.advantages": ("Estimator", "Rewards", "TokenAdvantages"),
+    "torl.algorithms.advantages": ("Estimator", "EstimatorInputs", "TokenAdvantages"),
     "torl.algorithms.losses": ("LossInputs", "PolicyLoss", "PolicyLossValues"),
     "torl.api": ("evaluate", "sample", "train", "verify"),
     "torl.data": ("ProblemSource",),
@@ -61,12 +61,12 @@ _PLACES = {
     "torl.errors": ("TorlError",),
     "torl.formats": ("Format",),
     "torl.options": ("Section",),
-    "torl.reward": ("Grader", "Reward"),
+    "torl.rewards": ("Grader", "Reward"),
     "torl.sandbox": ("Execution", "SandboxPool"),
     "torl.text.templates": ("PromptTemplate",),
     "torl.tools": ("Tool", "ToolSession"),
     "torl.types": (
-        "Answer",
+        "ObservationText",
         "Grade",
         "Group",
         "MalformedCall",
@@ -77,7 +77,7 @@ _PLACES = {
         "Prompt",
         "SampledTurn",
         "SamplingParameters",
-        "Scored",
+        "ScoredTrajectory",
         "ScoredGroup",
         "ToolCall",
         "ToolRequest",
@@ -91,11 +91,11 @@ _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 __all__ = [
     "Agent",
-    "Answer",
     "Engine",
     "EngineOptions",
     "EngineSetup",
     "Estimator",
+    "EstimatorInputs",
     "Execution",
     "Format",
     "Grade",
@@ -104,6 +104,7 @@ __all__ = [
     "LossInputs",
     "MalformedCall",
     "Markup",
+    "ObservationText",
     "Outcome",
     "OutcomeStatus",
     "PolicyLoss",
@@ -113,13 +114,14 @@ __all__ = [
     "Prompt",
     "PromptTemplate",
     "Reward",
-    "Rewards",
     "SampledTurn",
     "SamplingParameters",
     "SandboxPool",
-    "Scored",
     "ScoredGroup",
+    "ScoredTrajectory",
     "Section",
+    "StopCondition",
+    "StopReason",
     "TokenAdvantages",
     "Tool",
     "ToolCall",
@@ -128,8 +130,6 @@ __all__ = [
     "TorlError",
     "Trajectory",
     "Turn",
-    "StopCondition",
-    "StopReason",
     "__version__",
     "evaluate",
     "sample",

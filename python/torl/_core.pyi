@@ -22,9 +22,10 @@ __all__ = [
     "SandboxWorkers",
     "Scan",
     "Scanner",
-    "TrajectoryBuilder",
     "StopCondition",
+    "TrajectoryBuilder",
     "Vocabulary",
+    "broadcast_to_tokens",
     "discounted_returns",
     "generalized_advantages",
     "group_advantages",
@@ -34,7 +35,6 @@ __all__ = [
     "row_sums",
     "sandbox_files",
     "serve_sandbox",
-    "spread",
     "whiten",
     "whiten_rows",
 ]
@@ -268,7 +268,7 @@ _Doubles: TypeAlias = npt.NDArray[np.float64]
 _Integers: TypeAlias = npt.NDArray[np.int64]
 _Mask: TypeAlias = npt.NDArray[np.bool_]
 
-def spread(values: _Doubles, lengths: _Integers, mask: _Mask) -> _Floats:
+def broadcast_to_tokens(values: _Doubles, lengths: _Integers, mask: _Mask) -> _Floats:
     """One value for each row (N,), on its sampled tokens (M,)."""
 
 def row_sums(values: _Floats, lengths: _Integers, mask: _Mask) -> _Doubles:

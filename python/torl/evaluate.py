@@ -9,7 +9,7 @@ line it prints is JSON.
 
 import sys
 
-from torl.evaluation.command import main
+from torl.apps.evaluation.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

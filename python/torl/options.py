@@ -81,7 +81,13 @@ class Choice(Generic[Chosen]):
         return {name: getattr(self.options, name) for name in type(self.options).model_fields}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _choice_again, (self.name, self.target, self.options.model_dump(), self.positional_count, self.common_options)
+        return _choice_again, (
+            self.name,
+            self.target,
+            self.options.model_dump(),
+            self.positional_count,
+            self.common_options,
+        )
 
 
 def _choice_again(

@@ -18,13 +18,13 @@ from torl.config.command_line import parse_command_line
 from torl.errors import ConfigError, TorlError
 from torl.hub import resolve_model_config
 from torl.placement.checks import advice, explain, gib, require_division
+from torl.placement.formatting import format_ranges
 from torl.placement.ledger import Ledger, ledger
-from torl.placement.machine import Machine, this_machine, combine_machines
+from torl.placement.machine import Machine, combine_machines, this_machine
+from torl.placement.resolve import resolve
 from torl.placement.roofline import CARDS, step_seconds
 from torl.placement.rows import with_row_tokens
-from torl.placement.settling import resolve
 from torl.placement.shape import ModelShape
-from torl.placement.wording import format_ranges
 
 _PROGRAM = "python -m torl.plan"
 _SIDES = ("learner", "engine", "host")  # the bytes of a stage: on one GPU of each side, and in CPU memory

@@ -5,7 +5,7 @@ python -m torl.verify RUN [--logprobs 64]
 
 import sys
 
-from torl.audit.run import main
+from torl.apps.audit.run import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,12 +11,12 @@ import pytest_asyncio
 from ray_nodes import RayNodes
 
 from something import Something
-from torl.cluster import ClusterConfig, RayCluster
-from torl.cluster.logs import gather_logs
-from torl.errors import ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError, ActorDiedError
-from torl.learner.joining import RankListener
-from torl.learner.placed_ranks import rank_specs
-from torl.learner.rank_agent import RankLauncher
+from torl.errors import ActorDiedError, ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError
+from torl.learner.cluster_ranks import rank_specs
+from torl.learner.handshake import RankListener
+from torl.learner.rank_launcher import RankLauncher
+from torl.runtime.cluster import ClusterConfig, RayCluster
+from torl.runtime.cluster.logs import gather_logs
 
 pytestmark = pytest.mark.cluster
 

@@ -11,8 +11,8 @@ import pytest
 import ray
 
 from something import Something
-from torl.cluster import ClusterConfig, RayCluster, open_cluster
-from torl.errors import ClusterError, EngineError, EngineHungError, ActorDiedError
+from torl.errors import ActorDiedError, ClusterError, EngineError, EngineHungError
+from torl.runtime.cluster import ClusterConfig, RayCluster, open_cluster
 
 
 @asynccontextmanager

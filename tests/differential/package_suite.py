@@ -55,7 +55,9 @@ def main() -> int:
     different: list[str] = []
     with (
         NativePython(options.native, seconds=options.seconds) as native,
-        SandboxPool(1, cpu_seconds=options.seconds, wall_seconds=900, memory_bytes=1 << 30, result_cache_bytes=0) as pool,
+        SandboxPool(
+            1, cpu_seconds=options.seconds, wall_seconds=900, memory_bytes=1 << 30, result_cache_bytes=0
+        ) as pool,
     ):
         print(
             "| file | alike | otherwise in the sandbox | fail on both | not run here |\n|---|---|---|---|---|",

@@ -15,7 +15,12 @@ from torl.placement.shape import ModelShape
 from torl.text.tokenizer import load_tokenizer
 from weight_sending import sending
 
-OPTIONS: dict[str, Any] = {"dtype": "bfloat16", "cpu_threads": None, "gpu_memory_utilization": 0.5, "sleep_while_learning": True}
+OPTIONS: dict[str, Any] = {
+    "dtype": "bfloat16",
+    "cpu_threads": None,
+    "gpu_memory_utilization": 0.5,
+    "sleep_while_learning": True,
+}
 
 
 def used_bytes() -> int:

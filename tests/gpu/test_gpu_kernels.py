@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from torl.config import ModelConfig
-from torl.learner.model.attention import PackedSamples, per_sample_attention, packed_attention
+from torl.learner.model.attention import PackedSamples, packed_attention, per_sample_attention
 from torl.learner.model.head import LogprobHead
 from torl.learner.model.kernels import use_kernels
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from torl.learner import starting
 from torl.learner.ranks import RankProcess
 
 _IMPORTED = ["torl.learner.worker", "deepspeed", "peft", "transformers.models.qwen2.modeling_qwen2"]
@@ -29,7 +28,7 @@ _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TORCHDYNA
 @contextmanager
 def forked() -> Iterator[None]:
     """Learners that are started in the block fork their ranks."""
-    with patch.object(starting, "start_rank", _start_rank):
+    with patch.object(launch, "start_rank", _start_rank):
         yield
 
 
@@ -111,8 +110,8 @@ def _context() -> Any:
 
 def _serve(rank: int, world_size: int, connection: Connection, log: str, environment: dict[str, str]) -> None:
     from torl.learner.worker import exit_rank, serve
-    from torl.processes.children import die_with_parent
-    from torl.processes.stacks import enable_stack_dumps
+    from torl.runtime.processes.children import die_with_parent
+    from torl.runtime.processes.stacks import enable_stack_dumps
 
     os.environ.update(environment)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

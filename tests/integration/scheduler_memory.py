@@ -147,7 +147,9 @@ class Bench:
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(BLOCK, sha256)
 
-    def add(self, name: str, prompt: Sequence[int], *, end: StopCondition, max_tokens: int = 400, priority: int = 0) -> None:
+    def add(
+        self, name: str, prompt: Sequence[int], *, end: StopCondition, max_tokens: int = 400, priority: int = 0
+    ) -> None:
         parameters = SamplingParams(
             max_tokens=max_tokens,
             stop_token_ids=[STOP],

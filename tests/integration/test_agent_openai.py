@@ -10,14 +10,14 @@ import openai
 from builders import play_all, player
 from scripted_engine import ScriptedInterpreter
 from torl.agents import Agent, AgentLimits
-from torl.audit.agents import agent_mismatch
-from torl.audit.rules import ReplayContext
+from torl.apps.audit.agents import agent_mismatch
+from torl.apps.audit.rules import ReplayContext
 from torl.config import RolloutConfig
 from torl.formats import ChatFormat
-from torl.rollout.agents.door import AgentServer
 from torl.rollout.agents.episode import AgentSettings
-from torl.rollout.agents.player import AgentResources, AgentPlayer
+from torl.rollout.agents.player import AgentPlayer, AgentResources
 from torl.rollout.agents.prompts import PromptRenderer
+from torl.rollout.agents.server import AgentServer
 from torl.types import Markup, Problem
 
 END = "<|endoftext|>"

@@ -82,7 +82,7 @@ def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers
         assert before < 0.7  # either tool, the one that knows a little more often
         assert after > before + 0.15
     for control in ("without tools", "shuffled results"):
-        assert found[ablation]["codes"]["accuracy"][1] < 0.3
+        assert found[control]["codes"]["accuracy"][1] < 0.3
 
 
 def test_a_model_learns_to_ask_its_environment_and_not_where_that_tells_anything(

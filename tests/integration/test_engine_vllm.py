@@ -53,7 +53,11 @@ async def test_a_turn_says_why_it_ended(engine, prompts, tokenizer) -> None:
 
 @pytest.mark.parametrize(
     "end",
-    [StopCondition.marker(b"```output"), StopCondition.block(), StopCondition.never().with_stops(["print(", "nowhere"])],
+    [
+        StopCondition.marker(b"```output"),
+        StopCondition.block(),
+        StopCondition.never().with_stops(["print(", "nowhere"]),
+    ],
     ids=repr,
 )
 async def test_a_turn_ends_at_the_token_that_ends_it(engine, prompts, vocabulary, end) -> None:
@@ -292,7 +296,7 @@ def controller(model: Path, temporary: Path, directory: Path) -> Iterator["subpr
         "from pathlib import Path\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from engines import make_engine\n"
-        "from torl.processes.supervision import run_until_done\n"
+        "from torl.runtime.processes.supervision import run_until_done\n"
         "async def main():\n"
         "    engine = make_engine(Path(sys.argv[1]), Path(sys.argv[2]))\n"
         "    print('starting', flush=True)\n"

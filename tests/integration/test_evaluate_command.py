@@ -7,8 +7,8 @@ import pytest
 from cli import running
 
 import torl
+from torl.apps.evaluation.command import main
 from torl.data import load_problems
-from torl.evaluation.command import main
 from torl.records import metric_names as names
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord

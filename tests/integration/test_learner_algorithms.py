@@ -259,7 +259,13 @@ async def test_the_critic_equals_plain_torch_and_resumes(
         {"estimator": {"name": "ppo", "gae_lambda": 0.9}, "normalize_advantages": True}
     )
     groups = [scored_group(scored(reward=1.0), scored(reward=-1.0)) for _ in range(4)]
-    settings = {"algorithm": algorithm, "critic": critic, "zero_stage": zero_stage, "ranks": ranks, "max_row_tokens": 60}
+    settings = {
+        "algorithm": algorithm,
+        "critic": critic,
+        "zero_stage": zero_stage,
+        "ranks": ranks,
+        "max_row_tokens": 60,
+    }
     seconds = {"seconds": 0.0, "update_seconds": 0.0, "critic_update_seconds": 0.0}
 
     async def step(learner: Any, number: int) -> tuple[list[TrainingSample], dict[str, float]]:

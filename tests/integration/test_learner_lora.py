@@ -42,7 +42,9 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_adapters(model: Any) -> Any:
     """peft's own, beginning with the same random numbers."""
     torch.manual_seed(0)
-    settings = PeftConfig(r=LORA.rank, lora_alpha=LORA.alpha, target_modules=list(LORA.target_modules), lora_dropout=0.0)
+    settings = PeftConfig(
+        r=LORA.rank, lora_alpha=LORA.alpha, target_modules=list(LORA.target_modules), lora_dropout=0.0
+    )
     return get_peft_model(model, settings)
 
 

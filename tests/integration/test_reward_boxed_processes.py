@@ -6,7 +6,7 @@ import pytest
 
 from builders import asked, group, trajectory
 from torl.errors import RewardError
-from torl.reward import BoxedOptions, BoxedReward
+from torl.rewards import BoxedOptions, BoxedReward
 from torl.types import Grade
 
 

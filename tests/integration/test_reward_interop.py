@@ -15,8 +15,8 @@ from cli import running
 from torl.interop.shared import score
 from torl.interop.trl import reward_func
 from torl.interop.verl import compute_score
-from torl.reward.__main__ import main
-from torl.reward.probes import audit
+from torl.rewards.__main__ import main
+from torl.rewards.probes import audit
 
 PROBLEMS = [("What is 17 times 3?", "51"), ("What is one half of one?", "\\frac{1}{2}")]
 
@@ -36,7 +36,7 @@ def test_lines_of_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_a_server(tmp_path: Path) -> None:
-    with running("torl.reward", "serve", "--port", "0", "--workers", "1", log=tmp_path / "log") as command:
+    with running("torl.rewards", "serve", "--port", "0", "--workers", "1", log=tmp_path / "log") as command:
         command.wait_for(tmp_path / "log", '"port"')
         url = f"http://127.0.0.1:{command.last_json()['port']}"
 

@@ -9,10 +9,10 @@ from aiohttp import web
 from builders import asked, group, trajectory
 from judge_server import JudgeServer, serving
 from torl.errors import RewardError
-from torl.reward.grader import Grader
-from torl.reward.judging.judge import Judge
-from torl.reward.judging.reward import JudgedOptions, JudgedReward
-from torl.reward.verdict import Verdict
+from torl.rewards.grader import Grader
+from torl.rewards.judging.judge import Judge
+from torl.rewards.judging.reward import JudgedOptions, JudgedReward
+from torl.rewards.verdict import Verdict
 from torl.types import Grade
 
 

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from builders import asked, call, group, printed, trajectory
 from judge_server import JudgeServer, serving
 from torl.errors import RewardError, ToolUnavailableError
-from torl.reward.judging.chat_model import JudgeClient
-from torl.reward.judging.scored_turns import ScoredTurnsOptions, ScoredTurnsReward, compute_turn_rewards
-from torl.reward.judging.turn_scores import (
+from torl.rewards.judging.chat_model import JudgeClient
+from torl.rewards.judging.scored_turns import ScoredTurnsOptions, ScoredTurnsReward, compute_turn_rewards
+from torl.rewards.judging.turn_scores import (
     MAX_TRANSCRIPT_CHARACTERS,
     FunctionScorer,
     JudgeScorer,

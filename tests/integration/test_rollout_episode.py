@@ -14,7 +14,7 @@ import pytest_asyncio
 from builders import play_trajectories, player
 from torl.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.formats.zerotir import ZeroTIROptions
-from torl.types import FinishReason, Trajectory, StopReason
+from torl.types import FinishReason, StopReason, Trajectory
 
 MAX_RESPONSE_TOKENS = 220
 FORMATS = (("torl", 0), ("torl", 1), ("torl", 3), ("zerotir", 1), ("zerotir", 2))

@@ -10,8 +10,8 @@ from serving import Door, door
 from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
 
 from sandboxes import KEPT
+from torl.apps.serve.fusion_answers import command_result
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool
-from torl.sandbox.serve.fusion_answers import command_result
 
 pytestmark = pytest.mark.slow
 

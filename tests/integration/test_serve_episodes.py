@@ -9,7 +9,7 @@ from serving import Door, door
 
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine
-from torl.audit.outcomes import python_mismatch
+from torl.apps.audit.outcomes import python_mismatch
 from torl.errors import ToolUnavailableError
 from torl.sandbox import SandboxPool
 from torl.tools import SandboxFusionOptions, SandboxFusionTool
@@ -64,7 +64,9 @@ async def played(tool: Any, pool: SandboxPool, problems: int = len(CODES)) -> li
 
 
 async def test_an_episode_is_the_same_token_for_token(server: Door) -> None:
-    tool = SandboxFusionTool(SandboxFusionOptions(url=server.url, run_timeout_seconds=LIMITS["cpu_seconds"], max_concurrent=8))
+    tool = SandboxFusionTool(
+        SandboxFusionOptions(url=server.url, run_timeout_seconds=LIMITS["cpu_seconds"], max_concurrent=8)
+    )
     await tool.start()
     with SandboxPool(1, **LIMITS) as pool:
         own = await played(None, pool)
@@ -100,7 +102,11 @@ async def test_a_server_that_is_killed_spoils_every_episode_which_stops_the_run(
 async def test_a_server_under_overload_delays_episodes_and_changes_none() -> None:
     with door("--workers", "1", "--queue", "1") as server, SandboxPool(1, **LIMITS) as pool:
         options = SandboxFusionOptions(
-            url=server.url, run_timeout_seconds=LIMITS["cpu_seconds"], memory_mib=256, retries=40, initial_backoff_seconds=0.01
+            url=server.url,
+            run_timeout_seconds=LIMITS["cpu_seconds"],
+            memory_mib=256,
+            retries=40,
+            initial_backoff_seconds=0.01,
         )
         tool = SandboxFusionTool(options)
         await tool.start()

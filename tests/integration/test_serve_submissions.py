@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from serving import ENDLESS, Door, door
 
-from torl.sandbox.serve.submissions import extracted, same_output
+from torl.apps.serve.submissions import extracted, same_output
 
 
 @pytest.fixture(scope="module")

@@ -165,7 +165,7 @@ async def test_a_secret_is_inherited_by_its_name(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_command_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torl.tools.starting.FIRST_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("torl.tools.server_startup.FIRST_ANSWER_SECONDS", 0.2)
     silent = shlex.join([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"])
     with pytest.raises(ToolUnavailableError, match=r"the MCP server .* gave no answer within 0\.2 s"):
         async with offered(silent):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli import ROOT, running
 
-from torl.audit.run import main
+from torl.apps.audit.run import main
 
 DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 SMALL = {

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from cli import ROOT, running
 
-from torl.audit.rules import ReplayContext
-from torl.audit.run import main
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.rules import ReplayContext
+from torl.apps.audit.run import main
+from torl.apps.audit.tokens import token_mismatch
 from torl.config import TrainConfig
 from torl.config.command_line import load_config
 from torl.paths import resolve_path

@@ -15,7 +15,7 @@ from serving import door
 from builders import asked
 from chat_models import ChatModel
 from scripted_environment import in_environment
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.tokens import token_mismatch
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.interop.openenv import OpenEnvEnvironment, OpenEnvOptions
 from torl.seeds import derive_seed

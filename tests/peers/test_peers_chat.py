@@ -27,7 +27,7 @@ from chat_models import ChatModel, message
 from scripted_engine import ScriptedInterpreter
 from torl._core import Scanner
 from torl.text.turns import read_turn
-from torl.types import Trajectory, Turn, StopReason
+from torl.types import StopReason, Trajectory, Turn
 
 RENDERERS = {
     "hermes": Qwen3Renderer,

@@ -11,7 +11,7 @@ from builders import asked
 from chat_models import ChatModel
 from scripted_engine import ScriptedEngine
 from scripted_environment import in_environment
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.tokens import token_mismatch
 from torl.formats import FORMATS
 from torl.interop.trl import TrlEnvironment
 from torl.types import Problem, Prompt

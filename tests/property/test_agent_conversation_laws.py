@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent_programs import TOOLS, agent_player, ask, begun, result, user
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedEngine
-from torl.audit.agents import agent_mismatch
+from torl.apps.audit.agents import agent_mismatch
 from torl.rollout.agents.episode import AgentEpisode
 from torl.types import Trajectory
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedInterpreter
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.tokens import token_mismatch
 from torl.types import FinishReason, StopReason
 
 codes = st.sampled_from(["1", "2", "é\n", '"', "</tool_call>", "<|im_end|>", "[ARGS]", "x" * 60])

@@ -10,7 +10,7 @@ from builders import asked
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import STOP, ScriptedEngine
 from scripted_environment import ScriptedEnvironment, in_environment
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.tokens import token_mismatch
 from torl.types import FinishReason, StopReason
 
 ENVIRONMENT = {"name": "scripted_environment:Chosen"}

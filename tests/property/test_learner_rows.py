@@ -74,7 +74,9 @@ def test_scatter_undoes_packing(samples: list[TrainingSample], max_row_tokens: i
     st.integers(1, 40),
     st.integers(1, 3),
 )
-def test_leaving_out_what_has_no_advantage_changes_no_weight(samples, aggregation, zeroed, max_row_tokens, ranks) -> None:
+def test_leaving_out_what_has_no_advantage_changes_no_weight(
+    samples, aggregation, zeroed, max_row_tokens, ranks
+) -> None:
     """The weight of each token is that of the formula over the whole batch, whatever is laid into which rows."""
     zeroed -= {0}
     samples = [

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import torl
 from builders import asked, group
 from chat_models import FAMILIES, ChatModel, message
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.tokens import token_mismatch
 from torl.records.dynamics import training_dynamics
-from torl.reward.artist import ArtistReward
+from torl.rewards.artist import ArtistReward
 from torl.rollout.grading import score_group
 from torl.tools import BoundedTool, ToolLimits
 from torl.types import FinishReason, Outcome, OutcomeStatus, ToolRequest

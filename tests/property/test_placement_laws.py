@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from torl.config import PlacementConfig
 from torl.errors import ConfigError
+from torl.placement.assign import place
 from torl.placement.machine import Machine
-from torl.placement.placing import place
 from torl.placement.sides import PlacementRequest
 
 counts = st.none() | st.integers(1, 9)
@@ -36,7 +36,9 @@ sections = st.builds(section, st.just("all") | st.integers(1, 9) | some, st.none
 
 
 @given(sections.filter(bool), wishes, machines)
-def test_devices_are_divided_cleanly_or_refused(config: PlacementConfig, wanted: PlacementRequest, machine: Machine) -> None:
+def test_devices_are_divided_cleanly_or_refused(
+    config: PlacementConfig, wanted: PlacementRequest, machine: Machine
+) -> None:
     try:
         placement = place(config, wanted, machine)
     except ConfigError:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torl.reward.equivalence import UndecidedError, equivalent
-from torl.reward.verdict import compare_exactly
+from torl.rewards.equivalence import UndecidedError, equivalent
+from torl.rewards.verdict import compare_exactly
 
 _ANSWERS = [
     "5", "-3", "0", "3159", "\\frac{14}{3}", "\\left( 3, \\frac{\\pi}{2} \\right)", "p - q", "(-\\infty, 2]",

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from builders import asked, player
 from reference import scan_bytes
 from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
-from torl.audit.rules import ReplayContext
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.rules import ReplayContext
+from torl.apps.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.formats.zerotir import ZeroTIROptions
-from torl.types import FinishReason, Trajectory, StopReason
+from torl.types import FinishReason, StopReason, Trajectory
 
 MARKER = b"```output"
 FRAGMENTS = [

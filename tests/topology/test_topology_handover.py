@@ -74,7 +74,13 @@ async def sides(tiny_model_directory: Path, tmp_path_factory: pytest.TempPathFac
             await learner.offload("optimizer")
             await learner.offload("parameters")
             residency = Residency(
-                engine, learner, colocated=True, engine_sleeps=True, offloads_learner=True, checksum=True, policy_version=0
+                engine,
+                learner,
+                colocated=True,
+                engine_sleeps=True,
+                offloads_learner=True,
+                checksum=True,
+                policy_version=0,
             )
             prompt = load_tokenizer(tiny_model_directory).encode(tiny_model.prompt_text(12, 34))
             yield Sides(learner, engine, residency, tuple(prompt))

@@ -21,7 +21,7 @@ import tiny_model
 from cli import ROOT, running
 from held_weights import FILE, expected_checksums
 
-from torl.audit.run import main as verify
+from torl.apps.audit.run import main as verify
 from torl.engine.vllm.options import VllmOptions
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.policy_weights import read_policy_weights

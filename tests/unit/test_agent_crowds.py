@@ -10,11 +10,11 @@ import pytest
 
 from agent_programs import MODEL, agent_player, ask, begun, opened, turns, user
 from torl.errors import ConfigError
-from torl.rollout.agents.door import AgentServer
 from torl.rollout.agents.episode import AgentEpisode
 from torl.rollout.agents.open_files import connection_limit
 from torl.rollout.agents.player import AgentPlayer
 from torl.rollout.agents.requests import RequestError
+from torl.rollout.agents.server import AgentServer
 
 
 class Connection:

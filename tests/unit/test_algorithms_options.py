@@ -122,7 +122,9 @@ def example(protocol: type, function: str, **options: object) -> Choice[Any]:
 def test_the_estimator_of_the_docstring() -> None:
     chosen = example(Estimator, "best_of_group", margin=0.5)
     assert getattr(chosen.target, "smallest_group", 1) == 2
-    rewards = EstimatorInputs(np.array([1.0, 0.5, 0.0, 0.0]), ["a", "a", "a", "b"], np.full(4, 2), np.array([False, True] * 4))
+    rewards = EstimatorInputs(
+        np.array([1.0, 0.5, 0.0, 0.0]), ["a", "a", "a", "b"], np.full(4, 2), np.array([False, True] * 4)
+    )
     assert chosen.bind()(rewards).advantages_M.tolist() == [0, 1, 0, 1, 0, -1, 0, 1]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from agent_programs import TOOLS, agent_player, ask, begun, result, user
 from chat_models import ChatModel, message
-from torl.audit.agents import agent_mismatch
+from torl.apps.audit.agents import agent_mismatch
 from torl.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
-from torl.types import FinishReason, Grade, ToolRequest, Trajectory, StopReason
+from torl.types import FinishReason, Grade, StopReason, ToolRequest, Trajectory
 
 MODEL = ChatModel.of("hermes")
 TURNS = [message("hermes", "print(1)"), "It is 1.<|im_end|>", "I said so"]

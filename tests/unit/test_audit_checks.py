@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from builders import grade, scored_group, trajectory
-from torl.audit.advantages import check_advantages
-from torl.audit.check import Check
-from torl.audit.logprobs import skip_reason
-from torl.audit.outcomes import is_complete, python_mismatch
-from torl.audit.rewards import check_rewards, grade_mismatch
-from torl.audit.versions import version_mismatch
+from torl.apps.audit.advantages import check_advantages
+from torl.apps.audit.check import Check
+from torl.apps.audit.logprobs import skip_reason
+from torl.apps.audit.outcomes import is_complete, python_mismatch
+from torl.apps.audit.rewards import check_rewards, grade_mismatch
+from torl.apps.audit.versions import version_mismatch
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.command_line import find_config, load_config
 from torl.records.rows import MAX_OUTPUT_CHARACTERS, TrajectoryRecord
-from torl.reward import Reward
+from torl.rewards import Reward
+from torl.training.masking import mask_samples
 from torl.training.samples import mean_advantage, token_arrays, training_samples, with_advantages
-from torl.training.silencing import mask_samples
 from torl.types import FinishReason, Grade, Group, Outcome, OutcomeStatus, ScoredTrajectory, TrainingSample
 
 

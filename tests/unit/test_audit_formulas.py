@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from torl.algorithms.advantages import ESTIMATORS
-from torl.audit.formulas import NAIVE_ESTIMATORS, BatchRewards, naive_advantages, naive_kl
+from torl.apps.audit.formulas import NAIVE_ESTIMATORS, BatchRewards, naive_advantages, naive_kl
 from torl.config import AlgorithmConfig
 
 

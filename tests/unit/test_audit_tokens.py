@@ -9,11 +9,11 @@ import pytest
 
 from builders import asked, player
 from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
-from torl.audit.rules import ReplayContext
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.rules import ReplayContext
+from torl.apps.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.formats import ToRLFormat
-from torl.types import FinishReason, ToolCall, ToolRequest, Trajectory, StopReason
+from torl.types import FinishReason, StopReason, ToolCall, ToolRequest, Trajectory
 
 TURNS = ["```python\nprint(7)\n```\n```output", "\\boxed{7}"]
 RULES = ReplayContext(

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from torl.processes.children import describe_exit, first_line, output_tail, log_tail
+from torl.runtime.processes.children import describe_exit, first_line, log_tail, output_tail
 
 # A parent whose child writes its own process id when it is tied to the parent, and then waits.
 PARENT = """
 import os, subprocess, sys
-child = "import os, sys; from torl.processes.children import die_with_parent; die_with_parent(int(sys.argv[1]));"
+child = "import os, sys; from torl.runtime.processes.children import die_with_parent; die_with_parent(int(sys.argv[1]));"
 child += "print(os.getpid(), flush=True); sys.stdin.read()"
 subprocess.Popen([sys.executable, "-c", child, str(os.getpid())]).wait()
 """
@@ -43,7 +43,9 @@ def test_a_child_dies_with_a_parent_that_was_killed() -> None:
 
 
 def test_a_child_whose_parent_is_gone_already_exits() -> None:
-    program = "import sys; from torl.processes.children import die_with_parent; die_with_parent(int(sys.argv[1]))"
+    program = (
+        "import sys; from torl.runtime.processes.children import die_with_parent; die_with_parent(int(sys.argv[1]))"
+    )
     as_if = [sys.executable, "-c", program, str(os.getppid())]  # the parent of its parent
     assert subprocess.run(as_if, check=False).returncode == 1
     tied = [sys.executable, "-c", program, str(os.getpid())]

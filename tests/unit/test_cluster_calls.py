@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from something import Something
-from torl.cluster.answers import CallDispatcher
-from torl.cluster.calls import RemoteCalls
-from torl.cluster.messages import CallMessage, ResultMessage
 from torl.errors import ActorDiedError
+from torl.runtime.cluster.calls import RemoteCalls
+from torl.runtime.cluster.dispatcher import CallDispatcher
+from torl.runtime.cluster.messages import CallMessage, ResultMessage
 
 
 class StrangeError(Exception):

@@ -10,13 +10,13 @@ import pytest
 
 from clusters import NodesInOneProcess
 from scripted_engine import ScriptedEngine
-from torl.cluster.logs import LogFolder, gather_logs
-from torl.engine.placed import RemoteEngine
 from torl.engine.protocol import EngineMemoryPart
+from torl.engine.remote import RemoteEngine
 from torl.errors import EngineError
+from torl.runtime.cluster.logs import LogFolder, gather_logs
 
 PROCESS = """
-from torl.processes.stacks import enable_stack_dumps
+from torl.runtime.processes.stacks import enable_stack_dumps
 import time
 enable_stack_dumps()
 print("ready", flush=True)

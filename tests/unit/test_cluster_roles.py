@@ -12,10 +12,7 @@ import pytest
 from clusters import NodesInOneProcess
 from scripted_engine import ENCODER, ScriptedEngine
 from torl._core import StopCondition
-from torl.cluster import ClusterConfig, open_cluster
-from torl.cluster.everywhere import PerNode
-from torl.cluster.ray_reservation import bundles_for
-from torl.engine.placed import RemoteEngine
+from torl.engine.remote import RemoteEngine
 from torl.engine.replicas import Replicas
 from torl.errors import (
     ClusterError,
@@ -25,7 +22,10 @@ from torl.errors import (
     EngineUnusableError,
     WeightTransferError,
 )
-from torl.reward.grader_nodes import ClusterGrader
+from torl.rewards.cluster_grader import ClusterGrader
+from torl.runtime.cluster import ClusterConfig, open_cluster
+from torl.runtime.cluster.per_node import PerNode
+from torl.runtime.cluster.ray_reservation import bundles_for
 from torl.tools import PythonTool
 from torl.tools.python import PythonOptions
 from torl.training.shared_directory import require_shared_storage

@@ -12,7 +12,7 @@ import pytest
 
 from torl.config import EvaluateConfig, ModelRunConfig, SampleConfig, TrainConfig
 from torl.config.command_line import PRESETS, dump_config, find_config, load_config, parse_command_line
-from torl.config.fields import choice_of_field, choice_at, fields_of
+from torl.config.fields import choice_at, choice_of_field, fields_of
 from torl.errors import ConfigError
 from torl.formats import ToRLFormat, ZeroTIRFormat
 from torl.formats.torl import ToRLOptions
@@ -159,7 +159,10 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "rollout.format.max_observation_characters is an option of torl, retool, artist, hermes, llama3, mistral, "
             "deepseek, kimi, harmony, and not of the format chosen here",
         ),
-        ("[rollout.format]\nerors = 'hidden'", "rollout.format.erors is unknown; did you mean rollout.format.error_style?"),
+        (
+            "[rollout.format]\nerors = 'hidden'",
+            "rollout.format.erors is unknown; did you mean rollout.format.error_style?",
+        ),
         ("[rollout.format]\nerrors = 'hiden'", "rollout.format.error_style: Input should be 'last_line'"),
         (
             "[rollout.format]\nname = 'torl.formats:ToRLFormat'\nerors = 'hidden'",

@@ -159,7 +159,13 @@ ENDS += [StopCondition.tagged(b"<a>", b"</a>"), StopCondition.tagged(b"<a>", b"\
 
 
 def test_ends_of_turns_are_values() -> None:
-    again = [StopCondition.never(), StopCondition.block(), StopCondition.marker(b"a"), StopCondition.marker(b"\xff\n"), END]
+    again = [
+        StopCondition.never(),
+        StopCondition.block(),
+        StopCondition.marker(b"a"),
+        StopCondition.marker(b"\xff\n"),
+        END,
+    ]
     again += [StopCondition.tagged(b"<a>", b"</a>", ends_turn=True)]
     again += [StopCondition.tagged(b"<a>", b"</a>"), StopCondition.tagged(b"<a>", b"\xff").with_stops(["."])]
     assert again == ENDS

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from builders import asked, scored, scored_group, trajectory
-from torl.curation.command import main
-from torl.curation.difficulty import with_pass_rates
-from torl.curation.selecting import SelectOptions, accuracies_of_run, select
+from torl.apps.curation.command import main
+from torl.apps.curation.difficulty import with_pass_rates
+from torl.apps.curation.selecting import SelectOptions, accuracies_of_run, select
 from torl.data import load_problems
 from torl.errors import DataError
 from torl.records.rows import group_records

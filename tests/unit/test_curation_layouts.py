@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from torl.curation.command import main
-from torl.curation.layouts import Layout, layouts
+from torl.apps.curation.command import main
+from torl.apps.curation.layouts import Layout, layouts
 from torl.data import load_problems
 from torl.errors import ConfigError
 

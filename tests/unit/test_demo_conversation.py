@@ -31,7 +31,10 @@ def test_a_conversation_is_the_prompt_and_what_the_format_puts_behind_its_messag
     for message in messages[:-1]:
         written, _, answer = message.partition("<|im_end|>")
         told = answer.partition("user\n")[2].partition("<|im_end|>")[0]
-        ids += [*tokenizer.encode(f"{written}<|im_end|>"), *encoder.encode_observation(form.render_reply(turn(written), said=[told]))[0]]
+        ids += [
+            *tokenizer.encode(f"{written}<|im_end|>"),
+            *encoder.encode_observation(form.render_reply(turn(written), said=[told]))[0],
+        ]
     assert [*ids, *tokenizer.encode(messages[-1])] == tokenizer.encode(said)
 
 

@@ -30,7 +30,9 @@ def test_searching_for_a_number_finds_its_code_and_nothing_else_tells_it(world: 
     index = open_index(corpus, world, 1.5, 0.75)
     for problem in rows(world / "codes.jsonl"):
         (number,) = re.findall(r"\d+", problem["problem"])
-        assert passages_outcome(index.search(number, 1)).text == f"Doc 1(Title: {number}) The code is {problem['answer']}."
+        assert (
+            passages_outcome(index.search(number, 1)).text == f"Doc 1(Title: {number}) The code is {problem['answer']}."
+        )
         assert int(problem["answer"]) != int(number) % chat.DIVISOR  # Python says something else
     corpus.close()
 

@@ -12,7 +12,7 @@ import pytest
 
 import strangers
 from torl.config import EvaluateConfig, SampleConfig, TrainConfig
-from torl.config.fields import choice_of_field, choice_at, fields_of
+from torl.config.fields import choice_at, choice_of_field, fields_of
 from torl.options import options_of
 from torl.records import metric_names
 

@@ -67,6 +67,8 @@ async def test_many_steps_are_few_messages(tmp_path: Path) -> None:
         (StopCondition.block(), True, False),
     ],
 )
-def test_the_engine_reads_a_turn_in_which_it_has_something_to_find(end: StopCondition, reads: bool, is_message: bool) -> None:
+def test_the_engine_reads_a_turn_in_which_it_has_something_to_find(
+    end: StopCondition, reads: bool, is_message: bool
+) -> None:
     scanner, *rest = decode_turn(encode_turn(end, True, "0/p/0/0"), Vocabulary([b"a"]))
     assert (scanner is not None, rest) == (reads, ["0/p/0/0", is_message])

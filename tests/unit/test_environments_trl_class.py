@@ -10,7 +10,7 @@ import pytest
 from builders import asked
 from chat_models import ChatModel
 from scripted_environment import in_environment
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.tokens import token_mismatch
 from torl.errors import ConfigError, SandboxError, ToolUnavailableError
 from torl.interop.trl import TrlEnvironment
 from torl.types import FinishReason, Problem, Prompt, Trajectory

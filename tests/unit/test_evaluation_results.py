@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from builders import asked, scored, trajectory
+from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
+from torl.apps.evaluation.papers import PAPERS
+from torl.apps.evaluation.results import AVERAGE, Variant, difference, estimates, read_results, tool_differences
+from torl.apps.evaluation.suites import SUITES, find_sets
+from torl.apps.evaluation.tables import Table, all_tables, latex, markdown
+from torl.apps.evaluation.writing import write_all
 from torl.errors import ConfigError, DataError, RecordError
-from torl.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
-from torl.evaluation.papers import PAPERS
-from torl.evaluation.results import AVERAGE, Variant, difference, estimates, read_results, tool_differences
-from torl.evaluation.suites import SUITES, find_sets
-from torl.evaluation.tables import Table, all_tables, latex, markdown
-from torl.evaluation.writing import write_all
 from torl.rollout.group_file import GroupFile
 from torl.text.prompts import EncodedPrompts
 from torl.types import Prompt, ScoredGroup

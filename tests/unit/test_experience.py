@@ -11,7 +11,7 @@ from scripted_run import ScriptedRun
 from torl.config import EvaluationConfig
 from torl.errors import EngineError
 from torl.rollout.evaluation import evaluate
-from torl.rollout.opening import Rollouts
+from torl.rollout.startup import Rollouts
 from torl.text.prompts import EncodedPrompts
 
 

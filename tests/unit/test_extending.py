@@ -23,7 +23,7 @@ from torl.engine import Engine
 from torl.environments import Environment
 from torl.formats import Format
 from torl.options import load_object, options_of
-from torl.reward import Reward
+from torl.rewards import Reward
 from torl.tools import Tool
 
 STRANGE = """

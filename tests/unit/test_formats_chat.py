@@ -9,13 +9,13 @@ import pytest
 from builders import asked, printed, turn
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedInterpreter
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.tokens import token_mismatch
 from torl.errors import DataError
 from torl.formats.chat import KimiFormat
 from torl.formats.chat.json_calls import parse_named_call
 from torl.rollout.calls import CallCounters
 from torl.text.tokenizer import control_token_ids
-from torl.types import FinishReason, MalformedCall, Markup, ToolRequest, StopReason
+from torl.types import FinishReason, MalformedCall, Markup, StopReason, ToolRequest
 
 SEVERAL = [family for family in FAMILIES if family not in ("llama3", "harmony")]
 ANSWERS = {

@@ -4,7 +4,7 @@ import pytest
 
 from chat_models import ChatModel
 from scripted_engine import ScriptedInterpreter
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.tokens import token_mismatch
 from torl.types import FinishReason, StopReason
 
 TURNS = [

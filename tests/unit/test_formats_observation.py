@@ -7,7 +7,7 @@ from scripted_engine import ENCODER
 from torl._core import Scanner, Vocabulary
 from torl.formats import FORMATS, Format, ToRAFormat, ToRLFormat, ZeroTIRFormat
 from torl.formats.fenced import NO_CODE
-from torl.formats.observation import ErrorStyle, truncate_middle, render_outcome
+from torl.formats.observation import ErrorStyle, render_outcome, truncate_middle
 from torl.formats.torl import ToRLOptions
 from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
 from torl.options import ChosenFrom
@@ -191,13 +191,17 @@ def test_zerotir_says_that_a_result_is_too_long() -> None:
     assert form.render_observation(turn(), [outcome(stdout=long)], b"", fits) == f"\n```output\n{TOO_LONG}\n```\n\n\n"
     assert ENCODER.fits("print", len("print") - 1)
     assert (
-        form.render_observation(turn(), [outcome(stdout="print " * 20)], b"", ENCODER.fits) != f"\n```output\n{TOO_LONG}\n```\n\n\n"
+        form.render_observation(turn(), [outcome(stdout="print " * 20)], b"", ENCODER.fits)
+        != f"\n```output\n{TOO_LONG}\n```\n\n\n"
     )
 
 
 def test_zerotir_shows_errors_as_the_option_says() -> None:
     options: list[ErrorStyle] = ["traceback", "hidden"]
-    shown = [ZeroTIRFormat(ZeroTIROptions(errors=errors)).render_observation(turn(), [ERROR], b"\n", fits) for errors in options]
+    shown = [
+        ZeroTIRFormat(ZeroTIROptions(errors=errors)).render_observation(turn(), [ERROR], b"\n", fits)
+        for errors in options
+    ]
     assert shown == [f"```output\n{TRACEBACK}```\n\n\n", "```output\n\n```\n\n\n"]
 
 

@@ -25,7 +25,9 @@ def fits(text: str, most: int) -> bool:
 
 
 def shown(outcome: Outcome, overshoot: bytes = b"", most: int = 500) -> str:
-    return SearchR1Format(SearchR1Options(max_observation_tokens=most)).render_observation(turn(), [outcome], overshoot, fits)
+    return SearchR1Format(SearchR1Options(max_observation_tokens=most)).render_observation(
+        turn(), [outcome], overshoot, fits
+    )
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_a_data_set_is_pinned_to_what_the_hub_or_the_cache_has(
 
 
 def test_problems_are_prepared_from_a_data_set_that_is_not_stored(hub: tuple[Path, list[int]], tmp_path: Path) -> None:
-    from torl.curation.command import main
+    from torl.apps.curation.command import main
 
     (hub[0] / "train.jsonl").write_text('{"problem": "How many legs has a spider?", "answer": "8"}\n')
     assert main(["prepare", "hf:GAIR/Far", "--stream", "--output", str(tmp_path / "out")]) == 0

@@ -33,7 +33,7 @@ OWNERS = {
     "deepspeed": {"learner"},
     "math_verify": {"reward"},
     "plotly": {"report"},
-    "aiohttp": {"rollout/agents", "reward/server.py", "reward/judging", "sandbox/serve", "tools"},
+    "aiohttp": {"rollout/agents", "rewards/server.py", "reward/judging", "sandbox/serve", "tools"},
     "bm25s": {"tools/search"},
     "mcp": {"sandbox/serve", "tools/mcp"},
     **{name: {"sandbox/serve"} for name in ("uvicorn", "starlette", "uvloop", "prometheus_client")},

@@ -12,9 +12,9 @@ from torl.learner.model.attention import (
     PACKED,
     PackedSamples,
     attention_implementation,
-    varlen_attention,
-    per_sample_attention,
     packed_attention,
+    per_sample_attention,
+    varlen_attention,
 )
 
 LENGTHS = (5, 1, 9, 3)

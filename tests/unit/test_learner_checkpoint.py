@@ -15,10 +15,10 @@ from torl.learner.checkpoint.directory import (
     MANIFEST,
     checkpoint_path,
     latest_checkpoint,
+    open_checkpoint,
     prune_checkpoints,
     read_controller_state,
     verify_checkpoint,
-    open_checkpoint,
 )
 
 FACTS = {"ranks": 2}

@@ -68,7 +68,9 @@ def only_row(samples: list[TrainingSample]) -> PackedRow:
     return row
 
 
-def logprobs_and_entropies(policy: Policy, row: PackedRow, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+def logprobs_and_entropies(
+    policy: Policy, row: PackedRow, temperature: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
     return run_policy(policy, RowTensors(row, torch.device("cpu")), temperature)
 
 

@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from torl.errors import LearnerDiedError, LearnerError, WeightTransferError
 from torl.learner import ranks
+from torl.learner.cluster_ranks import rank_specs
 from torl.learner.messages import RankReply
-from torl.learner.placed_ranks import rank_specs
 from torl.learner.ranks import RankGroup, RankProcess
 
 BROKEN = RankReply(error="RuntimeError", message="Connection closed by peer")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, ValidationError
 
-from torl.options import Choice, ChosenFrom, PositiveInt, Section, load_object, suggestion, options_of
+from torl.options import Choice, ChosenFrom, PositiveInt, Section, load_object, options_of, suggestion
 
 
 class Greeting:

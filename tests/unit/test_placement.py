@@ -10,9 +10,9 @@ from torl.config import PlacementConfig, TrainConfig
 from torl.config.command_line import PRESETS as FOLDER
 from torl.config.command_line import load_config
 from torl.errors import ConfigError
-from torl.placement.machine import Machine, require_driver, require_one_order, combine_machines, visible_gpus
-from torl.placement.placing import place
-from torl.placement.settling import resolve
+from torl.placement.assign import place
+from torl.placement.machine import Machine, combine_machines, require_driver, require_one_order, visible_gpus
+from torl.placement.resolve import resolve
 from torl.placement.sides import PlacementRequest
 
 GPU_BYTES = 85_520_809_984  # what CUDA says of an H100 with "80 GB"

@@ -14,7 +14,7 @@ from torl.placement.checks import require_division, require_room
 from torl.placement.ledger import Ledger, ledger
 from torl.placement.machine import Machine, combine_machines
 from torl.placement.remedies import cheapest, fits, try_ledger, with_changes
-from torl.placement.settling import resolve
+from torl.placement.resolve import resolve
 from torl.placement.shape import ModelShape
 
 GPU_BYTES = 85_520_809_984  # 81,559 MiB: what the driver says of an H100 with "80 GB"

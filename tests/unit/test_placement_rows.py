@@ -10,8 +10,8 @@ from torl.config import TrainConfig
 from torl.config.command_line import PRESETS, load_config
 from torl.placement.ledger import ledger
 from torl.placement.machine import Machine
+from torl.placement.resolve import ResolvedConfig, resolve
 from torl.placement.rows import with_row_tokens
-from torl.placement.settling import ResolvedConfig, resolve
 from torl.placement.shape import ModelShape
 
 SHAPES = {"torl_1.5b": ModelShape.from_config(QWEN_1_5B), "torl_7b": ModelShape.from_config(QWEN_7B)}

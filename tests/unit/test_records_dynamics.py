@@ -18,13 +18,13 @@ from torl.types import (
     OutcomeStatus,
     Problem,
     Prompt,
-    ScoredTrajectory,
     ScoredGroup,
+    ScoredTrajectory,
+    StopReason,
     ToolCall,
     ToolRequest,
     Trajectory,
     Turn,
-    StopReason,
 )
 
 OK = Outcome(OutcomeStatus.OK, "2\n")

@@ -8,7 +8,7 @@ import pytest
 from builders import asked, scored, trajectory
 from torl.errors import ConfigError
 from torl.records import metric_names as names
-from torl.records.kinds import MAX_VALUES, dynamics_by_value
+from torl.records.by_metadata import MAX_VALUES, dynamics_by_value
 from torl.report.charts import chart_sections
 from torl.types import Problem, Prompt, ScoredGroup
 

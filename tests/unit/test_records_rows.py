@@ -24,11 +24,11 @@ from torl.types import (
     OutcomeStatus,
     Problem,
     Prompt,
+    StopReason,
     ToolCall,
     ToolRequest,
     Trajectory,
     Turn,
-    StopReason,
 )
 
 RIGHT = Grade(1.0, True, "0.5")

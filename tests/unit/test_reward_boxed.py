@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from builders import call, failed, group, printed, trajectory
 from torl.options import ChosenFrom
-from torl.reward import REWARDS, BoxedOptions, BoxedReward
-from torl.reward.shaping import has_valid_format, overlong_punishment, ran_failing_code
+from torl.rewards import REWARDS, BoxedOptions, BoxedReward
+from torl.rewards.shaping import has_valid_format, overlong_punishment, ran_failing_code
 from torl.types import FinishReason, Grade, OutcomeStatus, ToolCall, Trajectory
 
 ERROR = call(outcome=failed())

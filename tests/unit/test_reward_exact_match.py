@@ -3,7 +3,7 @@
 import pytest
 
 from builders import asked, call, group, trajectory
-from torl.reward.exact_match import ExactMatchOptions, ExactMatchReward
+from torl.rewards.exact_match import ExactMatchOptions, ExactMatchReward
 from torl.text.tagged_answers import is_same_answer, squad_normalize, tagged_answer
 
 

@@ -3,8 +3,8 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from torl.reward import Verdict
-from torl.reward.memory import VerdictCache, pair_key
+from torl.rewards import Verdict
+from torl.rewards.cache import VerdictCache, pair_key
 
 RIGHT = Verdict(correct=True)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from torl.reward.equivalence import equivalent
-from torl.reward.notation import as_latex
-from torl.reward.refusals import is_clearly_different
+from torl.rewards.equivalence import equivalent
+from torl.rewards.mismatches import is_clearly_different
+from torl.rewards.notation import as_latex
 
 SAME = [
     ("5", "5."), ("5", "5,"), ("5", "5\\\\"), ("5", "5~"), ("5", "5?"), ("5", "**5**"), ("10", "10.0."), ("90", "90°"),

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from grading_pairs import DIFFERENT, SAME
-from torl.reward.equivalence import UndecidedError, equivalent
+from torl.rewards.equivalence import UndecidedError, equivalent
 
 _ALONE = """
 import json, logging, sys

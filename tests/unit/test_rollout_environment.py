@@ -14,7 +14,7 @@ from builders import asked, group
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedEngine, ScriptedInterpreter
 from scripted_environment import ScriptedEnvironment, in_environment
-from torl.audit.tokens import token_mismatch
+from torl.apps.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.environments import Message
 from torl.errors import DataError, RewardError, ToolUnavailableError
@@ -22,12 +22,12 @@ from torl.options import Choice
 from torl.records.dynamics import training_dynamics
 from torl.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
 from torl.report.examples import response_segments
-from torl.reward.environment import EnvironmentRewardOptions, EnvironmentReward
+from torl.rewards.environment import EnvironmentReward, EnvironmentRewardOptions
 from torl.rollout.grading import score_group
 from torl.rollout.group_file import GroupFile
 from torl.seeds import derive_seed
 from torl.text.chat_templates import chat
-from torl.types import FinishReason, Problem, Prompt, ToolRequest, Trajectory, StopReason
+from torl.types import FinishReason, Problem, Prompt, StopReason, ToolRequest, Trajectory
 
 ENVIRONMENT = {"name": "scripted_environment:Chosen"}
 SAYS = {"harmony": "<|channel|>final<|message|>{}<|return|>"}
@@ -58,7 +58,8 @@ def test_a_message_without_calls_is_answered_by_the_environment_and_what_it_says
     turns = [says(model, text) for text in ("1", "2", "3")]
     played = play(model, turns, environment)
     put_in = [
-        model.encoder.encode_observation(model.form.render_reply(played.turns[0], said=[text]))[0] for text in ("Wrong.", "Wrong again.")
+        model.encoder.encode_observation(model.form.render_reply(played.turns[0], said=[text]))[0]
+        for text in ("Wrong.", "Wrong again.")
     ]
     sampled = [model.ids(turn) for turn in turns]
     pieces = [sampled[0], put_in[0], sampled[1], put_in[1], sampled[2]]

@@ -10,10 +10,10 @@ from scripted_engine import ENCODER, Request, ScriptedEngine, ScriptedInterprete
 from torl.config import EvaluationConfig
 from torl.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.records import metric_names as names
-from torl.reward import BoxedOptions, BoxedReward
+from torl.rewards import BoxedOptions, BoxedReward
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.evaluation import Evaluation, evaluate
-from torl.rollout.opening import Rollouts
+from torl.rollout.startup import Rollouts
 from torl.text.prompts import EncodedPrompts
 from torl.types import Prompt
 
@@ -96,7 +96,9 @@ async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward:
     # The groups are those of the samples, in the order of the problems whichever ended first.
     assert [group.prompt.problem.id for group in evaluation.groups] == ["d", "c", "b"]
     assert [
-        (each.trajectory.group_id, each.trajectory.sample_index) for group in evaluation.groups for each in group.members
+        (each.trajectory.group_id, each.trajectory.sample_index)
+        for group in evaluation.groups
+        for each in group.members
     ] == [(f"set-sampled/{problem}", sample) for problem in "dcb" for sample in range(2)]
     assert all(member.grade.correct for group in evaluation.groups for member in group.members)
     # The greedy responses are kept too, to be recorded under a name of their own.

@@ -9,7 +9,7 @@ import pytest
 
 from builders import asked, grade, group, trajectory
 from torl.errors import RewardError
-from torl.reward import Reward
+from torl.rewards import Reward
 from torl.rollout.grading import score_group, score_groups
 from torl.types import Grade, Group
 

@@ -16,9 +16,9 @@ from torl.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.formats.torl import ToRLOptions
 from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
 from torl.rollout.episode import EpisodeCounters
-from torl.rollout.observing import LONG_OBSERVATION
+from torl.rollout.observation import LONG_OBSERVATION
 from torl.sandbox import Execution
-from torl.types import Block, FinishReason, Outcome, SampledTurn, Trajectory, Turn, StopReason
+from torl.types import Block, FinishReason, Outcome, SampledTurn, StopReason, Trajectory, Turn
 
 CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
 

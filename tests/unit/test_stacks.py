@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from torl.errors import EngineHungError, HangError
-from torl.processes import stacks
-from torl.processes.open_calls import PendingCalls
-from torl.processes.stacks import dump_stacks, dump_own_stacks
+from torl.runtime.processes import stacks
+from torl.runtime.processes.pending_calls import PendingCalls
+from torl.runtime.processes.stacks import dump_own_stacks, dump_stacks
 
 CHILD = """
 import threading, time
-from torl.processes.stacks import enable_stack_dumps
+from torl.runtime.processes.stacks import enable_stack_dumps
 enable_stack_dumps()
 def waits_for_nobody():
     print("ready", flush=True)
@@ -27,7 +27,7 @@ waits_for_nobody()
 STANDING_STILL = """
 import asyncio, sys, time
 from pathlib import Path
-from torl.processes.loop_watch import watch_event_loop
+from torl.runtime.processes.loop_watchdog import watch_event_loop
 
 async def an_endless_episode():
     await asyncio.sleep(1000)
@@ -84,7 +84,9 @@ def test_an_event_loop_that_stands_still_ends_the_process_with_its_stacks(tmp_pa
     log, output = tmp_path / "logs" / "controller.log", tmp_path / "output"
     assert start(STANDING_STILL, str(log), log=output).wait(60) == 1
     assert output.read_text().startswith("turned\n")  # not before
-    assert "error: the controller's event loop stood still for 2 s (rollout.stall_timeout_seconds)" in output.read_text()
+    assert (
+        "error: the controller's event loop stood still for 2 s (rollout.stall_timeout_seconds)" in output.read_text()
+    )
     assert "in main" in log.read_text()
     assert "7 tasks:" in log.read_text()
     assert "in an_endless_episode" in log.read_text()

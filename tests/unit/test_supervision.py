@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from torl.errors import EngineError, SandboxError
-from torl.processes.supervision import run_until_done, run_with_watchers
+from torl.runtime.processes.supervision import run_until_done, run_with_watchers
 
 
 def test_work_that_ends(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +44,7 @@ def test_defects_keep_their_traceback() -> None:
 
 PROGRAM = """
 import asyncio, sys
-from torl.processes.supervision import run_until_done
+from torl.runtime.processes.supervision import run_until_done
 
 async def work():
     try:

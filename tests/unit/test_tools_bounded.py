@@ -8,7 +8,7 @@ from typing import Any, Self
 import pytest
 
 from torl.errors import SandboxError, ToolUnavailableError
-from torl.tools import BoundedTool, ToolLimits, PythonTool, SandboxFusionTool, Tool, ToolSession, tool_limits
+from torl.tools import BoundedTool, PythonTool, SandboxFusionTool, Tool, ToolLimits, ToolSession, tool_limits
 from torl.types import Outcome, OutcomeStatus
 
 
@@ -50,7 +50,9 @@ class Counter(Tool, ToolSession):
 
 
 def bounded(trouble: Callable[[int], BaseException | float | None] = lambda _: None, **bounds: Any) -> BoundedTool:
-    return BoundedTool("counter", Counter(trouble=trouble), ToolLimits.model_validate({"initial_backoff_seconds": 0, **bounds}))
+    return BoundedTool(
+        "counter", Counter(trouble=trouble), ToolLimits.model_validate({"initial_backoff_seconds": 0, **bounds})
+    )
 
 
 async def test_a_call_that_finds_the_tool_away_is_made_again_as_if_for_the_first_time() -> None:

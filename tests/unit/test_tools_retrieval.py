@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from torl.errors import ToolUnavailableError
-from torl.tools import BoundedTool, ToolLimits, RetrievalTool
+from torl.tools import BoundedTool, RetrievalTool, ToolLimits
 from torl.tools.search.server import RetrievalOptions
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -96,7 +96,7 @@ async def test_an_answer_without_passages_is_none(answer: Callable[[], web.Respo
 
 
 async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torl.tools.starting.FIRST_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("torl.tools.server_startup.FIRST_ANSWER_SECONDS", 0.05)
     asked = asyncio.Event()
 
     async def retrieve(_: web.Request) -> web.Response:

@@ -49,7 +49,9 @@ class EngineAndLearner:
 
 def both_sides(*, sleeps: bool, moves: bool, checksum: bool = False) -> tuple[EngineAndLearner, Residency]:
     both: Any = EngineAndLearner()
-    residency = Residency(both, both, colocated=True, engine_sleeps=sleeps, offloads_learner=moves, checksum=checksum, policy_version=3)
+    residency = Residency(
+        both, both, colocated=True, engine_sleeps=sleeps, offloads_learner=moves, checksum=checksum, policy_version=3
+    )
     return both, residency
 
 
@@ -94,7 +96,9 @@ async def test_devices_are_handed_over_in_order(sleeps: bool, moves: bool, order
 @pytest.mark.parametrize("command", ["prepare", "update", "export", "send_weights"])
 async def test_a_learner_that_is_away_is_asked_for_nothing(command: str) -> None:
     both, residency = both_sides(sleeps=True, moves=True)
-    with pytest.raises(InvalidTransitionError, match=f"{command} needs a learner that is .*resident, and it is offloaded"):
+    with pytest.raises(
+        InvalidTransitionError, match=f"{command} needs a learner that is .*resident, and it is offloaded"
+    ):
         residency.require_learner(command)
     await residency.give_to_learner()
     assert residency.require_learner(command) is both

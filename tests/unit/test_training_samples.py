@@ -9,9 +9,9 @@ import pytest
 from builders import scored, trajectory
 from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages
 from torl.config import AlgorithmConfig
+from torl.training.masking import mask_samples
 from torl.training.samples import mean_advantage, token_arrays, training_samples, turn_numbers, with_advantages
-from torl.training.silencing import mask_samples
-from torl.types import Problem, Prompt, ScoredTrajectory, ScoredGroup, TrainingSample
+from torl.types import Problem, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample
 
 NOTHING = np.zeros(6, np.float32)
 DR_GRPO = AlgorithmConfig.model_validate({"estimator": "dr_grpo"})

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from builders import call, failed, scored, trajectory, turn
 from torl._core import repetition
 from torl.config import AlgorithmConfig, SelectionConfig
+from torl.training.masking import (
+    has_void_turn,
+    improbable_trajectories,
+    mask_samples,
+    masked_trajectories,
+    mismatches_code,
+    repeated_trigrams,
+)
 from torl.training.samples import training_samples
-from torl.training.silencing import has_void_turn, improbable_trajectories, mismatches_code, repeated_trigrams, mask_samples, masked_trajectories
 from torl.types import FinishReason, Trajectory
 
 CODE = "```python\nprint(1)\n```\n"

@@ -12,13 +12,13 @@ import pytest
 from builders import play_all, printed
 from scripted_engine import ENCODER
 from scripted_run import ScriptedRun, ScriptedTool
-from torl.audit.formulas import BatchRewards, naive_advantages
+from torl.apps.audit.formulas import BatchRewards, naive_advantages
 from torl.errors import ToolUnavailableError
-from torl.processes.supervision import first_error
 from torl.rollout.evaluation import evaluate
-from torl.rollout.filling import play_to_file
 from torl.rollout.group_file import GroupFile
-from torl.rollout.opening import Rollouts
+from torl.rollout.play_to_file import play_to_file
+from torl.rollout.startup import Rollouts
+from torl.runtime.processes.supervision import first_error
 from torl.text.prompts import EncodedPrompts
 from torl.training.experience import Experience
 from torl.training.samples import training_samples, with_advantages

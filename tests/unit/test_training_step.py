@@ -11,10 +11,10 @@ from builders import call, failed, grade, printed, scored, scored_group, traject
 from scripted_engine import ENCODER
 from scripted_run import ScriptedRun
 from torl.errors import EngineError, RewardError, SandboxError
-from torl.reward import Reward
+from torl.rewards import Reward
 from torl.training.health import require_working_tools
+from torl.training.learner_rewards import with_normalized_rewards, with_shuffled_rewards
 from torl.training.step import PlayedStep
-from torl.training.told import with_normalized_rewards, with_shuffled_rewards
 from torl.types import Grade, Group, OutcomeStatus, ScoredGroup
 
 
@@ -102,7 +102,9 @@ async def test_no_problem_is_played_twice_in_a_step(tmp_path: Path) -> None:
 
 
 async def test_long_responses_are_punished_before_anything_is_selected(tmp_path: Path) -> None:
-    run = ScriptedRun(tmp_path, problems=4, reward={"overlong_buffer": 39}, selection={"drop_zero_variance_groups": True})
+    run = ScriptedRun(
+        tmp_path, problems=4, reward={"overlong_buffer": 39}, selection={"drop_zero_variance_groups": True}
+    )
     played = await run.step_player.play(0)
     for group in played.groups:
         for member in group.members:

@@ -291,7 +291,8 @@ def test_senders_and_receivers_may_differ_in_number(
     first = WeightChannel.listen("127.0.0.1", receivers, senders, transport, timeout_seconds=TIMEOUT_SECONDS)
     meeting = first.rendezvous
     channels = [first] + [
-        WeightChannel(meeting, Endpoint("sender", number), timeout_seconds=TIMEOUT_SECONDS) for number in range(1, senders)
+        WeightChannel(meeting, Endpoint("sender", number), timeout_seconds=TIMEOUT_SECONDS)
+        for number in range(1, senders)
     ]
     receiving = [start_receiver(threads, meeting, number=number) for number in range(receivers)]
     sending = [

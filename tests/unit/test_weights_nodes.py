@@ -77,7 +77,9 @@ def test_the_network_carries_the_weights_to_each_node_once(nodes: tuple[int, ...
     counted = Barrier(receivers + 1, timeout=TIMEOUT_SECONDS)
     with ThreadPoolExecutor(receivers) as threads, ExitStack() as ends:
         meeting = Rendezvous("127.0.0.1", 0, receivers, nodes=nodes)
-        sender = ends.enter_context(closing(WeightChannel(meeting, Endpoint("sender", 0), timeout_seconds=TIMEOUT_SECONDS)))
+        sender = ends.enter_context(
+            closing(WeightChannel(meeting, Endpoint("sender", 0), timeout_seconds=TIMEOUT_SECONDS))
+        )
 
         def receive(number: int) -> list[list[tuple[str, torch.Tensor]]]:
             end = Endpoint("receiver", number)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Self
 
 from torl.agents.base import Agent
-from torl.processes.children import TAIL_BYTES, command_words, describe_exit
+from torl.runtime.processes.children import TAIL_BYTES, command_words, describe_exit
 from torl.types import Problem
 
 MAX_OUTPUT_BYTES = 1 << 20

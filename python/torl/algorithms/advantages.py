@@ -148,7 +148,8 @@ def gtpo(
     returns_K = turns.returns(turns.rewards(rewards.rewards_N, rewards.token_rewards_M), discount)
     numbers_K = turns.turn_indices if baseline == "turn" else np.zeros_like(turns.turn_indices)
     groups_K = [
-        (rewards.groups_N[row], number) for row, number in zip(turns.trajectory_indices.tolist(), numbers_K.tolist(), strict=True)
+        (rewards.groups_N[row], number)
+        for row, number in zip(turns.trajectory_indices.tolist(), numbers_K.tolist(), strict=True)
     ]
     return TokenAdvantages(turns.broadcast_to_tokens(group_advantages("grpo", returns_K, groups_K)))
 

@@ -48,9 +48,14 @@ class Turns:
     @property
     def turn_indices(self) -> npt.NDArray[np.int64]:
         """The number of each turn in its trajectory, from 0, shape (K,)."""
-        return np.arange(len(self.trajectory_indices)) - (np.cumsum(self.counts_N) - self.counts_N)[self.trajectory_indices]
+        return (
+            np.arange(len(self.trajectory_indices))
+            - (np.cumsum(self.counts_N) - self.counts_N)[self.trajectory_indices]
+        )
 
-    def rewards(self, rewards_N: npt.NDArray[np.float64], token_rewards_M: Float32Array | None) -> npt.NDArray[np.float64]:
+    def rewards(
+        self, rewards_N: npt.NDArray[np.float64], token_rewards_M: Float32Array | None
+    ) -> npt.NDArray[np.float64]:
         """What the tokens of each turn were paid, shape (K,), and the trajectory's reward in its last turn."""
         paid_K = np.zeros(len(self.trajectory_indices))
         if token_rewards_M is not None:

@@ -1,33 +1,33 @@
 """The configuration of a run, and reading it from files and command lines."""
 
-from torl.cluster.options import ClusterConfig
 from torl.config.choices import ProblemChoice
 from torl.config.commands import EvaluateConfig, EvaluateModelConfig, SampleConfig
 from torl.config.learning import AlgorithmConfig, CriticConfig, KlConfig, LearnerConfig, SelectionConfig
 from torl.config.placement import PlacementConfig
 from torl.config.rollout import DataConfig, LoraConfig, ModelConfig, PromptConfig, RolloutConfig
 from torl.config.sections import (
-    CheckpointConfig,
     AblationConfig,
+    CheckpointConfig,
     EvaluationConfig,
     ModelRunConfig,
     RunConfig,
     TrainConfig,
 )
+from torl.runtime.cluster.options import ClusterConfig
 
 __all__ = [
+    "AblationConfig",
     "AlgorithmConfig",
     "CheckpointConfig",
     "ClusterConfig",
-    "AblationConfig",
     "CriticConfig",
     "DataConfig",
     "EvaluateConfig",
+    "EvaluateModelConfig",
     "EvaluationConfig",
     "KlConfig",
     "LearnerConfig",
     "LoraConfig",
-    "EvaluateModelConfig",
     "ModelConfig",
     "ModelRunConfig",
     "PlacementConfig",

@@ -16,7 +16,7 @@ from torl.options import (
     Choice,
     ChosenFrom,
 )
-from torl.reward import REWARDS, Reward
+from torl.rewards import REWARDS, Reward
 from torl.text.templates import TEMPLATES, PromptTemplate
 from torl.tools import TOOL_SHORTHANDS, TOOLS, Tool, tool_limits
 
@@ -27,7 +27,9 @@ TemplateChoice = Annotated[Choice[PromptTemplate], ChosenFrom(TEMPLATES, "prompt
 FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl")]
 TOOL = ChosenFrom(TOOLS, "tool", shared=tool_limits, option_shorthands=TOOL_SHORTHANDS)
 ToolChoice = Annotated[Choice[Tool], TOOL]
-ENVIRONMENT = ChosenFrom(ENVIRONMENTS, "environment", shared=lambda _: EnvironmentLimits, option_shorthands=ENVIRONMENT_SHORTHANDS)
+ENVIRONMENT = ChosenFrom(
+    ENVIRONMENTS, "environment", shared=lambda _: EnvironmentLimits, option_shorthands=ENVIRONMENT_SHORTHANDS
+)
 EnvironmentChoice = Annotated[Choice[Environment], ENVIRONMENT]
 AGENT = ChosenFrom(AGENTS, "agent", shared=limits_of, option_shorthands=AGENT_SHORTHANDS)
 AgentChoice = Annotated[Choice[Agent], AGENT]

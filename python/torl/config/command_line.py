@@ -17,7 +17,7 @@ from torl.config.fields import choice_at, fields_of, holds_text, option_names_at
 from torl.config.help import add_arguments
 from torl.errors import ConfigError
 from torl.options import suggestion
-from torl.processes.supervision import run_until_done
+from torl.runtime.processes.supervision import run_until_done
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -116,7 +116,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
-def validate_config(config_class: type[Config], tree: dict[str, Any], overrides: Mapping[str, Any], *, source: str) -> Config:
+def validate_config(
+    config_class: type[Config], tree: dict[str, Any], overrides: Mapping[str, Any], *, source: str
+) -> Config:
     """The configuration that a tree makes with `overrides` (by dotted names) on top of it.
 
     Raises:

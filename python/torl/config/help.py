@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from torl.config.fields import choice_of_field, choice_at, fields_of
+from torl.config.fields import choice_at, choice_of_field, fields_of
 from torl.options import ChosenFrom
 
 

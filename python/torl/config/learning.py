@@ -10,10 +10,10 @@ from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
+    PositiveFraction,
     PositiveInt,
     Precision,
     Section,
-    PositiveFraction,
 )
 from torl.weights.rendezvous import TransportName
 
@@ -57,7 +57,9 @@ class SelectionConfig(Section):
         if self.accuracy_range is not None and not self.accuracy_range[0] < self.accuracy_range[1]:
             raise ValueError("accuracy_range must be two shares, the lower first")
         if self.dynamic_sampling and not self.drop_zero_variance_groups and self.accuracy_range is None:
-            raise ValueError("dynamic_sampling needs drop_zero_variance_groups or accuracy_range: without them all are kept")
+            raise ValueError(
+                "dynamic_sampling needs drop_zero_variance_groups or accuracy_range: without them all are kept"
+            )
         return self
 
 

@@ -21,9 +21,9 @@ from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
+    PositiveFraction,
     PositiveInt,
     Section,
-    PositiveFraction,
 )
 from torl.paths import FILE_NAME_PATTERN
 from torl.text.reward_goal import RewardGoal

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from torl.cluster.options import ClusterConfig
 from torl.config.choices import EngineChoice, RewardChoice, default_choice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
 from torl.config.placement import PlacementConfig
@@ -19,10 +18,11 @@ from torl.options import (
     Choice,
     NonNegativeInt,
     PositiveFloat,
+    PositiveFraction,
     PositiveInt,
     Section,
-    PositiveFraction,
 )
+from torl.runtime.cluster.options import ClusterConfig
 
 
 class RunConfig(Section):

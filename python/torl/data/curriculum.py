@@ -68,7 +68,7 @@ class CurriculumSampler(PromptSampler):
                 passed = 0
         return list(taken.values())
 
-    def observe(self, accuracies: Mapping[str, float]) -> None:
+    def record_accuracies(self, accuracies: Mapping[str, float]) -> None:
         """Send problems to rest whose groups teach nothing."""
         for name, accuracy in accuracies.items():
             before = self._streaks.get(name, 0)

@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from torl.data.files import READERS, Row, RowFile, NumberLiteral, describe
+from torl.data.files import READERS, NumberLiteral, Row, RowFile, describe
 from torl.errors import DataError
 from torl.hub import DATASET_PREFIX, files_in, hub_errors, name_hint, resolve_dataset, stream_dataset
 from torl.paths import resolve_path

@@ -98,7 +98,7 @@ class PromptSampler:
             taken += self._order[:missing]
         return taken
 
-    def observe(self, accuracies: Mapping[str, float]) -> None:
+    def record_accuracies(self, accuracies: Mapping[str, float]) -> None:
         """Take note of how much of each problem's group was correct, by the problems' ids; this sampler need not."""
 
     def state_dict(self) -> dict[str, Any]:

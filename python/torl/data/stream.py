@@ -68,7 +68,7 @@ class StreamSampler:
             taken[prompt.problem.id] = prompt
         return list(taken.values())
 
-    def observe(self, accuracies: Mapping[str, float]) -> None:
+    def record_accuracies(self, accuracies: Mapping[str, float]) -> None:
         """Nothing is learned of problems that are read once in an epoch."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from torl._core import StopCondition
-from torl.cluster.logs import LogFolder
 from torl.engine.protocol import Engine
 from torl.errors import EngineError
-from torl.processes.stacks import dump_stacks
+from torl.runtime.cluster.logs import LogFolder
+from torl.runtime.processes.stacks import dump_stacks
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal, NoReturn, Protocol, TypeAlias
 
 from torl._core import StopCondition, Vocabulary
-from torl.cluster import Cluster, LocalCluster
 from torl.errors import EngineError
 from torl.options import Precision, Section
+from torl.runtime.cluster import Cluster, LocalCluster
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 
@@ -123,7 +123,7 @@ class Engine(Protocol):
 
     @property
     def processes_by_log(self) -> Mapping[Path, Sequence[int]]:
-        """Its processes that write their stacks when they are asked (`torl.processes.stacks`), by their logs."""
+        """Its processes that write their stacks when they are asked (`torl.runtime.processes.stacks`), by their logs."""
         return {}
 
     async def dump_remote_stacks(self) -> None:

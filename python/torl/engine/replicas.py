@@ -11,8 +11,8 @@ from torl.engine.idle import IdleClock
 from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart
 from torl.engine.routing import Router
 from torl.errors import EngineDiedError, EngineError
-from torl.processes.children import first_line
-from torl.processes.supervision import first_error
+from torl.runtime.processes.children import first_line
+from torl.runtime.processes.supervision import first_error
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 
@@ -55,7 +55,7 @@ class Replicas(Engine):
             count: of the engines.
             restarts: how often each of them may be started again.
             policy_version: of the model's weights.
-            lends_devices: whether the learner has the engines' devices from `sleep` to `wake`, so that none can start.
+            shares_devices: whether the learner has the engines' devices from `sleep` to `wake`, so that none can start.
             loads_weights: whether the engines begin with the model's weights; where not, they wait for others.
         """
         self._make = make

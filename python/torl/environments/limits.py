@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from torl.errors import ToolUnavailableError, TorlError
 from torl.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
-from torl.processes.supervision import is_cancelled
+from torl.runtime.processes.supervision import is_cancelled
 from torl.tools.bounded import CUT
 
 Result = TypeVar("Result")

@@ -5,7 +5,7 @@ from typing import ClassVar, Protocol
 
 from torl._core import StopCondition
 from torl.text.answers import find_answer
-from torl.types import ObservationText, MalformedCall, Outcome, OutcomeStatus, ToolRequest, Turn
+from torl.types import MalformedCall, ObservationText, Outcome, OutcomeStatus, ToolRequest, Turn
 
 TOO_MANY_CALLS = Outcome(
     OutcomeStatus.ERROR, "TooManyCalls: no call is left of those that a response may make", error="TooManyCalls"

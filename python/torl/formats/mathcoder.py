@@ -7,7 +7,7 @@ from torl._core import StopCondition
 from torl.formats.base import Format
 from torl.formats.fenced import run_block
 from torl.formats.observation import render_outcome
-from torl.types import ObservationText, MalformedCall, Markup, Outcome, ToolRequest, Turn
+from torl.types import MalformedCall, Markup, ObservationText, Outcome, ToolRequest, Turn
 
 CODE, CLOSED = "<|code|>", "<|endofblock|>"
 NOTHING_PRINTED = "<empty_execution>"

@@ -66,7 +66,9 @@ class SearchR1Format(Format):
         text = render_outcome(outcomes[0], max_characters=None).strip()
         most = self.options.max_observation_tokens
         if not fits_tokens(_framed(text), most):
-            too_long = bisect_left(range(len(text)), True, key=lambda length: not fits_tokens(_framed(text[:length]), most))
+            too_long = bisect_left(
+                range(len(text)), True, key=lambda length: not fits_tokens(_framed(text[:length]), most)
+            )
             text = text[: max(0, too_long - 1)]
         return strip_overshoot(overshoot, _framed(text))
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from torl._core import StopCondition
 from torl.formats.base import Format, strip_overshoot
 from torl.formats.fenced import NO_CODE, run_block
-from torl.formats.observation import ErrorStyle, truncate_middle, render_outcome
+from torl.formats.observation import ErrorStyle, render_outcome, truncate_middle
 from torl.options import PositiveInt, Section
 from torl.types import MalformedCall, Outcome, ToolRequest, Turn
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from torl.formats.base import strip_overshoot
-from torl.formats.observation import truncate_middle, render_outcome
+from torl.formats.observation import render_outcome, truncate_middle
 from torl.formats.torl import ToRLFormat, ToRLOptions
 from torl.types import Outcome, OutcomeStatus, Turn
 

@@ -11,7 +11,7 @@ from torl.errors import ConfigError, ToolUnavailableError
 from torl.options import Section
 from torl.text.chat_templates import Messages
 from torl.tools.function import as_text
-from torl.tools.starting import FIRST_ANSWER_SECONDS
+from torl.tools.server_startup import FIRST_ANSWER_SECONDS
 from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest
 
 if TYPE_CHECKING:

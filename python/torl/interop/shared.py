@@ -3,7 +3,7 @@
 import atexit
 import threading
 
-from torl.reward.grader import Grader
+from torl.rewards.grader import Grader
 from torl.text.answers import find_answer
 
 _lock = threading.Lock()

@@ -15,9 +15,9 @@ import signal
 import verifiers.v1 as vf
 from pydantic import ConfigDict
 
+from torl.apps.serve.sessions import SessionStore
+from torl.apps.serve.settings import PoolSettings, SessionSettings
 from torl.errors import SandboxError
-from torl.sandbox.serve.sessions import SessionStore
-from torl.sandbox.serve.settings import PoolSettings, SessionSettings
 from torl.sandbox.session import Session
 from torl.sandbox.transcript import render_transcript
 

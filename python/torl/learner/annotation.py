@@ -32,7 +32,9 @@ async def annotate(
     if not wanted or not has_loss(samples):
         return [_annotated(sample, {name: np.zeros(len(sample), np.float32) for name in wanted}) for sample in samples]
     sharing = learner.sequence_parallel
-    batch = pack_batch(samples, max_row_tokens=learner.resolved_row_tokens, ranks=len(group.ranks), ranks_per_row=sharing)
+    batch = pack_batch(
+        samples, max_row_tokens=learner.resolved_row_tokens, ranks=len(group.ranks), ranks_per_row=sharing
+    )
     answers = await group.call("annotate", [{"rows": rows, "wanted": tuple(wanted)} for rows in batch.rows])
     answers = answers[::sharing]  # neighbors that share rows say the same
     rows = [row for rank_rows in batch.rows[::sharing] for row in rank_rows]

@@ -14,7 +14,7 @@ from torl.config import LearnerConfig, ModelConfig
 from torl.errors import DataError
 from torl.learner.model.attention import attention_implementation
 from torl.learner.model.kernels import use_kernels
-from torl.learner.model.loading import distribute_weights, build_empty_model, open_weights
+from torl.learner.model.loading import build_empty_model, distribute_weights, open_weights
 from torl.learner.model.policy import Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
 

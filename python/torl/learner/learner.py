@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self, cast
 
-from torl.cluster import Cluster, LocalCluster
 from torl.learner.annotation import annotate, wanted_annotations
 from torl.learner.checkpoint.ranks import begin_checkpoint, load_ranks
+from torl.learner.launch import start_ranks
 from torl.learner.messages import ChannelRequest, LearnerMemoryPart, LearnerSetup
 from torl.learner.optimizer_steps import take_steps
 from torl.learner.ranks import RankGroup
-from torl.learner.starting import start_ranks
+from torl.runtime.cluster import Cluster, LocalCluster
 from torl.types import TrainingSample
 from torl.weights.rendezvous import Rendezvous, TransferSummary
 
@@ -62,7 +62,7 @@ class Learner:
 
     @property
     def stack_logs(self) -> Mapping[Path, Sequence[int]]:
-        """The ranks that write their stacks when they are asked (`torl.processes.stacks`), by their logs."""
+        """The ranks that write their stacks when they are asked (`torl.runtime.processes.stacks`), by their logs."""
         return self._group.stack_logs
 
     async def write_stacks_elsewhere(self) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torl.errors import LearnerDiedError, LearnerError, LearnerHungError, TorlError
-from torl.learner.messages import RankSetup, RankReply, RankRequest, ShardWritten
-from torl.learner.rank_nodes import RankLaunchers
-from torl.processes.children import describe_exit, first_line, log_tail
-from torl.processes.stacks import dump_stacks
+from torl.learner.messages import RankReply, RankRequest, RankSetup, ShardWritten
+from torl.learner.rank_launchers import RankLaunchers
+from torl.runtime.processes.children import describe_exit, first_line, log_tail
+from torl.runtime.processes.stacks import dump_stacks
 
 _EXIT_SECONDS = 30.0  # an orderly end of a rank takes less
 _KILL_SECONDS = 10.0

@@ -97,7 +97,13 @@ def update_policy(
 
 
 def update_critic(
-    engine: Any, rows: Sequence[PackedRow], *, sampled_tokens: int, clip: float | None, learning_rate: float, sharing: int = 1
+    engine: Any,
+    rows: Sequence[PackedRow],
+    *,
+    sampled_tokens: int,
+    clip: float | None,
+    learning_rate: float,
+    sharing: int = 1,
 ) -> dict[str, float]:
     """One optimizer step of the critic; as `update_policy`."""
 

@@ -38,28 +38,28 @@ from torl.learner.deepspeed_engine import (
     start_engine,
     start_reference,
 )
-from torl.learner.joining import KEY_VARIABLE, ControllerAddress, connect_to_controller
+from torl.learner.handshake import KEY_VARIABLE, ControllerAddress, connect_to_controller
 from torl.learner.messages import (
     Annotation,
     ChannelRequest,
     LearnerMemoryPart,
-    RankSetup,
     RankReply,
     RankRequest,
+    RankSetup,
     ShardWritten,
 )
 from torl.learner.model.critic import Critic
-from torl.learner.model.lora import disabled_adapters, add_adapters, export_adapter
+from torl.learner.model.lora import add_adapters, disabled_adapters, export_adapter
 from torl.learner.model.policy import Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
 from torl.learner.offload import StateMover
 from torl.learner.optimizer_shards import OptimizerShards
-from torl.learner.process_group import exit_rank, select_gloo_interface, join_process_group, leave_process_group
+from torl.learner.process_group import exit_rank, join_process_group, leave_process_group, select_gloo_interface
 from torl.learner.publishing import WeightPublisher
-from torl.learner.update import policy_logprobs, run_critic, update_critic, update_policy, evaluate_rows
+from torl.learner.update import evaluate_rows, policy_logprobs, run_critic, update_critic, update_policy
 from torl.learner.whole_weights import full_adapters, full_weights
-from torl.processes.children import die_with_parent
-from torl.processes.stacks import enable_stack_dumps
+from torl.runtime.processes.children import die_with_parent
+from torl.runtime.processes.stacks import enable_stack_dumps
 from torl.types import Float32Array
 from torl.weights.rendezvous import Rendezvous, TransferSummary
 
@@ -143,7 +143,9 @@ class Rank:
         self.updates[CRITIC_TAG] += 1
         return metrics
 
-    def annotate(self, rows: tuple[PackedRow, ...], wanted: tuple[Annotation, ...]) -> dict[Annotation, list[Float32Array]]:
+    def annotate(
+        self, rows: tuple[PackedRow, ...], wanted: tuple[Annotation, ...]
+    ) -> dict[Annotation, list[Float32Array]]:
         """What the policy, the reference policy and the critic say of the sampled tokens of this rank's rows."""
         self._needs("parameters")
         device, temperature = self.engine.device, self.setup.temperature

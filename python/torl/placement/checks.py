@@ -7,7 +7,7 @@ from torl.errors import ConfigError
 from torl.placement.ledger import Ledger, ledger
 from torl.placement.machine import Machine
 from torl.placement.remedies import cheapest, enough_gpus
-from torl.placement.settling import ResolvedConfig
+from torl.placement.resolve import ResolvedConfig
 from torl.placement.shape import ModelShape
 
 _GIB = 1 << 30

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from torl.config import TrainConfig
+from torl.placement.assign import Placement
 from torl.placement.engine_bytes import EngineBytes
 from torl.placement.learner_bytes import Bytes, LearnerBytes
-from torl.placement.placing import Placement
-from torl.placement.settling import ResolvedConfig
+from torl.placement.resolve import ResolvedConfig
 from torl.placement.shape import ModelShape
 
 

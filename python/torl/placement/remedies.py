@@ -9,7 +9,7 @@ from torl.config import TrainConfig
 from torl.errors import ConfigError
 from torl.placement.ledger import Ledger, ledger
 from torl.placement.machine import Machine
-from torl.placement.settling import resolve
+from torl.placement.resolve import resolve
 from torl.placement.shape import ModelShape
 
 _MAX_CHANGES = 4

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torl.config import TrainConfig
 from torl.placement.ledger import ledger
-from torl.placement.settling import ResolvedConfig
+from torl.placement.resolve import ResolvedConfig
 from torl.placement.shape import ModelShape
 
 # Longer rows are no faster: the matrix products of an eighth of them fill a GPU.

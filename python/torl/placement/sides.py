@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from torl.config import PlacementConfig
 from torl.errors import ConfigError
+from torl.placement.formatting import counted, format_ranges
 from torl.placement.machine import Machine
-from torl.placement.wording import counted, format_ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,9 @@ def usable_devices(config: PlacementConfig, machine: Machine) -> tuple[int, ...]
             f"{counted(machine.devices, machine)}, counted from 0"
         )
     if outside := sorted({*(config.learner or ()), *(config.engine or ())} - set(chosen)):
-        raise ConfigError(f"placement.learner and placement.engine name {format_ranges(outside)}, not in placement.gpus")
+        raise ConfigError(
+            f"placement.learner and placement.engine name {format_ranges(outside)}, not in placement.gpus"
+        )
     return chosen
 
 
@@ -67,7 +69,9 @@ def split_devices(
     return _halves(wanted, machine, devices)
 
 
-def _halves(wanted: PlacementRequest, machine: Machine, devices: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _halves(
+    wanted: PlacementRequest, machine: Machine, devices: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The first devices for the learner and the last for the engines, which work at once."""
     if not machine.gpus:
         middle = len(devices) - len(devices) // 2

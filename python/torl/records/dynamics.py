@@ -14,7 +14,7 @@ import numpy as np
 from torl.records import metric_names as names
 from torl.records.behaviors import code_behaviors, recovers
 from torl.text.answers import find_answer
-from torl.types import FinishReason, ScoredTrajectory, ScoredGroup, ToolCall, Trajectory
+from torl.types import FinishReason, ScoredGroup, ScoredTrajectory, ToolCall, Trajectory
 
 # Models define exceptions of their own; what is not Python's is counted together, so that names stay few.
 _PYTHON_EXCEPTIONS = frozenset(

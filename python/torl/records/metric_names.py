@@ -169,7 +169,7 @@ _MASKED: Final = "selection/masked/"
 
 
 def masked(reason: str) -> str:
-    """Trajectories in the batch that carry no loss for this reason; see `torl.training.silencing`."""
+    """Trajectories in the batch that carry no loss for this reason; see `torl.training.masking`."""
     return _MASKED + reason
 
 

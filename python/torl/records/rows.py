@@ -24,13 +24,13 @@ from torl.types import (
     OutcomeStatus,
     Problem,
     Prompt,
-    ScoredTrajectory,
     ScoredGroup,
+    ScoredTrajectory,
+    StopReason,
     ToolCall,
     ToolRequest,
     Trajectory,
     Turn,
-    StopReason,
     UserMessage,
 )
 

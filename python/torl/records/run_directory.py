@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torl.config import TrainConfig
 from torl.config.command_line import dump_config
 from torl.errors import ConfigError, RecordError
-from torl.records.files import record_errors, atomic_write
+from torl.records.files import atomic_write, record_errors
 from torl.records.layout import CONFIG_FILE
 
 # Says how a run was started, and nothing about the run.

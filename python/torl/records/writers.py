@@ -13,7 +13,7 @@ from typing import Self
 
 from torl.errors import RecordError
 from torl.records.events import EventWriter
-from torl.records.files import record_errors, atomic_write, write_or_roll_back
+from torl.records.files import atomic_write, record_errors, write_or_roll_back
 from torl.records.layout import METRICS_FILE, step_of_file, trajectory_file, trajectory_files
 from torl.records.reading import read_metrics
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory

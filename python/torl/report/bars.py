@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torl.report.figures import COLORS, chart_html, apply_theme
+from torl.report.figures import COLORS, apply_theme, chart_html
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,9 @@ def accuracies_by_calls(runs: Sequence[RunRecords], window: int) -> dict[str, li
     for run in runs:
         if run.max_tool_calls is None:
             continue
-        ends = {name: values_of(run.rows, names.evaluation_name(name, names.ACCURACY))[1][-1:] for name in sets_of(runs)}
+        ends = {
+            name: values_of(run.rows, names.evaluation_name(name, names.ACCURACY))[1][-1:] for name in sets_of(runs)
+        }
         ends["training"] = values_of(run.rows, names.ACCURACY)[1][-window:]
         for name, values in ends.items():
             if values:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torl.rollout.spoken import clean_outcome
+from torl.rollout.clean_text import clean_outcome
 from torl.tools import Tool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
 

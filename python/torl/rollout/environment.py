@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from torl.environments import BoundedEnvironment, BoundedSession, Message, Reply
 from torl.errors import DataError, ToolUnavailableError
 from torl.formats import ChatFormat
-from torl.rollout.spoken import replace_surrogates, clean_messages, clean_outcome
+from torl.rollout.clean_text import clean_messages, clean_outcome, replace_surrogates
 from torl.text.chat_templates import Conversation, Messages
 from torl.text.prompt_encoder import PromptEncoder, ToolSchemas
 from torl.text.templates import PromptTemplate, TemplateOutput
@@ -22,7 +22,9 @@ class EpisodeEnvironment:
     session: BoundedSession
     format: ChatFormat
     tools: frozenset[str]  # the names of the environment's own
-    unseen_turn: Turn | None = field(default=None, init=False)  # the last turn, where it was not shown to the environment
+    unseen_turn: Turn | None = field(
+        default=None, init=False
+    )  # the last turn, where it was not shown to the environment
 
     async def answer(self, turn: Turn, requests: Sequence[ToolRequest] = ()) -> "TimedReply":
         """What the environment says to a turn, and to those of its calls that are the environment's.

@@ -10,14 +10,14 @@ from torl.engine import Engine
 from torl.environments import Reply
 from torl.formats import Format
 from torl.formats.base import is_void, limit_calls, turn_stop_condition
-from torl.processes.open_calls import PendingCalls
-from torl.rollout.answering import CallRouter
-from torl.rollout.calls import TimedOutcome, CallCounters, EpisodeTools
+from torl.rollout.call_router import CallRouter
+from torl.rollout.calls import CallCounters, EpisodeTools, TimedOutcome
 from torl.rollout.environment import EpisodeEnvironment, RunEnvironment
-from torl.rollout.observing import observation_tokens
-from torl.rollout.sampled import find_stop_reason, ends_line, spans
+from torl.rollout.observation import observation_tokens
+from torl.rollout.sampled_turn import ends_line, find_stop_reason, spans
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
+from torl.runtime.processes.pending_calls import PendingCalls
 from torl.seeds import derive_seed
 from torl.text.tokenizer import PlainTextEncoder
 from torl.text.turns import read_turn
@@ -27,11 +27,11 @@ from torl.types import (
     Outcome,
     Prompt,
     SamplingParameters,
+    StopReason,
     ToolCall,
     ToolRequest,
     Trajectory,
     Turn,
-    StopReason,
     UserMessage,
 )
 
@@ -250,7 +250,9 @@ class _Episode:
     ) -> None:
         """Put in the outcomes of calls and what the environment said, cut at the response limit."""
         outcomes = [answer.outcome for _, answer in answers]
-        observing = observation_tokens(self.player.format, self.player.encoder, turn, outcomes, overshoot, reply.user_messages)
+        observing = observation_tokens(
+            self.player.format, self.player.encoder, turn, outcomes, overshoot, reply.user_messages
+        )
         token_ids, observation = await observing
         first, last = self.builder.append_observation(token_ids[: self._remaining()])
         for call, answer in answers:

@@ -10,8 +10,8 @@ from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_groups
-from torl.rollout.opening import Rollouts
 from torl.rollout.scheduler import play_groups
+from torl.rollout.startup import Rollouts
 from torl.text.prompts import EncodedPrompts
 from torl.types import Prompt, ScoredGroup
 

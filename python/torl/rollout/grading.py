@@ -5,10 +5,10 @@ import math
 from collections.abc import Sequence
 
 from torl.errors import RewardError
-from torl.processes.open_calls import PendingCalls
-from torl.processes.supervision import is_cancelled
-from torl.reward import Reward
-from torl.types import Group, ScoredTrajectory, ScoredGroup
+from torl.rewards import Reward
+from torl.runtime.processes.pending_calls import PendingCalls
+from torl.runtime.processes.supervision import is_cancelled
+from torl.types import Group, ScoredGroup, ScoredTrajectory
 
 
 async def score_group(reward: Reward, group: Group, calls: PendingCalls | None = None) -> ScoredGroup:
@@ -37,7 +37,9 @@ async def score_group(reward: Reward, group: Group, calls: PendingCalls | None =
                 f"{len(trajectory.turns)}"
             )
     scored = zip(group.trajectories, grades, strict=True)
-    return ScoredGroup(group.prompt, tuple(ScoredTrajectory(trajectory, grade, grade.reward) for trajectory, grade in scored))
+    return ScoredGroup(
+        group.prompt, tuple(ScoredTrajectory(trajectory, grade, grade.reward) for trajectory, grade in scored)
+    )
 
 
 async def score_groups(

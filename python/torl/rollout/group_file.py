@@ -8,7 +8,7 @@ from pathlib import Path
 from torl.records.files import append_atomically, atomic_write
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory, group_records
-from torl.types import Prompt, ScoredTrajectory, ScoredGroup, Trajectory
+from torl.types import Prompt, ScoredGroup, ScoredTrajectory, Trajectory
 
 _STEP = 0  # of the records: nothing was learned
 

@@ -8,13 +8,13 @@ from tempfile import TemporaryDirectory
 from torl.config import SampleConfig
 from torl.config.command_line import dump_config
 from torl.errors import ConfigError
-from torl.processes.supervision import run_with_watchers
 from torl.records.dynamics import training_dynamics
 from torl.report.console import Console
-from torl.rollout.filling import play_to_file
 from torl.rollout.group_file import GroupFile
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
-from torl.rollout.opening import open_rollouts
+from torl.rollout.play_to_file import play_to_file
+from torl.rollout.startup import open_rollouts
+from torl.runtime.processes.supervision import run_with_watchers
 from torl.types import ScoredGroup
 
 BATCH_ID = 0
@@ -45,7 +45,13 @@ async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredG
             parts = open_rollouts(config, model, console, log_directory=Path(logs), seed=sample.seed)
             async with parts as rollouts:
                 playing = play_to_file(
-                    rollouts, waiting, output, console, name="episodes", series=BATCH_ID, samples=sample.samples_per_problem
+                    rollouts,
+                    waiting,
+                    output,
+                    console,
+                    name="episodes",
+                    series=BATCH_ID,
+                    samples=sample.samples_per_problem,
                 )
                 await run_with_watchers(playing, *rollouts.watchers(config.rollout.stall_timeout_seconds))
     return output.read(prompts)

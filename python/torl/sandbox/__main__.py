@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import torl._core as _core
+from torl.apps.serve.commands import SERVERS, add_server_commands, run_server
 from torl.errors import SandboxError
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
-from torl.sandbox.serve.commands import SERVERS, add_server_commands, run_server
 from torl.version import __version__
 
 

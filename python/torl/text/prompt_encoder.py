@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from torl.errors import DataError
 from torl.text.chat_templates import Conversation
-from torl.text.spelled import ControlTokenEscaper, unescape
 from torl.text.templates import TemplateOutput
+from torl.text.token_escapes import ControlTokenEscaper, unescape
 from torl.text.tokenizer import PlainTextEncoder
 from torl.types import Markup
 
@@ -41,7 +41,9 @@ class PromptEncoder:
         self.tokenizer, self._made = tokenizer, plain
         self.spelled = ControlTokenEscaper(tokenizer)
 
-    def encode(self, problem_id: str, told: TemplateOutput, held: Sequence[str], tools: ToolSchemas = ()) -> tuple[int, ...]:
+    def encode(
+        self, problem_id: str, told: TemplateOutput, held: Sequence[str], tools: ToolSchemas = ()
+    ) -> tuple[int, ...]:
         """The ids of a text, or of a conversation where the model answers next.
 
         Args:

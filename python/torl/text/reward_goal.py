@@ -1,6 +1,6 @@
 """Prompts that say which reward is wanted, so that a group holds good and bad responses (RC-GRPO)."""
 
-from torl.options import Section, PositiveFraction
+from torl.options import PositiveFraction, Section
 
 
 class RewardGoal(Section):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torl._core import Vocabulary
 from torl.errors import DataError
 from torl.text.vocabulary import build_vocabulary
-from torl.types import ObservationText, Markup
+from torl.types import Markup, ObservationText
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

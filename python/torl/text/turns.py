@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from torl._core import Scan, Vocabulary
-from torl.types import Block, Turn, StopReason
+from torl.types import Block, StopReason, Turn
 
 
 def read_turn(

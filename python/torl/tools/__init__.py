@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torl.tools.base import Tool, ToolSession
-from torl.tools.bounded import BoundedTool, ToolLimits, tool_limits, make_tool
+from torl.tools.bounded import BoundedTool, ToolLimits, make_tool, tool_limits
 from torl.tools.function import FunctionTool
 from torl.tools.mcp import McpServer
 from torl.tools.python import PythonOptions, PythonTool
@@ -32,7 +32,6 @@ __all__ = [
     "TOOL_SHORTHANDS",
     "Bm25Tool",
     "BoundedTool",
-    "Bounds",
     "FunctionTool",
     "McpServer",
     "PythonOptions",
@@ -42,7 +41,8 @@ __all__ = [
     "SandboxFusionTool",
     "ShuffledTool",
     "Tool",
+    "ToolLimits",
     "ToolSession",
-    "tool_limits",
     "make_tool",
+    "tool_limits",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self
 
-from torl.cluster import Cluster
+from torl.runtime.cluster import Cluster
 from torl.types import Outcome
 
 

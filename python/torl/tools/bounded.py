@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from torl.errors import ToolUnavailableError
 from torl.options import Choice, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
-from torl.processes.supervision import is_cancelled
+from torl.runtime.processes.supervision import is_cancelled
 from torl.tools.base import Tool, ToolSession
 from torl.tools.wrapped import WrappedTool
 from torl.types import Outcome

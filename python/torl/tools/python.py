@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from torl.cluster import Cluster
 from torl.errors import ConfigError, SandboxError
 from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.runtime.cluster import Cluster
 from torl.sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
 from torl.tools.base import Tool, ToolSession
-from torl.tools.python_nodes import ClusterSandbox
+from torl.tools.cluster_sandbox import ClusterSandbox
 from torl.types import Outcome, OutcomeStatus
 
 InterpreterState = Literal["fresh", "episode", "replay"]

@@ -122,7 +122,9 @@ class _Session(ToolSession):
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         code = code_argument(arguments)
         return (
-            MISSING_CODE if code is None else outcome_of_result(await self.client.run_code({**self.request, "code": code}))
+            MISSING_CODE
+            if code is None
+            else outcome_of_result(await self.client.run_code({**self.request, "code": code}))
         )
 
     def fork(self) -> Self:

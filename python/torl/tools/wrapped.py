@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from torl.cluster import Cluster
+from torl.runtime.cluster import Cluster
 from torl.tools.base import Tool
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from torl.config import TrainConfig
 from torl.data.sampler import Sampler
 from torl.report.console import Console
-from torl.reward import Reward
+from torl.rewards import Reward
 from torl.rollout.episode import EpisodePlayer
 from torl.training.step import PlayedStep, StepPlayer
 

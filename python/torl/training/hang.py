@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torl.errors import HangError
-from torl.processes.stacks import dump_stacks, dump_own_stacks
-from torl.processes.supervision import first_error
+from torl.runtime.processes.stacks import dump_own_stacks, dump_stacks
+from torl.runtime.processes.supervision import first_error
 from torl.training.parts import RunComponents
 
 Result = TypeVar("Result")

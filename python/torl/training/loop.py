@@ -10,17 +10,17 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
 from torl.records import metric_names as names
+from torl.records.by_metadata import dynamics_by_value
 from torl.records.dynamics import staleness, training_dynamics
-from torl.records.kinds import dynamics_by_value
 from torl.records.rows import group_records
 from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
 from torl.training.experience import Experience
 from torl.training.health import require_matching_policies
+from torl.training.masking import improbable_trajectories, mask_samples, masked_trajectories
 from torl.training.parts import RunComponents
 from torl.training.residency import Residency
 from torl.training.samples import training_samples, with_advantages
-from torl.training.silencing import improbable_trajectories, mask_samples, masked_trajectories
 from torl.training.step import PlayedStep
 from torl.training.step_records import step_records
 from torl.types import ScoredGroup, TrainingSample

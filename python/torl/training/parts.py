@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torl.cluster import Cluster
 from torl.config import TrainConfig
 from torl.data import Sampler
 from torl.errors import ConfigError
@@ -14,17 +13,18 @@ from torl.learner.checkpoint.directory import latest_checkpoint, read_controller
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
 from torl.placement.checks import require_division, require_room
+from torl.placement.resolve import ResolvedConfig, resolve
 from torl.placement.rows import with_row_tokens
-from torl.placement.settling import ResolvedConfig, resolve
 from torl.placement.shape import ModelShape
 from torl.records import metric_names as names
 from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
+from torl.rollout.components import Components
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.made import Components
 from torl.rollout.model_directory import ModelDirectory
-from torl.rollout.opening import Rollouts, machine_of, open_rollouts
+from torl.rollout.startup import Rollouts, machine_of, open_rollouts
+from torl.runtime.cluster import Cluster
 from torl.text.prompts import EncodedPrompts
 from torl.training.checkpoints import Checkpoints
 from torl.training.shared_directory import require_shared_storage
@@ -68,7 +68,9 @@ class RunComponents:
 
 
 @asynccontextmanager
-async def open_run_components(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> AsyncIterator[RunComponents]:
+async def open_run_components(
+    config: TrainConfig, directory: Path, console: Console, cluster: Cluster
+) -> AsyncIterator[RunComponents]:
     """Read everything that can be wrong, then start the parts on a cluster; they end with the block.
 
     Raises:
@@ -156,7 +158,9 @@ def _resume(config: TrainConfig, sampler: Sampler, checkpoint: Path | None, cons
     return step
 
 
-def _fitted(config: TrainConfig, settled: ResolvedConfig[TrainConfig], model: Path, console: Console) -> ResolvedConfig[TrainConfig]:
+def _fitted(
+    config: TrainConfig, settled: ResolvedConfig[TrainConfig], model: Path, console: Console
+) -> ResolvedConfig[TrainConfig]:
     """With rows as long as there is room for; raises ConfigError if the model does not divide among the GPUs, or what
     is on them does not fit."""
     if not settled.placement.machine.gpus:

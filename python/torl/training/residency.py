@@ -99,7 +99,9 @@ class Residency:
         """
         if self.learner_memory not in _LEARNER_NEEDS[command]:
             needed = " or ".join(sorted(state.value for state in _LEARNER_NEEDS[command]))
-            raise InvalidTransitionError(f"{command} needs a learner that is {needed}, and it is {self.learner_memory.value}")
+            raise InvalidTransitionError(
+                f"{command} needs a learner that is {needed}, and it is {self.learner_memory.value}"
+            )
         return self._learner
 
     async def give_to_learner(self) -> None:

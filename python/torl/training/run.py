@@ -5,16 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torl.cluster import Cluster, open_cluster
 from torl.config import ProblemChoice, TrainConfig
-from torl.errors import DataError, EngineDiedError, LearnerDiedError, ActorDiedError, TorlError, WeightTransferError
+from torl.errors import ActorDiedError, DataError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
 from torl.hub import pinned_dataset, pinned_model
-from torl.processes.children import first_line
-from torl.processes.loop_watch import watch_event_loop
-from torl.processes.supervision import first_error, run_with_watchers
 from torl.records.run_directory import open_run_directory
 from torl.report.console import Console
 from torl.report.summary import write_summary
+from torl.runtime.cluster import Cluster, open_cluster
+from torl.runtime.processes.children import first_line
+from torl.runtime.processes.loop_watchdog import watch_event_loop
+from torl.runtime.processes.supervision import first_error, run_with_watchers
 from torl.training.experience import Experience
 from torl.training.hang import HangRecorder
 from torl.training.loop import Run

@@ -9,7 +9,7 @@ import torl._core as _core
 from torl.algorithms.advantages import EstimatorInputs
 from torl.algorithms.rewards import kl_to_reference
 from torl.config import AlgorithmConfig
-from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory, ScoredGroup, TrainingSample, Trajectory
+from torl.types import BoolArray, Float32Array, Int32Array, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
 
 
 def training_samples(scored: Sequence[ScoredTrajectory]) -> list[TrainingSample]:
@@ -135,7 +135,9 @@ def _token_rewards(scored: ScoredTrajectory) -> Float32Array:
     return token_rewards
 
 
-def _rewards(samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], algorithm: AlgorithmConfig) -> EstimatorInputs:
+def _rewards(
+    samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], algorithm: AlgorithmConfig
+) -> EstimatorInputs:
     members = [(index, member) for index, group in enumerate(groups) for member in group.members]
     # Of each sample the episode that it belongs to.
     episodes = [episode for episode, (_, member) in enumerate(members) for _ in member.episode_trajectories]

@@ -4,8 +4,8 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from torl.cluster import Cluster
 from torl.errors import ConfigError
+from torl.runtime.cluster import Cluster
 
 
 async def require_shared_storage(cluster: Cluster, directory: Path, nodes: Iterable[int]) -> None:

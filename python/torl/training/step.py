@@ -11,14 +11,14 @@ from torl.data.sampler import Sampler
 from torl.errors import EngineError, ToolUnavailableError
 from torl.records import metric_names as names
 from torl.report.console import Console
-from torl.reward import Reward
+from torl.rewards import Reward
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_group
 from torl.rollout.scheduler import play_groups
 from torl.seeds import derive_seed
 from torl.training.health import require_working_tools
+from torl.training.learner_rewards import with_normalized_rewards, with_shuffled_rewards
 from torl.training.selection import prompts_for_next_round, select_groups
-from torl.training.told import with_normalized_rewards, with_shuffled_rewards
 from torl.types import Prompt, ScoredGroup, Trajectory
 
 

@@ -21,7 +21,7 @@ import torch
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from torl.errors import WeightTransferError
-from torl.processes.children import first_line
+from torl.runtime.processes.children import first_line
 from torl.weights.bucket import ALIGNMENT, Entry, checksum_of, pack, unpack
 from torl.weights.control import SENDER, Control, local_address_for
 from torl.weights.rendezvous import Endpoint, Rendezvous, TransferSummary, TransportName

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, Self
 
 from pydantic import Field
 
-from torl.algorithms.losses.divergence import k3, clamped_log_ratio
+from torl.algorithms.losses.divergence import clamped_log_ratio, k3
 from torl.algorithms.losses.sequences import sequence_means
 from torl.options import NonNegativeFloat
 

@@ -14,8 +14,8 @@ from typing import Any
 from torl._core import StopCondition
 from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart, EngineSetup
 from torl.engine.vllm.announcements import Listener
-from torl.engine.vllm.deaths import fail_calls_on_engine_death
 from torl.engine.vllm.directory import EngineDirectory
+from torl.engine.vllm.failures import fail_calls_on_engine_death
 from torl.engine.vllm.launch import Launch, LaunchPaths
 from torl.engine.vllm.options import VllmOptions
 from torl.engine.vllm.processes import EngineProcess, end_processes
@@ -23,8 +23,8 @@ from torl.engine.vllm.stall import StallWatch
 from torl.engine.vllm.turns import encode_turn, sampled_turn, sampling_params
 from torl.engine.vllm.weights import EngineWeights
 from torl.errors import ConfigError, EngineDiedError, EngineError, EngineHungError, EngineUnusableError
-from torl.processes.children import first_line, log_tail
-from torl.processes.stacks import dump_stacks
+from torl.runtime.processes.children import first_line, log_tail
+from torl.runtime.processes.stacks import dump_stacks
 from torl.types import SampledTurn, SamplingParameters
 from torl.weights.rendezvous import Rendezvous
 

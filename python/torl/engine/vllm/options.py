@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from torl.engine.protocol import EngineOptions
-from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, PositiveFraction
+from torl.options import NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt
 
 
 class VllmOptions(EngineOptions):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from torl._core import Vocabulary
-from torl.processes.stacks import enable_stack_dumps
+from torl.runtime.processes.stacks import enable_stack_dumps
 
 
 @dataclass(frozen=True)

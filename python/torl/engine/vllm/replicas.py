@@ -4,12 +4,12 @@ import functools
 from dataclasses import replace
 from pathlib import Path
 
-from torl.cluster import LocalCluster
-from torl.engine.placed import RemoteEngine
 from torl.engine.protocol import NO_POLICY, Engine, EngineSetup
+from torl.engine.remote import RemoteEngine
 from torl.engine.replicas import Replicas
 from torl.engine.vllm.engine import VllmEngine
 from torl.engine.vllm.options import VllmOptions
+from torl.runtime.cluster import LocalCluster
 
 
 class VllmReplicas(Replicas):
@@ -22,7 +22,7 @@ class VllmReplicas(Replicas):
             options.engines,
             restarts=options.max_restarts,
             policy_version=setup.policy_version,
-            lends_devices=bool(options.sleep_while_learning),
+            shares_devices=bool(options.sleep_while_learning),
             loads_weights=setup.load_weights,
         )
 

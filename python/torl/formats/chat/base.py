@@ -9,7 +9,7 @@ from torl._core import StopCondition
 from torl.formats.base import Format
 from torl.formats.observation import ErrorStyle, render_outcome
 from torl.options import PositiveInt, Section
-from torl.types import ObservationText, MalformedCall, Markup, Outcome, ToolRequest, Turn
+from torl.types import MalformedCall, Markup, ObservationText, Outcome, ToolRequest, Turn
 
 TRUNCATED_CALL = "CutCall"
 
@@ -124,7 +124,9 @@ class ChatFormat(Format):
 
     def stop_condition(self) -> StopCondition:
         """The end token alone; the engine says when a call has been closed."""
-        return StopCondition.never() if self.tags is None else StopCondition.tagged(*(tag.encode() for tag in self.tags))
+        return (
+            StopCondition.never() if self.tags is None else StopCondition.tagged(*(tag.encode() for tag in self.tags))
+        )
 
     def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """All calls of the message."""
@@ -145,7 +147,9 @@ class ChatFormat(Format):
         """The results of all calls, and the header of the next message."""
         return self.render_reply(turn, outcomes)
 
-    def render_reply(self, turn: Turn, outcomes: Sequence[Outcome] = (), said: Sequence[str] = ()) -> list[str | Markup]:
+    def render_reply(
+        self, turn: Turn, outcomes: Sequence[Outcome] = (), said: Sequence[str] = ()
+    ) -> list[str | Markup]:
         """What is put in after a turn that is not the last: the results of its calls, then what a user says.
 
         Args:
@@ -153,5 +157,7 @@ class ChatFormat(Format):
             outcomes: of its calls, one for each; none where the calls of the turn are not made any more.
             said: messages of the user.
         """
-        shown = [render_outcome(each, self.options.errors, self.options.max_observation_characters) for each in outcomes]
+        shown = [
+            render_outcome(each, self.options.errors, self.options.max_observation_characters) for each in outcomes
+        ]
         return self.continuation(self.calls(turn) if outcomes else [], shown, said)

@@ -47,7 +47,7 @@ class DeepSeekFormat(ChatFormat):
 
     def supports_tool(self, tool: str) -> bool:
         """A name is a line, without the blanks around it."""
-        return super().can_call(tool) and "\n" not in tool and tool == tool.strip()
+        return super().supports_tool(tool) and "\n" not in tool and tool == tool.strip()
 
     def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """All of them between two tokens, and each between two more."""

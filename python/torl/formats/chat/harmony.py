@@ -61,7 +61,7 @@ class HarmonyFormat(ChatFormat):
 
     def supports_tool(self, tool: str) -> bool:
         """A recipient ends at a blank or a bracket."""
-        return super().can_call(tool) and _RECIPIENT.fullmatch(f"to={tool}") is not None
+        return super().supports_tool(tool) and _RECIPIENT.fullmatch(f"to={tool}") is not None
 
     def content(self, turn: Turn) -> str:
         """The messages to the user: those without a recipient, on another channel than the analysis."""

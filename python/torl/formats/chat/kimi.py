@@ -42,7 +42,7 @@ class KimiFormat(ChatFormat):
 
     def supports_tool(self, tool: str) -> bool:
         """An id has no blanks, and one colon."""
-        return super().can_call(tool) and re.fullmatch(r"[^\s:]+", tool) is not None
+        return super().supports_tool(tool) and re.fullmatch(r"[^\s:]+", tool) is not None
 
     def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """A message for each result."""

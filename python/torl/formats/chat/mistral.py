@@ -39,7 +39,7 @@ class MistralFormat(ChatFormat):
 
     def supports_tool(self, tool: str) -> bool:
         """Blanks around a name are none of it."""
-        return super().can_call(tool) and tool == tool.strip()
+        return super().supports_tool(tool) and tool == tool.strip()
 
     def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """Between tokens, one by one."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import CheckpointError
-from torl.learner.checkpoint.directory import LEARNER, read_controller_state, verify_checkpoint, open_checkpoint
+from torl.learner.checkpoint.directory import LEARNER, open_checkpoint, read_controller_state, verify_checkpoint
 from torl.learner.messages import LearnerSetup
 from torl.learner.ranks import RankGroup
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from torl.errors import CheckpointError
-from torl.learner.checkpoint.generators import restore_rng_states
 from torl.learner.checkpoint.names import generators_name
+from torl.learner.checkpoint.rng import restore_rng_states
 from torl.learner.checkpoint.shard_index import ShardIndex
 from torl.learner.optimizer_shards import MOMENTS, OptimizerShards
 

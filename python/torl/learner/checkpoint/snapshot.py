@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torl.learner.checkpoint.generators import rng_states
 from torl.learner.checkpoint.names import METADATA, generators_name, shard_name
+from torl.learner.checkpoint.rng import rng_states
 from torl.learner.checkpoint.shard_file import write_hashed, write_shard
 from torl.learner.optimizer_shards import OptimizerShards
 

@@ -105,7 +105,9 @@ def varlen_attention(
     return attended[None]
 
 
-def per_sample_attention(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, samples: PackedSamples) -> Tensor:
+def per_sample_attention(
+    query: Tensor, key: Tensor, value: Tensor, scaling: float | None, samples: PackedSamples
+) -> Tensor:
     """One call for each sample, shapes as in `packed_attention`."""
     pieces = [torch.split(part, list(samples.lengths), dim=2) for part in (query, key, value)]
     attended = [

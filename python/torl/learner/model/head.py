@@ -97,7 +97,11 @@ class _Logprobs(torch.autograd.Function):
         normalizer_K = highest_K + sum_K.log()
         entropy_K = normalizer_K - weighted_K / sum_K if entropy != "unused" else torch.full_like(sum_K, torch.nan)
         ctx.save_for_backward(hidden_KD, weight_VD, bias_V, target_K, normalizer_K, entropy_K)
-        ctx.temperature, ctx.max_stored_logits, ctx.trains_entropy = temperature, max_stored_logits, entropy == "trained"
+        ctx.temperature, ctx.max_stored_logits, ctx.trains_entropy = (
+            temperature,
+            max_stored_logits,
+            entropy == "trained",
+        )
         ctx.kept, ctx.logits_dtype = kept, logits_dtype
         if not ctx.trains_entropy:
             ctx.mark_non_differentiable(entropy_K)

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 Reader = Callable[[str], Tensor]
 
 
-def build_empty_model(settings: Any, dtype: torch.dtype, attention: str, deepspeed_settings: Mapping[str, Any] | None) -> Any:
+def build_empty_model(
+    settings: Any, dtype: torch.dtype, attention: str, deepspeed_settings: Mapping[str, Any] | None
+) -> Any:
     """The model without its weights: in shards if `deepspeed_settings` are of ZeRO-3, else as memory not yet used."""
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights

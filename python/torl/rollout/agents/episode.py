@@ -12,13 +12,13 @@ from torl._core import Scanner
 from torl.agents import AgentLimits
 from torl.formats import ChatFormat
 from torl.formats.base import turn_stop_condition
-from torl.rollout.agents.messages import valid_calls, message_of, continuation_parts
+from torl.rollout.agents.messages import continuation_parts, message_of, valid_calls
 from torl.rollout.agents.prompts import PromptRenderer
 from torl.rollout.agents.requests import ChatRequest, RequestError, read_message
-from torl.rollout.agents.threads import Conversations, Message, Suffix, TokenSequence
+from torl.rollout.agents.sequences import Conversations, Message, Suffix, TokenSequence
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.observing import LONG_OBSERVATION
-from torl.rollout.sampled import find_stop_reason, ends_line, spans
+from torl.rollout.observation import LONG_OBSERVATION
+from torl.rollout.sampled_turn import ends_line, find_stop_reason, spans
 from torl.seeds import derive_seed
 from torl.text.turns import read_turn
 from torl.types import (
@@ -28,11 +28,11 @@ from torl.types import (
     Prompt,
     SampledTurn,
     SamplingParameters,
+    StopReason,
     ToolCall,
     ToolRequest,
     Trajectory,
     Turn,
-    StopReason,
     UserMessage,
 )
 
@@ -232,7 +232,9 @@ class AgentEpisode:
             thread.tool_calls.append(ToolCall(request, outcome, text, start, stop, waited))
             waited = 0.0
 
-    def _told(self, request: ChatRequest, thread: TokenSequence, turn: Turn, sampled: SampledTurn, number: int) -> Completion:
+    def _told(
+        self, request: ChatRequest, thread: TokenSequence, turn: Turn, sampled: SampledTurn, number: int
+    ) -> Completion:
         """Put a turn into its thread, and tell the program of it."""
         player = self.player
         kept = turn.stop

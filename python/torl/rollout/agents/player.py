@@ -7,11 +7,11 @@ from typing import Any
 
 from torl.agents import Agent
 from torl.errors import AgentProgramError, TorlError
-from torl.processes.children import first_line
 from torl.records import metric_names as names
-from torl.rollout.agents.door import AgentServer
 from torl.rollout.agents.episode import AgentEpisode, AgentSettings
+from torl.rollout.agents.server import AgentServer
 from torl.rollout.episode import EpisodePlayer
+from torl.runtime.processes.children import first_line
 from torl.types import Prompt, Trajectory
 
 

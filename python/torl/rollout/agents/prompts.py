@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torl.rollout.agents.requests import RequestError
-from torl.text.spelled import ControlTokenEscaper, unescape
+from torl.text.token_escapes import ControlTokenEscaper, unescape
 from torl.text.tokenizer import PlainTextEncoder
 
 if TYPE_CHECKING:
@@ -15,7 +15,10 @@ class PromptRenderer:
     """Renders conversations; what a message spells of a control token stays text, also behind a template's filters."""
 
     def __init__(
-        self, tokenizer: "PreTrainedTokenizerFast", encoder: PlainTextEncoder, variables: Mapping[str, Any] | None = None
+        self,
+        tokenizer: "PreTrainedTokenizerFast",
+        encoder: PlainTextEncoder,
+        variables: Mapping[str, Any] | None = None,
     ) -> None:
         """Take the tokenizer of the model, what encodes its text, and variables of its chat template."""
         self._tokenizer, self._encoder, self._variables = tokenizer, encoder, variables or {}

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torl.errors import ConfigError, ToolUnavailableError
-from torl.processes.children import command_words
-from torl.tools.starting import wait_for_server
+from torl.runtime.processes.children import command_words
+from torl.tools.server_startup import wait_for_server
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -11,7 +11,7 @@ from torl.errors import ConfigError
 from torl.options import Section, suggestion
 from torl.tools.base import StatelessTool, Tool
 from torl.tools.mcp.connection import McpConnection, RefusedCallError
-from torl.tools.starting import wait_for_server
+from torl.tools.server_startup import wait_for_server
 from torl.types import Outcome, OutcomeStatus
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from torl.errors import ConfigError, ToolUnavailableError
 from torl.options import PositiveInt, Section
 from torl.tools.base import StatelessTool
 from torl.tools.search.passages import DESCRIPTION, MISSING_QUERY, PARAMETERS, passages_outcome, query_argument
-from torl.tools.starting import wait_for_server
+from torl.tools.server_startup import wait_for_server
 from torl.types import Outcome
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import torch
 
 from torl.errors import WeightTransferError
 from torl.weights.control import Control
-from torl.weights.transports.lent import MappedMemory
+from torl.weights.transports.mapped_memory import MappedMemory
 
 # What `UntypedStorage._share_cuda_` gives and `_new_shared_cuda` takes, in this order.
 _HANDLE = (

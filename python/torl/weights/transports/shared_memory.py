@@ -12,7 +12,7 @@ import torch
 
 from torl.errors import WeightTransferError
 from torl.weights.control import Control
-from torl.weights.transports.lent import MappedMemory
+from torl.weights.transports.mapped_memory import MappedMemory
 
 
 class SharedMemory(MappedMemory):

@@ -1,0 +1,121 @@
+"""Playing what an evaluation lacks, and grading again what it has."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
+from torl.config import EvaluateModelConfig, ProblemChoice
+from torl.config.command_line import dump_config
+from torl.report.console import Console
+from torl.rollout.evaluation import evaluation_player
+from torl.rollout.grading import score_group
+from torl.rollout.model_directory import ModelDirectory, cap_to_context
+from torl.rollout.play_to_file import play_to_file
+from torl.rollout.startup import Rollouts, open_rollouts
+from torl.runtime.processes.supervision import run_with_watchers
+from torl.text.prompts import EncodedPrompts
+from torl.types import Group, ScoredGroup
+
+
+async def play_model(
+    config: EvaluateModelConfig,
+    directory: Path,
+    sets: Mapping[str, ProblemChoice],
+    calls: Sequence[int],
+    console: Console,
+) -> None:
+    """Play a model on every set with every number of calls, as far as its files do not hold it yet.
+
+    Raises:
+        ConfigError: the files were made with other settings or problems.
+        TorlError: something else is not as it should be; what was written is kept.
+    """
+    model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
+    config = cap_to_context(config, model.path)
+    write_or_check_settings(directory, dump_config(config))
+    problems = {
+        name: model.problem_set(name, choice, config.data, config.evaluation, console) for name, choice in sets.items()
+    }
+    for name, encoded in problems.items():
+        write_or_check_problems(directory, name, encoded)
+    missing = [
+        (cell, left)
+        for name, encoded in problems.items()
+        for number in calls
+        for cell in _cells(directory, name, number, config)
+        if (left := _missing(cell, encoded, config))
+    ]
+    if not missing:
+        console.line(f"{directory.name}: all was played before")
+        return
+    async with AsyncExitStack() as stack:
+        rollouts = await stack.enter_async_context(open_rollouts(config, model, console, log_directory=directory))
+        for cell, left in missing:
+            await run_with_watchers(
+                _fill(cell, left, rollouts, config, console), *rollouts.watchers(config.rollout.stall_timeout_seconds)
+            )
+
+
+async def regrade(directory: Path, config: EvaluateModelConfig, console: Console) -> int:
+    """Grade every trajectory of a model again with the configuration's reward; returns how many verdicts changed.
+
+    Raises:
+        RewardError: the reward is broken. Files that were not reached are as they were.
+    """
+    reward = config.reward.make()
+    changed = 0
+    try:
+        with console.progress("starting the reward"):
+            await reward.start()
+        for cell in cells_in(directory):
+            before = cell.file.read()
+            with console.progress(f"grading {directory.name} {cell.series}", len(before)) as wait:
+                after: list[ScoredGroup] = []
+                for group in before:
+                    trajectories = tuple(member.trajectory for member in group.members)
+                    again = Group(group.prompt, trajectories, config.rollout.max_response_tokens)
+                    after.append(await score_group(reward, again))
+                    wait.advance()
+            cell.file.replace(after)
+            changed += sum(
+                one.grade.correct is not other.grade.correct
+                for old, new in zip(before, after, strict=True)
+                for one, other in zip(old.members, new.members, strict=True)
+            )
+    finally:
+        await reward.close()
+    return changed
+
+
+def _cells(directory: Path, set_name: str, calls: int, config: EvaluateModelConfig) -> list[EvaluationCell]:
+    ways = ["greedy"] * config.evaluation.greedy + ["sampled"] * (config.evaluation.samples_per_problem > 0)
+    return [EvaluationCell(directory, set_name, calls, way) for way in ways]
+
+
+def _missing(cell: EvaluationCell, problems: EncodedPrompts, config: EvaluateModelConfig) -> EncodedPrompts | None:
+    """What is not played yet; None if all is."""
+    done = cell.file.drop_incomplete(_samples(cell, config))
+    left = tuple(prompt for prompt in problems.prompts if prompt.problem.id not in done)
+    return EncodedPrompts(left, problems.too_long) if left else None
+
+
+def _samples(cell: EvaluationCell, config: EvaluateModelConfig) -> int:
+    return 1 if cell.mode == "greedy" else config.evaluation.samples_per_problem
+
+
+async def _fill(
+    cell: EvaluationCell, left: EncodedPrompts, rollouts: Rollouts, config: EvaluateModelConfig, console: Console
+) -> None:
+    measured = config.evaluation.model_copy(update={"max_tool_calls": cell.calls})
+    temperature = 0.0 if cell.mode == "greedy" else measured.temperature
+    await play_to_file(
+        rollouts,
+        left.prompts,
+        cell.file,
+        console,
+        name=f"{cell.directory.name} on {cell.set_name}, N = {cell.calls}, {cell.mode}",
+        series=cell.series,
+        samples=_samples(cell, config),
+        player=evaluation_player(rollouts.player, measured, temperature),
+    )

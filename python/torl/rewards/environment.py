@@ -1,0 +1,49 @@
+"""What an environment says an episode is worth."""
+
+from collections.abc import Mapping
+
+from torl.errors import RewardError
+from torl.options import Section
+from torl.rewards.base import Reward
+from torl.types import Grade, Group, Trajectory
+
+
+class EnvironmentRewardOptions(Section):
+    """Options of the reward "environment"."""
+
+    weights: Mapping[str, float] = {}
+    """What each part is multiplied by, by the environment's names for them; 1 where none is given, 0 to log it only."""
+    correct_threshold: float = 1.0
+    """From which reward on a response counts as correct."""
+
+
+class EnvironmentReward(Reward):
+    """The sum of the environment's rewards, each a part."""
+
+    def __init__(self, options: EnvironmentRewardOptions | None = None) -> None:
+        """Take the options of a configuration, or the defaults."""
+        self.options = options or EnvironmentRewardOptions()
+
+    async def grade(self, group: Group) -> list[Grade]:
+        """Every trajectory by itself.
+
+        Raises:
+            RewardError: there is no environment, or a weight is of a part that it does not give.
+        """
+        return [self._grade(trajectory) for trajectory in group.trajectories]
+
+    def _grade(self, trajectory: Trajectory) -> Grade:
+        rewards, weights = trajectory.environment_rewards, self.options.weights
+        if not rewards:
+            raise RewardError(
+                "the reward 'environment' found nothing that an environment gave: choose rollout.environment, and one "
+                "that gives rewards; one that gives some only sometimes names them all in `parts`"
+            )
+        if unknown := weights.keys() - rewards.keys():
+            raise RewardError(
+                f"reward.weights has {min(unknown)!r}, and the environment gave {', '.join(sorted(rewards))}; one that "
+                "gives a part only sometimes names all of them in `parts`, so that a missing one counts as 0"
+            )
+        parts = {name: weights.get(name, 1.0) * value for name, value in rewards.items()}
+        reward = sum(parts.values())
+        return Grade(reward, reward >= self.options.correct_threshold, None, parts=parts)

@@ -1,0 +1,76 @@
+"""Notations that a model copies from a program or a page, as the LaTeX that math-verify reads.
+
+A model that thinks with a Python interpreter boxes what it printed: `1e-05`, `3j`, `x**2`, `2*pi`, `Fraction(3, 4)`.
+"""
+
+import re
+from decimal import Decimal
+
+from torl.rewards.python_notation import from_python
+
+# A trailing mark belongs to the sentence around the answer, a pair of stars to its layout.
+_TRAILING = re.compile(r"(?:[.,;?~\s]|\\\\|\\ )+$")
+_EMPHASIS = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)
+_CHARACTERS = str.maketrans(
+    {
+        "\N{DEGREE SIGN}": r"^\circ ",
+        "\N{GREEK SMALL LETTER PI}": r"\pi ",
+        "\N{INFINITY}": r"\infty ",
+        "\N{EMPTY SET}": r"\emptyset ",
+        "\N{MINUS SIGN}": "-",
+        "\N{EN DASH}": "-",
+        "\N{MULTIPLICATION SIGN}": r"\times ",
+        "\N{MIDDLE DOT}": r"\cdot ",
+        "\N{DIVISION SIGN}": "/",
+        "\N{LESS-THAN OR EQUAL TO}": r"\le ",
+        "\N{GREATER-THAN OR EQUAL TO}": r"\ge ",
+        "\N{NOT EQUAL TO}": r"\ne ",
+        "\N{SUPERSCRIPT TWO}": "^{2}",
+        "\N{SUPERSCRIPT THREE}": "^{3}",
+        "\N{VULGAR FRACTION ONE HALF}": r"\frac{1}{2}",
+        "\N{VULGAR FRACTION ONE THIRD}": r"\frac{1}{3}",
+        "\N{VULGAR FRACTION TWO THIRDS}": r"\frac{2}{3}",
+        "\N{VULGAR FRACTION ONE QUARTER}": r"\frac{1}{4}",
+        "\N{VULGAR FRACTION THREE QUARTERS}": r"\frac{3}{4}",
+    }
+)
+_ROOT = re.compile("\N{SQUARE ROOT}" r"\s*(\d+(?:\.\d+)?|[A-Za-z]|\([^()]*\))")
+_FLOAT = re.compile(r"(?<![\w.\\])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d{1,2})(?![\w.])")
+_IMAGINARY = re.compile(r"(?<=\d)j(?!\w)")
+_FRACTION = re.compile(r"\b(?:Fraction|Rational)\(\s*(-?\d+)\s*,\s*(\d+)\s*\)")
+_POWER = re.compile(r"\*\*\s*(\([^()]*\)|-?\w+(?:\.\d+)?)")
+_NAME = re.compile(r"(?<![\\A-Za-z])(pi|sqrt|sin|cos|tan|log|ln|exp)(?![A-Za-z])")
+_ARGUMENT = re.compile(r"\\sqrt\s*\(([^()]*)\)")
+_REPEATING = re.compile(r"(\d+)\.(\d*)\\overline\{(\d+)\}")
+_THOUSANDS = re.compile(r"(?<=\d)\\[,:; ](?=\d{3}(?!\d))")
+
+_DEGREES = re.compile(
+    r"\\(sin|cos|tan|cot|sec|csc)\s*(?:\\left)?[({]?\s*(\d+(?:\.\d+)?)\s*\^\s*\{?\s*\\circ\s*\}?\s*(?:\\right)?[)}]?"
+)
+_COLON = re.compile(r"\{:\}")
+
+
+def as_latex(answer: str) -> str:
+    """The answer in LaTeX as math-verify reads it; what is not listed above stays as it is."""
+    text = _TRAILING.sub("", answer.strip())
+    if emphasized := _EMPHASIS.fullmatch(text):
+        text = _TRAILING.sub("", emphasized[1].strip())
+    text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1]}}}", text).translate(_CHARACTERS)
+    text = _COLON.sub(":", text.replace(r"\varnothing", r"\emptyset"))
+    text = _DEGREES.sub(r"\\\1(\\frac{\2\\pi}{180})", from_python(text))
+    text = _THOUSANDS.sub("", text)
+    text = _REPEATING.sub(_as_fraction, text)
+    text = _FLOAT.sub(lambda number: f"{Decimal(number[0]):f}", text)
+    text = _IMAGINARY.sub("i", text)
+    text = _FRACTION.sub(r"\\frac{\1}{\2}", text)
+    text = _POWER.sub(lambda power: f"^{{{power[1]}}}", text)
+    text = _NAME.sub(r"\\\1 ", text)
+    text = _ARGUMENT.sub(r"\\sqrt{\1}", text)
+    return text.replace("*", r" \cdot ").strip()
+
+
+def _as_fraction(number: re.Match[str]) -> str:
+    r"""0.1\overline{6} is (16 - 1) / 90."""
+    whole, first, repeated = number.groups()
+    difference = int(whole + first + repeated) - int(whole + first)
+    return rf"\frac{{{difference}}}{{{'9' * len(repeated)}{'0' * len(first)}}}"

@@ -1,0 +1,77 @@
+"""A grader process: reads pairs of answers, writes verdicts, one JSON object a line, over the socket on stdin.
+
+Run as `python -m torl.rewards.worker PARENT_PID`. Its input is untrusted text that can make math-verify compute
+without end, so every pair has a CPU timer whose signal kills the process, and memory is limited before math-verify is
+loaded, which the first comparison does.
+"""
+
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+
+from torl.rewards.equivalence import UndecidedError, equivalent
+from torl.runtime.processes.children import die_with_parent
+
+_MEMORY_BYTES = 2 << 30
+_FILE_BYTES = 1 << 20
+
+# One pair for each kind of comparison: they prove that the library works, and warm its parser up, which would
+# otherwise count against the time of the first pairs.
+_SELF_TEST = (
+    ("5", "5", True),
+    ("5", "6", False),
+    ("\\frac{1}{2}", "0.5", True),
+    ("\\left( 3, \\frac{\\pi}{2} \\right)", "(3, \\pi/2)", True),
+    ("(-\\infty, 2]", "(-\\infty, 3]", False),
+    ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", True),
+    ("x^2 + 2x + 1", "(x+1)^2", True),
+    ("1,2,3", "3,2,1", True),
+    ("y = 2x", "y = 3x", False),
+    ("\\text{Evelyn}", "Evelyn", True),
+    ("2\\sqrt{3}", "\\sqrt{12}", True),
+)
+
+
+def main() -> None:
+    """Serve until the parent closes its end or dies."""
+    die_with_parent(int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    channel = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    logging.disable(logging.CRITICAL)
+    for reference, answer, expected in _SELF_TEST:
+        if equivalent(reference, answer) is not expected:
+            raise SystemExit(f"self-test: {answer!r} against {reference!r} was not judged {expected}")
+    channel.sendall(b'{"ready": true}\n')
+    with channel.makefile("rb") as requests:
+        for line in requests:
+            request = json.loads(line)
+            reply = _judge(request["reference"], request["answer"], request["cpu_seconds"])
+            channel.sendall(json.dumps(reply).encode() + b"\n")
+
+
+def _judge(reference: str, answer: str, cpu_seconds: float) -> dict[str, bool | str]:
+    # The default action of SIGPROF ends the process even inside one long C call, which no exception could.
+    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+    try:
+        return {"correct": equivalent(reference, answer)}
+    except UndecidedError as undecided:
+        return {"correct": False, "error": str(undecided)[:500]}
+    except MemoryError:
+        os._exit(1)  # what is left of the heap is not worth trusting
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+if __name__ == "__main__":
+    main()

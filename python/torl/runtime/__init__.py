@@ -1,0 +1,1 @@
+"""Processes on this machine and on the nodes of a cluster."""
