@@ -1,9 +1,9 @@
 //! Advantages: of whole trajectories within their group, and token by token on ragged rows.
 //!
-//! Rows are trajectories laid end to end: `lengths` says where each ends, `mask` which of its tokens were sampled.
-//! A kernel sees the sampled tokens of a row as if they were neighbors: observations between them take no part,
-//! whatever stands there, and get 0. Sums are in float64 and taken row by row, the rows' sums in ascending order, so
-//! that no bit depends on the order of the trajectories.
+//! Rows are trajectories laid end to end. `lengths` gives the length of each, `mask` marks the sampled tokens. A kernel
+//! treats the sampled tokens of a row as neighbors: observations between them are ignored, regardless of their values,
+//! and get 0. Sums are in float64 and taken row by row, the rows' sums in ascending order, so that no bit depends on
+//! the order of the trajectories.
 
 use std::collections::HashMap;
 
@@ -42,11 +42,10 @@ impl std::str::FromStr for Estimator {
     }
 }
 
-/// One advantage for each trajectory; `groups[i]` names the group of trajectory i, in any order.
+/// Returns one advantage for each trajectory; `groups[i]` is the group of trajectory i, in any order.
 ///
-/// A group of one has nothing to be compared with: it takes mean 0 and standard deviation 1, as in verl. The
-/// result does not depend on the order of the trajectories, not even in its last bit, and a group of equal
-/// rewards gets exactly 0.
+/// A group of one has no baseline: it uses mean 0 and standard deviation 1, as in verl. The result does not depend on
+/// the order of the trajectories, not even in its last bit, and a group of equal rewards gets exactly 0.
 pub fn group_advantages(estimator: Estimator, rewards: &[f64], groups: &[i64]) -> Result<Vec<f32>> {
     if rewards.len() != groups.len() {
         return invalid(format!(
@@ -76,7 +75,7 @@ pub fn group_advantages(estimator: Estimator, rewards: &[f64], groups: &[i64]) -
         .collect())
 }
 
-/// What a reward is compared with: the advantage is (reward - mean) * scale.
+/// The baseline of a group: the advantage is (reward - mean) * scale.
 struct Baseline {
     mean: f64,
     scale: f64,
@@ -118,7 +117,7 @@ impl Baseline {
 /// Added to the variance before its root (verl `masked_whiten`).
 const WHITENING_EPSILON: f64 = 1e-8;
 
-/// Which tokens of the trajectories laid end to end were sampled, and where each trajectory ends.
+/// Mask of the sampled tokens of trajectories laid end to end, and the end of each trajectory.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows<'a> {
     lengths: &'a [i64],
@@ -179,19 +178,19 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// One value for each row, on its sampled tokens; 0 on all others.
-pub fn spread(values: &[f64], rows: Rows<'_>) -> Result<Vec<f32>> {
+/// Repeats one value per row on its sampled tokens; all other tokens get 0.
+pub fn broadcast_to_tokens(values: &[f64], rows: Rows<'_>) -> Result<Vec<f32>> {
     rows.check_rewards(values)?;
-    let mut spread = Vec::with_capacity(rows.mask.len());
+    let mut tokens = Vec::with_capacity(rows.mask.len());
     for (range, &value) in rows.ranges().zip(values) {
         let value = value as f32;
-        spread.extend(
+        tokens.extend(
             rows.mask[range]
                 .iter()
                 .map(|&sampled| if sampled { value } else { 0.0 }),
         );
     }
-    Ok(spread)
+    Ok(tokens)
 }
 
 /// The sum of each row over its sampled tokens.
@@ -205,7 +204,8 @@ pub fn row_sums(values: &[f32], rows: Rows<'_>) -> Result<Vec<f64>> {
 
 /// Discounted returns: G_k = r_k + discount * G_(k+1) over the sampled tokens k of a row.
 ///
-/// A row's reward arrives at its last sampled token; `token_rewards`, if any, are added at their own (a KL penalty).
+/// A row's reward arrives at its last sampled token; `token_rewards` (a KL penalty), if set, are added at their own
+/// tokens.
 pub fn discounted_returns(
     rewards: &[f64],
     token_rewards: Option<&[f32]>,
@@ -232,7 +232,8 @@ pub fn discounted_returns(
 /// Generalized advantage estimation over the sampled tokens k of each row, and the returns A_k + V_k.
 ///
 /// A_k = d_k + discount * lambda * A_(k+1) with d_k = r_k + discount * V_(k+1) - V_k, where k + 1 is the next *sampled*
-/// token, however many observed ones lie between, and V is 0 after the last. Rewards as in `discounted_returns`.
+/// token, regardless of the number of observed tokens between, and V is 0 after the last. Rewards as in
+/// `discounted_returns`.
 pub fn generalized_advantages(
     rewards: &[f64],
     token_rewards: Option<&[f32]>,
@@ -264,9 +265,9 @@ pub fn generalized_advantages(
     Ok((advantages, returns))
 }
 
-/// Values brought to mean 0 and (unbiased) variance 1 over all sampled tokens of all rows; 0 on other tokens.
+/// Normalizes values to mean 0 and (unbiased) variance 1 over all sampled tokens of all rows; other tokens get 0.
 ///
-/// A single sampled token gets 0: it has nothing to be compared with.
+/// A single sampled token gets 0, because it has no baseline.
 pub fn whiten(values: &[f32], rows: Rows<'_>) -> Result<Vec<f32>> {
     rows.check_tokens("values", values)?;
     let count = rows.mask.iter().filter(|&&sampled| sampled).count() as f64;
@@ -278,7 +279,7 @@ pub fn whiten(values: &[f32], rows: Rows<'_>) -> Result<Vec<f32>> {
         sums.sort_by(f64::total_cmp);
         sums.iter().sum::<f64>()
     };
-    // Taken from one of them, equal values have exactly their own value as the mean.
+    // Relative to one of them, equal values have exactly that value as the mean.
     let first = |mut range: std::ops::Range<usize>| range.find(|&token| rows.mask[token]);
     let origin = rows
         .ranges()
@@ -296,7 +297,7 @@ pub fn whiten(values: &[f32], rows: Rows<'_>) -> Result<Vec<f32>> {
     Ok(whitened.collect())
 }
 
-/// `whiten` for values that are the same on all sampled tokens of a row: one for each row, weighted by its tokens.
+/// `whiten` for values that are constant on the sampled tokens of a row: one value per row, weighted by its tokens.
 pub fn whiten_rows(values: &[f64], rows: Rows<'_>) -> Result<Vec<f64>> {
     rows.check_rewards(values)?;
     let counts: Vec<f64> = rows
@@ -318,7 +319,7 @@ pub fn whiten_rows(values: &[f64], rows: Rows<'_>) -> Result<Vec<f64>> {
         sums.iter().sum::<f64>()
     };
     let count: f64 = counts.iter().sum();
-    // Taken from one of them, equal values have exactly their own value as the mean.
+    // Relative to one of them, equal values have exactly that value as the mean.
     let origin = values.iter().copied().fold(f64::INFINITY, f64::min);
     let mean = origin + weighted(&|value| value - origin) / count.max(1.0);
     let squares = weighted(&|value| (value - mean).powi(2));
@@ -326,12 +327,12 @@ pub fn whiten_rows(values: &[f64], rows: Rows<'_>) -> Result<Vec<f64>> {
     Ok(values.iter().map(|value| (value - mean) * scale).collect())
 }
 
-/// `value` where the token was sampled, 0 elsewhere: without a branch, which no processor could foresee.
+/// Returns `value` if the token was sampled, else 0. Without a branch, which no processor could predict.
 fn gate(value: f64, sampled: bool) -> f64 {
     f64::from_bits(value.to_bits() & u64::from(sampled).wrapping_neg())
 }
 
-/// The sum of `of(value)` where the mask holds, in a fixed order that the compiler can vectorize.
+/// The sum of `of(value)` over the masked tokens, in a fixed order that the compiler can vectorize.
 fn masked_sum(values: &[f32], mask: &[bool], of: impl Fn(f32) -> f64) -> f64 {
     const LANES: usize = 8;
     let mut lanes = [0.0; LANES];
@@ -352,7 +353,7 @@ fn masked_sum(values: &[f32], mask: &[bool], of: impl Fn(f32) -> f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// One row with an observation between its sampled tokens and one behind them, and one without sampled tokens.
+    /// One row with an observation between its sampled tokens and one after them, and one row without sampled tokens.
     const LENGTHS: [i64; 2] = [6, 2];
     const MASK: [bool; 8] = [true, false, true, true, false, false, false, false];
 
@@ -363,11 +364,14 @@ mod tests {
     #[test]
     fn returns_by_hand() {
         let token_rewards = [0.5, 9.0, -1.0, 0.0, 9.0, 9.0, 9.0, 9.0];
-        // Behind the observation: 4; then -1 + 4 / 2 = 1; before it 0.5 + 1 / 2 = 1.
+        // After the observation: 4; then -1 + 4 / 2 = 1; before it 0.5 + 1 / 2 = 1.
         let returns = discounted_returns(&[4.0, 7.0], Some(&token_rewards), rows(), 0.5).unwrap();
         assert_eq!(returns, [1.0, 0.0, 1.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
         let undiscounted = discounted_returns(&[4.0, 7.0], None, rows(), 1.0).unwrap();
-        assert_eq!(undiscounted, spread(&[4.0, 7.0], rows()).unwrap());
+        assert_eq!(
+            undiscounted,
+            broadcast_to_tokens(&[4.0, 7.0], rows()).unwrap()
+        );
     }
 
     #[test]
@@ -397,7 +401,7 @@ mod tests {
     fn rows_of_one_value_are_whitened_alike() {
         let (lengths, mask) = ([3, 1, 2], [true, false, true, true, false, false]);
         let rows = Rows::new(&lengths, &mask).unwrap();
-        // 1, 1, 4: mean 2, unbiased variance 3; the row without sampled tokens takes no part.
+        // 1, 1, 4: mean 2, unbiased variance 3; the row without sampled tokens is ignored.
         let whitened = whiten_rows(&[1.0, 4.0, 9.0], rows).unwrap();
         assert!((whitened[0] + 1.0 / 3f64.sqrt()).abs() < 1e-8);
         assert!((whitened[1] - 2.0 / 3f64.sqrt()).abs() < 1e-8);
@@ -419,7 +423,7 @@ mod tests {
                 .0
                 .contains("a mask of 1")
         );
-        assert!(spread(&[1.0], rows()).is_err());
+        assert!(broadcast_to_tokens(&[1.0], rows()).is_err());
         assert!(
             whiten(&[1.0], rows())
                 .unwrap_err()
@@ -450,7 +454,7 @@ mod tests {
 
     #[test]
     fn no_bit_depends_on_the_order_of_a_group() {
-        let rewards = [0.1, 1e16, 0.7, -1e16, 3.0, 1e-9]; // a sum of which the order decides
+        let rewards = [0.1, 1e16, 0.7, -1e16, 3.0, 1e-9]; // a sum that depends on the order
         let groups = [5; 6];
         for estimator in [Estimator::Grpo, Estimator::DrGrpo, Estimator::Rloo] {
             let whole = group_advantages(estimator, &rewards, &groups).unwrap();

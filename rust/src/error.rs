@@ -1,4 +1,4 @@
-//! The one error of the native core: an input that cannot be worked with, in words the caller can act on.
+//! The only error of the native core: an invalid input, with a message that the caller can act on.
 
 use std::fmt;
 

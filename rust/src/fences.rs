@@ -1,42 +1,43 @@
-//! Where a code block opens and closes, between fences or tags, byte by byte.
+//! Detection of opening and closing code blocks, between fences or tags, byte by byte.
 
 use crate::error::{Result, invalid};
 use crate::marker::Marker;
 
 const FENCE: &[u8] = b"```";
 
-/// What stands behind the three backticks that open a block.
+/// The language name after the three backticks that open a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Language(Box<[u8]>);
 
 impl Language {
-    /// No language has a longer name.
-    const LONGEST: usize = 64;
+    /// Maximum length of a language name.
+    const MAX_LANGUAGE_BYTES: usize = 64;
 
     pub fn new(name: &str) -> Result<Self> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'#');
-        if name.is_empty() || name.len() > Self::LONGEST || !name.bytes().all(allowed) {
+        if name.is_empty() || name.len() > Self::MAX_LANGUAGE_BYTES || !name.bytes().all(allowed) {
             return invalid(format!(
                 "the language {name:?} must be 1 to {} ASCII letters, digits, '+', '-' or '#'",
-                Self::LONGEST
+                Self::MAX_LANGUAGE_BYTES
             ));
         }
         Ok(Self(name.as_bytes().into()))
     }
 }
 
-/// Which fences count.
+/// The fences that delimit code blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Fences {
-    /// A line of its own opens, but for blanks behind the language; a line that begins with three backticks closes.
+    /// A separate line opens a block, with optional blanks after the language; a line that begins with three backticks
+    /// closes.
     #[default]
     Lines,
-    /// A line that begins or ends with the opening fence opens, also within a block, whose code begins anew then
-    /// (ToRL's `extract_program`); lines close as in `Lines`.
+    /// A line that begins or ends with the opening fence opens a block, also within a block, whose code then restarts
+    /// (ToRL's `extract_program`). Lines close as in `Lines`.
     LineEnds,
-    /// The opening fence opens wherever it stands, and the next three backticks close (ZeroTIR's stop strings).
+    /// The opening fence opens at any position, and the next three backticks close (ZeroTIR's stop strings).
     Anywhere,
-    /// No fence does: these bytes open and close wherever they stand.
+    /// Fences are ignored: these bytes open and close at any position.
     Tags { open: Marker, close: Marker },
 }
 
@@ -56,12 +57,12 @@ impl Fences {
             "line_ends" => Ok(Self::LineEnds),
             "anywhere" => Ok(Self::Anywhere),
             _ => invalid(format!(
-                "no fences are called {name:?}; choose lines, line_ends or anywhere"
+                "unknown fences {name:?}; choose one of lines, line_ends or anywhere"
             )),
         }
     }
 
-    /// How many bytes close a block.
+    /// The number of bytes that close a block.
     pub fn closing_length(&self) -> usize {
         match self {
             Self::Tags { close, .. } => close.bytes().len(),
@@ -70,34 +71,34 @@ impl Fences {
     }
 }
 
-/// What a byte completed.
+/// The event that a byte completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fence {
-    /// The code of a block begins behind this byte.
+    /// The code of a block begins after this byte.
     Opens,
     /// The third backtick of a closing fence, or the last byte of a closing tag.
     Closes,
 }
 
-/// Where in its line the next byte stands.
+/// The position of the next byte in its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
-    /// Only this many bytes of the opening fence so far, less than all.
+    /// This many bytes of the opening fence so far, less than all.
     Opening(usize),
-    /// The opening fence, and nothing but what may stand behind it.
+    /// The opening fence, optionally followed by blanks.
     Opener,
     /// The line does not begin with an opening fence.
     Rest,
 }
 
-/// Reads the bytes of one turn.
+/// Reader of the bytes of one turn.
 pub struct FenceReader {
     fences: Fences,
     opener: Marker,
     line: Line,
-    /// Bytes of the opening fence, or of the tag that comes next, that the text ends with, wherever they stand.
+    /// Bytes of the opening fence, or of the next tag, that the text ends with, at any position.
     matched: usize,
-    /// Backticks that the code of the open block ends with, at most two.
+    /// Backticks at the end of the open block's code, at most two.
     backticks: usize,
     is_open: bool,
 }
@@ -123,7 +124,7 @@ impl FenceReader {
         self.is_open
     }
 
-    /// Whether bytes that are neither newline nor backtick change nothing here.
+    /// Whether bytes other than newline and backtick leave the state unchanged.
     pub fn is_idle(&self) -> bool {
         match self.fences {
             Fences::Tags { .. } => self.matched == 0,
@@ -155,7 +156,8 @@ impl FenceReader {
         closes.then_some(Fence::Closes)
     }
 
-    /// Read on in the search for the opening fence; whether the text before this byte ended with a whole one.
+    /// Continues the search for the opening fence; returns whether the text before this byte ended with a complete
+    /// fence.
     fn advance(&mut self, byte: u8) -> bool {
         let whole = self.matched == self.opener.bytes().len();
         let matched = if whole { 0 } else { self.matched };

@@ -1,4 +1,4 @@
-//! The native core of torl. The algorithms are plain Rust on slices; `python` holds every line of PyO3.
+//! The native core of torl. The algorithms are plain Rust on slices; all PyO3 code is in `python`.
 
 pub mod advantage;
 pub mod error;

@@ -1,19 +1,21 @@
-//! Bytes that are sought in a stream, however it is cut.
+//! Search for a byte sequence in a stream, independent of how it is cut.
 
 use crate::error::{Result, invalid};
 
-/// Some bytes, with their Knuth-Morris-Pratt table.
+/// A byte sequence with its Knuth-Morris-Pratt table.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Marker {
     bytes: Vec<u8>,
-    /// `fallback[n]`: how many bytes are still matched when the byte after the first n + 1 does not fit.
+    /// `fallback[n]`: the number of bytes still matched if the byte after the first n + 1 does not match.
     fallback: Vec<usize>,
 }
 
 impl Marker {
     pub fn new(bytes: &[u8]) -> Result<Self> {
         if bytes.is_empty() {
-            return invalid("the marker is empty; TurnEnd.never() is for turns without one");
+            return invalid(
+                "the marker is empty; use StopCondition.never() for turns without a marker",
+            );
         }
         let mut fallback = vec![0; bytes.len()];
         let mut matched = 0;
@@ -36,7 +38,7 @@ impl Marker {
         &self.bytes
     }
 
-    /// How many bytes are matched after one more, of `matched` before it. A whole match must not be handed back in.
+    /// Returns the number of matched bytes after one more byte. `matched` must not be a complete match.
     pub fn advance(&self, mut matched: usize, byte: u8) -> usize {
         while matched > 0 && self.bytes[matched] != byte {
             matched = self.fallback[matched - 1];

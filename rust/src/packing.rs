@@ -1,7 +1,7 @@
-//! Sequences of different lengths into rows of a fixed capacity, and the rows onto ranks.
+//! Packing of sequences into rows of a fixed capacity, and assignment of the rows to ranks.
 //!
-//! Every rank gets the same number of rows, because ranks step through their rows together; a rank without work
-//! gets empty rows. The number of rows is that of first-fit decreasing, rounded up to a multiple of the ranks.
+//! Every rank gets the same number of rows, because ranks step through their rows together; a rank without work gets
+//! empty rows. The number of rows is that of first-fit decreasing, rounded up to a multiple of the number of ranks.
 
 use std::cmp::Reverse;
 
@@ -10,8 +10,8 @@ use crate::error::{Result, invalid};
 /// Indices of the items of one row.
 pub type Row = Vec<usize>;
 
-/// Pack items into rows of at most `capacity` tokens, the same number of rows for each of `ranks`: `[rank][row][item]`.
-/// Deterministic: it depends on the arguments only.
+/// Packs items into rows of at most `capacity` tokens, the same number of rows for each of `ranks`:
+/// `[rank][row][item]`. Deterministic: the result depends on the arguments only.
 pub fn pack(lengths: &[usize], capacity: usize, ranks: usize) -> Result<Vec<Vec<Row>>> {
     if capacity == 0 || ranks == 0 {
         return invalid(format!(
@@ -28,7 +28,7 @@ pub fn pack(lengths: &[usize], capacity: usize, ranks: usize) -> Result<Vec<Vec<
     items.sort_by_key(|&item| Reverse(lengths[item])); // stable: ties stay in the order of their indices
     let first_fit = first_fit_decreasing(&items, lengths, capacity);
     let rows_per_rank = first_fit.len().div_ceil(ranks);
-    // The rows exist on every rank in any case: where an even spread fits them too, nobody waits for a fuller row.
+    // Every rank has these rows in any case. If an even spread also fits, no rank waits for a fuller row.
     let mut rows =
         spread_evenly(&items, lengths, capacity, rows_per_rank * ranks).unwrap_or(first_fit);
     rows.resize(rows_per_rank * ranks, Row::new());
@@ -53,7 +53,7 @@ fn first_fit_decreasing(items: &[usize], lengths: &[usize], capacity: usize) -> 
     rows
 }
 
-/// Longest item first into the emptiest row; `None` where that does not fit.
+/// Puts the longest item first into the emptiest row; returns `None` if an item does not fit.
 fn spread_evenly(
     items: &[usize],
     lengths: &[usize],
@@ -73,7 +73,7 @@ fn spread_evenly(
     Some(rows)
 }
 
-/// Fullest row first to the rank with the fewest tokens among those that still lack rows.
+/// Assigns the fullest row first, to the rank with the fewest tokens among those that still lack rows.
 fn deal(mut rows: Vec<Row>, lengths: &[usize], ranks: usize) -> Vec<Vec<Row>> {
     let tokens = |row: &Row| row.iter().map(|&item| lengths[item]).sum::<usize>();
     let rows_per_rank = rows.len() / ranks;

@@ -1,11 +1,11 @@
-//! How much of a text stands in it more than once.
+//! The repetition of a text.
 
-/// The share of a text's substrings, each counted as often as it occurs, that repeat one that occurs earlier: between 0
+/// Returns the fraction of a text's substrings, each counted once per occurrence, that repeat an earlier one: between 0
 /// and 1, and 0 for texts of fewer than two symbols.
 ///
-/// ORZ and ZeroTIR sum the longest common prefixes of neighbors in the suffix array, which is the same count. Here it is
-/// all substrings less the different ones, from a suffix automaton: linear in the text but for the number of different
-/// symbols.
+/// ORZ and ZeroTIR sum the longest common prefixes of neighbors in the suffix array, which is the same count. Here it
+/// is the number of all substrings minus the number of distinct ones, from a suffix automaton. The time is linear in
+/// the length of the text, apart from the number of distinct symbols.
 pub fn repetition(text: &[u32]) -> f64 {
     let count = text.len() as f64;
     if text.len() < 2 {
@@ -15,11 +15,11 @@ pub fn repetition(text: &[u32]) -> f64 {
     1.0 - distinct_substrings(text) as f64 / all
 }
 
-/// A state of the automaton: a class of substrings that end at the same places.
+/// A state of the automaton: a class of substrings with the same end positions.
 #[derive(Clone, Default)]
 struct State {
     longest: u32,
-    /// The state of its longest suffixes that end at more places; none for the root.
+    /// The state of its longest suffixes with more end positions; `None` for the root.
     link: Option<u32>,
     /// By symbol, in order.
     next: Vec<(u32, u32)>,
@@ -51,7 +51,7 @@ fn distinct_substrings(text: &[u32]) -> u64 {
     states.iter().map(own).sum()
 }
 
-/// Blumer's construction, one symbol at a time; gives back the state of the whole text.
+/// Blumer's construction, one symbol at a time; returns the state of the whole text.
 fn extend(states: &mut Vec<State>, last: u32, symbol: u32) -> u32 {
     let whole = states.len() as u32;
     states.push(State {
@@ -76,7 +76,7 @@ fn extend(states: &mut Vec<State>, last: u32, symbol: u32) -> u32 {
     whole
 }
 
-/// The state of what `at` and the symbol spell; `to` is parted in two if it holds longer substrings as well.
+/// Returns the state of `at` extended by the symbol; splits `to` if it also contains longer substrings.
 fn parted(states: &mut Vec<State>, at: u32, to: u32, symbol: u32) -> u32 {
     let longest = states[at as usize].longest + 1;
     if states[to as usize].longest == longest {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(of(""), 0.0);
         assert_eq!(of("a"), 0.0);
         assert_eq!(of("abc"), 0.0);
-        assert!((of("aaaa") - 0.6).abs() < 1e-12); // 4 of 10 substrings are different
+        assert!((of("aaaa") - 0.6).abs() < 1e-12); // 4 of 10 substrings are distinct
         assert!((of("abab") - 0.3).abs() < 1e-12); // a b ab ba aba bab abab
     }
 }

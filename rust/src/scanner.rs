@@ -1,21 +1,22 @@
-//! Find closed code blocks and the end of the turn in a stream of sampled tokens, exact to the byte.
+//! Finds closed code blocks and the end of the turn in a stream of sampled tokens, exact to the byte.
 //!
-//! The scanner reads the bytes of one turn. What it finds depends on the bytes alone: not on how they were cut
-//! into tokens, nor on how the tokens were cut into pieces. `Fences` says which fences count. With `Fences::Lines`, line
-//! by line, for the language "python":
+//! The scanner reads the bytes of one turn. Its events depend on the bytes alone: neither on the tokenization, nor on
+//! how the tokens were cut into pieces. `Fences` sets which fences count. With `Fences::Lines`, line by line, for the
+//! language "python":
 //!
 //! - A line that is ```` ```python ````, then only blanks (space, tab, carriage return) and a newline, opens a
 //!   block. The code begins after the newline.
-//! - A line that begins with ```` ``` ```` closes an open block at its third backtick, whatever follows on the
+//! - A line that begins with ```` ``` ```` closes an open block at its third backtick, regardless of the rest of the
 //!   line. The code ends before that line. So ```` ```output ```` closes a block that the model forgot to close,
 //!   and ```` ```python ```` inside a block closes it and opens the next.
-//! - The marker counts wherever it stands, also in the middle of a line, where it closes nothing.
+//! - The marker counts at any position, also in the middle of a line, where it closes nothing.
 //!
-//! With `Fences::Tags` a block is what stands between two tags, a tool call's for example.
+//! With `Fences::Tags` a block is the text between two tags, such as those of a tool call.
 //!
-//! What ends the turn is a call (the marker, or the first block's closing backtick) or a stop string (`TurnEnd`), whichever
-//! is complete first; at the same byte it is the call. Then the rest of that token, the *overshoot*, is handed to the caller
-//! unread. Each turn has a scanner of its own, so that nothing of the last one (half a marker, an open block) is left.
+//! A turn ends with a call (the marker, or the first block's closing backtick) or a stop string (`StopCondition`),
+//! whichever is complete first; the call wins at the same byte. The rest of that token, the *overshoot*, is then passed
+//! to the caller unread. Each turn has its own scanner, so that no state of the previous turn (half a marker, an open
+//! block) remains.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::fences::{Fence, FenceReader, Fences, Language};
 use crate::marker::Marker;
 use crate::vocabulary::Vocabulary;
 
-/// What asks for a tool, and ends the turn.
+/// The text that calls a tool, and ends the turn.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CallEnd {
     Never,
@@ -33,18 +34,18 @@ pub enum CallEnd {
     Block,
 }
 
-/// What ends a turn beside an end-of-sequence token and its limit, and which fences it is read by.
+/// The conditions that end a turn, in addition to an end-of-sequence token and a token limit, and the fences in use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct TurnEnd {
+pub struct StopCondition {
     pub call: CallEnd,
     pub fences: Fences,
     /// Strings that end the response with the turn.
     pub stops: Vec<Marker>,
 }
 
-/// What has just been completed. Offsets count bytes from the start of the turn; `overshoot` is what the token that
-/// completed it holds after it.
-pub enum Find<'a> {
+/// An event of the scanner. Offsets count bytes from the start of the turn; `overshoot` is the rest of the token that
+/// completed it.
+pub enum ScanEvent<'a> {
     Block {
         code: &'a [u8],
         start: usize,
@@ -63,22 +64,22 @@ pub enum Find<'a> {
     },
 }
 
-/// The state of one turn. Cheap to create; while it reads it allocates only for the code of an open block.
+/// The scanner of one turn. Cheap to create; while reading it allocates only for the code of an open block.
 pub struct Scanner {
     vocabulary: Arc<Vocabulary>,
     turn: Turn,
 }
 
-/// What has been read of a turn.
+/// The state of the part read so far.
 struct Turn {
-    end: TurnEnd,
+    end: StopCondition,
     fences: FenceReader,
     /// Bytes of the marker that the text ends with.
     matched: usize,
-    /// The same of each stop string.
+    /// Bytes of each stop string that the text ends with.
     stops_matched: Vec<usize>,
-    /// Whether a stop string, the marker, or a tag begins with this byte: text without newline or backtick is skipped where
-    /// nothing can begin in it.
+    /// Whether a stop string, the marker, or a tag begins with this byte. Text without newline or backtick is skipped
+    /// if nothing can begin in it.
     begins: [bool; 256],
     /// Offset of the open block's first byte of code.
     block_start: usize,
@@ -88,10 +89,10 @@ struct Turn {
 }
 
 impl Scanner {
-    /// `at_line_start`: whether the text before the turn ends with a newline, or there is none.
+    /// Starts a turn. `at_line_start`: whether the text before the turn is empty or ends with a newline.
     pub fn new(
         vocabulary: Arc<Vocabulary>,
-        end: TurnEnd,
+        end: StopCondition,
         at_line_start: bool,
         language: &Language,
     ) -> Self {
@@ -120,23 +121,23 @@ impl Scanner {
         Self { vocabulary, turn }
     }
 
-    /// Whether a block has been opened and not closed, by the end of the turn if that has been found: then the marker
-    /// stands in the middle of a line of code.
+    /// Whether a block has been opened and not closed, at the end of the turn if that has been found: then the marker
+    /// is in the middle of a line of code.
     pub fn block_is_open(&self) -> bool {
         self.turn.fences.is_open()
     }
 
-    /// Whether what ends the turn has been found in it.
+    /// Whether the end of the turn has been found.
     pub fn is_finished(&self) -> bool {
         self.turn.finished
     }
 
-    /// Read tokens up to and including the one that ends the turn; give back how many were read.
-    /// What is found is reported in the order in which it ends.
-    pub fn feed(&mut self, ids: &[u32], mut on_find: impl FnMut(Find<'_>)) -> Result<usize> {
+    /// Reads tokens up to and including the one that ends the turn; returns the number of tokens read. Events are
+    /// reported in the order in which they complete.
+    pub fn feed(&mut self, ids: &[u32], mut on_event: impl FnMut(ScanEvent<'_>)) -> Result<usize> {
         let Self { vocabulary, turn } = self;
         if turn.finished {
-            return invalid("this turn is over; the next one needs a scanner of its own");
+            return invalid("this turn has ended; use a new scanner for the next turn");
         }
         for (index, &id) in ids.iter().enumerate() {
             let token = vocabulary.token(id);
@@ -146,7 +147,7 @@ impl Scanner {
                 }
                 turn.position += token.len();
             } else {
-                turn.feed_token(token, &mut on_find);
+                turn.feed_token(token, &mut on_event);
             }
             if turn.finished {
                 return Ok(index + 1);
@@ -157,7 +158,7 @@ impl Scanner {
 }
 
 impl Turn {
-    /// Whether a token without newline and backtick neither continues what is sought nor begins it.
+    /// Whether a token without newline and backtick neither continues nor begins a match.
     fn can_skip(&self, token: &[u8]) -> bool {
         self.fences.is_idle()
             && self.matched == 0
@@ -165,16 +166,16 @@ impl Turn {
             && !token.iter().any(|&byte| self.begins[usize::from(byte)])
     }
 
-    fn feed_token(&mut self, token: &[u8], on_find: &mut impl FnMut(Find<'_>)) {
+    fn feed_token(&mut self, token: &[u8], on_event: &mut impl FnMut(ScanEvent<'_>)) {
         for (index, &byte) in token.iter().enumerate() {
             let overshoot = &token[index + 1..];
             self.position += 1;
-            self.read_fences(byte, overshoot, on_find);
+            self.read_fences(byte, overshoot, on_event);
             if !self.finished {
-                self.read_marker(byte, overshoot, on_find);
+                self.read_marker(byte, overshoot, on_event);
             }
             if !self.finished {
-                self.read_stops(byte, overshoot, on_find);
+                self.read_stops(byte, overshoot, on_event);
             }
             if self.finished {
                 return;
@@ -182,7 +183,12 @@ impl Turn {
         }
     }
 
-    fn read_fences(&mut self, byte: u8, overshoot: &[u8], on_find: &mut impl FnMut(Find<'_>)) {
+    fn read_fences(
+        &mut self,
+        byte: u8,
+        overshoot: &[u8],
+        on_event: &mut impl FnMut(ScanEvent<'_>),
+    ) {
         let was_open = self.fences.is_open();
         match self.fences.read(byte) {
             Some(Fence::Opens) => {
@@ -190,10 +196,10 @@ impl Turn {
                 self.code.clear();
             }
             Some(Fence::Closes) => {
-                // All but the last byte of what closes was taken for code.
+                // All but the last byte of the closing fence were added to the code.
                 let taken = self.end.fences.closing_length() - 1;
                 self.code.truncate(self.code.len() - taken);
-                on_find(Find::Block {
+                on_event(ScanEvent::Block {
                     code: &self.code,
                     start: self.block_start,
                     stop: self.block_start + self.code.len(),
@@ -206,14 +212,19 @@ impl Turn {
         }
     }
 
-    fn read_marker(&mut self, byte: u8, overshoot: &[u8], on_find: &mut impl FnMut(Find<'_>)) {
+    fn read_marker(
+        &mut self,
+        byte: u8,
+        overshoot: &[u8],
+        on_event: &mut impl FnMut(ScanEvent<'_>),
+    ) {
         let CallEnd::Marker(marker) = &self.end.call else {
             return;
         };
         self.matched = marker.advance(self.matched, byte);
         if self.matched == marker.bytes().len() {
             self.finished = true;
-            on_find(Find::Marker {
+            on_event(ScanEvent::Marker {
                 start: self.position - self.matched,
                 stop: self.position,
                 overshoot,
@@ -221,8 +232,8 @@ impl Turn {
         }
     }
 
-    /// The longest of several that end at one byte is the one that is told.
-    fn read_stops(&mut self, byte: u8, overshoot: &[u8], on_find: &mut impl FnMut(Find<'_>)) {
+    /// If several stop strings end at one byte, the longest is reported.
+    fn read_stops(&mut self, byte: u8, overshoot: &[u8], on_event: &mut impl FnMut(ScanEvent<'_>)) {
         let mut longest = 0;
         for (stop, matched) in self.end.stops.iter().zip(&mut self.stops_matched) {
             *matched = stop.advance(*matched, byte);
@@ -232,7 +243,7 @@ impl Turn {
         }
         if longest > 0 {
             self.finished = true;
-            on_find(Find::Stop {
+            on_event(ScanEvent::Stop {
                 start: self.position - longest,
                 stop: self.position,
                 overshoot,
@@ -255,23 +266,23 @@ mod tests {
         text.iter().copied().map(u32::from).collect()
     }
 
-    fn ended_by(call: CallEnd) -> TurnEnd {
-        TurnEnd {
+    fn ended_by(call: CallEnd) -> StopCondition {
+        StopCondition {
             call,
             fences: Fences::Lines,
             stops: Vec::new(),
         }
     }
 
-    fn marker(bytes: &[u8]) -> TurnEnd {
+    fn marker(bytes: &[u8]) -> StopCondition {
         ended_by(CallEnd::Marker(Marker::new(bytes).unwrap()))
     }
 
-    fn never() -> TurnEnd {
+    fn never() -> StopCondition {
         ended_by(CallEnd::Never)
     }
 
-    fn scanner(vocabulary: Arc<Vocabulary>, end: TurnEnd, at_line_start: bool) -> Scanner {
+    fn scanner(vocabulary: Arc<Vocabulary>, end: StopCondition, at_line_start: bool) -> Scanner {
         Scanner::new(
             vocabulary,
             end,
@@ -280,19 +291,19 @@ mod tests {
         )
     }
 
-    /// The blocks, the place of the marker with whether a block was open there, and how many tokens were read.
-    fn scan(text: &[u8], end: TurnEnd) -> (Vec<String>, Option<(usize, usize, bool)>, usize) {
+    /// Returns the blocks, the marker's position with whether a block was open there, and the number of tokens read.
+    fn scan(text: &[u8], end: StopCondition) -> (Vec<String>, Option<(usize, usize, bool)>, usize) {
         let mut scanner = scanner(byte_vocabulary(), end, true);
         let (mut blocks, mut found) = (Vec::new(), None);
         let consumed = scanner
-            .feed(&ids(text), |find| match find {
-                Find::Block {
+            .feed(&ids(text), |event| match event {
+                ScanEvent::Block {
                     code, start, stop, ..
                 } => {
                     assert_eq!(&text[start..stop], code);
                     blocks.push(String::from_utf8_lossy(code).into_owned());
                 }
-                Find::Marker { start, stop, .. } | Find::Stop { start, stop, .. } => {
+                ScanEvent::Marker { start, stop, .. } | ScanEvent::Stop { start, stop, .. } => {
                     found = Some((start, stop));
                 }
             })
@@ -392,8 +403,8 @@ mod tests {
         let mut first = scanner(Arc::clone(&vocabulary), end.clone(), true);
         let mut seen = Vec::new();
         let consumed = first
-            .feed(&[0, 4, 5, 0, 2, 7, 1], |find| match find {
-                Find::Block {
+            .feed(&[0, 4, 5, 0, 2, 7, 1], |event| match event {
+                ScanEvent::Block {
                     code, overshoot, ..
                 } => seen.push((code.to_vec(), overshoot.to_vec())),
                 _ => panic!(),
@@ -403,8 +414,8 @@ mod tests {
         assert_eq!(seen, [(b"x\n".to_vec(), b"\n`".to_vec())]);
         let mut found = Vec::new();
         let consumed = first
-            .feed(&[0, 1, 3, 0, 0], |find| match find {
-                Find::Marker {
+            .feed(&[0, 1, 3, 0, 0], |event| match event {
+                ScanEvent::Marker {
                     start,
                     stop,
                     overshoot,
@@ -433,8 +444,8 @@ mod tests {
         let mut first = scanner(Arc::clone(&vocabulary), ended_by(CallEnd::Block), true);
         let mut seen = Vec::new();
         let consumed = first
-            .feed(&[0, 1, 2, 3], |find| match find {
-                Find::Block {
+            .feed(&[0, 1, 2, 3], |event| match event {
+                ScanEvent::Block {
                     code,
                     stop,
                     overshoot,
@@ -453,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn the_language_is_the_callers() {
+    fn the_language_is_configurable() {
         let blocks = |language: &str, text: &[u8]| {
             let language = Language::new(language).unwrap();
             let mut scanner = Scanner::new(byte_vocabulary(), never(), true, &language);
@@ -480,9 +491,9 @@ mod tests {
         assert!(Marker::new(b"").is_err());
     }
 
-    /// Each block with its place, by other fences than those of `scan`.
+    /// Returns each block with its position, with other fences than those of `scan`.
     fn blocks_by(fences: Fences, text: &[u8]) -> Vec<String> {
-        let end = TurnEnd { fences, ..never() };
+        let end = StopCondition { fences, ..never() };
         scan(text, end).0
     }
 
@@ -511,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn three_backticks_anywhere_close_where_the_fence_may_stand_anywhere() {
+    fn three_backticks_close_at_any_position_with_fences_anywhere() {
         let blocks = |text: &[u8]| blocks_by(Fences::Anywhere, text);
         assert_eq!(blocks(b"<think>```python print(1)``` so"), [" print(1)"]);
         assert_eq!(blocks(b" ```python\n  x\n  ``` "), ["\n  x\n  "]);
@@ -539,11 +550,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_string_ends_the_turn_wherever_it_stands() {
+    fn a_stop_string_ends_the_turn_at_any_position() {
         let stops = ["User:", "er: b", "</answer>"]
             .map(|text| Marker::new(text.as_bytes()).unwrap())
             .to_vec();
-        let end = |call| TurnEnd {
+        let end = |call| StopCondition {
             stops: stops.clone(),
             ..ended_by(call)
         };
@@ -560,8 +571,8 @@ mod tests {
         let vocabulary = Arc::new(Vocabulary::new(&[b"Us".as_slice(), b"er: b"]).unwrap());
         let mut ended = Vec::new();
         scanner(Arc::clone(&vocabulary), end(call), true)
-            .feed(&[0, 1], |find| {
-                ended.push(matches!(find, Find::Marker { .. }))
+            .feed(&[0, 1], |event| {
+                ended.push(matches!(event, ScanEvent::Marker { .. }))
             })
             .unwrap();
         assert_eq!(
@@ -571,8 +582,8 @@ mod tests {
         );
         let mut rest = Vec::new();
         scanner(vocabulary, end(CallEnd::Never), true)
-            .feed(&[0, 1], |find| match find {
-                Find::Stop { overshoot, .. } => rest.extend_from_slice(overshoot),
+            .feed(&[0, 1], |event| match event {
+                ScanEvent::Stop { overshoot, .. } => rest.extend_from_slice(overshoot),
                 _ => panic!(),
             })
             .unwrap();

@@ -1,11 +1,11 @@
-//! The record of an episode while it is played: sampled tokens and observations, spliced in one place.
+//! The record of an episode in progress: sampled tokens and observations, spliced in one place.
 
 use crate::error::{Result, invalid};
 
-/// The policy version of tokens that no policy sampled.
+/// The policy version of tokens that were not sampled.
 pub const OBSERVED: i32 = -1;
 
-/// A trajectory that grows. Its four response arrays have equal lengths after every call, failed ones included.
+/// A growing trajectory. Its four response arrays have equal lengths after every call, failed ones included.
 #[derive(Debug)]
 pub struct TrajectoryBuilder {
     /// Prompt, then response.
@@ -33,7 +33,7 @@ impl TrajectoryBuilder {
         })
     }
 
-    /// Append sampled tokens; they continue the current turn or, after an observation, begin the next.
+    /// Appends sampled tokens. They continue the current turn or, after an observation, start the next.
     pub fn append_sampled(
         &mut self,
         token_ids: &[i32],
@@ -76,7 +76,7 @@ impl TrajectoryBuilder {
         Ok(())
     }
 
-    /// Append tokens that the policy did not sample and end the turn; give back their place in the response.
+    /// Appends tokens that the policy did not sample and ends the turn; returns their range in the response.
     pub fn append_observation(&mut self, token_ids: &[i32]) -> Result<(usize, usize)> {
         check_token_ids(token_ids)?;
         let start = self.len();
@@ -98,7 +98,7 @@ impl TrajectoryBuilder {
         self.len() == 0
     }
 
-    /// Prompt and response: what the next request is made of.
+    /// Prompt and response: the tokens of the next request.
     pub fn context(&self) -> &[i32] {
         &self.context
     }
@@ -119,7 +119,7 @@ impl TrajectoryBuilder {
         &self.policy_versions
     }
 
-    /// For each turn the place [start, stop) of its sampled tokens in the response.
+    /// The range [start, stop) of the sampled tokens of each turn in the response.
     pub fn turns(&self) -> &[(usize, usize)] {
         &self.turns
     }

@@ -7,7 +7,7 @@ pub struct Vocabulary {
     bytes: Vec<u8>,
     /// Token `id` is `bytes[offsets[id]..offsets[id + 1]]`.
     offsets: Vec<u32>,
-    /// Whether a token holds a newline or a backtick: all others cannot begin or end anything the scanner seeks.
+    /// Whether a token contains a newline or a backtick: no other token can start or end a match of the scanner.
     structural: Vec<bool>,
 }
 
@@ -53,12 +53,12 @@ impl Vocabulary {
         &self.bytes[self.offsets[id] as usize..self.offsets[id + 1] as usize]
     }
 
-    /// Whether the token holds a newline or a backtick.
+    /// Whether the token contains a newline or a backtick.
     pub fn is_structural(&self, id: u32) -> bool {
         self.structural.get(id as usize).copied().unwrap_or(false)
     }
 
-    /// The bytes of a sequence of tokens.
+    /// Returns the bytes of a sequence of tokens.
     pub fn join(&self, ids: &[u32]) -> Vec<u8> {
         let mut text = Vec::with_capacity(ids.iter().map(|&id| self.token(id).len()).sum());
         for &id in ids {

@@ -1,4 +1,4 @@
-"""Mistakes that the tests of the crates must notice: (path, text, what it becomes, why it would matter)."""
+"""Mutants that the tests of the crates must kill: (path, text, replacement, effect)."""
 
 _SCANNER = "rust/src/scanner.rs"
 _FENCES = "rust/src/fences.rs"
@@ -11,7 +11,7 @@ _RESET = "crates/sandbox/src/run/reset.rs"
 _INTERRUPT = "crates/sandbox/src/run/interrupt.rs"
 
 MUTANTS: tuple[tuple[str, str, str, str], ...] = (
-    # --- scanner: where a turn ends and what it ran
+    # --- scanner: the end of a turn and its code blocks
     (
         _MARKER,
         "matched = self.fallback[matched - 1];\n        }\n        matched +",
@@ -44,13 +44,13 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
         _FENCES,
         "            Line::Opener if matches!(byte, b' ' | b'\\t' | b'\\r') => Line::Opener,\n",
         "",
-        "a blank behind the language keeps the block closed",
+        "a blank after the language keeps the block closed",
     ),
     (
         _FENCES,
         "_ if byte == b'\\n' => Line::Opening(0),",
         "Line::Rest if byte == b'\\n' => Line::Opening(0),",
-        "a fence behind an empty line is missed",
+        "a fence after an empty line is missed",
     ),
     (_SCANNER, "start: self.position - self.matched,", "start: self.position,", "the marker begins where it ends"),
     (
@@ -63,7 +63,7 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
         _FENCES,
         "            Line::Opener if self.fences == Fences::LineEnds => Line::Opener,\n",
         "",
-        "ToRL's code runs a block whose opening line goes on behind the language",
+        "ToRL's code runs a block whose opening line continues after the language",
     ),
     (
         _FENCES,
@@ -71,14 +71,14 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
         "before == Line::Opener",
         "ToRL's code runs a block that opens at the end of a line",
     ),
-    (_SCANNER, "                self.code.clear();\n", "", "a block that begins anew keeps what it held"),
+    (_SCANNER, "                self.code.clear();\n", "", "a block that restarts keeps its old code"),
     (
         _FENCES,
         "if byte == b'`' { self.backticks + 1 } else { 0 }",
         "self.backticks + usize::from(byte == b'`')",
         "three backticks apart close a block",
     ),
-    (_SCANNER, "longest = longest.max(*matched);", "longest = 1;", "a stop string has no place"),
+    (_SCANNER, "longest = longest.max(*matched);", "longest = 1;", "a stop string has the wrong position"),
     (
         _SCANNER,
         "            && self.stops_matched.iter().all(|&matched| matched == 0)\n",
@@ -110,7 +110,7 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
         _SPLICE,
         "self.policy_versions.resize(stop, OBSERVED);",
         "self.policy_versions.resize(stop, 0);",
-        "observed by version 0",
+        "observations get policy version 0",
     ),
     # --- packing
     (
@@ -164,14 +164,14 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
         "let mean = total(",
         "whitened values are not around 0",
     ),
-    # --- sessions: what one part leaves for the next
+    # --- sessions: the state that one part leaves for the next
     (
         _SESSION,
         "changes.push(image.len() / BLOCK + index, now);",
         "changes.push(index, now);",
         "grown memory is put over the image",
     ),
-    (_SESSION, "if now != [0; BLOCK] {", "if now == [0; BLOCK] {", "what a part wrote into grown memory is lost"),
+    (_SESSION, "if now != [0; BLOCK] {", "if now == [0; BLOCK] {", "writes to grown memory are lost"),
     (_SESSION, "range.start / BLOCK + index", "index", "changes are put at the start of memory"),
     (
         _SESSION,
@@ -183,14 +183,14 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
         _SESSION,
         "self.last = Some((place, block + 1));",
         "self.last = Some((place, block));",
-        "neighbours get a head each",
+        "adjacent blocks get a head each",
     ),
-    # --- the reset of a kept guest: nothing of one run may reach the next
+    # --- the reset of a kept guest: no state of one run may reach the next
     (
         _RESET,
         "if now != then {\n                now.copy_from_slice(then);",
         "if now != then {",
-        "what a run wrote stays",
+        "writes of a run remain",
     ),
     (
         _RESET,
@@ -200,18 +200,18 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (_RESET, "idle = page + 1;", "", "pages that were just written are protected with their neighbours"),
     (_RESET, ".max(covered);", ".min(covered);", "regions are named twice"),
-    (_RESET, "start = reached;", "start = end;", "only the first regions are put back"),
+    (_RESET, "start = reached;", "start = end;", "only the first regions are restored"),
     (
         _RESET,
         "                self.clean[page] += 1;\n",
         "                self.clean[page] = 0;\n",
-        "a page once written is compared for ever",
+        "a page once written is always compared",
     ),
-    (_RESET, "self.protect(tracker, idle..pages.end)?;", "", "the last pages of a region are compared for ever"),
+    (_RESET, "self.protect(tracker, idle..pages.end)?;", "", "the last pages of a region are always compared"),
     (
         _INTERRUPT,
         "from_le_bytes(*bytes) & !bits)",
         "from_le_bytes(*bytes))",
-        "an interrupt that came as a part ended strikes the next one",
+        "an interrupt at the end of a part hits the next one",
     ),
 )

@@ -24,7 +24,7 @@ FLOORS: dict[Path, list[set[str]]] = {
     CORE / "python": [{"kernels", "sandbox", "scanner", "splice"}, {"mod"}],
     SANDBOX: [
         {"errno", "error", "limits", "wire"},
-        {"held"},
+        {"pinned"},
         {"files", "session"},
         {"outcome", "request"},
         {"run"},
@@ -44,7 +44,7 @@ FLOORS: dict[Path, list[set[str]]] = {
         {"mod"},
     ],
     SANDBOX / "pool": [
-        {"job", "settings", "source", "statistics", "tries"},
+        {"job", "retry", "settings", "source", "statistics"},
         {"child", "queue", "sharing"},
         {"slots"},
         {"mod"},

@@ -1,4 +1,4 @@
-//! Runs Python files in the sandbox: `run WORKER ARTIFACTS CACHE FILE...`; with a number first, that often, timed.
+//! Runs Python files in the sandbox: `run WORKER ARTIFACTS CACHE FILE...`. A leading number repeats and times the runs.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Error numbers of `wasi_snapshot_preview1`: what a host call answers the guest.
+//! Error numbers of `wasi_snapshot_preview1`: the results of host calls.
 
-/// What a call came to: an error number for the guest if it failed.
+/// The result of a call: an error number for the guest if it failed.
 pub type Checked<T> = Result<T, i32>;
 
 pub const SUCCESS: i32 = 0;

@@ -1,9 +1,9 @@
-//! What goes wrong on the host's side. What goes wrong inside a run is an [`crate::Outcome`], never this.
+//! Failures of the host. Failures inside a run are an [`crate::Outcome`], never this.
 
 use std::fmt;
 use std::path::Path;
 
-/// A broken host: no guest, a damaged cache that cannot be rebuilt, workers that do not start, a dead pool.
+/// A host failure: no guest, a damaged cache that cannot be rebuilt, workers that do not start, a dead pool.
 #[derive(Debug, Clone)]
 pub struct SandboxError {
     message: String,
@@ -18,14 +18,14 @@ impl SandboxError {
         }
     }
 
-    /// An operation on a file that failed: what was tried, on which file, and the system's reason.
+    /// Returns the error of a failed file operation: the operation, the file, and the system's reason.
     pub fn file(action: &str, path: &Path, error: &dyn fmt::Display) -> Self {
         Self::new(format!("cannot {action} {}: {error}", path.display()))
     }
 }
 
 impl SandboxError {
-    /// A thread that the system does not let start.
+    /// Returns the error of a thread that the system cannot start.
     pub fn thread(name: &str, error: &std::io::Error) -> Self {
         Self::new(format!(
             "cannot start the thread {name}: {error}; raise the limit on processes and threads (ulimit -u), or on the \

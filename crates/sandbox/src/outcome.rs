@@ -1,20 +1,20 @@
-//! How one run of untrusted code ended. Data for whoever asked, never an error of the host.
+//! Outcome of one run of untrusted code: data for the caller, never an error of the host.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::session::SessionState;
 
-/// The end of a run, in the words of the Python side's `OutcomeStatus`.
+/// The status of a finished run, with the values of `OutcomeStatus` in Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
     Ok = 0,
     /// An uncaught exception, `sys.exit` with a non-zero code included.
     Error = 1,
-    /// The limit on CPU time, or the wall-clock deadline behind it.
+    /// The CPU time limit, or the wall-clock deadline, was reached.
     Timeout = 2,
-    /// `MemoryError` that nothing caught.
+    /// An uncaught `MemoryError`.
     Memory = 3,
     /// More bytes on stdout and stderr together than allowed.
     OutputLimit = 4,
@@ -48,7 +48,8 @@ impl Status {
     }
 }
 
-/// The uncaught exception of a run, as CPython would describe it. All three are UTF-8 with `\u{fffd}` for the rest.
+/// The uncaught exception of a run, as CPython would describe it. All three are UTF-8, with `\u{fffd}` for invalid
+/// bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
     /// "ZeroDivisionError"
@@ -58,27 +59,27 @@ pub struct Exception {
     pub traceback: String,
 }
 
-/// What one run did. `stdout` and `stderr` are raw bytes and keep what was written before a limit was hit.
+/// The outcome of one run. `stdout` and `stderr` are raw bytes and include everything written before a limit was hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub status: Status,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
     pub exception: Option<Exception>,
-    /// What the next run of the session continues from, if this run was one of a session and left such a state.
+    /// The state for the next run of the session, if this run belonged to a session and left a valid state.
     pub session: Option<Arc<SessionState>>,
     pub cpu_time: Duration,
     pub wall_time: Duration,
-    /// The size of the guest's linear memory at the end, which never shrinks during a run.
+    /// The size of the guest's linear memory at the end; it never shrinks during a run.
     pub peak_memory_bytes: u64,
-    /// `repr` of the last statement's value, if that was asked for and the statement was an expression that is not None.
+    /// `repr` of the last statement's value, if requested and if the statement was an expression that is not None.
     pub value: Option<String>,
-    /// If asked for: path below the directory the run started in, and bytes, of every file it made or changed.
+    /// If requested: path below the start directory of the run, and bytes, of every new or changed file.
     pub files: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Outcome {
-    /// Bytes of what it holds, without the state of a session.
+    /// The size in bytes, without the state of a session.
     pub fn size(&self) -> usize {
         let exception = self.exception.as_ref().map_or(0, |exception| {
             exception.type_name.len() + exception.line.len() + exception.traceback.len()
@@ -89,7 +90,8 @@ impl Outcome {
         self.stdout.len() + self.stderr.len() + exception + value + files
     }
 
-    /// An outcome the guest had no part in: its worker died, or was killed at the wall-clock deadline.
+    /// Returns the outcome of a run without a result from the guest: its worker died, or was killed at the wall-clock
+    /// deadline.
     pub fn without_guest(status: Status, wall_time: Duration) -> Self {
         Self {
             status,

@@ -1,4 +1,4 @@
-//! What a pool is asked to run.
+//! The request for one run.
 
 use std::sync::Arc;
 
@@ -7,40 +7,40 @@ use crate::files::Tree;
 use crate::limits::Limits;
 use crate::session::SessionState;
 
-/// Most bytes of code: more than anybody writes, and what the guest can still parse.
+/// Maximum size of the code in bytes: more than practical programs need, and small enough for the guest to parse.
 pub const CODE_LIMIT: usize = 16 << 20;
 
-/// Most bytes of a request in all. A frame takes this and the rest of what an order says.
+/// Maximum size of a request in bytes. A frame holds this and the rest of a command.
 pub const SIZE_LIMIT: usize = (1 << 30) - (4 << 20);
 
-/// Most bytes that a session may keep: any code can still continue from them.
+/// Maximum size of a session's state in bytes: any code can still continue from it.
 pub const STATE_LIMIT: usize = SIZE_LIMIT - CODE_LIMIT;
 
-/// Names who asks: the runs of each take turns with those of the others.
+/// Id of a caller: the runs of different callers take turns.
 pub type Caller = u64;
 
-/// One run to do.
+/// The request for one run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     pub code: Vec<u8>,
     pub seed: u64,
     pub limits: Limits,
-    /// All that standard input holds.
+    /// The contents of standard input.
     pub stdin: Vec<u8>,
-    /// Paths below the directory the run starts in, and what the files hold.
+    /// Paths below the start directory of the run, and contents of the files.
     pub files: Vec<(String, Vec<u8>)>,
-    /// Whether the outcome holds the files that the run made or changed.
+    /// Whether the outcome includes the files that the run created or changed.
     pub return_files: bool,
-    /// Whether the outcome holds the value of the last statement.
+    /// Whether the outcome includes the value of the last statement.
     pub value: bool,
-    /// The session that the run continues; `None`: the run is for itself.
+    /// The session that the run continues; `None` for a run without a session.
     pub session: Option<Arc<SessionState>>,
-    /// The pool's business alone: a worker is not told.
+    /// For scheduling in the pool only: not sent to a worker.
     pub caller: Caller,
 }
 
 impl Request {
-    /// About how many bytes the order takes that asks for this run.
+    /// The approximate size of the command for this run in bytes.
     pub fn size(&self) -> usize {
         let files: usize = self
             .files
@@ -51,10 +51,10 @@ impl Request {
         self.code.len() + self.stdin.len() + files + state
     }
 
-    /// Checks what the one who asks can get wrong.
+    /// Checks the parts of a request that a caller can get wrong.
     ///
     /// # Errors
-    /// When it is too large, and which part of it; when the files cannot be put where they belong: which, and why.
+    /// The request is too large (with its largest part), or a file cannot be created (with its path and the reason).
     pub fn check(&self) -> Result<(), String> {
         if self.code.len() > CODE_LIMIT {
             return Err(format!(
@@ -71,7 +71,7 @@ impl Request {
         let (code, stdin) = (self.code.len(), self.stdin.len());
         Err(format!(
             "the request takes {size} bytes, more than the limit of {SIZE_LIMIT}: code {code}, standard input {stdin}, files {}, \
-             what the session has kept {state}",
+             session state {state}",
             size - code - stdin - state
         ))
     }
@@ -98,7 +98,7 @@ impl Request {
                     errno::INVAL => "it has a NUL in it",
                     _ => "there are too many files",
                 };
-                format!("the file {path:?} cannot be: {reason}")
+                format!("cannot create the file {path:?}: {reason}")
             })?;
             total += bytes.len() as u64;
         }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_cannot_be_are_named() {
+    fn impossible_files_are_named_in_the_error() {
         let check = |paths: &[&str], bytes: usize| {
             let files = paths
                 .iter()
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_and_its_parts_are_named() {
+    fn large_requests_are_rejected_with_their_parts() {
         let code = |length| Request {
             code: vec![b'#'; length],
             ..Request::default()
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(large(SIZE_LIMIT / 2 - 3).check(), Ok(()));
         let message = large(SIZE_LIMIT / 2).check().unwrap_err();
         let parts = format!(
-            "code 3, standard input {half}, files 0, what the session has kept {half}",
+            "code 3, standard input {half}, files 0, session state {half}",
             half = SIZE_LIMIT / 2
         );
         assert!(message.ends_with(&parts), "{message}");

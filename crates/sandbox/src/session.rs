@@ -1,12 +1,12 @@
-//! What a session carries from one run to the next, as a value.
+//! The state of a session between runs, as a value.
 //!
-//! A session is no process and no instance: it is the difference between the guest's memory after a run and the image,
-//! and what the host kept. Any worker can continue from it, two runs can continue from the same one (that is a fork), and a worker
-//! that dies takes nothing with it.
+//! A session is neither a process nor an instance: it is the difference between the guest's memory after a run and the
+//! image, plus the host's state. Any worker can continue from it, two runs can continue from the same one (a fork), and
+//! the loss of a worker does not affect it.
 
 use crate::error::{Result, SandboxError};
 
-/// Differences are kept in blocks of this many bytes: a cache line, in which a changed counter rarely comes alone.
+/// Differences are stored in blocks of this many bytes: a cache line, in which a changed counter is rarely alone.
 const BLOCK: usize = 64;
 
 /// The state of a session between two runs; empty before the first.
@@ -14,24 +14,24 @@ const BLOCK: usize = 64;
 pub struct SessionState {
     /// The size of the guest's memory.
     pub memory_bytes: u64,
-    /// Runs of changed blocks: number of the first (4 bytes), how many (4 bytes), their bytes.
+    /// Runs of changed blocks: number of the first (4 bytes), number of blocks (4 bytes), their bytes.
     pub memory: Vec<u8>,
     pub host: Vec<u8>,
 }
 
 impl SessionState {
-    /// Whether a run has been before.
+    /// Whether the session has had a run.
     pub fn is_begun(&self) -> bool {
         self.memory_bytes > 0
     }
 
-    /// Bytes that it takes.
+    /// Its size in bytes.
     pub fn size(&self) -> usize {
         self.memory.len() + self.host.len()
     }
 
-    /// The state of a guest after a run, unless it takes more than `limit` bytes. `written` names the bytes below the end of the
-    /// image that may differ from it.
+    /// Returns the state of a guest after a run, unless it takes more than `limit` bytes. `written` contains the bytes
+    /// below the end of the image that may differ from it.
     pub fn capture(
         memory: &[u8],
         image: &[u8],
@@ -66,7 +66,7 @@ impl SessionState {
         })
     }
 
-    /// Writes the state into a memory that is equal to the image, and as large as the state's or larger.
+    /// Writes the state into a memory that is equal to the image, and at least as large as the state's.
     pub fn apply(&self, memory: &mut [u8]) -> Result<()> {
         let damaged = || SandboxError::new("the state of a sandbox session is damaged");
         let mut rest = &self.memory[..];
@@ -86,13 +86,13 @@ impl SessionState {
     }
 }
 
-/// Changed blocks in ascending order, those next to each other under one head.
+/// Changed blocks in ascending order; adjacent ones share one head.
 #[derive(Default)]
 struct Changes {
     bytes: Vec<u8>,
-    /// Once they take more than this, no more are kept.
+    /// Maximum size: further blocks are dropped.
     room: usize,
-    /// Where the count of the last head is, and the number of the block that would continue it.
+    /// Position of the last head's count, and the number of the block that would continue it.
     last: Option<(usize, usize)>,
 }
 
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_captured_is_applied() {
+    fn a_captured_state_can_be_applied() {
         let image = image();
         let mut memory = image.clone();
         for index in [0, 1, 63, 64, 128, 5000, 5 * PAGE - 1, 8 * PAGE - 1] {
@@ -148,7 +148,7 @@ mod tests {
             (state.memory_bytes, &state.host[..]),
             (12 * PAGE as u64, &[7][..])
         );
-        // Eight blocks, the first three of them neighbors.
+        // Eight blocks, the first three of them adjacent.
         assert_eq!(state.memory.len(), 8 * BLOCK + 6 * 8);
         let mut other = image.clone();
         other.resize(12 * PAGE, 0);

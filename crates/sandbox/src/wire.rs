@@ -1,4 +1,4 @@
-//! Values as bytes: little-endian numbers, and byte strings with their length before them.
+//! Values as bytes: little-endian numbers, and length-prefixed byte strings.
 //!
 //! Both ends run the same build on the same machine, so no format has a version. Every length is still checked.
 
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         Ok(PathBuf::from(OsString::from_vec(self.bytes()?.to_vec())))
     }
 
-    /// `value`, if nothing is left to read.
+    /// Returns `value`, if no input remains.
     pub fn end<T>(self, value: T) -> io::Result<T> {
         if self.0.is_empty() {
             Ok(value)

@@ -1,4 +1,4 @@
-//! Python face of packing and advantages.
+//! Python binding of packing and advantages.
 
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -30,18 +30,18 @@ pub fn group_advantages<'py>(
     Ok(advantages.into_pyarray(py))
 }
 
-// The kernels on rows take a few milliseconds for a million tokens, less than copying their arrays twice: they work on
-// the arrays themselves and keep the GIL, so that no other thread writes to them meanwhile.
+// The kernels on rows take a few milliseconds for a million tokens, less than copying their arrays twice. They read the
+// arrays in place and keep the GIL, so that no other thread writes to them at the same time.
 
 #[pyfunction]
-pub fn spread<'py>(
+pub fn broadcast_to_tokens<'py>(
     py: Python<'py>,
     values: PyReadonlyArray1<'py, f64>,
     lengths: PyReadonlyArray1<'py, i64>,
     mask: PyReadonlyArray1<'py, bool>,
 ) -> PyResult<Bound<'py, PyArray1<f32>>> {
     let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
-    Ok(advantage::spread(values.as_slice()?, rows)?.into_pyarray(py))
+    Ok(advantage::broadcast_to_tokens(values.as_slice()?, rows)?.into_pyarray(py))
 }
 
 #[pyfunction]

@@ -1,4 +1,4 @@
-//! `torl._core`: conversion, GIL release and error mapping; no logic of its own.
+//! `torl._core`: conversion, GIL release and error mapping, without logic.
 
 mod kernels;
 mod sandbox;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::error::InvalidInput;
 
-/// Every refusal of the core is a `ValueError` in Python.
+/// Every error of the core is a `ValueError` in Python.
 impl From<InvalidInput> for PyErr {
     fn from(error: InvalidInput) -> Self {
         PyValueError::new_err(error.0)
@@ -24,7 +24,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scanner::Scan>()?;
     module.add_class::<scanner::CodeBlock>()?;
     module.add_class::<scanner::MarkerMatch>()?;
-    module.add_class::<scanner::TurnEnd>()?;
+    module.add_class::<scanner::StopCondition>()?;
     module.add_class::<splice::TrajectoryBuilder>()?;
     module.add_class::<sandbox::SandboxWorkers>()?;
     module.add_class::<sandbox::SandboxLimits>()?;
@@ -37,7 +37,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sandbox::serve_sandbox, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::pack, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::group_advantages, module)?)?;
-    module.add_function(wrap_pyfunction!(kernels::spread, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::broadcast_to_tokens, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::row_sums, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::discounted_returns, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::generalized_advantages, module)?)?;

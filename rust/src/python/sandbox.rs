@@ -1,4 +1,5 @@
-//! The sandbox: conversion of requests and outcomes. Waiting, queueing and processes are in `torl-sandbox`.
+//! Python binding of the sandbox: conversion of requests and outcomes. Waiting, queueing and processes are in
+//! `torl-sandbox`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ fn text(bytes: Vec<u8>) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// What one run did, as `torl.types.Outcome`; and the state of the session after it.
+/// The result of one run, as `torl.types.Outcome`, and the state of the session after it.
 #[pyclass(frozen, get_all, module = "torl._core")]
 pub struct SandboxOutcome {
     status: &'static str,
@@ -73,7 +74,7 @@ impl SandboxOutcome {
     }
 }
 
-/// Hands a result to Python; what the callback raises has nowhere to go but the unraisable hook.
+/// Delivers a result to Python. An exception of the callback is reported to the unraisable hook.
 fn deliver(callback: &Py<PyAny>, result: RunResult) {
     Python::attach(|py| {
         let (outcome, error) = match result {
@@ -97,7 +98,7 @@ fn to_exception(error: &RunError) -> PyErr {
     }
 }
 
-/// What the Python code of a signal raised while a call waited, if it did.
+/// The exception of a Python signal handler that ran while a call waited, if any.
 #[derive(Default)]
 struct Interruption(Option<PyErr>);
 
@@ -110,7 +111,7 @@ impl Interruption {
     }
 }
 
-/// What a session carries from one run to the next.
+/// The state that a session carries from one run to the next.
 #[pyclass(frozen, module = "torl._core")]
 pub struct SandboxState(Arc<SessionState>);
 
@@ -122,13 +123,13 @@ impl SandboxState {
         Self(Arc::default())
     }
 
-    /// Bytes that the state takes.
+    /// The size of the state in bytes.
     fn __len__(&self) -> usize {
         self.0.size()
     }
 }
 
-/// What one run may use. Without arguments: the limits of a run that nobody limits further.
+/// The resource limits of one run. Without arguments: the defaults.
 #[pyclass(frozen, get_all, module = "torl._core")]
 pub struct SandboxLimits {
     cpu_seconds: f64,
@@ -175,7 +176,7 @@ impl SandboxLimits {
         limits.to_rust().map(|_| limits)
     }
 
-    /// The same with less CPU time or memory, where that is less.
+    /// Returns a copy with less CPU time or memory, if the arguments are lower.
     #[pyo3(signature = (*, cpu_seconds = f64::INFINITY, memory_bytes = u64::MAX))]
     fn lowered(&self, cpu_seconds: f64, memory_bytes: u64) -> PyResult<Self> {
         let limits = Self {
@@ -203,7 +204,7 @@ impl SandboxLimits {
     }
 }
 
-/// What a run is given besides its code, from a dictionary.
+/// The inputs of a run in addition to its code, from a dictionary.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct RunInput<'py> {
@@ -215,7 +216,7 @@ pub struct RunInput<'py> {
     caller: u64,
 }
 
-/// One run to do.
+/// The request for one run.
 #[pyclass(frozen, module = "torl._core")]
 pub struct SandboxRequest(Arc<Request>);
 
@@ -248,7 +249,7 @@ impl SandboxRequest {
     }
 }
 
-/// A run that was submitted.
+/// A submitted run.
 #[pyclass(frozen, module = "torl._core")]
 pub struct SandboxRun {
     pool: Arc<Pool>,
@@ -262,7 +263,7 @@ impl SandboxRun {
     }
 }
 
-/// Worker processes with the guest loaded.
+/// A pool of worker processes with a loaded guest.
 #[pyclass(frozen, module = "torl._core")]
 pub struct SandboxWorkers {
     pool: Arc<Pool>,
@@ -304,7 +305,7 @@ impl SandboxWorkers {
         })
     }
 
-    /// Runs and waits; a signal's exception cancels the run.
+    /// Runs and waits; an exception of a signal handler cancels the run.
     fn run(&self, py: Python<'_>, request: &SandboxRequest) -> PyResult<SandboxOutcome> {
         let mut interruption = Interruption::default();
         let request = request.0.clone();
@@ -316,7 +317,7 @@ impl SandboxWorkers {
         }
     }
 
-    /// Runs all and waits for all; the outcomes are in the order of the requests.
+    /// Runs all requests and waits; the outcomes are in the order of the requests.
     fn run_batch(
         &self,
         py: Python<'_>,
@@ -338,7 +339,7 @@ impl SandboxWorkers {
             .collect()
     }
 
-    /// `callback(outcome, error)`: an outcome, or an error, or neither when the run was cancelled.
+    /// Submits a run. `callback(outcome, error)` receives an outcome, or an error, or neither if the run was cancelled.
     fn submit(&self, py: Python<'_>, request: &SandboxRequest, callback: Py<PyAny>) -> SandboxRun {
         let request = request.0.clone();
         let job = py.detach(|| {
@@ -371,7 +372,7 @@ impl SandboxWorkers {
         Ok(counts)
     }
 
-    /// `(upper bound in seconds, runs)` of every bucket up to the last that has any.
+    /// Returns `(upper bound in seconds, runs)` of every bucket up to the last non-empty one.
     fn latency(&self, py: Python<'_>) -> PyResult<Vec<(f64, u64)>> {
         let statistics = py.detach(|| self.pool.statistics()).map_err(to_python)?;
         let buckets = statistics.latency.buckets;
@@ -387,16 +388,20 @@ impl SandboxWorkers {
             .collect())
     }
 
-    /// Why no guest is kept from run to run; `None` if one is.
-    fn why_fresh(&self, py: Python<'_>) -> PyResult<Option<String>> {
+    /// Returns the reason why every run has a fresh guest; `None` if guests are reused.
+    fn fresh_guest_reason(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let reusing = py.detach(|| self.pool.reusing()).map_err(to_python)?;
         Ok(reusing.err())
     }
 
     /// The fields of `torl.sandbox.Confinement`, in its order.
     fn confinement(&self, py: Python<'_>) -> PyResult<(Option<u32>, bool, Vec<String>)> {
-        let walls = py.detach(|| self.pool.confinement()).map_err(to_python)?;
-        Ok((walls.landlock, walls.seccomp, walls.missing))
+        let confinement = py.detach(|| self.pool.confinement()).map_err(to_python)?;
+        Ok((
+            confinement.landlock,
+            confinement.seccomp,
+            confinement.missing,
+        ))
     }
 
     fn processes(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
@@ -420,11 +425,11 @@ pub fn prepare_sandbox(
     let mut interrupted = None;
     let result = py.detach(|| {
         let mut tell = |stage: &str, fraction: f64| {
-            let told = Python::attach(|py| {
+            let answer = Python::attach(|py| {
                 py.check_signals()
                     .and_then(|()| progress.call1(py, (stage, fraction)).map(drop))
             });
-            match told {
+            match answer {
                 Ok(()) => true,
                 Err(error) => {
                     interrupted = Some(error);
@@ -440,7 +445,7 @@ pub fn prepare_sandbox(
     }
 }
 
-/// Where this build keeps the parts of its guest in `cache`: module, memory image, standard library.
+/// Returns the paths of this build's guest in `cache`: module, memory image, standard library.
 #[pyfunction]
 pub fn sandbox_files(cache: PathBuf) -> [PathBuf; 3] {
     Cache::new(cache).files()

@@ -1,4 +1,4 @@
-//! Python face of the vocabulary, the ends of turns, and the scanner.
+//! Python binding of the vocabulary, the stop conditions, and the scanner.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::marker::Marker;
 use crate::scanner as core;
 use crate::vocabulary as table;
 
-/// A piece this long is scanned without the GIL; a shorter one is done before the GIL could change hands.
+/// A piece this long is scanned without the GIL. A shorter piece is scanned before the GIL could be handed over.
 const LONG_PIECE: usize = 4096;
 
 #[pyclass(frozen, module = "torl._core")]
@@ -28,7 +28,7 @@ impl Vocabulary {
         self.0.len()
     }
 
-    /// To be sent to other processes.
+    /// Supports pickling, to send vocabularies to other processes.
     fn __reduce__<'py>(
         slf: &Bound<'py, Self>,
     ) -> (Bound<'py, PyType>, (Vec<Bound<'py, PyBytes>>,)) {
@@ -49,11 +49,11 @@ impl Vocabulary {
 
 #[pyclass(frozen, eq, hash, module = "torl._core")]
 #[derive(PartialEq, Hash)]
-pub struct TurnEnd(core::TurnEnd);
+pub struct StopCondition(core::StopCondition);
 
-impl TurnEnd {
+impl StopCondition {
     fn with(call: core::CallEnd, fences: &str) -> PyResult<Self> {
-        Ok(Self(core::TurnEnd {
+        Ok(Self(core::StopCondition {
             call,
             fences: Fences::from_name(fences)?,
             stops: Vec::new(),
@@ -62,7 +62,7 @@ impl TurnEnd {
 }
 
 #[pymethods]
-impl TurnEnd {
+impl StopCondition {
     #[staticmethod]
     #[pyo3(signature = (*, fences = "lines"))]
     fn never(fences: &str) -> PyResult<Self> {
@@ -84,7 +84,7 @@ impl TurnEnd {
     #[staticmethod]
     #[pyo3(signature = (open, close, *, ends_turn = false))]
     fn tagged(open: &[u8], close: &[u8], ends_turn: bool) -> PyResult<Self> {
-        Ok(Self(core::TurnEnd {
+        Ok(Self(core::StopCondition {
             call: if ends_turn {
                 core::CallEnd::Block
             } else {
@@ -99,7 +99,7 @@ impl TurnEnd {
     }
 
     fn without_call(&self) -> Self {
-        Self(core::TurnEnd {
+        Self(core::StopCondition {
             call: core::CallEnd::Never,
             ..self.0.clone()
         })
@@ -107,7 +107,7 @@ impl TurnEnd {
 
     fn with_stops(&self, stops: Vec<String>) -> PyResult<Self> {
         let stops = stops.iter().map(|stop| Marker::new(stop.as_bytes()));
-        Ok(Self(core::TurnEnd {
+        Ok(Self(core::StopCondition {
             stops: stops.collect::<Result<_, _>>()?,
             ..self.0.clone()
         }))
@@ -165,13 +165,13 @@ impl TurnEnd {
         Ok(plain)
     }
 
-    /// A class method, because those can be pickled.
+    /// Reconstructs a stop condition. A class method, because those can be pickled.
     #[classmethod]
     fn from_plain(_: &Bound<'_, PyType>, plain: &Bound<'_, PyDict>) -> PyResult<Self> {
         let field = |name| {
             let value = plain.get_item(name)?;
             value.map_or_else(
-                || Ok(invalid(format!("the end of a turn has no field {name:?}"))?),
+                || Ok(invalid(format!("a stop condition has no field {name:?}"))?),
                 PyResult::Ok,
             )
         };
@@ -186,7 +186,7 @@ impl TurnEnd {
             ("never", None, None) => Self::never(&fences),
             ("marker", Some(bytes), None) => Self::marker(&bytes, &fences),
             ("block", None, None) => Self::block(&fences),
-            _ => Ok(invalid(format!("no turn ends like this: {plain}"))?),
+            _ => Ok(invalid(format!("invalid stop condition: {plain}"))?),
         }?;
         end.with_stops(field("stops")?.extract()?)
     }
@@ -220,7 +220,7 @@ impl TurnEnd {
             _ => self.kind(),
         };
         Ok(format!(
-            "TurnEnd.{made_by}({}){stops}",
+            "StopCondition.{made_by}({}){stops}",
             arguments.join(", ")
         ))
     }
@@ -267,7 +267,7 @@ pub struct Scan {
     overshoot: Option<Py<PyBytes>>,
 }
 
-/// What a scan found, before it becomes Python objects.
+/// The events of a scan, before they become Python objects.
 #[derive(Default)]
 struct Found {
     blocks: Vec<FoundBlock>,
@@ -304,7 +304,7 @@ impl Found {
         self.blocks.is_empty() && self.marker.is_none() && self.stop.is_none()
     }
 
-    /// What the token that ended the turn holds beyond that end.
+    /// The bytes after the end of the turn in the token that completed it.
     fn overshoot(&self) -> &[u8] {
         match (&self.marker, &self.stop, self.blocks.last()) {
             (Some(end), _, _) | (None, Some(end), _) => &end.overshoot,
@@ -313,9 +313,9 @@ impl Found {
         }
     }
 
-    fn note(&mut self, find: core::Find<'_>) {
-        match find {
-            core::Find::Block {
+    fn note(&mut self, event: core::ScanEvent<'_>) {
+        match event {
+            core::ScanEvent::Block {
                 code,
                 start,
                 stop,
@@ -326,7 +326,7 @@ impl Found {
                 stop,
                 overshoot: overshoot.to_vec(),
             }),
-            core::Find::Marker {
+            core::ScanEvent::Marker {
                 start,
                 stop,
                 overshoot,
@@ -337,7 +337,7 @@ impl Found {
                     overshoot: overshoot.to_vec(),
                 });
             }
-            core::Find::Stop {
+            core::ScanEvent::Stop {
                 start,
                 stop,
                 overshoot,
@@ -361,7 +361,7 @@ impl Scanner {
     #[pyo3(signature = (vocabulary, end, at_line_start = true, *, language = "python"))]
     fn new(
         vocabulary: &Vocabulary,
-        end: &TurnEnd,
+        end: &StopCondition,
         at_line_start: bool,
         language: &str,
     ) -> PyResult<Self> {

@@ -1,4 +1,4 @@
-//! Python face of the trajectory builder.
+//! Python binding of the trajectory builder.
 
 use numpy::{PyArray1, ToPyArray};
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! Any program of the calls that a guest can make, over a small memory.
+//! Arbitrary programs of host calls, over a small memory.
 #![no_main]
 
 mod allocation;
@@ -8,7 +8,7 @@ use std::cell::LazyCell;
 use libfuzzer_sys::fuzz_target;
 use torl_sandbox::fuzzing::HostCalls;
 
-/// What the host may hold for one run with at most 64 KiB of output, its bookkeeping included.
+/// Maximum memory of the host for one run with at most 64 KiB of output, its bookkeeping included.
 const HELD_BYTES: usize = 16 << 20;
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! Any bytes as a message between the pool and a worker.
+//! Arbitrary bytes as a message between the pool and a worker.
 #![no_main]
 
 mod allocation;

@@ -1,4 +1,4 @@
-//! The worker process for embedders without an interpreter of their own to host it.
+//! The worker process for embedders without their own interpreter to host it.
 
 use std::process::ExitCode;
 

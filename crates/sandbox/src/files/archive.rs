@@ -1,10 +1,10 @@
-//! The one file of the host that a guest may read: the archive with Python's standard library.
+//! The only file of the host that a guest may read: the archive with Python's standard library.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use crate::error::{Result, SandboxError};
-use crate::held::Held;
+use crate::pinned::PinnedFile;
 
 /// The archive, mapped read-only and shared by every run of a process.
 #[derive(Clone)]
@@ -17,7 +17,7 @@ struct Mapping {
     length: usize,
 }
 
-// SAFETY: the mapping is private, read-only, and lives as long as the value.
+// SAFETY: the mapping is private and read-only, and lives as long as the value.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -30,8 +30,8 @@ impl Drop for Mapping {
 }
 
 impl Archive {
-    pub fn of(held: &Held) -> Result<Self> {
-        let Held { path, file, .. } = held;
+    pub fn of(pinned: &PinnedFile) -> Result<Self> {
+        let PinnedFile { path, file, .. } = pinned;
         let length = file
             .metadata()
             .map_err(|error| SandboxError::file("read", path, &error))?
@@ -73,7 +73,7 @@ impl Archive {
         let name = format!("torl-archive-{}-{count}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, b"the standard library").unwrap();
-        let archive = Self::of(&Held::open(&path).unwrap()).unwrap();
+        let archive = Self::of(&PinnedFile::open(&path).unwrap()).unwrap();
         std::fs::remove_file(&path).unwrap();
         archive
     }

@@ -1,24 +1,24 @@
 //! The bytes of one file, in pages that clones share.
 //!
-//! No operation moves more bytes than it was given: a file grows without being copied, a hole takes no memory, a clone
-//! costs one pointer for each page.
+//! No operation moves more bytes than it was passed: a file grows without being copied, a hole takes no memory, and a
+//! clone costs one pointer for each page.
 
 use std::io;
 use std::sync::Arc;
 
 use crate::wire::{Reader, Writer, malformed};
 
-/// A full page is large enough for the allocator to give it back to the system as soon as it is freed.
+/// A full page is large enough for the allocator to return it to the system as soon as it is freed.
 const PAGE: usize = 256 << 10;
 
-/// Bytes past the end of a page's vector, and of pages that are missing, are zero. No vector reaches past `length`.
+/// Bytes past the end of a page's vector, and of missing pages, are zero. No vector reaches past `length`.
 #[derive(Clone, Default, Debug)]
 pub struct Contents {
     length: u64,
     pages: Vec<Option<Arc<Vec<u8>>>>,
 }
 
-/// The page that holds the byte at a position, and its place in it.
+/// Returns the page that contains the byte at a position, and its offset in the page.
 fn place(position: u64) -> (usize, usize) {
     let page = PAGE as u64;
     ((position / page) as usize, (position % page) as usize)
@@ -29,7 +29,7 @@ impl Contents {
         self.length
     }
 
-    /// Copies bytes from `position` on into the start of `target`; fewer than it holds at the end of the file.
+    /// Copies bytes from `position` on into the start of `target`; fewer at the end of the file.
     pub fn read(&self, position: u64, target: &mut [u8]) -> usize {
         let available = self.length.saturating_sub(position);
         let count = target
@@ -52,7 +52,7 @@ impl Contents {
         count
     }
 
-    /// Puts `bytes` at `position`; what lies between the old end and there becomes zero.
+    /// Writes `bytes` at `position`; the gap between the old end and `position` becomes zero.
     pub fn write(&mut self, position: u64, bytes: &[u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -77,7 +77,7 @@ impl Contents {
         }
     }
 
-    /// Cuts the file, or lets it grow by zeros.
+    /// Truncates the file, or extends it with zeros.
     pub fn resize(&mut self, length: u64) {
         if length < self.length {
             let (index, offset) = place(length);

@@ -1,12 +1,12 @@
-//! Open descriptors: what each names, where it stands in it, and what it may do.
+//! Open descriptors: the node, position and rights of each.
 
 use crate::errno::{self, Checked};
 use crate::files::tree::{Inode, LIBRARY, LIBRARY_PATH, ROOT};
 
-/// Descriptors at most, the standard streams and the directories the guest is born with included.
+/// Maximum number of descriptors, including the standard streams and the preopened directories.
 const MAXIMUM_OPEN: usize = 512;
 
-/// The directories a guest is born with: descriptor, path, node. They cannot be closed.
+/// The preopened directories: descriptor, path, node. They cannot be closed.
 const PREOPENED: [(i32, &str, Inode); 2] = [(3, LIBRARY_PATH, LIBRARY), (4, "/", ROOT)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Descriptor {
     pub readable: bool,
     pub writable: bool,
     pub append: bool,
-    /// A listing of the directory ends before this place: what is added meanwhile is not in it.
+    /// A listing of the directory ends before this position: entries added during the listing are not in it.
     pub listing_end: u64,
 }
 
@@ -60,7 +60,7 @@ impl Descriptors {
         }
     }
 
-    /// The path under which the guest is given a directory, if `descriptor` is one of those.
+    /// Returns the path of a preopened directory, if `descriptor` is one.
     pub fn preopened_path(descriptor: i32) -> Checked<&'static str> {
         PREOPENED
             .iter()
@@ -83,7 +83,7 @@ impl Descriptors {
             .ok_or(errno::BADF)
     }
 
-    /// The number that the next descriptor gets: the lowest that is free.
+    /// Returns the number of the next descriptor: the lowest free one.
     pub fn next(&self) -> Checked<i32> {
         let free = self.slots.iter().position(Option::is_none);
         match free.unwrap_or(self.slots.len()) {
@@ -92,7 +92,7 @@ impl Descriptors {
         }
     }
 
-    /// Puts a descriptor at the number that `next` named.
+    /// Inserts a descriptor at the number that `next` returned.
     pub fn insert(&mut self, number: i32, descriptor: Descriptor) {
         let index = number as usize;
         if index >= self.slots.len() {
@@ -101,7 +101,7 @@ impl Descriptors {
         self.slots[index] = Some(descriptor);
     }
 
-    /// Closes a descriptor and returns what it was.
+    /// Closes a descriptor and returns it.
     pub fn remove(&mut self, descriptor: i32) -> Checked<Descriptor> {
         if Self::preopened_path(descriptor).is_ok() {
             return Err(errno::BADF);
@@ -111,7 +111,7 @@ impl Descriptors {
         Ok(closed)
     }
 
-    /// The node of every descriptor that counts as one that holds it open.
+    /// The node of every descriptor that keeps it open.
     pub fn opened(&self) -> impl Iterator<Item = Inode> + '_ {
         self.slots
             .iter()
@@ -126,7 +126,7 @@ impl Descriptors {
         &self.slots
     }
 
-    /// Descriptors read from bytes, if a guest can live with them: not too many, and what it was born with in its place.
+    /// Returns descriptors read from bytes, if they are valid: not too many, and with the preopened ones in place.
     pub(super) fn from_slots(slots: Vec<Option<Descriptor>>) -> Option<Self> {
         let descriptors = Self { slots };
         let born = PREOPENED.iter().all(|&(number, _, inode)| {

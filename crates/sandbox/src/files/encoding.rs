@@ -1,4 +1,4 @@
-//! The file system as bytes and back. What is read is checked: whoever wrote it may have run untrusted code.
+//! The file system as bytes and back. Decoding validates its input, because the sender may have run untrusted code.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use crate::files::FileSystem;
 use crate::files::archive::Archive;
 use crate::files::contents::Contents;
 use crate::files::descriptors::{Descriptor, Descriptors, Target};
-use crate::files::tree::{Directory, Inode, Kind, Loose, Node, Tree};
+use crate::files::tree::{Directory, Inode, Kind, Node, PendingNode, Tree};
 use crate::wire::{Reader, Writer, malformed};
 
-/// Numbers that only ever grow by one stay far below this.
+/// Numbers that only grow by one stay far below this.
 const COUNTER_LIMIT: u64 = 1 << 62;
 
 impl FileSystem {
@@ -31,7 +31,7 @@ impl FileSystem {
     }
 
     /// # Errors
-    /// When the bytes are not those of a file system, or its files hold more than `limit` bytes.
+    /// The bytes do not encode a file system, or its files exceed `limit` bytes.
     pub fn decode(reader: &mut Reader<'_>, archive: Archive, limit: u64) -> io::Result<Self> {
         let next_inode = counter(reader)?;
         let mut nodes = Vec::new();
@@ -87,8 +87,8 @@ fn encode_node(inode: Inode, node: &Node, place: u64, writer: &mut Writer) {
     }
 }
 
-fn decode_node(reader: &mut Reader<'_>, limit: u64) -> io::Result<Loose> {
-    Ok(Loose {
+fn decode_node(reader: &mut Reader<'_>, limit: u64) -> io::Result<PendingNode> {
+    Ok(PendingNode {
         inode: reader.number()?,
         parent: Some(reader.number()?).filter(|&parent| parent != 0),
         place: reader.number()?,

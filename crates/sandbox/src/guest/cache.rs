@@ -1,7 +1,7 @@
-//! The prepared guest on disk: built once for each user, checked before every use, rebuilt when damaged.
+//! The cache of prepared guests on disk: built once per user, checked before every use, rebuilt when damaged.
 //!
-//! Every file is written under another name, synced and renamed; beside it lies a `.check` file with its length and
-//! CRC-32, written last. A file without a matching check does not exist. Builders hold a lock.
+//! Every file is written under another name, synced and renamed. A `.check` file next to it contains its length and
+//! CRC-32, and is written last. A file without a matching check counts as missing. Builders hold a lock.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, Read, Write};
@@ -16,7 +16,8 @@ use crate::guest::{module, preparation};
 use crate::run::engine;
 use crate::run::instance::ImageLayout;
 
-/// Told the name of a stage and the fraction of the whole preparation done so far; `false` gives the preparation up.
+/// Progress callback: receives the name of a stage and the completed fraction of the whole preparation; `false` cancels
+/// it.
 pub type Progress<'a> = dyn FnMut(&str, f64) -> bool + 'a;
 
 /// A directory of prepared guests.
@@ -24,7 +25,7 @@ pub struct Cache {
     root: PathBuf,
 }
 
-/// A cached file and what belongs to its check.
+/// A cached file and the parts of its check.
 struct Entry {
     path: PathBuf,
 }
@@ -52,12 +53,12 @@ impl Cache {
         self.entry("image", &artifacts::image_key())
     }
 
-    /// Where this build keeps the parts of its guest, prepared or not: module, memory image, standard library.
+    /// Returns the paths of this build's guest, prepared or not: module, memory image, standard library.
     pub fn files(&self) -> [PathBuf; 3] {
         [self.module().path, self.image().path, self.archive().path]
     }
 
-    /// The prepared guest, if all of it is there and undamaged. Reads every byte (about 0.1 s).
+    /// Returns the prepared guest, if it is complete and undamaged. Reads every byte (about 0.1 s).
     pub fn open(&self) -> Option<Prepared> {
         let numbers = self.image().verify()?;
         self.module().verify()?;
@@ -75,9 +76,9 @@ impl Cache {
         })
     }
 
-    /// Builds what is missing or damaged. Two processes that do so at once do it once.
+    /// Builds missing or damaged files. Concurrent processes build them once.
     ///
-    /// Must run in a process of its own: it compiles with every core, and runs the guest on a large stack.
+    /// Must run in a separate process: it compiles with every core, and runs the guest on a large stack.
     pub fn prepare(&self, artifacts: &Path, progress: &mut Progress<'_>) -> Result<Prepared> {
         fs::create_dir_all(&self.root)
             .map_err(|error| SandboxError::file("make the cache directory", &self.root, &error))?;
@@ -106,14 +107,14 @@ impl Cache {
         progress("ready", 1.0);
         self.open().ok_or_else(|| {
             SandboxError::new(format!(
-                "what was just written to {} reads back differently; check the disk",
+                "{} reads back differently than it was written; check the disk",
                 self.root.display()
             ))
         })
     }
 
-    /// Removes files that a killed builder left half written, and guests of other versions that nobody uses any more.
-    /// What cannot be removed takes space and harms nothing else.
+    /// Removes files that a killed builder left incomplete, and unused guests of other versions. A file that cannot be
+    /// removed only wastes space.
     fn remove_leftovers(&self) {
         let Ok(entries) = fs::read_dir(&self.root) else {
             return;
@@ -132,7 +133,7 @@ impl Cache {
     }
 }
 
-/// A guest that was not opened for so long belongs to a version that is no longer installed.
+/// A guest that was not opened for this long belongs to a version that is no longer installed.
 const UNUSED: Duration = Duration::from_secs(60 * 24 * 3600);
 
 fn is_older(path: &Path, age: Duration) -> bool {
@@ -141,12 +142,12 @@ fn is_older(path: &Path, age: Duration) -> bool {
         .is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed > age))
 }
 
-/// Marks files that are being written.
+/// Part of the name of files that are being written.
 const PARTIAL: &str = ".partial-";
-/// Ends the name of a check.
+/// Suffix of the name of a check.
 const CHECK: &str = ".check";
 
-/// What a check holds beside the length and the checksum: for an image, what its layout says.
+/// Numbers in a check in addition to the length and the checksum: the layout, for an image.
 type Numbers = [u32; ImageLayout::NUMBERS];
 const NO_NUMBERS: Numbers = [0; ImageLayout::NUMBERS];
 
@@ -157,14 +158,14 @@ impl Entry {
         name.into()
     }
 
-    /// Sets the time of the check to now, where the cache may be written to.
+    /// Sets the modification time of the check to now, if the cache is writable.
     fn note_use(&self) {
         if let Ok(check) = OpenOptions::new().append(true).open(self.check_path()) {
             let _ = check.set_modified(SystemTime::now());
         }
     }
 
-    /// The numbers kept with the file, if the file is whole.
+    /// Returns the numbers stored with the file, if the file is complete.
     fn verify(&self) -> Option<Numbers> {
         let check = fs::read_to_string(self.check_path()).ok()?;
         let mut fields = check.strip_suffix('\n')?.split(' ');
@@ -190,7 +191,7 @@ impl Entry {
         (hasher.finalize() == checksum).then_some(numbers)
     }
 
-    /// Replaces the file, and keeps numbers with it.
+    /// Replaces the file, and stores numbers with it.
     fn write(&self, bytes: &[u8], numbers: Numbers) -> Result<()> {
         let mut check = format!("{} {}", bytes.len(), crc32fast::hash(bytes));
         for number in numbers {
@@ -223,7 +224,7 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// An exclusive lock on a file, given back when dropped, by the system if the process dies.
+/// An exclusive lock on a file, released when dropped, or by the system if the process dies.
 struct Lock {
     _file: File,
 }
@@ -247,10 +248,10 @@ impl Lock {
     }
 }
 
-/// Compiles the guest ahead of time. The compiler does not tell how far it is, so the fraction is an estimate from
-/// the time that passed.
+/// Compiles the guest ahead of time. The compiler does not report its progress, so the fraction is an estimate from the
+/// elapsed time.
 fn compile(code: &[u8], progress: &mut Progress<'_>) -> Result<Vec<u8>> {
-    /// CPU seconds the compilation takes on an ordinary core.
+    /// CPU seconds of the compilation on an ordinary core.
     const EXPECTED_CPU_SECONDS: f64 = 90.0;
     const STAGE: &str = "compiling the interpreter";
     const THREAD_NAME: &str = "torl-compiler";
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_any_more_is_removed_and_the_rest_is_not() {
+    fn only_unused_guests_are_removed() {
         let used = entry("unused");
         let root = used.path.parent().unwrap();
         let [old, half] = ["old", "half.partial-1"].map(|name| Entry {

@@ -1,8 +1,9 @@
 //! Floats that do not fit into an integer, converted as x86-64 converts them.
 //!
-//! C leaves open what `(int)x` is for a NaN or a number too large, and so does numpy's `astype`. WebAssembly saturates; the
-//! machines that programs are written on give the smallest integer ("integer indefinite"), and cut 32 unsigned bits and
-//! fewer out of a signed integer: -3.7 becomes 253 as a byte, not 0. So every such instruction becomes a call.
+//! C leaves the result of `(int)x` undefined for a NaN or a number that is too large, and so does numpy's `astype`.
+//! WebAssembly saturates. On x86-64, where most programs are written, the result is the smallest integer ("integer
+//! indefinite"), and unsigned integers of 32 bits and fewer are cut out of a signed integer: -3.7 becomes 253 as a
+//! byte, not 0. So every such instruction is replaced with a call.
 
 use wasm_encoder::{Function, InstructionSink};
 use wasmparser::{BinaryReader, FunctionBody, Operator, ValType};
@@ -13,10 +14,11 @@ use crate::guest::functions::{Functions, damaged};
 const TWO_TO_31: f64 = 2_147_483_648.0;
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
-/// numpy's casts to bytes and to integers of 16 bits, which compilers for x86-64 cut out of a signed integer of 32.
+/// numpy's casts to bytes and to integers of 16 bits, which compilers for x86-64 cut out of a signed integer of 32
+/// bits.
 const SHORT_CASTS: [&str; 2] = ["_to_ubyte", "_to_ushort"];
 
-/// The functions that take the place of the instructions, for floats of one width.
+/// The functions that replace the instructions, for floats of one width.
 struct Conversions {
     to_int: u32,
     to_unsigned: u32,
@@ -24,10 +26,10 @@ struct Conversions {
     to_unsigned_long: u32,
 }
 
-/// Changes every conversion of a float to an integer.
+/// Replaces every conversion of a float to an integer.
 ///
 /// # Errors
-/// When a function cannot be read.
+/// A function cannot be read.
 pub fn convert_as_x86(functions: &mut Functions<'_>) -> Result<()> {
     let own = functions.own();
     let short: Vec<u32> = SHORT_CASTS
@@ -76,7 +78,7 @@ fn conversions(functions: &mut Functions<'_>, from: ValType) -> Conversions {
         body.instructions().end();
         functions.add(&[from], &[to], body)
     };
-    // A number of 32 bits is one of 64 as well.
+    // A number of 32 bits is a number of 64 bits as well.
     let number = |code: &mut InstructionSink<'_>| {
         code.local_get(0);
         if from == ValType::F32 {
@@ -98,7 +100,7 @@ fn conversions(functions: &mut Functions<'_>, from: ValType) -> Conversions {
     let to_unsigned = add(ValType::I32, &|code| {
         code.local_get(0).call(to_long).i32_wrap_i64();
     });
-    // From 2**63 on the rest, and 2**63 again; a NaN is not from there on.
+    // From 2**63 on: the remainder, plus 2**63; a NaN does not compare as larger.
     let to_unsigned_long = add(ValType::I64, &|code| {
         number(code);
         code.f64_const(TWO_TO_63.into()).f64_sub();
@@ -144,7 +146,7 @@ mod tests {
         "unsigned_long_f",
     ];
 
-    /// A module with one function for each instruction, and with those of bytes.
+    /// Returns a module with one function for each instruction, and with those of bytes.
     fn converted() -> (wasmtime::Store<()>, wasmtime::Instance) {
         let mut module = Module::new();
         let (mut types, mut functions) = (TypeSection::new(), FunctionSection::new());

@@ -1,12 +1,12 @@
-"""Makes runs write to few pages of memory: every page a run writes to is a fault during it and a copy after it.
+"""Reduces the number of memory pages that runs write to: each costs a fault during the run and a copy after it.
 
-Two things spread writes over all of memory. Reference counts: an object that is only looked at is written to. They are
-made immortal, so that the interpreter leaves them alone. And holes: the warm-up leaves thousands of small free blocks,
-and new objects go there, each to a page of its own. The holes are filled for good, so that a run's objects lie together at
-the end of memory.
+Two things spread writes over all of memory. Reference counts: an object that is only read is written to. They are made
+immortal, so that the interpreter does not change them. And holes: the warm-up leaves thousands of small free blocks,
+and new objects go there, each to a separate page. The holes are filled permanently, so that a run's objects are
+together at the end of memory.
 
-Evaluated in the guest after the warm-up. What is said here of memory is an optimisation: a run gives the
-same results without it.
+Evaluated in the guest after the warm-up. This module is only an optimization: a run returns the same results without
+it.
 """
 
 import gc
@@ -16,7 +16,7 @@ import types
 
 import _torl_driver
 
-# Free memory at the end: runs that need no more need not grow it, which a guest that is used again could not undo.
+# Free memory at the end: runs that need no more do not have to grow it, which could not be undone in a reused guest.
 SLACK_BYTES = 24 << 20
 SMALL_BLOCK_LIMIT = 512
 LARGE_BLOCK_LIMIT = 1 << 20
@@ -26,7 +26,7 @@ _ballast = []
 
 
 def report_lasting_objects():
-    """Writes the address of every object that was alive before into the run's report, four bytes each."""
+    """Write the address of every object that was alive before into the run's report, four bytes each."""
     waiting = gc.get_objects()
     seen = {id(waiting), id(_ballast)}
     while waiting:
@@ -41,7 +41,7 @@ def report_lasting_objects():
 
 
 def _parts_of_code(code):
-    # The other tuples and the code itself are made anew whenever one asks for them.
+    # The other tuples and the code itself are created anew on every access.
     return [
         code.co_consts,
         code.co_exceptiontable,
@@ -57,7 +57,7 @@ def _parts_of_code(code):
 
 
 def fill_holes():
-    """Takes every free block below the end of memory, and leaves free memory behind that end."""
+    """Fill every free block below the end of memory, and leave free memory after that end."""
     gc.collect()
     slack = bytes(SLACK_BYTES)
     end = id(slack)
@@ -79,8 +79,8 @@ def _fill(size, end):
 
 
 def replace_next_run():
-    """Lets the next run fill the holes instead. A run of the same text as every other frees the same blocks when it ends,
-    in which the next one finds its place.
+    """Let the next run fill the holes instead. A run of the same text frees the same blocks when it ends, which the
+    next run uses.
     """
     run = _torl_driver.run
 

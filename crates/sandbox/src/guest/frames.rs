@@ -1,21 +1,22 @@
-//! A frame on the stack in linear memory for a function of the guest that has none.
+//! A stack frame in linear memory for a function of the guest that has none.
 //!
-//! CPython decides by the stack pointer how deep its C code has gone. To the guest that is the pointer of the stack in
-//! linear memory, on which most functions put nothing: their variables live on the native stack, which the guest
-//! cannot see. So `_Py_Dealloc`, which destroys deeply nested structures by recursion until little of the stack is left and by
-//! a list from there, never found that little was left, and ended at the guard page of the native stack.
+//! CPython measures the depth of its C code by the stack pointer. In the guest that is the pointer of the stack in
+//! linear memory, on which most functions put nothing: their variables are on the native stack, which the guest cannot
+//! see. So `_Py_Dealloc` never noticed a nearly full stack and hit the guard page of the native stack. (It destroys
+//! deeply nested structures by recursion while there is stack left, and with a list from then on.)
 
 use wasm_encoder::Function;
 
 use crate::error::Result;
 use crate::guest::functions::Functions;
 
-/// Lets each call of the function `name`, which takes one pointer and returns nothing, take `bytes` of the stack in linear
-/// memory while it lasts.
+/// Makes each call of the function `name`, which takes one pointer and returns nothing, use `bytes` of the stack in
+/// linear memory for its duration.
 ///
-/// Who calls the function calls a new one by its number, which moves the stack pointer (global 0) and calls the old one by
-/// a number at the end. A call that ends in an exception leaves the pointer to who catches it, as every function does.
-pub fn give_frame(functions: &mut Functions<'_>, name: &str, bytes: u32) -> Result<()> {
+/// Callers of the function call a new one under its number. It moves the stack pointer (global 0) and calls the old one
+/// under a number at the end. A call that ends in an exception leaves the pointer to the catcher, as every function
+/// does.
+pub fn add_stack_frame(functions: &mut Functions<'_>, name: &str, bytes: u32) -> Result<()> {
     let target = functions.named(name)?;
     functions.wrap(target, |old| framed_call(old, bytes))
 }
@@ -48,7 +49,7 @@ mod tests {
 
     const TOP: i32 = 1 << 16;
 
-    /// `f(n)` calls itself until n is 0, and keeps the stack pointer that it finds there.
+    /// `f(n)` calls itself until n is 0, and records the stack pointer there.
     fn recursion(names: &[(u32, &str)]) -> Vec<u8> {
         let mut types = TypeSection::new();
         types.ty().function([ValType::I32], []);
@@ -102,10 +103,10 @@ mod tests {
     }
 
     #[test]
-    fn each_call_takes_its_bytes_and_gives_them_back() {
+    fn each_call_reserves_and_releases_its_bytes() {
         let wasm = recursion(&[(0, "g"), (1, "f")]);
         let mut functions = Functions::read(&wasm).unwrap();
-        give_frame(&mut functions, "f", 48).unwrap();
+        add_stack_frame(&mut functions, "f", 48).unwrap();
         let wasm = functions.finish().unwrap();
         let engine = wasmtime::Engine::default();
         let module = wasmtime::Module::new(&engine, &wasm).unwrap();
@@ -122,11 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_is_not_there_once_is_refused() {
+    fn a_function_that_is_not_unique_is_rejected() {
         for names in [&[(0, "g")][..], &[(0, "f"), (1, "f")]] {
             let wasm = recursion(names);
             let mut functions = Functions::read(&wasm).unwrap();
-            assert!(give_frame(&mut functions, "f", 48).is_err());
+            assert!(add_stack_frame(&mut functions, "f", 48).is_err());
         }
     }
 }

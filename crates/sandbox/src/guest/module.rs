@@ -1,7 +1,7 @@
-//! The guest as published, taken apart: code for the compiler, and the bytes its memory starts with.
+//! The published guest, taken apart: code for the compiler, and the initial bytes of its memory.
 //!
-//! The compiled module carries no data. A run maps an image of the warmed-up memory instead, so one compilation
-//! serves the warm-up and every run after it, and a change to the warm-up compiles nothing again.
+//! The compiled module contains no data. A run maps an image of the warmed-up memory instead. So one compilation serves
+//! the warm-up and every run after it, and a change to the warm-up requires no compilation.
 
 use wasm_encoder::{ExportKind, ExportSection, RawSection};
 use wasmparser::{
@@ -11,9 +11,9 @@ use wasmparser::{
 use crate::error::{Result, SandboxError};
 use crate::run::instance::STACK_POINTER_EXPORT;
 
-/// A guest split into what is compiled and what is written into its memory.
+/// A guest split into its code and its data segments.
 pub struct SplitModule<'a> {
-    /// The module without data and without custom sections, its stack pointer exported.
+    /// The module without data and custom sections, with its stack pointer exported.
     pub code: Vec<u8>,
     /// `(address, bytes)` of every active data segment, in order.
     pub segments: Vec<(usize, &'a [u8])>,
@@ -23,11 +23,11 @@ fn damaged(reason: impl std::fmt::Display) -> SandboxError {
     SandboxError::new(format!("the guest module cannot be used: {reason}"))
 }
 
-/// Splits `wasm`, checking what the memory image relies on.
+/// Splits `wasm`, and checks the assumptions of the memory image.
 ///
 /// A run starts from an image of the linear memory alone. That is the whole state of the guest only if it has one
-/// memory, one mutable global (the stack pointer, at rest between calls), no start function, no passive data that
-/// the code could still copy in or drop, and no instruction that changes a table. Anything else is refused.
+/// memory, one mutable global (the stack pointer, at rest between calls), no start function, no passive data that the
+/// code could still copy in or drop, and no instruction that changes a table. Any other module is rejected.
 pub fn split(wasm: &[u8]) -> Result<SplitModule<'_>> {
     let mut code = wasm_encoder::Module::new();
     let mut segments = Vec::new();
@@ -39,7 +39,7 @@ pub fn split(wasm: &[u8]) -> Result<SplitModule<'_>> {
             data: &wasm[range],
         });
     };
-    // Functions are copied as one section; the parser still walks their bodies one by one.
+    // Functions are copied as one section; the parser still visits their bodies one by one.
     for payload in Parser::new(0).parse_all(wasm) {
         let payload = payload.map_err(damaged)?;
         match &payload {
@@ -139,7 +139,7 @@ pub fn split(wasm: &[u8]) -> Result<SplitModule<'_>> {
     })
 }
 
-/// Whether an instruction changes state that an image of the linear memory does not hold.
+/// Whether an instruction changes state outside of the linear memory.
 fn changes_more_than_memory(operator: &Operator<'_>) -> bool {
     matches!(
         operator,
@@ -162,7 +162,7 @@ mod tests {
         MemorySection, TypeSection,
     };
 
-    /// A guest in small: one memory, the stack pointer, a function, data at 16 and at 40.
+    /// A small guest: one memory, the stack pointer, a function, data at 16 and at 40.
     fn guest(change: impl FnOnce(&mut Parts)) -> Vec<u8> {
         let mut parts = Parts::default();
         parts.types.ty().function([], []);

@@ -1,4 +1,4 @@
-//! From the guest as published to the memory image that every run starts from.
+//! From the published guest to the memory image that every run starts from.
 
 use std::path::Path;
 
@@ -15,9 +15,9 @@ pub const INTEGERS: &str = include_str!("integers/names.py");
 pub const WARM_UP: &str = include_str!("warmup.py");
 pub const CONDITIONING: &str = include_str!("conditioning.py");
 
-/// Warms the guest up and returns its memory, from which every run will start.
+/// Warms up the guest and returns its memory, from which every run starts.
 ///
-/// `compiled` is the module without data, `split` the data it was published with.
+/// `compiled` is the module without data, `split` contains its published data.
 pub fn warm_up(
     compiled: &Path,
     archive: &Path,
@@ -48,7 +48,7 @@ pub fn warm_up(
         "import _torl_conditioning; _torl_conditioning.report_lasting_objects()",
     )?;
     make_immortal(&mut memory, &guest.store.data().report)?;
-    // The search for the objects has left its traces in that guest: continue with another.
+    // The search for the objects has left traces in that guest: continue with another.
     drop(guest);
     let mut guest = runner.instantiate(&rehearsal(b""))?;
     guest.fill(&memory)?;
@@ -72,14 +72,14 @@ pub fn warm_up(
     Ok((memory, layout))
 }
 
-/// The guest's own way to run the text of a turn parses and compiles it, which takes longer than a short run: from now
-/// on a turn runs the driver, whatever its text.
+/// The guest's own evaluation of a turn parses and compiles its text, which takes longer than a short run. From now on
+/// a turn runs the driver, regardless of its text.
 const TURNS_ARE_RUNS: &str = "
 import _reactor, _torl_driver
 _reactor._run_turn = lambda text, name: _torl_driver.run()
 ";
 
-/// Runs after the conditioning, in which memory takes the shape that the next run finds.
+/// Runs after the conditioning, so that memory takes the layout that the next run starts with.
 const REHEARSALS: usize = 3;
 
 fn rehearsal(code: &[u8]) -> Request {
@@ -94,7 +94,7 @@ fn rehearsal(code: &[u8]) -> Request {
     }
 }
 
-/// A copy of the guest's memory between two calls.
+/// Returns a copy of the guest's memory between two calls.
 fn at_rest(guest: &mut Guest, expected: u32) -> Result<Vec<u8>> {
     let stack_pointer = guest.stack_pointer()?;
     if stack_pointer != expected {
@@ -105,22 +105,23 @@ fn at_rest(guest: &mut Guest, expected: u32) -> Result<Vec<u8>> {
     Ok(guest.memory.data(&guest.store).to_vec())
 }
 
-/// The reference count at which the interpreter leaves an object alone forever, on 32 bits.
+/// The reference count of immortal objects, on 32 bits.
 const IMMORTAL: u32 = 5 << 28;
-/// More references than this no object of the warmed-up guest has.
-const MOST_REFERENCES: u32 = 1 << 24;
+/// Upper bound of the reference counts in the warmed-up guest.
+const MAX_REFERENCES: u32 = 1 << 24;
 
-/// Gives the objects at `addresses` (four bytes each) reference counts that are never changed again.
+/// Makes the objects at `addresses` (four bytes each) immortal: their reference counts never change again.
 ///
-/// A few of them were made by the search itself and are not in `memory`, where their places are free. A free block starts
-/// with a pointer or zero, which no reference count is: pointers are larger, because the stack lies below all else.
+/// A few of them were made by the search itself and are not in `memory`, where their blocks are free. A free block
+/// starts with a pointer or zero, which cannot be a reference count: pointers are larger, because the stack is below
+/// everything else.
 fn make_immortal(memory: &mut [u8], addresses: &[u8]) -> Result<()> {
     let mut strangers = 0;
     for address in addresses.chunks_exact(4) {
         let address = u32::from_le_bytes(address.try_into().expect("four bytes")) as usize;
         let count = memory.get_mut(address..address + 4).unwrap_or_default();
         match <[u8; 4]>::try_from(&*count).map(u32::from_le_bytes) {
-            Ok(1..=MOST_REFERENCES) => count.copy_from_slice(&IMMORTAL.to_le_bytes()),
+            Ok(1..=MAX_REFERENCES) => count.copy_from_slice(&IMMORTAL.to_le_bytes()),
             Ok(IMMORTAL..) => {}
             _ => strangers += 1,
         }
@@ -128,20 +129,21 @@ fn make_immortal(memory: &mut [u8], addresses: &[u8]) -> Result<()> {
     let objects = addresses.len() / 4;
     if objects < 100_000 || strangers > 200 {
         return Err(SandboxError::new(format!(
-            "the search for the guest's objects named {objects}, of which {strangers} do not exist"
+            "the search for the guest's objects returned {objects}, of which {strangers} do not exist"
         )));
     }
     Ok(())
 }
 
-/// How far C code of the interpreter may recurse, in bytes of the guest's stack in linear memory.
+/// Maximum recursion of the interpreter's C code, in bytes of the guest's stack in linear memory.
 pub const RECURSION_STACK: u32 = 3 << 20;
 
-/// Moves the interpreter's guard against C recursion.
+/// Raises the limits of the interpreter's guard against C recursion.
 ///
-/// CPython keeps three addresses for it in a row: the top of the stack, a soft limit (`RecursionError` below it) and a
-/// hard one. The guest was built for hosts with small stacks, with limits 112 and 120 KiB below the top, at which a
-/// recursive function under `lru_cache` ends at depth 201; natively it reaches thousands. The stack itself has 16 MiB.
+/// CPython stores three consecutive addresses for it: the top of the stack, a soft limit (`RecursionError` below it)
+/// and a hard limit. The guest was built for hosts with small stacks, with limits 112 and 120 KiB below the top: a
+/// recursive function under `lru_cache` stops at depth 201, but reaches thousands natively. The stack itself has 16
+/// MiB.
 fn allow_deep_recursion(memory: &mut [u8], stack_top: u32) -> Result<()> {
     let limits = |soft: u32, hard: u32| -> Vec<u8> {
         [stack_top, stack_top - soft, stack_top - hard]
@@ -165,7 +167,7 @@ fn allow_deep_recursion(memory: &mut [u8], stack_top: u32) -> Result<()> {
     Ok(())
 }
 
-/// Python that makes a module from its source, importable from then on.
+/// Returns Python code that makes an importable module from its source.
 fn install(name: &str, source: &str) -> String {
     format!(
         "import sys, types\n\
@@ -177,7 +179,7 @@ fn install(name: &str, source: &str) -> String {
     )
 }
 
-/// `text` as a Python string literal.
+/// Returns `text` as a Python string literal.
 fn python_literal(text: &str) -> String {
     let mut literal = String::from("\"");
     for character in text.chars() {

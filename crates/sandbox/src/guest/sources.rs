@@ -1,4 +1,4 @@
-//! The text of everything here that makes the prepared guest: a part of its name, so that no change meets an older guest.
+//! The text of all sources of the prepared guest: part of its key, so that a change never uses an older guest.
 
 pub const SOURCES: [&str; 18] = [
     include_str!("artifacts.rs"),

@@ -1,10 +1,10 @@
-"""What every snippet finds already imported and already run once. Evaluated in the guest before the snapshot.
+"""Imports and executes typical code once, so that every snippet starts warm. Evaluated in the guest before the
+snapshot.
 
-Importing is not enough: caches fill, code specialises, tables are built and modules are imported at the first use. What
-is not done here, every run that needs it does anew. So the breadth of what is written for mathematics is gone through
-once, and then the usual things often. No snippet may leave a setting behind (a precision, an option, a recursion
-limit): it would be there in every run. Nothing of `benchmarks/sandbox_snippets.py` belongs here, which measures what is
-not.
+Importing is not enough: caches fill, code specializes, tables are built and modules are imported at the first use.
+Otherwise every run that needs this work repeats it. So the mathematical libraries are exercised broadly once, and then
+common operations often. No snippet may change a setting (a precision, an option, a recursion limit): it would persist
+in every run. Do not add code of `benchmarks/sandbox_snippets.py`, which measures everything else.
 """
 
 import abc
@@ -174,7 +174,7 @@ except FileNotFoundError as error:
 ]
 
 
-# What is written more seldom, by subject. Once is enough for what is imported, built and filled at the first use.
+# Less common code, by subject. Once is enough for imports, builds and caches of the first use.
 BREADTH = [
     # Algebra.
     """
@@ -664,7 +664,7 @@ MISTAKES = [
 ]
 
 
-# By then code has specialised itself for what it does, and writes to itself no more.
+# By then code has specialized itself, and writes to itself no more.
 REPETITIONS = 8
 
 
@@ -681,7 +681,7 @@ def warm_up():
         for snippet in SNIPPETS:
             _torl_driver.rehearse(snippet.encode())
     _torl_driver.rehearse(b"1 + 1", True)
-    # What was rounded above must not show.
+    # The rounding above must not be visible.
     decimal.getcontext().clear_flags()
 
 

@@ -1,4 +1,4 @@
-//! A worker process as its parent sees it.
+//! The parent's handle of a worker process.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -11,67 +11,67 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Result, SandboxError};
 use crate::guest::{Cache, Prepared, Progress};
-use crate::pool::source::{HeldGuest, Program};
+use crate::pool::source::{PinnedGuest, Program};
 use crate::run::runner::{Reuse, Reusing};
 use crate::worker::confine::Confinement;
 use crate::worker::descriptors;
-use crate::worker::protocol::{Order, Reply, SMALL_FRAME, frame_head, take_frame};
+use crate::worker::protocol::{Command, Reply, SMALL_FRAME, frame_head, take_frame};
 
-/// How long a worker may take to load the guest on a machine that is very busy.
+/// Maximum time that a worker may take to load the guest on a very busy machine.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A worker process and the socket to it. Dropping it kills and reaps the process.
 pub struct Child {
     process: std::process::Child,
     stream: UnixStream,
-    /// What was received of a frame that is not complete.
+    /// The received part of an incomplete frame.
     received: Vec<u8>,
-    /// It has given its last reply.
+    /// Whether it has sent its last reply.
     ended: bool,
     /// The CPU time of its process when the last run was sent.
     used_before: Duration,
 }
 
-/// Why a worker did not start.
+/// The failure to start a worker.
 pub struct StartFailure {
     pub error: SandboxError,
-    pub kind: Failing,
+    pub kind: StartFailureKind,
 }
 
-/// What can be said of the next try.
+/// The prospects of another attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failing {
-    /// A signal ended the worker: an accident, maybe.
+pub enum StartFailureKind {
+    /// A signal ended the worker, possibly by accident.
     Killed,
-    /// The system or the worker itself told why, which may pass.
-    AsTold,
-    /// No try can succeed any more.
-    ForGood,
+    /// The system or the worker reported an error, which may be temporary.
+    Reported,
+    /// No further attempt can succeed.
+    Permanent,
 }
 
 impl StartFailure {
-    pub fn told(error: SandboxError) -> Self {
-        let kind = Failing::AsTold;
+    pub fn reported(error: SandboxError) -> Self {
+        let kind = StartFailureKind::Reported;
         Self { error, kind }
     }
 
-    pub fn lasting(error: SandboxError) -> Self {
-        let kind = Failing::ForGood;
+    pub fn permanent(error: SandboxError) -> Self {
+        let kind = StartFailureKind::Permanent;
         Self { error, kind }
     }
 }
 
-/// What came of waiting for a reply.
+/// The result of waiting for a reply.
 pub enum Received {
     Reply(Reply),
-    /// The deadline passed first. The worker must be replaced: its reply may still come.
+    /// The deadline passed. The worker must be replaced, because its reply may still arrive.
     TimedOut,
-    /// The process ended, or what it sent makes no sense.
+    /// The process exited, or sent an invalid message.
     Gone,
 }
 
 impl Child {
-    /// Starts a worker, and hands it what is to be open there. It is killed when the *thread* that called this ends.
+    /// Starts a worker, and passes it its open files. It is killed when the *thread* that called this exits.
     pub fn spawn(program: &Program, files: &[BorrowedFd<'_>]) -> Result<Self> {
         let cannot = |error: io::Error| {
             SandboxError::new(format!(
@@ -84,7 +84,7 @@ impl Child {
             .command()
             .map_err(cannot)?
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // The terminal's Ctrl-C is for the parent, which ends its workers itself.
+            // Ctrl-C in the terminal is for the parent, which ends its workers itself.
             .process_group(0)
             .spawn()
             .map_err(cannot)?;
@@ -95,58 +95,60 @@ impl Child {
             ended: false,
             used_before: Duration::ZERO,
         };
-        // One that cannot take them is found out by the first `receive`.
+        // A failure is detected by the first `receive`.
         let _ = descriptors::send(&child.stream, files);
         Ok(child)
     }
 
-    /// Has a new worker load the guest; says how its runs get fresh state, and which walls are around it.
+    /// Makes a new worker load the guest; returns whether its guest is reused, and its confinement.
     ///
     /// # Errors
-    /// What the worker, or the lack of an answer, tells; `None` if it ended without a word.
+    /// The error reported by the worker, or its timeout; `None` if it exited without a reply.
     pub fn load(
         &mut self,
-        guest: &HeldGuest,
+        guest: &PinnedGuest,
         reuse: Reuse,
     ) -> std::result::Result<(Reusing, Confinement), Option<SandboxError>> {
         let deadline = Instant::now() + START_DEADLINE;
         let prepared = guest.prepared().clone();
-        self.send(&Order::Serve { prepared, reuse }.encode(), deadline);
-        let told = match self.receive(Some(deadline)) {
-            Received::Reply(Reply::Ready(reusing, walls)) => return Ok((reusing, walls)),
+        self.send(&Command::Serve { prepared, reuse }.encode(), deadline);
+        let message = match self.receive(Some(deadline)) {
+            Received::Reply(Reply::Ready(reusing, confinement)) => {
+                return Ok((reusing, confinement));
+            }
             Received::Reply(Reply::Failed(message)) => message,
-            Received::Reply(_) => "a sandbox worker spoke out of turn".into(),
+            Received::Reply(_) => "a sandbox worker sent an unexpected reply".into(),
             Received::TimedOut => format!(
                 "a sandbox worker was not ready after {} s",
                 START_DEADLINE.as_secs()
             ),
             Received::Gone => return Err(None),
         };
-        Err(Some(SandboxError::new(told)))
+        Err(Some(SandboxError::new(message)))
     }
 
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Whether an idle worker still holds its end of the socket. Does not reap a process that ended: its number stays
-    /// taken, so that nobody signals a stranger.
+    /// Whether an idle worker still holds its end of the socket. Does not reap an exited process: its process id stays
+    /// taken, so that no other process is signaled by mistake.
     pub fn alive(&self) -> bool {
         !self.ended && self.poll(libc::POLLIN, Some(Duration::ZERO)) == Ok(false)
     }
 
-    /// A run begins: from here on its CPU time counts.
+    /// Records the start of a run: from now on its CPU time counts.
     pub fn note_run(&mut self) {
         self.used_before = self.cpu_time();
     }
 
-    /// What the run has used so far, also if the process has ended and is not reaped.
+    /// Returns the CPU time of the run so far, also if the process has exited and is not reaped.
     pub fn cpu_time_of_run(&self) -> Duration {
         self.cpu_time().saturating_sub(self.used_before)
     }
 
     fn cpu_time(&self) -> Duration {
-        // The kernel's number for the CPU clock of a process (`clock_getcpuclockid`).
+        // The kernel's id of the CPU clock of a process (`clock_getcpuclockid`).
         let clock = (!(self.id() as libc::clockid_t) << 3) | 2;
         let mut time = libc::timespec {
             tv_sec: 0,
@@ -157,17 +159,17 @@ impl Child {
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
-    /// Whether it has given its last reply.
+    /// Whether it has sent its last reply.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether there is something to receive within `patience`: an answer, or that the worker has ended.
+    /// Whether a reply or the worker's exit can be received within `patience`.
     pub fn answers_within(&self, patience: Duration) -> bool {
         self.poll(libc::POLLIN, Some(patience)) == Ok(true)
     }
 
-    /// Waits until the socket is ready for `events` or closed; `false` when the time is over before.
+    /// Waits until the socket is ready for `events` or closed; returns `false` on timeout.
     fn poll(&self, events: i16, time: Option<Duration>) -> std::result::Result<bool, ()> {
         let mut entry = libc::pollfd {
             fd: self.stream.as_raw_fd(),
@@ -183,20 +185,20 @@ impl Child {
         match unsafe { libc::ppoll(&raw mut entry, 1, pointer, std::ptr::null()) } {
             0 => Ok(false),
             1 => Ok(true),
-            // A signal, whose handler has run: for the caller it is as if nothing had happened yet.
+            // A signal, whose handler has run: the caller continues to wait.
             _ => Err(()),
         }
     }
 
-    /// Sends an encoded order. A worker that cannot take it is found out by the `receive` that follows.
-    pub fn send(&mut self, order: &[u8], deadline: Instant) {
-        let Ok(head) = frame_head(order) else {
+    /// Sends an encoded command. A failure is detected by the next `receive`.
+    pub fn send(&mut self, command: &[u8], deadline: Instant) {
+        let Ok(head) = frame_head(command) else {
             return;
         };
-        if order.len() <= SMALL_FRAME {
-            self.send_bytes(&[&head, order].concat(), deadline);
+        if command.len() <= SMALL_FRAME {
+            self.send_bytes(&[&head, command].concat(), deadline);
         } else if self.send_bytes(&head, deadline) {
-            self.send_bytes(order, deadline);
+            self.send_bytes(command, deadline);
         }
     }
 
@@ -248,7 +250,7 @@ impl Child {
         }
     }
 
-    /// Waits until the socket is ready for `events` or closed; `false` when the deadline passes first.
+    /// Waits until the socket is ready for `events` or closed; returns `false` on timeout.
     fn wait(&self, events: i16, deadline: Option<Instant>) -> bool {
         loop {
             let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -259,8 +261,8 @@ impl Child {
         }
     }
 
-    /// Reaps a worker that has ended, and says how it did.
-    pub fn obituary(&mut self, when: &str) -> StartFailure {
+    /// Reaps an exited worker, and reports its exit status.
+    pub fn exit_report(&mut self, when: &str) -> StartFailure {
         let _ = self.process.kill();
         let status = self.process.wait();
         let how = match &status {
@@ -271,9 +273,9 @@ impl Child {
         StartFailure {
             error: SandboxError::new(format!("a sandbox worker ended {when} ({how})")),
             kind: if killed {
-                Failing::Killed
+                StartFailureKind::Killed
             } else {
-                Failing::AsTold
+                StartFailureKind::Reported
             },
         }
     }
@@ -281,13 +283,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Killing one that has ended is no error; what cannot be reaped is the system's to clean up.
+        // Killing an exited process is not an error. The system cleans up a process that cannot be reaped.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Appends what the socket holds ready.
+/// Appends the available bytes of the socket.
 fn read_some(mut stream: &UnixStream, buffer: &mut Vec<u8>) -> io::Result<usize> {
     const PIECE: usize = 64 << 10;
     let start = buffer.len();
@@ -297,13 +299,13 @@ fn read_some(mut stream: &UnixStream, buffer: &mut Vec<u8>) -> io::Result<usize>
     count
 }
 
-/// The prepared guest of `cache`, built by a child process from the files in `artifacts` if it is not there yet.
+/// Returns the prepared guest of `cache`. If it is missing, a child process builds it from the files in `artifacts`.
 ///
-/// `progress` is told the name of a stage and the fraction done, and gives the preparation up by returning `false`; it is
-/// not called when nothing is to do.
+/// `progress` receives the name of a stage and the completed fraction, and cancels the preparation by returning
+/// `false`. It is not called if the guest is already prepared.
 ///
 /// # Errors
-/// When the guest is missing or is not the one torl was made for, or the cache cannot be written.
+/// The guest is missing or is not the version that torl was made for, or the cache is not writable.
 pub fn prepare(
     command: &[OsString],
     artifacts: &Path,
@@ -314,27 +316,29 @@ pub fn prepare(
         return Ok(prepared);
     }
     let mut child = Child::spawn(&Program::hold(command)?, &[])?;
-    let order = Order::Prepare {
+    let command = Command::Prepare {
         artifacts: artifacts.to_path_buf(),
         cache: cache.to_path_buf(),
     };
-    child.send(&order.encode(), Instant::now() + START_DEADLINE);
+    child.send(&command.encode(), Instant::now() + START_DEADLINE);
     loop {
         match child.receive(None) {
             Received::Reply(Reply::Progress { stage, fraction }) => {
                 if !progress(&stage, fraction) {
                     return Err(SandboxError::new(
-                        "the preparation of the guest was given up",
+                        "the preparation of the guest was cancelled",
                     ));
                 }
             }
             Received::Reply(Reply::Prepared) => break,
             Received::Reply(Reply::Failed(message)) => return Err(SandboxError::new(message)),
             Received::Reply(Reply::Done(_) | Reply::Last(_) | Reply::Ready(..)) => {
-                return Err(SandboxError::new("a sandbox worker spoke out of turn"));
+                return Err(SandboxError::new(
+                    "a sandbox worker sent an unexpected reply",
+                ));
             }
             Received::TimedOut | Received::Gone => {
-                return Err(child.obituary("while it prepared the guest").error);
+                return Err(child.exit_report("while it prepared the guest").error);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A run that was submitted, and how it is answered: once, whatever happens.
+//! A submitted run, which gets exactly one result.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,16 +9,16 @@ use crate::error::SandboxError;
 use crate::outcome::Outcome;
 use crate::request::Request;
 
-/// Names a request by all that its outcome depends on.
+/// The key of a request, from everything that its outcome depends on.
 pub type Key = [u8; 32];
 
-/// Why a run has no outcome.
+/// The reason why a run has no outcome.
 #[derive(Debug, Clone)]
 pub enum RunError {
     Cancelled,
-    /// The pool was closed before the run was over.
+    /// The pool was closed before the run ended.
     Closed,
-    /// The request cannot be run: see [`Request::check`].
+    /// The request is invalid: see [`Request::check`].
     Refused(String),
     Host(SandboxError),
 }
@@ -39,25 +39,25 @@ impl std::error::Error for RunError {}
 pub type RunResult = std::result::Result<Outcome, RunError>;
 pub type Callback = Box<dyn FnOnce(RunResult) + Send>;
 
-/// A run that was submitted.
+/// A submitted run.
 pub struct Job {
     pub request: Arc<Request>,
     pub submitted: Instant,
-    /// Under which others may wait for this run's outcome; `None` if it is for itself alone.
+    /// The key by which other runs may wait for this run's outcome; `None` if it is not shared.
     pub key: Option<Key>,
-    /// Whether it is in the queue, and not taken back. Changed by the queue alone.
+    /// Whether it is in the queue, and not cancelled. Changed by the queue alone.
     waiting: AtomicBool,
     state: Mutex<JobState>,
 }
 
 struct JobState {
-    /// Taken by whoever delivers the result: exactly once.
+    /// Consumed to deliver the result: exactly once.
     callback: Option<Callback>,
-    /// The process that runs the job, while it does.
+    /// The process that executes the job, while it does.
     process: Option<libc::pid_t>,
-    /// Workers that died on it.
+    /// Workers that died during the job.
     losses: usize,
-    /// CPU time of attempts that had no end of their own.
+    /// CPU time of attempts without an outcome.
     spent: Duration,
 }
 
@@ -85,12 +85,12 @@ impl Job {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Returns what it was. The lock of the pool is held.
+    /// Returns the previous value. The caller holds the lock of the pool.
     pub fn set_waiting(&self, waiting: bool) -> bool {
         self.waiting.swap(waiting, Ordering::Relaxed)
     }
 
-    /// Delivers the result, if nobody did before; kills the process that still works on it.
+    /// Delivers the result, unless one was delivered; kills the process that still executes the job.
     pub fn finish(&self, result: RunResult) -> bool {
         let mut state = self.lock();
         let Some(callback) = state.callback.take() else {
@@ -104,34 +104,34 @@ impl Job {
         true
     }
 
-    /// Notes the process that runs the job; `false` when nobody waits for it any more.
+    /// Records the process that executes the job; returns `false` if the job already has a result.
     pub fn assign(&self, process: Option<u32>) -> bool {
         let mut state = self.lock();
         state.process = process.map(|process| process as libc::pid_t);
         state.callback.is_some()
     }
 
-    /// Counts a worker that died on it; says how many have.
-    pub fn lose(&self) -> usize {
+    /// Counts a worker that died during the job; returns the total.
+    pub fn count_worker_death(&self) -> usize {
         let mut state = self.lock();
         state.losses += 1;
         state.losses
     }
 
-    /// Counts the CPU time of an attempt that had no end of its own; says how much all such took.
+    /// Counts the CPU time of an attempt without an outcome; returns the total of such attempts.
     pub fn spend(&self, time: Duration) -> Duration {
         let mut state = self.lock();
         state.spent += time;
         state.spent
     }
 
-    /// Whether somebody waits for it.
+    /// Whether it still waits for a result.
     pub fn is_wanted(&self) -> bool {
         self.lock().callback.is_some()
     }
 }
 
 pub fn kill(process: libc::pid_t) {
-    // SAFETY: the callers hold the lock under which a process is forgotten before it is reaped.
+    // SAFETY: callers hold the lock under which a process is cleared before it is reaped.
     unsafe { libc::kill(process, libc::SIGKILL) };
 }

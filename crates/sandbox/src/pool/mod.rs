@@ -1,4 +1,4 @@
-//! A pool of workers as its owner sees it: runs go in, outcomes come out. What happens between is in `slots.rs`.
+//! A pool of workers: runs in, outcomes out. The scheduling is in `slots.rs`.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -12,7 +12,7 @@ use crate::pool::job::{Callback, kill};
 
 use crate::pool::sharing::Admission;
 use crate::pool::slots::{Shared, State, Task, lock, wait};
-use crate::pool::source::{HeldGuest, Program, Source};
+use crate::pool::source::{PinnedGuest, Program, Source};
 use crate::request::Request;
 use crate::run::runner::Reusing;
 use crate::worker::confine::Confinement;
@@ -25,34 +25,35 @@ pub use self::statistics::{Latency, Statistics};
 mod child;
 mod job;
 mod queue;
+mod retry;
 mod settings;
 mod sharing;
 mod slots;
 mod source;
 mod statistics;
-mod tries;
 
-/// How often a caller that waits for long looks whether it is to give up.
-const GLANCE: Duration = Duration::from_millis(50);
+/// Interval at which a waiting caller checks for an interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Worker processes that run untrusted code.
 pub struct Pool {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// A fork of the process has neither the threads nor the right to kill the workers.
+    /// The process id of the owner. A fork has neither the threads nor the right to kill the workers.
     owner: u32,
 }
 
 impl Pool {
-    /// Starts worker processes with `command`, which must end up in [`crate::worker::main`], and waits for them. The file that
-    /// its last word names, and those of the guest, are held open: they may be replaced or removed while the pool works.
+    /// Starts worker processes with `command`, which must call [`crate::worker::main`], and waits for them. The file
+    /// named by its last argument, and the files of the guest, are kept open: they may be replaced or removed while the
+    /// pool is in use.
     ///
     /// # Errors
-    /// When a worker cannot be started or cannot run the guest.
+    /// A worker cannot be started or cannot run the guest.
     pub fn new(command: Vec<OsString>, prepared: Prepared, settings: Settings) -> Result<Self> {
         let source = Source {
             program: Program::hold(&command)?,
-            guest: HeldGuest::hold(prepared)?,
+            guest: PinnedGuest::open(prepared)?,
         };
         let shared = Arc::new(Shared::new(source, settings));
         let pool = Self {
@@ -70,16 +71,16 @@ impl Pool {
             lock(&pool.threads).push(thread);
         }
         let mut state = shared.lock();
-        while state.starting > 0 && state.broken.is_none() {
+        while state.starting > 0 && state.failure.is_none() {
             state = wait(&shared.started, state);
         }
-        let broken = state.broken.clone();
+        let failure = state.failure.clone();
         drop(state);
-        broken.map_or(Ok(pool), Err)
+        failure.map_or(Ok(pool), Err)
     }
 
-    /// Puts a run at the end of its caller's queue. `callback` is called once: on a thread of the pool, or right here when the
-    /// outcome is known, the request is refused, or the pool is closed or broken.
+    /// Queues a run of its caller. `callback` is called once: on a thread of the pool, or immediately if the outcome is
+    /// known, the request is invalid, or the pool is closed or failed.
     pub fn submit(
         &self,
         request: impl Into<Arc<Request>>,
@@ -93,22 +94,21 @@ impl Pool {
         job
     }
 
-    /// Runs `request` and waits. `interrupted` is asked now and then whether to give up, in which case the run is
-    /// cancelled.
+    /// Runs `request` and waits. `interrupted` is polled; `true` cancels the run.
     pub fn run(
         &self,
         request: impl Into<Arc<Request>>,
         mut interrupted: impl FnMut() -> bool,
     ) -> RunResult {
         let (sender, receiver) = mpsc::sync_channel(1);
-        // A receiver that no longer exists was interrupted.
+        // The receiver no longer exists if it was interrupted.
         let deliver = move |result| drop(sender.send(result));
         let (job, admitted) = self.admit(request.into(), Box::new(deliver));
         if let Some(job) = admitted {
             self.shared.run_here(job);
         }
         loop {
-            match receiver.recv_timeout(GLANCE) {
+            match receiver.recv_timeout(POLL_INTERVAL) {
                 Ok(result) => return result,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     if interrupted() {
@@ -123,7 +123,7 @@ impl Pool {
     /// Runs all of `requests` and waits; the outcomes are in their order.
     ///
     /// # Errors
-    /// The first run that has no outcome; the others are cancelled.
+    /// The first run without an outcome; the others are cancelled.
     pub fn run_batch(
         &self,
         requests: Vec<Arc<Request>>,
@@ -146,7 +146,7 @@ impl Pool {
         };
         let mut missing = jobs.len();
         while missing > 0 {
-            match receiver.recv_timeout(GLANCE) {
+            match receiver.recv_timeout(POLL_INTERVAL) {
                 Ok((index, Ok(outcome))) => {
                     outcomes[index] = Some(outcome);
                     missing -= 1;
@@ -165,8 +165,8 @@ impl Pool {
         Ok(outcomes.into_iter().flatten().collect())
     }
 
-    /// The job of a request, a second time if it is to be executed: else it was refused, or waits for another, or is
-    /// answered already.
+    /// Returns the job of a request, and a second time if it has to be executed. Otherwise it was rejected, waits for
+    /// another run, or is already answered.
     fn admit(&self, request: Arc<Request>, callback: Callback) -> (Arc<Job>, Option<Arc<Job>>) {
         if let Err(error) = self.check_owner() {
             let job = Arc::new(Job::new(request, None, callback));
@@ -199,27 +199,28 @@ impl Pool {
         }
     }
 
-    /// Whether this process owns the pool. Asked before any lock is taken, which in a fork nobody may be left to give back.
+    /// Checks that this process owns the pool. Called before any lock is taken: in a fork, its holder may not exist.
     fn check_owner(&self) -> Result<()> {
         if std::process::id() == self.owner {
             return Ok(());
         }
         Err(SandboxError::new(
-            "this process was forked from the one that owns the sandbox pool; make a pool of its own",
+            "this process was forked from the one that owns the sandbox pool; create a new pool in this process",
         ))
     }
 
-    /// The state, for its owner.
+    /// Returns the state, if this process is the owner.
     fn state(&self) -> Result<MutexGuard<'_, State>> {
         self.check_owner().map(|()| self.shared.lock())
     }
 
-    /// Takes a run back: out of the queue, or by killing its worker. `false` when it was over already, or is another process's.
+    /// Cancels a run: removes it from the queue, or kills its worker. Returns `false` if it has already ended, or
+    /// belongs to another process.
     pub fn cancel(&self, job: &Arc<Job>) -> bool {
         let Ok(mut state) = self.state() else {
             return false;
         };
-        if state.queue.take_back(job) {
+        if state.queue.cancel(job) {
             self.shared.take_over(&mut state, job);
         }
         drop(state);
@@ -229,7 +230,7 @@ impl Pool {
     }
 
     /// # Errors
-    /// In a fork of the process that owns the pool; so it is with all that asks how the pool is.
+    /// The process is a fork of the pool's owner. The same applies to all other status queries.
     pub fn statistics(&self) -> Result<Statistics> {
         let state = self.state()?;
         Ok(Statistics {
@@ -238,22 +239,22 @@ impl Pool {
         })
     }
 
-    /// Whether workers keep a guest from run to run, or why they do not.
+    /// Returns whether workers reuse a guest, or the reason why they do not.
     pub fn reusing(&self) -> Result<Reusing> {
         Ok(self.state()?.reusing.clone())
     }
 
-    /// The walls around each worker process.
+    /// Returns the confinement of each worker process.
     pub fn confinement(&self) -> Result<Confinement> {
-        Ok(self.state()?.walls.clone())
+        Ok(self.state()?.confinement.clone())
     }
 
-    /// The process ids of the workers, those that start included.
+    /// Returns the process ids of the workers, including starting ones.
     pub fn processes(&self) -> Result<Vec<u32>> {
         Ok(self.state()?.processes.iter().copied().flatten().collect())
     }
 
-    /// Ends the pool: queued and running runs end in [`RunError::Closed`], and the workers are killed and reaped.
+    /// Closes the pool: queued and active runs end with [`RunError::Closed`], and the workers are killed and reaped.
     pub fn close(&self) {
         let Ok(mut state) = self.state() else { return };
         state.closed = true;
@@ -262,7 +263,7 @@ impl Pool {
             kill(*process as libc::pid_t);
         }
         drop(state);
-        self.shared.let_go();
+        self.shared.release_files();
         self.shared.call_all();
         for job in waiting {
             job.finish(Err(RunError::Closed));

@@ -1,8 +1,8 @@
-//! The runs that wait, in an order that is fair to those who ask.
+//! The queue of waiting runs, fair between callers.
 //!
-//! A free worker goes to the caller for whom the fewest run at the moment, and among those to the one whose turn is longest ago.
-//! So a caller with a thousand slow runs has all workers only while nobody else asks. What runs is not interrupted: where all
-//! workers are busy, another caller waits until the first of them is free.
+//! A free worker goes to the caller with the fewest active runs, and among those to the caller with the least recent
+//! turn. So a caller with a thousand slow runs uses all workers only while no other caller has any. Active runs are not
+//! interrupted: if all workers are busy, another caller waits for the first free one.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use std::sync::Arc;
 use crate::pool::job::Job;
 use crate::request::Caller;
 
-/// So many runs that were taken back may lie in the queue beside as many as wait.
-const TAKEN_BACK: usize = 64;
+/// Number of cancelled runs that may stay in the queue, in addition to the number of waiting ones.
+const MAX_CANCELLED: usize = 64;
 
 #[derive(Default)]
 pub struct Queue {
     callers: HashMap<Caller, Line>,
-    /// Callers with runs that wait: how many of their runs are under way, the number of their turn, who they are.
+    /// Callers with waiting runs: the number of their active runs, their turn, their id.
     order: BTreeSet<(usize, u64, Caller)>,
     turns: u64,
     waiting: usize,
-    taken_back: usize,
+    cancelled: usize,
 }
 
 /// The runs of one caller.
@@ -32,7 +32,7 @@ struct Line {
 }
 
 impl Queue {
-    /// How many runs wait.
+    /// The number of waiting runs.
     pub fn len(&self) -> usize {
         self.waiting
     }
@@ -41,7 +41,7 @@ impl Queue {
         self.push(job, VecDeque::push_back);
     }
 
-    /// Puts a job before all others of its caller.
+    /// Inserts a job before all others of its caller.
     pub fn push_front(&mut self, job: Arc<Job>) {
         self.push(job, VecDeque::push_front);
     }
@@ -59,7 +59,7 @@ impl Queue {
         }
     }
 
-    /// The next to run.
+    /// Returns the next job to run.
     pub fn pop(&mut self) -> Option<Arc<Job>> {
         while let Some((running, _, caller)) = self.order.pop_first() {
             let Some(line) = self.callers.get_mut(&caller) else {
@@ -67,7 +67,7 @@ impl Queue {
             };
             while let Some(job) = line.jobs.pop_front() {
                 if !job.set_waiting(false) {
-                    self.taken_back -= 1;
+                    self.cancelled -= 1;
                     continue;
                 }
                 self.waiting -= 1;
@@ -85,21 +85,21 @@ impl Queue {
         None
     }
 
-    /// Takes a job out; `false` when it does not wait. It is passed over when its turn comes: looking for it would take a caller
-    /// that gives up thousands at once a scan of the queue for each.
-    pub fn take_back(&mut self, job: &Job) -> bool {
+    /// Cancels a job; returns `false` if it does not wait. It is skipped when its turn comes: removing it now would
+    /// take a scan of the queue, for each of the thousands that a caller may cancel at once.
+    pub fn cancel(&mut self, job: &Job) -> bool {
         if !job.set_waiting(false) {
             return false;
         }
         self.waiting -= 1;
-        self.taken_back += 1;
-        if self.taken_back > self.waiting + TAKEN_BACK {
+        self.cancelled += 1;
+        if self.cancelled > self.waiting + MAX_CANCELLED {
             self.sweep();
         }
         true
     }
 
-    /// Drops all that were taken back.
+    /// Removes all cancelled jobs.
     fn sweep(&mut self) {
         for (&caller, line) in &mut self.callers {
             line.jobs.retain(|job| job.is_waiting());
@@ -109,15 +109,15 @@ impl Queue {
         }
         self.callers
             .retain(|_, line| line.running > 0 || !line.jobs.is_empty());
-        self.taken_back = 0;
+        self.cancelled = 0;
     }
 
-    /// A run of this caller begins.
+    /// Counts a run of this caller that starts.
     pub fn begin(&mut self, caller: Caller) {
         self.set_running(caller, |running| running + 1);
     }
 
-    /// A run of this caller has ended.
+    /// Counts a run of this caller that has ended.
     pub fn end(&mut self, caller: Caller) {
         self.set_running(caller, |running| running - 1);
         self.forget_idle(caller);
@@ -139,7 +139,7 @@ impl Queue {
         }
     }
 
-    /// Everything that waits, when nothing will run any more.
+    /// Returns all waiting jobs, when no more will run.
     pub fn drain(&mut self) -> Vec<Arc<Job>> {
         std::iter::from_fn(|| self.pop()).collect()
     }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_goes_to_the_caller_for_whom_the_fewest_run() {
+    fn a_worker_goes_to_the_caller_with_the_fewest_runs() {
         let mut queue = Queue::default();
         let next = |queue: &mut Queue| {
             let job = queue.pop().unwrap();
@@ -206,23 +206,23 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_back_never_comes_and_does_not_pile_up() {
+    fn cancelled_jobs_never_run_and_do_not_accumulate() {
         let mut queue = Queue::default();
         let jobs: Vec<_> = (0..20_000).map(|number| job(number % 3, 0)).collect();
         for job in &jobs {
             queue.push_back(Arc::clone(job));
         }
-        let (kept, given_up) = jobs.split_last().unwrap();
-        for job in given_up {
-            assert!(queue.take_back(job));
-            assert!(!queue.take_back(job));
-            let held: usize = queue.callers.values().map(|line| line.jobs.len()).sum();
-            assert!(held <= 2 * queue.len() + TAKEN_BACK + 1);
+        let (kept, cancelled) = jobs.split_last().unwrap();
+        for job in cancelled {
+            assert!(queue.cancel(job));
+            assert!(!queue.cancel(job));
+            let queued: usize = queue.callers.values().map(|line| line.jobs.len()).sum();
+            assert!(queued <= 2 * queue.len() + MAX_CANCELLED + 1);
         }
         assert_eq!(queue.len(), 1);
         assert!(Arc::ptr_eq(&queue.pop().unwrap(), kept));
         assert!(queue.pop().is_none());
-        assert!(!queue.take_back(kept));
-        assert!(queue.callers.is_empty() && queue.taken_back == 0);
+        assert!(!queue.cancel(kept));
+        assert!(queue.callers.is_empty() && queue.cancelled == 0);
     }
 }

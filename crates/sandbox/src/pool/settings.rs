@@ -1,13 +1,13 @@
-//! How a pool works.
+//! Settings of a pool.
 
 use crate::run::runner::Reuse;
 
-/// How a pool works.
+/// Settings of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Worker processes, at least one.
     pub workers: usize,
     pub reuse: Reuse,
-    /// Bytes of outcomes that are remembered for equal requests; 0: every run is executed.
+    /// Size of the result cache in bytes. 0 executes every run.
     pub shared_bytes: usize,
 }

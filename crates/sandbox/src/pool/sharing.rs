@@ -1,7 +1,7 @@
-//! Runs of the same request: executed once while one is under way, and remembered for a while after.
+//! Sharing of outcomes between equal requests: executed once while one is active, and cached for a while after.
 //!
-//! A run's outcome depends on its request alone, so whoever asks for the same again gets the same. A time-out depends on
-//! the machine as well and is never shared; neither is the end of a run that lost its worker.
+//! A run's outcome depends on its request alone, so equal requests get equal outcomes. A timeout also depends on the
+//! machine and is never shared; neither is the outcome of a run whose worker died.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use sha2::{Digest, Sha256};
 use crate::outcome::{Outcome, Status};
 use crate::pool::job::{Job, Key};
 use crate::request::Request;
-use crate::worker::protocol::Order;
+use crate::worker::protocol::Command;
 
-/// The key of a request. A run of a session has none: its outcome goes with the state it leaves.
+/// Returns the key of a request. A run of a session has none: its outcome includes the state that it leaves.
 pub fn key(request: &Request) -> Option<Key> {
     let alone = request.session.is_none();
-    alone.then(|| Sha256::digest(Order::encode_run(request)).into())
+    alone.then(|| Sha256::digest(Command::encode_run(request)).into())
 }
 
-/// What an outcome takes beside its texts.
+/// Bytes of an outcome in addition to its texts.
 const OVERHEAD: usize = 512;
 
-/// The runs that are under way, and the outcomes of those that ended last.
+/// Active runs, and the outcomes of recently ended ones.
 pub struct Sharing {
-    /// The jobs that wait for the outcome of another.
+    /// Jobs that wait for the outcome of another.
     flights: HashMap<Key, Vec<Arc<Job>>>,
     recent: LruCache<Key, Outcome>,
     bytes: usize,
-    /// Most bytes of outcomes that are remembered.
+    /// Maximum number of bytes of cached outcomes.
     limit: usize,
 }
 
-/// What is to be done with a job that came in.
+/// The decision for a new job.
 pub enum Admission {
-    /// It has to be executed.
+    /// It must be executed.
     Execute(Arc<Job>),
-    /// Another run's outcome is its own.
+    /// Its outcome is known from another run.
     Known(Arc<Job>, Box<Outcome>),
-    /// It waits for a run under way.
+    /// It waits for an active run.
     Joined,
 }
 
@@ -72,8 +72,8 @@ impl Sharing {
         }
     }
 
-    /// The run with this key has ended: returns those that wait for it, and remembers an outcome that may be shared.
-    pub fn land(&mut self, key: &Key, outcome: Option<&Outcome>) -> Vec<Arc<Job>> {
+    /// Completes the run with this key: returns the jobs that wait for it, and caches an outcome that may be shared.
+    pub fn complete(&mut self, key: &Key, outcome: Option<&Outcome>) -> Vec<Arc<Job>> {
         if let Some(outcome) = outcome.filter(|outcome| is_shareable(outcome)) {
             self.bytes += size(outcome);
             if let Some((_, old)) = self.recent.push(*key, outcome.clone()) {
@@ -89,7 +89,7 @@ impl Sharing {
         self.flights.remove(key).unwrap_or_default()
     }
 
-    /// Everyone who waits, when nothing will run any more.
+    /// Returns all waiting jobs, when no more will run.
     pub fn drain(&mut self) -> Vec<Arc<Job>> {
         self.flights
             .drain()
@@ -143,30 +143,30 @@ mod tests {
         assert!(matches!(sharing.admit(job(b"b")), Admission::Execute(_)));
         let key = first.key.unwrap();
         let done = outcome(Status::Error, 3);
-        assert_eq!(sharing.land(&key, Some(&done)).len(), 1);
+        assert_eq!(sharing.complete(&key, Some(&done)).len(), 1);
         let third = job(b"a");
         assert!(matches!(sharing.admit(third), Admission::Known(_, known) if *known == done));
     }
 
     #[test]
-    fn a_time_out_is_not_remembered() {
+    fn timeouts_are_not_cached() {
         for status in [Status::Timeout, Status::Crash] {
             let mut sharing = Sharing::new(1 << 20);
             let key = job(b"a").key.unwrap();
             let _ = sharing.admit(job(b"a"));
             let _ = sharing.admit(job(b"a"));
-            assert_eq!(sharing.land(&key, Some(&outcome(status, 0))).len(), 1);
+            assert_eq!(sharing.complete(&key, Some(&outcome(status, 0))).len(), 1);
             assert!(matches!(sharing.admit(job(b"a")), Admission::Execute(_)));
         }
     }
 
     #[test]
-    fn what_is_remembered_stays_within_its_limit() {
+    fn cached_outcomes_stay_within_the_limit() {
         let mut sharing = Sharing::new(10_000);
         for index in 0..100u8 {
             let key = job(&[index]).key.unwrap();
-            sharing.land(&key, Some(&outcome(Status::Ok, 1000)));
-            sharing.land(&key, Some(&outcome(Status::Ok, 2000)));
+            sharing.complete(&key, Some(&outcome(Status::Ok, 1000)));
+            sharing.complete(&key, Some(&outcome(Status::Ok, 2000)));
             assert!(sharing.bytes <= 10_000);
             assert_eq!(
                 sharing.bytes,
@@ -180,7 +180,7 @@ mod tests {
         assert!(matches!(sharing.admit(job(&[99])), Admission::Known(..)));
         assert!(matches!(sharing.admit(job(&[1])), Admission::Execute(_)));
         let key = job(b"big").key.unwrap();
-        sharing.land(&key, Some(&outcome(Status::Ok, 20_000)));
+        sharing.complete(&key, Some(&outcome(Status::Ok, 20_000)));
         assert_eq!((sharing.bytes, sharing.recent.len()), (0, 0));
     }
 

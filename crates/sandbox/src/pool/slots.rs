@@ -1,71 +1,72 @@
-//! The workers' slots and the threads that look after them.
+//! The workers' slots and their threads.
 //!
-//! Each worker process has a slot with a thread of the pool. A free slot is handed a job and its thread sends it, waits
-//! for the outcome until the deadline, and replaces the worker when it has ended or is late. A worker that does not start is
-//! tried again, and what waited for it goes to another. A caller that blocks anyway borrows a free slot and talks to the
-//! worker itself, which saves two thread switches; what takes longer than a moment, or goes wrong, it leaves to the slot's
-//! thread. No lock of the pool is held while code runs.
+//! Each worker process has a slot with a thread of the pool. The thread of a free slot receives a job, sends it, waits
+//! for the outcome until the deadline, and replaces a worker that exited or timed out. A failed start is retried, and
+//! jobs of that slot go to other slots. A caller that blocks anyway uses a free slot directly, which saves two thread
+//! switches. If a run takes longer than a moment, or fails, the caller leaves it to the slot's thread. No lock of the
+//! pool is held while code runs.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::SandboxError;
 use crate::outcome::{Outcome, Status};
-use crate::pool::child::{Child, Failing, Received, StartFailure};
+use crate::pool::child::{Child, Received, StartFailure, StartFailureKind};
 use crate::pool::job::{Job, Key, RunError, RunResult};
 use crate::pool::queue::Queue;
+use crate::pool::retry::{Failures, backoff};
 use crate::pool::settings::Settings;
 use crate::pool::sharing::{Admission, Sharing, is_shareable, key};
 use crate::pool::source::Source;
 use crate::pool::statistics::Statistics;
-use crate::pool::tries::{Failures, pause};
 use crate::request::Request;
 use crate::run::runner::{Reuse, Reusing};
 use crate::worker::confine::Confinement;
-use crate::worker::protocol::{Order, Reply};
+use crate::worker::protocol::{Command, Reply};
 
-/// How much longer than a run's wall-clock limit its worker may take before it is killed. The worker ends the run
-/// itself at the limit, with what was printed; this is for a worker that cannot.
+/// Grace period of a worker after a run's wall-clock limit, before it is killed. The worker ends the run itself at the
+/// limit, and returns the output; this is for a worker that cannot.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Runs that lost their worker are tried this often in all.
+/// Maximum number of attempts at a run whose worker dies.
 const ATTEMPTS: usize = 2;
 
-/// How long a caller waits for a worker itself before it leaves that to the slot's thread, and can be interrupted.
-const MOMENT: Duration = Duration::from_millis(20);
+/// Maximum time that a caller waits for a worker directly, before it leaves that to the slot's thread and can be
+/// interrupted.
+const DIRECT_WAIT: Duration = Duration::from_millis(20);
 
-/// Larger requests are sent by the slot's thread: a worker that takes no more would hold a caller who cannot be
-/// interrupted. A socket takes this much from whoever sends it.
+/// Larger requests are sent by the slot's thread: an unresponsive worker would block a caller that cannot be
+/// interrupted. A socket buffers this much from any sender.
 const SENT_HERE: usize = 64 << 10;
 
-/// Larger requests are for themselves: a hash of all they hold costs more than handing it on, and they are hardly ever equal.
+/// Larger requests are not shared: hashing them costs more than sending them, and they are rarely equal.
 const SHARED_SIZE: usize = 1 << 20;
 
 pub struct State {
     pub queue: Queue,
-    /// Slots with a worker that has nothing to do; the one that worked last is at the end.
+    /// Slots with an idle worker; the most recently used one is at the end.
     free: Vec<usize>,
-    /// What the thread of each slot is to do next.
+    /// The next task of each slot's thread.
     tasks: Vec<Option<Task>>,
     pub sharing: Sharing,
     pub closed: bool,
-    pub broken: Option<SandboxError>,
+    pub failure: Option<SandboxError>,
     pub statistics: Statistics,
-    /// One for each slot, also while it starts; `None` between two.
+    /// The process of each slot, also while it starts; `None` between two processes.
     pub processes: Vec<Option<u32>>,
-    /// Slots that have had no worker yet.
+    /// Slots that have not had a worker.
     pub starting: usize,
-    /// Whether each slot has had one.
+    /// Whether each slot has had a worker.
     begun: Vec<bool>,
-    /// Slots whose worker has started.
+    /// Slots with a started worker.
     serving: usize,
     failures: Failures,
     pub reusing: Reusing,
-    /// Around each worker: they are all alike.
-    pub walls: Confinement,
+    /// The confinement of each worker: it is the same for all.
+    pub confinement: Confinement,
 }
 
-/// A job for a slot's thread, and how far its first attempt has come.
+/// A job for a slot's thread, and the state of its first attempt.
 pub struct Task {
     job: Arc<Job>,
     begun: Option<Attempt>,
@@ -78,9 +79,9 @@ impl Task {
 }
 
 pub struct Slot {
-    /// Locked by the one who works with it, for as long as it takes.
+    /// Locked for as long as the worker is in use.
     worker: Mutex<Option<Child>>,
-    /// A task is there for the thread, or the pool has ended.
+    /// Signals a task for the thread, or the end of the pool.
     called: Condvar,
 }
 
@@ -94,55 +95,55 @@ pub struct Shared {
     pub slots: Vec<Slot>,
 }
 
-/// What one attempt at a run came to.
+/// The result of one attempt at a run.
 enum Attempt {
     Outcome(Outcome),
-    /// Sent to the worker, which has until then to answer.
+    /// Sent to the worker, which must answer by this time.
     Pending(Instant),
-    /// Nobody waits for the job any more.
+    /// The job no longer needs a result.
     Unwanted,
-    /// The worker did not answer in time. What it does now is unknown.
+    /// The worker timed out. Its state is unknown.
     Late,
-    /// The worker has ended.
+    /// The worker exited.
     Lost,
-    /// The worker was gone before.
+    /// The worker had exited before.
     Dead,
     Broken(SandboxError),
 }
 
-/// What the slot's thread does next.
+/// The next action of the slot's thread.
 enum Progress {
-    /// Its next task.
+    /// Wait for the next task.
     Done,
-    /// It needs another worker.
+    /// Replace the worker.
     Replace,
-    /// So it does, for the same job.
+    /// Replace the worker, and retry the same job.
     Again,
 }
 
 impl State {
-    /// Why no run can start any more.
+    /// Returns the reason why no run can start any more.
     pub fn refusal(&self) -> Option<RunError> {
-        match &self.broken {
+        match &self.failure {
             Some(error) => Some(RunError::Host(error.clone())),
             None if self.closed => Some(RunError::Closed),
             None => None,
         }
     }
 
-    /// Counts a run that begins.
+    /// Counts a run that starts.
     fn begin(&mut self, job: &Job) {
         self.statistics.running += 1;
         self.queue.begin(job.request.caller);
     }
 
-    /// Counts a run that has ended, or lost its worker.
+    /// Counts a run that has ended, or whose worker died.
     fn end(&mut self, job: &Job) {
         self.statistics.running -= 1;
         self.queue.end(job.request.caller);
     }
 
-    /// Every job that no slot is working on.
+    /// Returns all jobs that are not in a slot.
     pub fn drain(&mut self) -> Vec<Arc<Job>> {
         let tasks = self.tasks.iter_mut().filter_map(Option::take);
         let mut jobs: Vec<_> = tasks.map(|task| task.job).collect();
@@ -169,7 +170,7 @@ impl Shared {
                 tasks: (0..workers).map(|_| None).collect(),
                 sharing: Sharing::new(settings.shared_bytes),
                 closed: false,
-                broken: None,
+                failure: None,
                 statistics: Statistics::default(),
                 processes: vec![None; workers],
                 starting: workers,
@@ -177,7 +178,7 @@ impl Shared {
                 serving: 0,
                 failures: Failures::default(),
                 reusing: Ok(()),
-                walls: Confinement::default(),
+                confinement: Confinement::default(),
             }),
             started: Condvar::new(),
             slots: (0..workers).map(|_| slot()).collect(),
@@ -188,7 +189,7 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// The key under which a request's outcome is shared, if any is.
+    /// Returns the key by which a request's outcome is shared, if it is.
     pub fn sharing_key(&self, request: &Request) -> Option<Key> {
         let shared = self.shared_bytes > 0 && request.size() <= SHARED_SIZE;
         shared.then(|| key(request)).flatten()
@@ -201,12 +202,12 @@ impl Shared {
         }
     }
 
-    /// Lets go of the files that workers are started from.
-    pub fn let_go(&self) {
+    /// Closes the files that workers are started from.
+    pub fn release_files(&self) {
         lock(&self.source).take();
     }
 
-    /// Gives a task to a free slot, or puts it into the queue.
+    /// Assigns a task to a free slot, or queues it.
     pub fn dispatch(&self, state: &mut State, task: Task) {
         match state.free.pop() {
             Some(slot) => self.call(state, slot, task),
@@ -222,7 +223,7 @@ impl Shared {
         self.slots[slot].called.notify_one();
     }
 
-    /// Does a job on the calling thread, as far as that is quick.
+    /// Executes a job on the calling thread, if that is quick.
     pub fn run_here(&self, job: Arc<Job>) {
         let mut state = self.lock();
         if job.request.size() > SENT_HERE {
@@ -237,7 +238,7 @@ impl Shared {
         let begun = {
             let mut worker = lock(&self.slots[slot].worker);
             match worker.as_mut() {
-                Some(worker) => begin(worker, &job, MOMENT),
+                Some(worker) => begin(worker, &job, DIRECT_WAIT),
                 None => Attempt::Dead,
             }
         };
@@ -268,9 +269,9 @@ impl Shared {
         }
     }
 
-    /// The life of one slot's thread, which is the parent of its workers.
+    /// Runs a slot's thread, which is the parent of its workers.
     pub fn serve(&self, slot: usize) {
-        // A job that lost its worker, for the next one: another that is free may be dying of the same cause.
+        // A job whose worker died, for the next worker. Another free worker may be about to die of the same cause.
         let mut lost = None;
         while let Some(worker) = self.start(slot, &mut lost) {
             *lock(&self.slots[slot].worker) = Some(worker);
@@ -287,15 +288,15 @@ impl Shared {
                     }
                 }
             }
-            self.bury(slot);
+            self.reap_worker(slot);
         }
         if let Some(job) = lost {
             self.requeue(job);
         }
     }
 
-    /// A worker that has proved that it runs code. Tries again if it does not start, and leaves what was `lost` to others then;
-    /// `None` when the pool has ended.
+    /// Returns a worker that is ready to run code. Retries failed starts, after passing the job in `lost` to other slots.
+    /// Returns `None` when the pool has ended.
     fn start(&self, slot: usize, lost: &mut Option<Arc<Job>>) -> Option<Child> {
         let mut failures = 0;
         loop {
@@ -311,9 +312,9 @@ impl Shared {
             state.statistics.failed_starts += 1;
             let error = failure.error;
             let verdict = match failure.kind {
-                Failing::ForGood => Some(error),
-                // Who makes the pool is told at once: no run waits yet.
-                Failing::AsTold if state.starting > 0 => Some(error),
+                StartFailureKind::Permanent => Some(error),
+                // The pool's creator gets the error at once: no run waits yet.
+                StartFailureKind::Reported if state.starting > 0 => Some(error),
                 _ if state.serving > 0 => None,
                 _ => state.failures.count(self.slots.len(), &error),
             };
@@ -322,7 +323,7 @@ impl Shared {
                 self.break_down(error);
                 return None;
             }
-            let until = Instant::now() + pause(failures);
+            let until = Instant::now() + backoff(failures);
             while state.refusal().is_none() && Instant::now() < until {
                 let rest = until.saturating_duration_since(Instant::now());
                 state = wait_for(&self.slots[slot].called, state, rest);
@@ -330,7 +331,7 @@ impl Shared {
         }
     }
 
-    /// `None` when the pool has ended.
+    /// Returns `None` when the pool has ended.
     fn try_to_start(&self, slot: usize) -> std::result::Result<Option<Child>, StartFailure> {
         if self.lock().refusal().is_some() {
             return Ok(None);
@@ -338,9 +339,9 @@ impl Shared {
         let Some(source) = lock(&self.source).clone() else {
             return Ok(None);
         };
-        source.guest.check().map_err(StartFailure::lasting)?;
+        source.guest.check().map_err(StartFailure::permanent)?;
         let mut worker = Child::spawn(&source.program, &source.guest.descriptors())
-            .map_err(StartFailure::told)?;
+            .map_err(StartFailure::reported)?;
         {
             let mut state = self.lock();
             if state.refusal().is_some() {
@@ -351,32 +352,35 @@ impl Shared {
         let loaded = worker.load(&source.guest, self.reuse);
         let mut state = self.lock();
         match loaded {
-            Ok((reusing, walls)) => {
+            Ok((reusing, confinement)) => {
                 state.starting -= usize::from(!std::mem::replace(&mut state.begun[slot], true));
                 state.serving += 1;
                 state.failures.forget();
-                state.walls = walls;
+                state.confinement = confinement;
                 if reusing.is_err() {
                     state.reusing = reusing;
                 }
                 Ok(Some(worker))
             }
-            Err(told) => {
-                // Before it is reaped: nobody may signal it then.
+            Err(reported) => {
+                // Before the process is reaped: its id must not be signaled afterwards.
                 state.processes[slot] = None;
                 drop(state);
-                Err(told.map_or_else(|| worker.obituary("while it started"), StartFailure::told))
+                Err(reported.map_or_else(
+                    || worker.exit_report("while it started"),
+                    StartFailure::reported,
+                ))
             }
         }
     }
 
-    /// Forgets and reaps the worker of a slot.
-    fn bury(&self, slot: usize) {
+    /// Clears and reaps the worker of a slot.
+    fn reap_worker(&self, slot: usize) {
         let Some(worker) = lock(&self.slots[slot].worker).take() else {
             return;
         };
         let mut state = self.lock();
-        // Nobody may signal a process that is reaped.
+        // The id of a reaped process must not be signaled.
         state.processes[slot] = None;
         state.serving -= 1;
         if state.refusal().is_none() {
@@ -386,7 +390,7 @@ impl Shared {
         drop(worker);
     }
 
-    /// What the slot's thread does next; `None` when the pool has ended.
+    /// Returns the next task of the slot's thread; `None` when the pool has ended.
     fn next_task(&self, slot: usize) -> Option<Task> {
         let mut state = self.lock();
         if state.refusal().is_some() {
@@ -408,7 +412,7 @@ impl Shared {
         }
     }
 
-    /// Delivers the result of a job, and to those that wait for the same.
+    /// Delivers the result of a job, and delivers it to all jobs that wait for it.
     fn conclude(&self, job: &Arc<Job>, result: RunResult) {
         let mut state = self.lock();
         state.end(job);
@@ -418,10 +422,10 @@ impl Shared {
             Ok(outcome) => {
                 state.statistics.outcomes[outcome.status as usize] += 1;
                 if let Some(key) = &job.key {
-                    followers = state.sharing.land(key, Some(outcome));
+                    followers = state.sharing.complete(key, Some(outcome));
                 }
                 if !is_shareable(outcome) {
-                    // Each finds out for itself.
+                    // Each one gets its own error.
                     for follower in followers.drain(..).filter(|follower| follower.is_wanted()) {
                         self.dispatch(&mut state, Task::new(follower));
                     }
@@ -431,7 +435,7 @@ impl Shared {
             Err(RunError::Cancelled) => self.take_over(&mut state, job),
             Err(_) => {
                 if let Some(key) = &job.key {
-                    followers = state.sharing.land(key, None);
+                    followers = state.sharing.complete(key, None);
                 }
             }
         }
@@ -442,10 +446,10 @@ impl Shared {
         job.finish(result);
     }
 
-    /// Lets one of those that wait for a job that was cancelled run in its place.
+    /// Executes one of the jobs that wait for a cancelled job.
     pub fn take_over(&self, state: &mut State, job: &Arc<Job>) {
         let Some(key) = &job.key else { return };
-        for follower in state.sharing.land(key, None) {
+        for follower in state.sharing.complete(key, None) {
             if !follower.is_wanted() {
                 continue;
             }
@@ -455,10 +459,10 @@ impl Shared {
         }
     }
 
-    /// Ends the pool with an error: for every run that waits, and every one to come.
+    /// Fails the pool with an error, for every waiting and every future run.
     fn break_down(&self, error: SandboxError) {
         let mut state = self.lock();
-        let error = state.broken.get_or_insert(error).clone();
+        let error = state.failure.get_or_insert(error).clone();
         let waiting = state.drain();
         drop(state);
         self.call_all();
@@ -508,17 +512,17 @@ impl Shared {
                 self.break_down(error);
             }
             Attempt::Late => {
-                self.bury(slot);
+                self.reap_worker(slot);
                 self.conclude(job, without_guest(Status::Timeout));
             }
-            // It died idle, which is no fault of this run.
+            // The worker died while idle, which is not the fault of this run.
             Attempt::Dead => {
-                self.bury(slot);
+                self.reap_worker(slot);
                 self.requeue(Arc::clone(job));
             }
             Attempt::Lost => {
-                self.bury(slot);
-                let losses = job.lose();
+                self.reap_worker(slot);
+                let losses = job.count_worker_death();
                 if !wanted {
                     self.conclude(job, Err(RunError::Cancelled));
                 } else if losses == ATTEMPTS {
@@ -533,7 +537,7 @@ impl Shared {
         Progress::Replace
     }
 
-    /// Lets a job that was begun be the next to run, on whichever worker is free first.
+    /// Makes a started job the next to run, on the first free worker.
     fn requeue(&self, job: Arc<Job>) {
         let mut state = self.lock();
         if let Some(error) = state.refusal() {
@@ -548,7 +552,7 @@ impl Shared {
     }
 }
 
-/// Sends a job to a worker, and takes the outcome if it comes within `patience`.
+/// Sends a job to a worker, and returns the outcome if it arrives within `patience`.
 fn begin(worker: &mut Child, job: &Job, patience: Duration) -> Attempt {
     if !worker.alive() {
         return Attempt::Dead;
@@ -558,7 +562,7 @@ fn begin(worker: &mut Child, job: &Job, patience: Duration) -> Attempt {
     }
     let deadline = Instant::now() + job.request.limits.wall_time + GRACE;
     worker.note_run();
-    worker.send(&Order::encode_run(&job.request), deadline);
+    worker.send(&Command::encode_run(&job.request), deadline);
     if patience > Duration::ZERO && worker.answers_within(patience) {
         receive(worker, deadline)
     } else {

@@ -1,5 +1,5 @@
-//! What workers are started from: a command, and the prepared guest, each held open by the pool. An upgrade, a cleaned cache or
-//! another build in the place of this one changes nothing for a pool that runs: all of its workers are alike.
+//! The source of workers: a command and the prepared guest, whose files the pool keeps open. An upgrade, a cleaned
+//! cache or another build does not affect an open pool: all of its workers are identical.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -10,22 +10,22 @@ use std::process::{Command, Stdio};
 
 use crate::error::{Result, SandboxError};
 use crate::guest::Prepared;
-use crate::held::Held;
+use crate::pinned::PinnedFile;
 
-/// The descriptor by which a worker's process finds its own code: standard output, to which a worker has nothing to say.
+/// The path by which a worker's process finds its own code: standard output, which a worker does not use.
 const OWN_CODE: &str = "/proc/self/fd/1";
 
-/// All that a worker is started from.
+/// The command and the guest that workers are started from.
 pub struct Source {
     pub program: Program,
-    pub guest: HeldGuest,
+    pub guest: PinnedGuest,
 }
 
-/// The command of a worker. Its last word names the file with the worker's code: the program itself, or what an interpreter
-/// is to load.
+/// The command of a worker. Its last argument is the path of the worker's code: the program itself, or the file that an
+/// interpreter loads.
 pub struct Program {
     words: Vec<OsString>,
-    code: Held,
+    code: PinnedFile,
 }
 
 impl Program {
@@ -35,7 +35,7 @@ impl Program {
         })?;
         Ok(Self {
             words: words.to_vec(),
-            code: Held::open(Path::new(code))?,
+            code: PinnedFile::open(Path::new(code))?,
         })
     }
 
@@ -43,10 +43,10 @@ impl Program {
         &self.words[0]
     }
 
-    /// A command that starts the code as it was when it was first held.
+    /// Returns a command that starts the code as it was when it was opened.
     pub fn command(&self) -> io::Result<Command> {
         let (name, arguments) = (self.name(), &self.words[1..]);
-        // Without the process file system there is the path only.
+        // Without the process file system, use the path.
         let code = if Path::new(OWN_CODE).exists() {
             OsStr::new(OWN_CODE)
         } else {
@@ -68,15 +68,15 @@ impl Program {
 }
 
 /// The files of a prepared guest.
-pub struct HeldGuest {
+pub struct PinnedGuest {
     prepared: Prepared,
-    files: [Held; 3],
+    files: [PinnedFile; 3],
 }
 
-impl HeldGuest {
-    pub fn hold(prepared: Prepared) -> Result<Self> {
-        let files =
-            [&prepared.module, &prepared.image, &prepared.archive].map(|path| Held::open(path));
+impl PinnedGuest {
+    pub fn open(prepared: Prepared) -> Result<Self> {
+        let files = [&prepared.module, &prepared.image, &prepared.archive]
+            .map(|path| PinnedFile::open(path));
         let [module, image, archive] = files;
         Ok(Self {
             files: [module?, image?, archive?],
@@ -89,13 +89,13 @@ impl HeldGuest {
     }
 
     /// # Errors
-    /// When one of them was written to: what a worker has mapped of it has changed, or is no longer there.
+    /// One of them was modified: the memory that a worker has mapped from it has changed or is invalid.
     pub fn check(&self) -> Result<()> {
-        self.files.iter().try_for_each(Held::check)
+        self.files.iter().try_for_each(PinnedFile::check)
     }
 
-    /// In the order in which a worker expects them.
+    /// The descriptors, in the order that a worker expects.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
-        self.files.each_ref().map(|held| held.file.as_fd())
+        self.files.each_ref().map(|pinned| pinned.file.as_fd())
     }
 }

@@ -1,30 +1,30 @@
-//! What a pool counts.
+//! Counters of a pool.
 
 use std::time::Duration;
 
 use crate::outcome::Status;
 
-/// What a pool has done so far, and what it is doing.
+/// Counters of a pool, and its current load.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Executions, by `Status as usize`.
     pub outcomes: [u64; Status::ALL.len()],
-    /// Runs that were answered with another's outcome.
+    /// Runs that were answered with the outcome of another run.
     pub shared: u64,
     pub cancelled: u64,
     pub retried: u64,
     pub workers_replaced: u64,
-    /// Workers that ended before they were ready, or could not be started at all.
+    /// Workers that exited before they were ready, or could not be started at all.
     pub failed_starts: u64,
     pub queued: u64,
     pub running: u64,
     pub latency: Latency,
 }
 
-/// How long runs took from their submission to their result: a histogram with one bucket for each power of two.
+/// Latency of runs from submission to result: a histogram with one bucket for each power of two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Bucket `i` counts what took less than `2^i` microseconds, and no less than half of that.
+    /// Bucket `i` counts latencies from half of `2^i` microseconds up to, but excluding, `2^i`.
     pub buckets: [u64; 32],
 }
 

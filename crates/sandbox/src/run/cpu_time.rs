@@ -1,11 +1,11 @@
-//! The CPU time of a thread: how much it has used, and a signal when it has used so much.
+//! The CPU time of a thread: its value, and a signal when it reaches a limit.
 
 use std::time::Duration;
 
-/// A timer on the CPU time of the thread that made it, which then gets a signal.
+/// A timer on the CPU time of its creating thread, which receives the signal.
 pub struct CpuTimer(libc::timer_t);
 
-// SAFETY: the number of a timer means the same to every thread of the process.
+// SAFETY: the id of a timer is valid for every thread of the process.
 unsafe impl Send for CpuTimer {}
 // SAFETY: as above; the kernel's calls are atomic.
 unsafe impl Sync for CpuTimer {}
@@ -13,9 +13,11 @@ unsafe impl Sync for CpuTimer {}
 const CPU_TIME_IS_OVER: libc::c_int = libc::SIGALRM;
 
 impl CpuTimer {
-    /// One that calls `handler` on this thread; `None` where the system has none. The handler may do what is safe in a signal's.
+    /// Returns a timer that calls `handler` on this thread; `None` if the system has none. The handler must be
+    /// async-signal-safe.
     pub fn of_this_thread(handler: extern "C" fn(libc::c_int)) -> Option<Self> {
-        // SAFETY: zeroed structures are valid, and those that are written are valid for writes; the handler is the caller's.
+        // SAFETY: zeroed structures are valid, and the written ones are valid for writes; the caller provides the
+        // handler.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as *const () as usize;
@@ -40,8 +42,8 @@ impl CpuTimer {
         }
     }
 
-    /// Lets the signal come when the thread has used so much more CPU time (zero: not at all), and again whenever it has used
-    /// `again` (zero: once).
+    /// Makes the signal arrive after this much more CPU time of the thread (zero: never), and again after every `again`
+    /// (zero: once).
     pub fn set(&self, rest: Duration, again: Duration) {
         let time = |duration: Duration| libc::timespec {
             tv_sec: duration.as_secs().min(1 << 32) as libc::time_t,
@@ -51,24 +53,24 @@ impl CpuTimer {
             it_interval: time(again),
             it_value: time(rest),
         };
-        // SAFETY: a valid structure and a timer of this process. Should it fail, there is the watchdog's thread.
+        // SAFETY: a valid structure and a timer of this process. If it fails, the watchdog's thread still works.
         unsafe { libc::timer_settime(self.0, 0, &raw const value, std::ptr::null_mut()) };
     }
 }
 
 impl Drop for CpuTimer {
     fn drop(&mut self) {
-        // SAFETY: nothing uses the timer any more.
+        // SAFETY: the timer is not used any more.
         unsafe { libc::timer_delete(self.0) };
     }
 }
 
-/// CPU time used by the calling thread.
+/// Returns the CPU time used by the calling thread.
 pub fn thread_cpu_time() -> Duration {
     clock_time(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The time on a clock of the system.
+/// Returns the time on a clock of the system.
 pub fn clock_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,

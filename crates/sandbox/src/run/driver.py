@@ -1,14 +1,14 @@
-"""Runs one snippet inside the guest and reports how it ended. Imported once, before the snapshot is taken.
+"""Runs one snippet inside the guest and reports its outcome. Imported once, before the snapshot is taken.
 
-Everything the driver needs after the snippet has run is bound here, because the snippet may have replaced it in
-`builtins` or in the modules. The host gives the seed (8 bytes, little-endian), flags (one byte) and the source. The
-report goes to the host as bytes:
+Everything that the driver needs after the snippet has run is bound here, because the snippet may have replaced it in
+`builtins` or in the modules. The host provides the seed (8 bytes, little-endian), flags (one byte) and the source. The
+report is sent to the host as bytes:
 
     kind (one byte), then for each of exception type, last line, traceback: length (4 bytes, little-endian), UTF-8
 
-and behind that in the same form the `repr` of the value of the last statement, if it was asked for and there is one.
+followed in the same form by the `repr` of the value of the last statement, if it was requested and exists.
 
-A snippet that destroys its own interpreter so far that no report is written has ended in an error.
+A snippet that damages its own interpreter so much that no report is written has ended in an error.
 """
 
 import __future__
@@ -40,7 +40,7 @@ SHOWN_FRAMES = 1000
 HIDDEN_FRAMES = ("/usr/local/lib/", "<frozen ", "<torl ")
 
 _NO_TEXT = (0).to_bytes(4, "little")
-# Ready-made: writing it takes no memory.
+# Prepared in advance: writing it takes no memory.
 _BARE_MEMORY_REPORT = (
     MEMORY
     + b"".join(len(text).to_bytes(4, "little") + text for text in (b"MemoryError", b"MemoryError"))
@@ -82,18 +82,18 @@ _seed_random = random.seed
 _seed_numpy = numpy.random.seed
 _seed = None
 
-# What a script waits for at its end; the threads' module puts itself here.
+# Functions that wait at the end of a script; the threads' module registers here.
 at_end = []
 _stdin = None
 
-# The `__main__` of the session this interpreter is in, and how many of its blocks have run.
+# The `__main__` of the session in this interpreter, and the number of its blocks that have run.
 _session = None
 _blocks = 0
 
 
 class _SysForTracebacks(types.ModuleType):
-    """`sys` as it would be in an ordinary interpreter: `site` is not imported here, and a missing module would be
-    reported with advice about that.
+    """`sys` as in an ordinary interpreter: `site` is not imported here, and the error for a missing module would
+    include advice about that.
     """
 
     flags = types.SimpleNamespace(no_site=0)
@@ -103,12 +103,12 @@ class _SysForTracebacks(types.ModuleType):
 
 
 traceback.sys = _SysForTracebacks("sys")
-# Looks for extension modules of other builds in directories, of which there are none, and raises when it finds none.
+# Searches directories for extension modules of other builds, which do not exist, and raises if it finds none.
 traceback._find_incompatible_extension_module = lambda name: None
 
 
 def set_up():
-    """Makes the interpreter what a script finds that is started in the run's directory."""
+    """Set up the interpreter for a script that is started in the run's directory."""
     _open_standard_streams()
     os.chdir = chdir
     chdir(DIRECTORY)
@@ -117,7 +117,7 @@ def set_up():
 
 
 def _open_standard_streams():
-    """Unbuffered, as under `python -u`: what a run wrote before a limit ended it is never lost."""
+    """Unbuffered, as under `python -u`: output written before a limit ended the run is never lost."""
 
     def stream(descriptor, errors):
         return io.TextIOWrapper(
@@ -134,21 +134,21 @@ def _open_standard_streams():
 
 
 def _open_standard_input():
-    """Standard input as text, without what an earlier stream has read ahead."""
+    """Return standard input as text, without the part that an earlier stream has read ahead."""
     global _stdin
     _stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8", errors="strict")
     sys.stdin = sys.__stdin__ = _stdin
 
 
 def chdir(path):
-    """`os.chdir`, whose original joins paths as text: from /work/sub it would go to "/work/sub/.."."""
+    """`os.chdir`. The original joins paths as text: from /work/sub it would go to "/work/sub/.."."""
     _chdir(path)
     # There are no symbolic links, so this is the same directory.
     _chdir("/" + _normpath(_getcwd()).lstrip("/"))
 
 
 def run():
-    """Runs the snippet the host holds ready, in a fresh `__main__`."""
+    """Run the snippet of the host in a fresh `__main__`."""
     try:
         report = _run()
     except _MemoryError:
@@ -159,13 +159,13 @@ def run():
 
 
 def rehearse(source, value_wanted=False):
-    """Does all a run does but the report, so that the snapshot has done it before."""
+    """Do all the work of a run except the report, so that the snapshot has done it before."""
     main = sys.modules["__main__"]
     try:
         return _run_source(source, None, value_wanted)
     finally:
         sys.modules["__main__"] = main
-        # It remembers the names in the directory as long as that has not changed: in a run it is another directory.
+        # It caches the names in the directory until that changes: in a run it is another directory.
         finder = sys.path_importer_cache.get(DIRECTORY)
         if finder is not None:
             finder.invalidate_caches()
@@ -179,7 +179,7 @@ def _run():
 
 
 def seed_generators(seed):
-    """Puts every source of random numbers at its start, unless the snapshot has it there."""
+    """Seed all random generators, unless the snapshot already has this seed."""
     global _seed
     if seed != _seed:
         _seed = seed
@@ -195,24 +195,24 @@ def _run_source(source, seed, value_wanted):
 
 
 def _start(seed):
-    """A fresh `__main__`, and everything else as at the start of a program."""
+    """Create a fresh `__main__`, and reset everything else to the start of a program."""
     seed_generators(seed)
     main = types.ModuleType("__main__")
     main.__builtins__ = builtins
     main.__file__ = FILE_NAME
     sys.modules["__main__"] = main
     sys.argv = [FILE_NAME]
-    # A snippet that builds cycles in a loop must not run out of memory for want of a collection.
+    # A snippet that builds cycles in a loop must not run out of memory because no collection runs.
     gc.enable()
     return main
 
 
 def _run_in_session(source, seed, value_wanted):
-    """One more block of a program that goes on: the first starts it, and none ends it."""
+    """Run one more block of a continuing program: the first block starts it, and none ends it."""
     global _session, _blocks
     if _session is None:
         _session = _start(seed)
-    # What the last part left unread was its own. What a part puts in place of standard input stays.
+    # Input that the last part left unread is dropped. A replacement of standard input by a part stays.
     elif sys.stdin is _stdin:
         _open_standard_input()
     _blocks += 1
@@ -240,7 +240,7 @@ def _show_lines_of(source, name):
 
 
 def _execute_for_value(source, main, name):
-    """Runs the source and returns the text of its last statement's value, if that is an expression, not None."""
+    """Run the source and return the text of its last statement's value, if that is an expression other than None."""
     _show_lines_of(source, name)
     tree = _compile(source, name, "exec", _ONLY_AST, dont_inherit=True)
     last = None
@@ -259,7 +259,7 @@ def _execute_for_value(source, main, name):
 
 
 class Shown:
-    """A display hook that keeps the text of a value, unless it is None."""
+    """A display hook that stores the text of a value, unless it is None."""
 
     text = None
 
@@ -269,12 +269,12 @@ class Shown:
 
 
 def execute_part(source, main, name, value_wanted):
-    """Runs the source statement by statement, and tells the host how far it has come: should the run be stopped, so much
-    of it can be done again.
+    """Run the source statement by statement, and report the progress to the host: if the run is stopped, that part can
+    be repeated.
     """
     _show_lines_of(source, name)
     tree = _compile(source, name, "exec", _ONLY_AST, dont_inherit=True)
-    # Whatever is wrong with any statement is wrong before the first. And annotations belong to a module as a whole.
+    # Errors in any statement are reported before the first runs. And annotations belong to a module as a whole.
     whole = _compile(tree, name, "exec", dont_inherit=True)
     ends = _ends(source, tree.body)
     if not ends or not {"__annotate__", "__conditional_annotations__"}.isdisjoint(whole.co_names):
@@ -284,14 +284,14 @@ def execute_part(source, main, name, value_wanted):
     if value_wanted and _isinstance(tree.body[-1], _Expression):
         last = _compile_quietly(_Interactive([tree.body.pop()]), name, "single", future)
     for number, statement in _enumerate(tree.body):
-        # A text alone is the docstring if it comes first, and nothing if not.
+        # A text alone is the docstring if it is first, and otherwise has no effect.
         alone = _isinstance(statement, _Expression) and _isinstance(statement.value, _Constant)
         if number == 0 or not alone:
             _exec(_compile_quietly(_Module([statement], []), name, "exec", future), main.__dict__)
         _write(PROGRESS_DESCRIPTOR, ends[number].to_bytes(4, "little"))
     if last is None:
         return None
-    shown = Shown()  # again, and not shared: another function would be another frame in the program's recursion
+    shown = Shown()  # duplicated: another function would add a frame to the program's recursion
     displayhook, sys.displayhook = sys.displayhook, shown
     try:
         _exec(last, main.__dict__)
@@ -301,9 +301,9 @@ def execute_part(source, main, name, value_wanted):
 
 
 def _compile_quietly(tree, name, mode, flags):
-    """Compiles a part of what has been compiled as a whole, whose warnings it would give again."""
+    """Compile a part of the source that has been compiled as a whole, without repeating its warnings."""
     filters = getattr(warnings, "filters", None)
-    warnings.filters = _NO_WARNINGS  # and no `catch_warnings`, which forgets what has been warned of
+    warnings.filters = _NO_WARNINGS  # not `catch_warnings`, which resets the record of issued warnings
     try:
         return _compile(tree, name, mode, flags, dont_inherit=True)
     finally:
@@ -314,7 +314,7 @@ def _compile_quietly(tree, name, mode, flags):
 
 
 def _ends(source, statements):
-    """Where each statement ends, in bytes; None where the source is not simply UTF-8."""
+    """Return the end of each statement in bytes; None if the source is not simply UTF-8."""
     if source.startswith(b"\xef\xbb\xbf") or b"coding" in source[:200]:
         return None
     starts = [0]
@@ -324,7 +324,7 @@ def _ends(source, statements):
 
 
 def _finish(main):
-    """What CPython does when a script is over: timers, exit functions, then the death of its globals."""
+    """Finish a script as CPython does: timers, exit functions, then the deletion of its globals."""
     for wait in at_end:
         wait()
     _run_exit_functions()
@@ -338,7 +338,7 @@ def _flush():
 
 
 def _guard(function, *arguments):
-    """Calls `function` and turns whatever it raises into a report."""
+    """Call `function` and turn any exception into a report."""
     try:
         value = function(*arguments)
     except _SystemExit as exit:
@@ -357,7 +357,7 @@ def report_exit(code):
 
 
 def report_error(kind, line, text):
-    """The report of an exception of this type, whose text is printed."""
+    """Print the text of an exception of this type, and return its report."""
     _print_error(text)
     return ERROR + _text(kind) + _text(line) + _text(text)
 
@@ -368,9 +368,9 @@ def _report_exception(error):
     try:
         if report is MEMORY:
             _leave_out_the_middle(error.__traceback__)
-        told = described(kind, error)
-        text = "".join(told.format())
-        line = _line_of(told)
+        rendered = described(kind, error)
+        text = "".join(rendered.format())
+        line = _line_of(rendered)
     except _BaseException:
         line = kind.__name__
         text = line + "\n"
@@ -382,7 +382,9 @@ def _report_exception(error):
 
 
 def _leave_out_the_middle(traceback):
-    """Leaves the ends of a long one: a recursion that took all memory has a million frames, and no memory to show them."""
+    """Keep both ends of a long traceback: a recursion that took all memory has a million frames, and no memory to show
+    them.
+    """
     first = traceback
     for _ in _range(SHOWN_FRAMES):
         if first is None:
@@ -400,7 +402,9 @@ def _leave_out_the_middle(traceback):
 
 
 def _line_of(described):
-    """The line with the type and the message: before it stands a syntax error's place, behind it notes and groups."""
+    """Return the line with the type and the message, without a syntax error's location before it and notes and groups
+    after it.
+    """
     for text in described.format_exception_only():
         if text.startswith(described.exc_type_str):
             return _first_line(text)
@@ -412,22 +416,24 @@ def _first_line(text):
 
 
 def described(kind, error):
-    """What is told of an exception."""
-    told = _TracebackException(kind, error, error.__traceback__, compact=True)
-    for one, its_error in chain(told, error):
-        # The library's frames have no source to show, and the first one is the driver's own.
+    """Return the description of an exception."""
+    rendered = _TracebackException(kind, error, error.__traceback__, compact=True)
+    for one, its_error in chain(rendered, error):
+        # The library's frames have no source to show, and the first one belongs to the driver.
         one.stack = _StackSummary.from_list(
             [frame for frame in one.stack if not frame.filename.startswith(HIDDEN_FRAMES)]
         )
         if _isinstance(its_error, _SyntaxError) and one.text is None and one.lineno is not None:
-            # A tree was compiled, which does not know its text.
+            # A tree was compiled, which does not have its text.
             one.text = linecache.getline(one.filename, _int(one.lineno)) or None
-    return told
+    return rendered
 
 
-def chain(told, error):
-    """What is told of an exception, of those behind it and of those in groups, each with its exception."""
-    waiting = [(told, error)]
+def chain(rendered, error):
+    """Yield the descriptions of an exception, of its causes and contexts, and of the members of groups, each with its
+    exception.
+    """
+    waiting = [(rendered, error)]
     seen = set()
     while waiting:
         one, error = waiting.pop()

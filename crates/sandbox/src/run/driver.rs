@@ -1,4 +1,4 @@
-//! The two ends of a run inside the guest: the text that starts it, and the report it leaves.
+//! The host's side of the driver: the text that starts a run inside the guest, and the report that it leaves.
 
 use crate::outcome::{Exception, Status};
 use crate::request::Request;
@@ -6,14 +6,14 @@ use crate::request::Request;
 /// The Python side, compiled into the snapshot.
 pub const SOURCE: &str = include_str!("driver.py");
 
-/// The text of the turn that is a run. All it does is in the driver; the code waits in a file of the host.
+/// The text of the turn that is a run. The driver does all the work; the code is in a file of the host.
 pub const RUN: &str = "run";
 
-/// Flags of the input: the value of the last statement is wanted; the run is one of a session.
+/// Flags of the input: the value of the last statement is requested; the run belongs to a session.
 const VALUE_WANTED: u8 = 1 << 0;
 const IN_SESSION: u8 = 1 << 1;
 
-/// The bytes the driver reads: the seed, the flags, then the code.
+/// Returns the driver's input: the seed, the flags, then the code.
 pub fn input(request: &Request) -> Vec<u8> {
     let mut flags = 0;
     if request.value {
@@ -29,7 +29,7 @@ pub fn input(request: &Request) -> Vec<u8> {
     bytes
 }
 
-/// The status a report claims. The guest can claim what it likes: only about itself.
+/// Returns the status in a report. The guest may forge it, but only for itself.
 pub fn status(report: &[u8]) -> Status {
     match report.first() {
         Some(0) => Status::Ok,
@@ -38,7 +38,7 @@ pub fn status(report: &[u8]) -> Status {
     }
 }
 
-/// The exception a report describes. Anything malformed is no exception.
+/// Returns the exception in a report. A malformed one is ignored.
 pub fn exception(report: &[u8]) -> Option<Exception> {
     let mut texts = Texts(report.get(1..)?);
     let exception = Exception {
@@ -49,12 +49,12 @@ pub fn exception(report: &[u8]) -> Option<Exception> {
     (!exception.type_name.is_empty()).then_some(exception)
 }
 
-/// The value of the last statement, if the report has one behind the exception's texts.
+/// Returns the value of the last statement, if the report has one after the exception's texts.
 pub fn value(report: &[u8]) -> Option<String> {
     Texts(report.get(1..)?).nth(3)
 }
 
-/// Texts with their length before them, as long as they are whole.
+/// Length-prefixed texts, up to the first incomplete one.
 struct Texts<'a>(&'a [u8]);
 
 impl Iterator for Texts<'_> {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stands_behind_the_texts_of_the_exception() {
+    fn a_value_follows_the_texts_of_the_exception() {
         assert_eq!(value(&report(0, &[b"", b"", b""])), None);
         assert_eq!(
             value(&report(0, &[b"", b"", b"", b""])).as_deref(),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_input_says_whether_a_value_is_wanted() {
+    fn the_input_states_whether_a_value_is_requested() {
         let mut request = Request {
             code: b"x".to_vec(),
             seed: 258,

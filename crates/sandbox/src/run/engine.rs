@@ -1,4 +1,4 @@
-//! The compiler's settings, and how much stack what it compiles may use.
+//! The compiler's settings, and the stack limits of compiled code.
 
 use std::sync::OnceLock;
 
@@ -7,19 +7,19 @@ use wasmtime::{Collector, Config, Engine, OptLevel};
 use crate::error::{Result, SandboxError};
 use crate::run::protection::MEMORY_RESERVATION;
 
-/// Native stack a guest may use. The interpreter's own guard against recursion counts its stack in linear memory and
-/// must strike first: some of its functions use thirty times as much here as there.
+/// Native stack of a guest. The interpreter's own guard against recursion counts its stack in linear memory and must
+/// take effect first: some of its functions use thirty times as much native stack.
 const GUEST_STACK: usize = 128 << 20;
-/// Stack of the thread that runs the guest. Only what is used takes memory.
+/// Stack of the thread that runs the guest. Only the used part takes memory.
 pub const RUNNER_STACK: usize = GUEST_STACK + (8 << 20);
 
-/// An engine that does not do its part: what it was to do, and the error with its causes.
-pub fn broken(action: &str, error: impl std::fmt::Display) -> SandboxError {
+/// Returns the error of a failed engine operation: the operation, and the error with its causes.
+pub fn engine_error(action: &str, error: impl std::fmt::Display) -> SandboxError {
     SandboxError::new(format!("the sandbox's engine cannot {action}: {error:#}"))
 }
 
-/// The limit on this process's address space in MiB, if there was one when its engine was made. The walls around a worker
-/// take the system call away that asks for it.
+/// The limit on this process's address space in MiB, if there was one when its engine was made. The confinement of a
+/// worker removes the system call that reads it.
 static ADDRESS_SPACE: OnceLock<Option<u64>> = OnceLock::new();
 
 fn address_space() -> Option<u64> {
@@ -32,11 +32,11 @@ fn address_space() -> Option<u64> {
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur >> 20)
 }
 
-/// `broken` for what takes much address space: a limit on that is named.
+/// `engine_error` for operations that need much address space: mentions a limit on it.
 pub fn out_of_address_space(action: &str, error: impl std::fmt::Display) -> SandboxError {
     match ADDRESS_SPACE.get().copied().flatten() {
-        None => broken(action, error),
-        Some(limit) => broken(
+        None => engine_error(action, error),
+        Some(limit) => engine_error(
             action,
             format!(
                 "{error:#}; the limit on the address space (ulimit -v) is {limit} MiB, and a worker reserves about 6 GiB, \
@@ -46,7 +46,7 @@ pub fn out_of_address_space(action: &str, error: impl std::fmt::Display) -> Sand
     }
 }
 
-/// Names the settings below. Change it with them: it is part of the cache's key.
+/// The version of the settings below, part of the cache's key. Change it with them.
 pub const SETTINGS: &str = "1";
 
 fn config() -> Config {
@@ -60,7 +60,7 @@ fn config() -> Config {
         .relaxed_simd_deterministic(true)
         .collector(Collector::DeferredReferenceCounting)
         .max_wasm_stack(GUEST_STACK)
-        // Unused, but the engine refuses a guest stack that is larger.
+        // Unused, but the engine rejects a guest stack that is larger.
         .async_stack_size(GUEST_STACK + (4 << 20))
         .memory_reservation(MEMORY_RESERVATION as u64)
         .memory_may_move(false)
@@ -71,5 +71,5 @@ fn config() -> Config {
 
 pub fn new_engine() -> Result<Engine> {
     ADDRESS_SPACE.get_or_init(address_space);
-    Engine::new(&config()).map_err(|error| broken("start", error))
+    Engine::new(&config()).map_err(|error| engine_error("start", error))
 }

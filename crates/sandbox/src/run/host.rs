@@ -1,9 +1,8 @@
-//! What the host keeps for a run, and how a call reaches the guest's memory. With `calls` beside it this is the whole
-//! surface between untrusted code and the host.
+//! The host's state of a run, and the access of host calls to the guest's memory. Together with `calls` this is the
+//! whole interface between untrusted code and the host.
 //!
-//! There is a virtual clock, a seeded random stream, standard input with the text of the request, standard output and
-//! error that are kept up to a limit, a file system in memory, and nothing else: every other call of WASI answers
-//! `ENOSYS`.
+//! It consists of a virtual clock, a seeded random stream, standard input with the text of the request, standard output
+//! and error up to a limit, and a file system in memory. Every other call of WASI returns `ENOSYS`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,33 +17,34 @@ use crate::run::output::Output;
 use crate::run::watchdog::Gate;
 use crate::wire::{Reader, Writer};
 
-/// Files the driver uses besides the standard three: the run's code to read, its report to write.
+/// Files of the driver in addition to the standard three: the run's code to read, its report to write.
 pub const CODE_DESCRIPTOR: i32 = 1000;
 pub const REPORT_DESCRIPTOR: i32 = 1001;
-/// Where the driver says up to which byte of the code it has come, at the end of each statement of a session's run.
+/// The file to which the driver writes its progress in the code, in bytes, at the end of each statement of a session's
+/// run.
 pub const PROGRESS_DESCRIPTOR: i32 = 1002;
-/// A report is cut here; the driver never writes that much, but the guest could.
+/// Maximum size of a report; longer ones are truncated. The driver never writes that much, but the guest could.
 const REPORT_LIMIT: usize = 4 << 20;
 
 /// The virtual clock at the start of every run: 2026-01-01T00:00:00Z.
 pub const CLOCK_START: u64 = 1_767_225_600_000_000_000;
-/// The monotonic clock then. Not zero, so that differences of early readings stay positive.
+/// The monotonic clock at the start of every run. Not zero, so that differences of early readings stay positive.
 pub const MONOTONIC_START: u64 = 1_000_000_000_000;
-/// How far each reading moves the clock, so that code waiting for time to pass comes to its end.
+/// The advance of the clock with each reading, so that code waiting for time to pass terminates.
 pub const CLOCK_TICK: u64 = 1_000;
 
-/// Far beyond any date the guest can show, and far from overflow: waiting moves the clock no further.
+/// Maximum of the clock: far beyond any date that the guest can represent, and far from overflow.
 pub const LATEST: u64 = 1 << 62;
 
-/// How many bytes a host call moves before it looks whether the run's time is over.
+/// The number of bytes that a host call moves between checks of the run's time.
 pub const PIECE: usize = 1 << 20;
 
-/// Why a host call ended the run.
+/// The reason why a host call ended the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// The run's time was over.
+    /// The run's time is over.
     Expired,
-    /// The output limit was reached.
+    /// The output limit is reached.
     Output,
     /// `os._exit(code)` or the like.
     Exit(i32),
@@ -58,19 +58,19 @@ impl std::fmt::Display for Stop {
 
 impl std::error::Error for Stop {}
 
-/// All the host keeps for one run, and drops after it.
+/// The host's state of one run, dropped after it.
 pub struct HostState {
     pub memory: Option<Memory>,
-    /// Shared with the watchdog, which may have to answer for the run.
+    /// Shared with the watchdog, which may have to report the outcome of the run.
     pub output: Arc<Mutex<Output>>,
     pub report: Vec<u8>,
-    /// Where the last whole statement of a session's run ends in its code, if the driver has said so.
+    /// The end of the last complete statement of a session's run in its code, if the driver has reported one.
     pub progress: u32,
     /// Whether the guest asked for more memory than its limit.
     pub memory_refused: bool,
     gate: Gate,
     pub files: FileSystem,
-    /// The files as they were before the run, if the outcome is to hold what changed.
+    /// The files before the run, if the outcome includes changed files.
     files_before: Option<Tree>,
     stdin: Unread,
     code: Unread,
@@ -80,7 +80,7 @@ pub struct HostState {
     output_limit: usize,
 }
 
-/// Bytes to be read once, from the start to the end.
+/// Unread bytes of an input stream.
 struct Unread {
     bytes: Vec<u8>,
     position: usize,
@@ -101,15 +101,15 @@ impl Unread {
 }
 
 impl HostState {
-    /// The state before a run.
+    /// Returns the state before a run.
     ///
     /// # Errors
-    /// When the request's files cannot be put in place, which [`Request::check`] finds out.
+    /// The request's files cannot be created, which [`Request::check`] detects.
     pub fn new(gate: Gate, archive: Archive, request: &Request) -> HostResult<Self> {
         let limits = &request.limits;
         let mut files = FileSystem::new(archive, limits.files_bytes, CLOCK_START);
         put_files(&mut files, request, CLOCK_START)
-            .map_err(|path| SandboxError::new(format!("cannot put the file {path:?} in place")))?;
+            .map_err(|path| SandboxError::new(format!("cannot create the file {path:?}")))?;
         Ok(Self {
             memory: None,
             output: Arc::default(),
@@ -128,7 +128,7 @@ impl HostState {
         })
     }
 
-    /// Every file that the run made or changed, if the outcome is to hold them.
+    /// Returns every file that the run created or changed, if the outcome includes them.
     pub fn changed_files(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let before = self.files_before.as_ref();
         before.map_or_else(Vec::new, |before| {
@@ -136,7 +136,7 @@ impl HostState {
         })
     }
 
-    /// Ends a call that takes long when the run's time is over.
+    /// Ends a long host call when the run's time is over.
     pub fn check_time(&self) -> Result<(), Stop> {
         if self.gate.is_expired() {
             Err(Stop::Expired)
@@ -145,7 +145,7 @@ impl HostState {
         }
     }
 
-    /// What a session carries to its next run of this: the clock, the random stream and the files.
+    /// Returns the host's state for the next run of a session: the clock, the random stream and the files.
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         writer.number(self.clock).number(self.random);
@@ -153,7 +153,7 @@ impl HostState {
         writer.0
     }
 
-    /// Takes what was saved after the last run of a session to the start of this one.
+    /// Loads the state that was saved after the last run of a session.
     pub fn load(&mut self, saved: &[u8], request: &Request) -> HostResult<()> {
         let read = || {
             let mut reader = Reader(saved);
@@ -168,15 +168,15 @@ impl HostState {
             ))
         };
         let (clock, random, files) = read().map_err(|error| damaged(&error))?;
-        // Readings after the longest wait moved it further; and whoever sent this has run untrusted code.
+        // Readings after the longest wait moved it further; and the sender may have run untrusted code.
         (self.clock, self.random, self.files) = (clock.min(LATEST), random, files);
         Ok(())
     }
 
-    /// Puts the files of the request where the session has its own.
+    /// Writes the files of the request into the session's file system.
     ///
     /// # Errors
-    /// The path of the first that cannot be.
+    /// The path of the first file that cannot be created.
     pub fn put_files(&mut self, request: &Request) -> Result<(), String> {
         put_files(&mut self.files, request, CLOCK_START + self.clock)?;
         self.files_before = request.return_files.then(|| self.files.tree().clone());
@@ -188,7 +188,7 @@ impl HostState {
         self.gate.expire();
     }
 
-    /// The time of a change to the file system. No two are at the same time.
+    /// Returns the time of a change to the file system. Every change has a different time.
     pub fn next_time(&mut self) -> u64 {
         self.clock += CLOCK_TICK;
         CLOCK_START + self.clock
@@ -204,7 +204,7 @@ impl HostState {
         }
     }
 
-    /// The next eight bytes of the run's random stream (SplitMix64; Steele, Lea and Flood 2014).
+    /// Returns the next eight bytes of the run's random stream (SplitMix64; Steele, Lea and Flood 2014).
     pub fn next_random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
@@ -213,7 +213,7 @@ impl HostState {
         mixed ^ (mixed >> 31)
     }
 
-    /// Whether a descriptor can be written to, at a position of the call's own if `positioned`.
+    /// Checks that a descriptor is open for writing, at an explicit position if `positioned`.
     pub fn check_writable(&self, descriptor: i32, positioned: bool) -> Checked<()> {
         match descriptor {
             REPORT_DESCRIPTOR | PROGRESS_DESCRIPTOR => Ok(()),
@@ -228,12 +228,12 @@ impl HostState {
         }
     }
 
-    /// What was written so far.
+    /// The output so far.
     pub fn output(&self) -> MutexGuard<'_, Output> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes as many of `bytes` as there is room for.
+    /// Writes as many of `bytes` as fit.
     pub fn write(
         &mut self,
         descriptor: i32,
@@ -272,7 +272,7 @@ impl HostState {
         Ok(Ok(bytes.len()))
     }
 
-    /// Reads into `target`; fewer bytes than it holds at the end, where nothing is left.
+    /// Reads into `target`; fewer bytes than its length at the end.
     pub fn read(
         &mut self,
         descriptor: i32,
@@ -289,7 +289,7 @@ impl HostState {
     }
 }
 
-/// The error is the path of the file that cannot be put where it belongs.
+/// The error is the path of the file that cannot be created.
 fn put_files(files: &mut FileSystem, request: &Request, now: u64) -> Result<(), String> {
     for (path, bytes) in &request.files {
         files.put(path, bytes, now).map_err(|_| path.clone())?;
@@ -351,7 +351,7 @@ impl GuestMemory<'_> {
         Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
     }
 
-    /// The `index`th buffer of a scatter/gather list: its address and length.
+    /// Returns the `index`th buffer of a scatter/gather list: its address and length.
     pub fn vector(&self, list: i32, index: i32) -> Checked<(i32, usize)> {
         let entry = list.wrapping_add(index.wrapping_mul(8));
         let address = self.read_u32(entry)?;
@@ -360,7 +360,8 @@ impl GuestMemory<'_> {
     }
 }
 
-/// Runs the body of a host call between the watchdog's gates, with the guest's memory and the host's state apart.
+/// Runs the body of a host call between the watchdog's gates, with separate borrows of the guest's memory and the
+/// host's state.
 pub fn host_call(
     caller: &mut Caller<'_, HostState>,
     body: impl FnOnce(&mut GuestMemory<'_>, &mut HostState) -> Result<Checked<()>, Stop>,
@@ -384,7 +385,7 @@ pub fn host_call(
     }
 }
 
-/// The state of a run that nothing limits in time, over a small archive.
+/// Returns the state of a run without a time limit, over a small archive.
 #[cfg(test)]
 pub fn state_for_tests(request: &Request) -> HostState {
     HostState::new(Gate::default(), Archive::for_tests(), request).unwrap()

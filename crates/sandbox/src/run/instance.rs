@@ -6,18 +6,18 @@ use std::os::fd::AsRawFd;
 use wasmtime::{Engine, Instance, InstancePre, Memory, Store, TypedFunc};
 
 use crate::error::Result;
-use crate::held::Held;
-use crate::run::engine::{broken, out_of_address_space};
+use crate::pinned::PinnedFile;
+use crate::run::engine::{engine_error, out_of_address_space};
 use crate::run::host::HostState;
 use crate::run::interrupt::{Interrupt, Word};
 use crate::run::reset::Image;
 
-/// The name under which the guest's module exports its stack pointer, so that its rest value can be checked.
+/// The name of the exported stack pointer of the guest's module, whose value at rest is checked.
 pub const STACK_POINTER_EXPORT: &str = "torl_stack_pointer";
 
 const WASM_PAGE: u64 = 64 << 10;
 
-/// What a memory image holds beside the bytes themselves.
+/// The metadata of a memory image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageLayout {
     /// A multiple of the WebAssembly page.
@@ -27,16 +27,16 @@ pub struct ImageLayout {
 }
 
 impl ImageLayout {
-    /// How many numbers it has beside the size.
+    /// Number of its fields in addition to the size.
     pub const NUMBERS: usize = 1 + 2 * Interrupt::WORDS;
 
-    /// All but the size, which the image's file has anyway.
+    /// Returns all fields but the size, which is the size of the image's file.
     pub fn numbers(&self) -> [u32; Self::NUMBERS] {
         let [a, b, c] = self.interrupt.words.map(|word| (word.address, word.bits));
         [self.stack_pointer, a.0, a.1, b.0, b.1, c.0, c.1]
     }
 
-    /// Of the numbers that `numbers` gave; `None` if they can be no layout's.
+    /// Reconstructs the layout from the result of `numbers`; `None` if it is invalid.
     pub fn of_numbers(bytes: u64, numbers: [u32; Self::NUMBERS]) -> Option<Self> {
         let [stack_pointer, a0, a1, b0, b1, c0, c1] = numbers;
         let words = [(a0, a1), (b0, b1), (c0, c1)].map(|(address, bits)| Word { address, bits });
@@ -54,15 +54,15 @@ impl ImageLayout {
 pub struct LoadedImage {
     file: File,
     pub layout: ImageLayout,
-    /// For comparison.
+    /// The image for comparison.
     pub image: Image,
 }
 
 impl LoadedImage {
-    pub fn of(held: Held, layout: ImageLayout) -> Result<Self> {
-        let image = Image::map(&held.file, layout.bytes as usize)?;
+    pub fn of(pinned: PinnedFile, layout: ImageLayout) -> Result<Self> {
+        let image = Image::map(&pinned.file, layout.bytes as usize)?;
         Ok(Self {
-            file: held.file,
+            file: pinned.file,
             layout,
             image,
         })
@@ -79,7 +79,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A new instance of `module`. Its memory is the image; without one it is as the module declares it.
+    /// Creates an instance of `module`. Its memory is the image; without an image it is as the module declares it.
     pub fn new(
         engine: &Engine,
         module: &InstancePre<HostState>,
@@ -92,8 +92,8 @@ impl Guest {
             .map_err(|error| out_of_address_space("make an instance", error))?;
         let memory = instance
             .get_memory(&mut store, "memory")
-            .ok_or_else(|| broken("use the guest", "it exports no memory"))?;
-        let unusable = |error| broken("use the guest", error);
+            .ok_or_else(|| engine_error("use the guest", "it exports no memory"))?;
+        let unusable = |error| engine_error("use the guest", error);
         let allocate = instance
             .get_typed_func(&mut store, "host_alloc")
             .map_err(unusable)?;
@@ -112,7 +112,7 @@ impl Guest {
             map_image(memory.data_ptr(&guest.store), file, layout.bytes)?;
         }
         guest.store.data_mut().memory = Some(memory);
-        // Only now: the image itself may be larger than the limit of the run, which then may not grow at all.
+        // Only now: the image may be larger than the limit of the run, whose memory may then not grow at all.
         guest.store.limiter(|state| state);
         Ok(guest)
     }
@@ -123,32 +123,32 @@ impl Guest {
         self.memory
             .grow(&mut self.store, missing / WASM_PAGE)
             .map(drop)
-            .map_err(|error| broken("grow the guest's memory", error))
+            .map_err(|error| engine_error("grow the guest's memory", error))
     }
 
-    /// Writes all of the memory, which is grown to its size.
+    /// Overwrites the whole memory, after growing it to this size.
     pub fn fill(&mut self, memory: &[u8]) -> Result<()> {
         self.grow_to(memory.len() as u64)?;
         self.memory
             .write(&mut self.store, 0, memory)
-            .map_err(|error| broken("fill the guest's memory", error))
+            .map_err(|error| engine_error("fill the guest's memory", error))
     }
 
-    /// Writes source text into the guest; the result runs it.
+    /// Writes source text into the guest; the returned function runs it.
     #[allow(clippy::type_complexity)]
     pub fn prepare(
         &mut self,
         source: &str,
     ) -> Result<impl FnOnce(&mut Store<HostState>) -> wasmtime::Result<i32> + use<>> {
         let length = i32::try_from(source.len())
-            .map_err(|_| broken("call the guest", "the source is too long"))?;
+            .map_err(|_| engine_error("call the guest", "the source is too long"))?;
         let address = self
             .allocate
             .call(&mut self.store, length)
-            .map_err(|error| broken("call the guest", error))?;
+            .map_err(|error| engine_error("call the guest", error))?;
         self.memory
             .write(&mut self.store, address as u32 as usize, source.as_bytes())
-            .map_err(|error| broken("write to the guest", error))?;
+            .map_err(|error| engine_error("write to the guest", error))?;
         let turn = self.turn.clone();
         Ok(move |store: &mut Store<HostState>| turn.call(store, (address, length)))
     }
@@ -160,20 +160,20 @@ impl Guest {
             .call(&mut self.store, argument)
     }
 
-    /// The stack pointer, which between calls is where it was at the start.
+    /// Returns the stack pointer, which between calls has its initial value.
     pub fn stack_pointer(&mut self) -> Result<u32> {
         self.instance
             .get_global(&mut self.store, STACK_POINTER_EXPORT)
             .and_then(|global| global.get(&mut self.store).i32())
             .map(|value| value as u32)
-            .ok_or_else(|| broken("use the guest", "it exports no stack pointer"))
+            .ok_or_else(|| engine_error("use the guest", "it exports no stack pointer"))
     }
 }
 
 /// Maps the image over the start of the guest's memory, copy-on-write.
 fn map_image(base: *mut u8, file: &File, bytes: u64) -> Result<()> {
     // SAFETY: `base` starts the memory of a guest that is not running, which has at least `bytes` bytes; the new
-    // private mapping takes the place of its pages and is unmapped with the rest of the memory's reservation.
+    // private mapping replaces its pages and is unmapped with the rest of the memory's reservation.
     let address = unsafe {
         libc::mmap(
             base.cast(),
@@ -187,7 +187,7 @@ fn map_image(base: *mut u8, file: &File, bytes: u64) -> Result<()> {
     if address == base.cast() {
         Ok(())
     } else {
-        Err(broken(
+        Err(engine_error(
             "map the memory image",
             std::io::Error::last_os_error(),
         ))

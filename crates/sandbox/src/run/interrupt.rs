@@ -1,13 +1,14 @@
-//! An interrupt of the interpreter in the guest, set off from outside of it.
+//! An interrupt of the interpreter in the guest, triggered from the outside.
 //!
-//! Where a loop goes round and where a function begins, CPython looks whether a signal has come, and raises what the
-//! signal's handler raises: `KeyboardInterrupt`. Its own signal handler only sets flags. The host sets the same flags, at
-//! whatever instruction the guest is: each is set by one atomic operation, and no store of the guest's can lose another's bits.
-//! It can lose the host's (the guest has read a word, and writes it back), so who sets them looks again a little later.
+//! At each loop iteration and function call, CPython checks for a signal and raises the exception of the signal's
+//! handler: `KeyboardInterrupt`. Its own signal handler only sets flags. The host sets the same flags, at any
+//! instruction of the guest. Each is set by one atomic operation, so no store of the guest can lose another's bits. A
+//! store of the guest can lose the host's bits (if it has read a word and writes it back), so the caller checks again a
+//! little later.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The flags of an interrupt: where they are in the guest's memory, and their bits.
+/// The flags of an interrupt: their addresses in the guest's memory, and their bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupt {
     pub words: [Word; Self::WORDS],
@@ -21,13 +22,13 @@ pub struct Word {
 }
 
 impl Interrupt {
-    /// That this signal has come, that one has come, and that the interpreter has something to see to.
+    /// Flags: this signal has arrived, a signal has arrived, and the interpreter has an event to handle.
     pub const WORDS: usize = 3;
 
     /// Sets the flags in the memory at `base`.
     ///
     /// # Safety
-    /// All of the image is mapped there, for reading and writing.
+    /// All of the image must be mapped there, for reading and writing.
     pub unsafe fn set(&self, base: usize) {
         for word in &self.words {
             // SAFETY: in the image, and aligned. The guest's own accesses are plain loads and stores of compiled code.
@@ -35,7 +36,7 @@ impl Interrupt {
         }
     }
 
-    /// Whether the interpreter has not seen to it yet.
+    /// Whether the interpreter has not handled it yet.
     ///
     /// # Safety
     /// As for `set`.
@@ -46,7 +47,7 @@ impl Interrupt {
         })
     }
 
-    /// Takes it back from a guest that is not running.
+    /// Clears the flags in a guest that is not running.
     pub fn clear(&self, memory: &mut [u8]) {
         for Word { address, bits } in self.words {
             let place = address as usize..address as usize + 4;
@@ -61,7 +62,7 @@ impl Word {
     /// As for `Interrupt::set`.
     unsafe fn at(&self, base: usize) -> &AtomicU32 {
         let place = (base + self.address as usize) as *mut u32;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { AtomicU32::from_ptr(place) }
     }
 }
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_cleared_and_other_bits_stay() {
+    fn set_bits_are_cleared_and_other_bits_stay() {
         let mut memory: Vec<u32> = (0..64).collect();
         let before = memory.clone();
         let interrupt = Interrupt {

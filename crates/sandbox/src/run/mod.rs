@@ -1,4 +1,4 @@
-//! One run: the compiler's settings, the instance and its memory, the host calls behind it, and the watchdog.
+//! One run: the compiler's settings, the instance and its memory, the host calls, and the watchdog.
 
 pub mod calls;
 pub mod cpu_time;

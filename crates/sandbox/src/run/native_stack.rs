@@ -2,17 +2,17 @@
 
 use std::mem::MaybeUninit;
 
-/// What a run that is not deep uses again anyway.
+/// The part of the stack that ordinary runs use again anyway.
 const KEPT: usize = 1 << 20;
 const PAGE: usize = 4096;
 
-/// The stack of the thread that made it.
+/// The stack of the thread that created it.
 pub struct NativeStack {
     lowest: usize,
 }
 
 impl NativeStack {
-    /// `None` where the system does not tell.
+    /// Returns `None` if the system does not report the stack.
     pub fn of_this_thread() -> Option<Self> {
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
         let (mut lowest, mut size) = (std::ptr::null_mut(), 0);
@@ -33,12 +33,12 @@ impl NativeStack {
         known.then_some(Self { lowest })
     }
 
-    /// Gives the pages below those in use back to the system. On the thread that made it, and cheap where there are none.
+    /// Returns the pages below the used ones to the system. Call it on the creating thread. Cheap if there are none.
     pub fn release_unused(&self) {
         let here = 0u8;
         let end = ((&raw const here as usize) & !(PAGE - 1)).saturating_sub(KEPT);
         if end > self.lowest {
-            // SAFETY: the range is part of this thread's stack, far below all frames that live.
+            // SAFETY: the range is part of this thread's stack, far below all live frames.
             unsafe {
                 libc::madvise(
                     self.lowest as *mut libc::c_void,
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_deep_call_touched_is_given_back() {
+    fn the_stack_of_a_deep_call_is_released() {
         std::thread::Builder::new()
             .stack_size(64 << 20)
             .spawn(|| {

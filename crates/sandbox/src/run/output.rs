@@ -1,6 +1,6 @@
-//! What a run has written, which outlives the run where the watchdog has to answer for it.
+//! The output of a run. It outlives the run if the watchdog has to report the outcome.
 
-/// What a run has written.
+/// The output of a run.
 #[derive(Debug, Default)]
 pub struct Output {
     pub stdout: Vec<u8>,

@@ -1,34 +1,35 @@
-//! Takes the memory away from a guest whose time is over, and gives it back to code of the runtime that copies it meanwhile.
+//! Revokes access to the memory of a guest whose time is over, and restores it for code of the runtime that copies it
+//! at the same time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{Result, SandboxError};
 
-/// Address space reserved for a guest's memory: all a 32-bit guest can name.
+/// Address space reserved for a guest's memory: the full range of 32-bit addresses.
 pub const MEMORY_RESERVATION: usize = 1 << 32;
 
-/// How much memory a fault in the runtime's own code gets back at once.
+/// Size of the window that is restored for a fault in the runtime's own code.
 const LIFTED_WINDOW: usize = 64 << 20;
 
-/// The memory under protection, for the signal handler, which can reach nothing else. Zero: none.
+/// The protected memory, for the signal handler, which can access nothing else. Zero: none.
 static PROTECTED_BASE: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a memory has been taken away.
+/// Whether a memory is protected.
 pub fn is_protected() -> bool {
     PROTECTED_BASE.load(Ordering::SeqCst) != 0
 }
 
-/// Says that nothing is taken away any more: the run is over.
+/// Clears the protection state: the run is over.
 pub fn forget() {
     PROTECTED_BASE.store(0, Ordering::SeqCst);
 }
 
-/// Takes all access to the guest's memory away. The caller holds the watchdog's lock, or is the run's own thread: the memory
-/// is still mapped.
+/// Revokes all access to the guest's memory. The caller holds the watchdog's lock, or is the run's own thread: the
+/// memory is still mapped.
 pub fn protect(base: usize) {
     PROTECTED_BASE.store(base, Ordering::SeqCst);
     // SAFETY: the range is the reservation of a live guest memory, which only the guest and host calls use; the gate
-    // keeps host calls out.
+    // excludes host calls.
     let code = unsafe {
         libc::mprotect(
             base as *mut libc::c_void,
@@ -36,11 +37,11 @@ pub fn protect(base: usize) {
             libc::PROT_NONE,
         )
     };
-    // Without it the run cannot be ended from inside; the parent's wall deadline kills the process.
+    // Without it the run cannot be ended from inside; the parent kills the process at the wall-clock deadline.
     debug_assert_eq!(code, 0);
 }
 
-/// Gives guest memory back to code of the runtime that faulted on it, and passes every other fault on.
+/// Restores guest memory for code of the runtime that faulted on it, and forwards every other fault.
 extern "C" fn on_fault(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -52,7 +53,7 @@ extern "C" fn on_fault(
     if base != 0 && address.wrapping_sub(base) < MEMORY_RESERVATION {
         let start = address & !0xffff;
         let length = LIFTED_WINDOW.min(base + MEMORY_RESERVATION - start);
-        // SAFETY: `mprotect` is a plain system call, and the range lies in the reservation of the run that expired.
+        // SAFETY: `mprotect` is a plain system call, and the range is in the reservation of the run that expired.
         let code = unsafe {
             libc::mprotect(
                 start as *mut libc::c_void,
@@ -64,12 +65,12 @@ extern "C" fn on_fault(
             return;
         }
     }
-    // SAFETY: resets the signal to its default; the fault happens again on return and ends the process.
+    // SAFETY: resets the signal to its default; the fault occurs again on return and ends the process.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// Must be called before the first wasmtime engine is made: faults that are not the guest's are passed on to the handler that was
-/// there before wasmtime's.
+/// Installs the fault handler. Must be called before the first wasmtime engine is made: faults outside of the guest are
+/// forwarded to the handler that was installed before wasmtime's.
 pub fn install_fault_handler() -> Result<()> {
     // SAFETY: a zeroed `sigaction` is valid, and the handler only makes system calls.
     let code = unsafe {

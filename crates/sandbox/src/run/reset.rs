@@ -1,15 +1,15 @@
-//! A kept guest back to the memory image, by the pages that the run wrote to.
+//! Restores a kept guest to the memory image, by the pages that the run wrote to.
 //!
 //! The image is mapped copy-on-write over the guest's memory and registered with `userfaultfd` for asynchronous
-//! write-protection: the first write to a protected page costs a short fault, marks the page and continues. After the run
-//! one `PAGEMAP_SCAN` names every page that is not protected, and each of those is compared with the image and copied
-//! back where it differs. So **every page is either protected since it was last equal to the image, or compared now**:
-//! that is the whole proof that nothing stays, and a scan that fails or ends early ends the worker.
+//! write-protection: the first write to a protected page costs a short fault, marks the page and continues. After the
+//! run one `PAGEMAP_SCAN` returns every page that is not protected. Each of those is compared with the image and copied
+//! back if it differs. So **every page is either protected since it was last equal to the image, or compared now**:
+//! this proves that no change remains. A scan that fails or ends early ends the worker.
 //!
-//! Which pages stay unprotected is a matter of speed alone. A page that was written to is left so, because the next run
-//! will likely write to it again and a comparison costs a tenth of a fault; once it was found clean so often that the
-//! comparisons have cost as much as the fault they saved, it is protected again. (This is the ski-rental rule: never
-//! more than twice the cost of knowing the future.)
+//! The choice of unprotected pages only affects speed. A written page stays unprotected, because the next run will
+//! likely write to it again and a comparison costs a tenth of a fault. Once it was found clean so often that the
+//! comparisons have cost as much as the saved fault, it is protected again. (This is the ski-rental rule: never more
+//! than twice the cost of knowing the future.)
 
 use std::fs::File;
 use std::io;
@@ -19,11 +19,11 @@ use crate::error::{Result, SandboxError};
 
 const PAGE: usize = 4096;
 
-/// How often a page may be found unchanged before it is protected again: the cost of a fault and of protecting the page,
-/// about 0.9 µs, over that of comparing one, about 0.07 µs.
+/// The number of times that a page may be found unchanged before it is protected again: the cost of a fault and of
+/// protecting the page, about 0.9 µs, divided by the cost of comparing one, about 0.07 µs.
 const PATIENCE: u8 = 12;
 
-/// Regions the kernel reports in one call; a scan with more is continued.
+/// Maximum number of regions that the kernel reports in one call; a scan with more is continued.
 const REGIONS: usize = 4096;
 
 // From linux/userfaultfd.h and linux/fs.h, which the `libc` crate does not cover.
@@ -36,7 +36,7 @@ const UFFDIO_WRITEPROTECT_MODE_WP: u64 = 1 << 0;
 const PM_SCAN_CHECK_WPASYNC: u64 = 1 << 1;
 const PAGE_IS_WRITTEN: u64 = 1 << 1;
 
-/// The ioctl requests of this file: all that a worker needs once it serves.
+/// The ioctl requests of this file: the only ones that a serving worker needs.
 pub const UFFDIO_API: libc::c_ulong = read_write(0xaa, 0x3f, size_of::<UffdioApi>());
 pub const UFFDIO_REGISTER: libc::c_ulong = read_write(0xaa, 0x00, size_of::<UffdioRegister>());
 pub const UFFDIO_WRITEPROTECT: libc::c_ulong =
@@ -102,7 +102,7 @@ fn ioctl<T>(
     request: libc::c_ulong,
     argument: &mut T,
 ) -> io::Result<i32> {
-    // SAFETY: every request of this file reads and writes one structure, the one it is called with.
+    // SAFETY: every request of this file reads and writes only the structure that it is called with.
     let answer = unsafe { libc::ioctl(descriptor.as_raw_fd(), request as _, &raw mut *argument) };
     if answer < 0 {
         Err(io::Error::last_os_error())
@@ -111,7 +111,7 @@ fn ioctl<T>(
     }
 }
 
-/// The kernel's two services, opened once for a process.
+/// The two kernel services, opened once for a process.
 pub struct Tracker {
     faults: OwnedFd,
     pages: File,
@@ -119,7 +119,7 @@ pub struct Tracker {
 
 impl Tracker {
     /// # Errors
-    /// When the kernel is too old (before 6.7), was built without them, or does not let this process use them.
+    /// The kernel is older than 6.7, was built without them, or does not let this process use them.
     pub fn open() -> io::Result<Self> {
         // SAFETY: a plain system call; the descriptor it returns is owned by nothing else.
         let faults = unsafe {
@@ -140,28 +140,29 @@ impl Tracker {
             faults,
             pages: File::open("/proc/self/pagemap")?,
         };
-        // An empty scan: whether there is one at all.
+        // An empty scan: tests whether scans are available.
         tracker.scan(0, 0, &mut [PageRegion::default(); 1])?;
         Ok(tracker)
     }
 
     fn protect(&self, start: usize, length: usize) -> io::Result<()> {
-        let mut order = UffdioWriteprotect {
+        let mut argument = UffdioWriteprotect {
             start: start as u64,
             length: length as u64,
             mode: UFFDIO_WRITEPROTECT_MODE_WP,
         };
-        ioctl(&self.faults, UFFDIO_WRITEPROTECT, &mut order).map(drop)
+        ioctl(&self.faults, UFFDIO_WRITEPROTECT, &mut argument).map(drop)
     }
 
-    /// Fills `regions` with the unprotected pages between two addresses; returns how many there are and how far it got.
+    /// Fills `regions` with the unprotected pages between two addresses; returns their number and the end of the
+    /// scanned range.
     fn scan(
         &self,
         start: usize,
         end: usize,
         regions: &mut [PageRegion],
     ) -> io::Result<(usize, usize)> {
-        let mut order = PmScanArg {
+        let mut argument = PmScanArg {
             size: size_of::<PmScanArg>() as u64,
             flags: PM_SCAN_CHECK_WPASYNC,
             start: start as u64,
@@ -175,18 +176,18 @@ impl Tracker {
             category_anyof_mask: 0,
             return_mask: PAGE_IS_WRITTEN,
         };
-        let count = ioctl(&self.pages, PAGEMAP_SCAN, &mut order)?;
-        Ok((count as usize, order.walk_end as usize))
+        let count = ioctl(&self.pages, PAGEMAP_SCAN, &mut argument)?;
+        Ok((count as usize, argument.walk_end as usize))
     }
 }
 
-fn broken(action: &str, error: impl std::fmt::Display) -> SandboxError {
+fn reset_error(action: &str, error: impl std::fmt::Display) -> SandboxError {
     SandboxError::new(format!(
         "the sandbox cannot {action} the guest's memory: {error}"
     ))
 }
 
-/// The image, readable for comparison. Shared by every mapping of it: no memory of its own.
+/// The image, readable for comparison. Its memory is shared with every mapping of it.
 pub struct Image {
     address: *const u8,
     length: usize,
@@ -206,7 +207,7 @@ impl Image {
             )
         };
         if address == libc::MAP_FAILED {
-            return Err(broken("map the image of", io::Error::last_os_error()));
+            return Err(reset_error("map the image of", io::Error::last_os_error()));
         }
         Ok(Self {
             address: address.cast(),
@@ -222,12 +223,12 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that was mapped.
+        // SAFETY: exactly the mapped range.
         unsafe { libc::munmap(self.address as *mut libc::c_void, self.length) };
     }
 }
 
-/// What is known of one guest's memory: which pages are unprotected, and how often each was found clean since.
+/// The state of one guest's memory: the unprotected pages, and how often each was found clean since.
 pub struct Tracked {
     base: usize,
     clean: Vec<u8>,
@@ -235,18 +236,18 @@ pub struct Tracked {
 }
 
 impl Tracked {
-    /// Starts tracking the memory at `base`, over which the image has just been mapped.
+    /// Starts tracking the memory at `base`, over which the image was just mapped.
     pub fn start(tracker: &Tracker, base: *mut u8, image: &Image) -> Result<Self> {
         let base = base as usize;
-        let mut order = UffdioRegister {
+        let mut argument = UffdioRegister {
             start: base as u64,
             length: image.length as u64,
             mode: UFFDIO_REGISTER_MODE_WP,
             ioctls: 0,
         };
-        ioctl(&tracker.faults, UFFDIO_REGISTER, &mut order)
+        ioctl(&tracker.faults, UFFDIO_REGISTER, &mut argument)
             .and_then(|_| tracker.protect(base, image.length))
-            .map_err(|error| broken("track", error))?;
+            .map_err(|error| reset_error("track", error))?;
         Ok(Self {
             base,
             clean: vec![0; image.length / PAGE],
@@ -254,7 +255,7 @@ impl Tracked {
         })
     }
 
-    /// Makes `memory`, which starts at the address given to `start`, equal to the image again. Returns the number of
+    /// Makes `memory`, which starts at the address passed to `start`, equal to the image again. Returns the number of
     /// pages that differed.
     ///
     /// # Errors
@@ -273,10 +274,10 @@ impl Tracked {
         Ok(restored)
     }
 
-    /// The bytes that are not protected, in ascending order: all that can differ from the image.
+    /// Returns the unprotected bytes, in ascending order: the only ones that can differ from the image.
     ///
     /// # Errors
-    /// It is not known which they are.
+    /// The unprotected bytes could not be determined.
     pub fn written(
         &mut self,
         tracker: &Tracker,
@@ -289,13 +290,14 @@ impl Tracked {
         while start < end {
             let (count, reached) = tracker
                 .scan(start, end, &mut self.regions)
-                .map_err(|error| broken("scan", error))?;
+                .map_err(|error| reset_error("scan", error))?;
             if reached <= start || reached > end {
-                return Err(broken("scan", "the kernel's walk ended early"));
+                return Err(reset_error("scan", "the kernel's walk ended early"));
             }
             start = reached;
             for region in &self.regions[..count] {
-                // With more than 512 regions the kernel (6.18) names some beyond the end of its walk, and again in the next.
+                // With more than 512 regions the kernel (6.18) returns some beyond the end of its walk, and again in
+                // the next.
                 let first = (region.start as usize - self.base).max(covered);
                 let last = region.end as usize - self.base;
                 if first < last {
@@ -315,7 +317,7 @@ impl Tracked {
         pages: std::ops::Range<usize>,
     ) -> Result<usize> {
         let mut restored = 0;
-        // Pages before this one, back to the start of a run of them, are to be protected.
+        // Pages before this one, back to the start of a run of them, will be protected.
         let mut idle = pages.start;
         for page in pages.clone() {
             let range = page * PAGE..(page + 1) * PAGE;
@@ -338,14 +340,15 @@ impl Tracked {
         Ok(restored)
     }
 
-    /// Protects pages that are equal to the image. (Protected first and copied then, they would count as written.)
+    /// Protects pages that are equal to the image. (If they were protected first and copied then, they would count as
+    /// written.)
     fn protect(&self, tracker: &Tracker, pages: std::ops::Range<usize>) -> Result<()> {
         if pages.is_empty() {
             return Ok(());
         }
         tracker
             .protect(self.base + pages.start * PAGE, pages.len() * PAGE)
-            .map_err(|error| broken("protect", error))
+            .map_err(|error| reset_error("protect", error))
     }
 }
 
@@ -355,7 +358,7 @@ mod tests {
 
     use super::*;
 
-    /// A memory over which an image is mapped, as a guest's.
+    /// A memory over which an image is mapped, like a guest's.
     struct Mapped {
         image: Image,
         memory: &'static mut [u8],
@@ -364,7 +367,7 @@ mod tests {
     }
 
     impl Mapped {
-        /// `None` where the kernel does not offer what a kept guest needs; then none is kept.
+        /// Returns `None` if the kernel does not support keeping a guest; then none is kept.
         fn of_pages(count: usize) -> Option<Self> {
             let tracker = Tracker::open().ok()?;
             let length = count * PAGE;
@@ -424,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_named_and_put_back() {
+    fn written_pages_are_listed_and_restored() {
         let Some(mut mapped) = Mapped::of_pages(64) else {
             return;
         };
@@ -436,7 +439,7 @@ mod tests {
         unsafe { std::ptr::write_volatile(&raw mut mapped.memory[7 * PAGE], same) };
         assert_eq!(mapped.written(), [0, 1, 2, 7, 40, 63]);
         assert_eq!(mapped.restore(), 5);
-        // What is left unprotected is compared every time, so a second change is put back as well.
+        // Unprotected pages are compared every time, so a second change is restored as well.
         mapped.change([1, 50]);
         assert_eq!(mapped.restore(), 2);
     }
@@ -454,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_protected_again_when_its_patience_is_over() {
+    fn an_unchanged_page_is_protected_again() {
         let Some(mut mapped) = Mapped::of_pages(16) else {
             return;
         };
@@ -467,7 +470,7 @@ mod tests {
                 "found clean {found_clean} times"
             );
             if found_clean == PATIENCE {
-                // A change begins the count of its page anew.
+                // A change restarts the count of its page.
                 mapped.change([4]);
             }
             mapped.restore();

@@ -1,4 +1,4 @@
-//! One run: a guest that is new or was put back to the image, from the request to the outcome.
+//! Execution of one run: a new or restored guest, from the request to the outcome.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -10,13 +10,13 @@ use wasmtime::{Engine, InstancePre, Linker, Module};
 
 use crate::error::{Result, SandboxError};
 use crate::files::Archive;
-use crate::held::Held;
 use crate::outcome::{Exception, Outcome, Status};
+use crate::pinned::PinnedFile;
 use crate::request::{Request, STATE_LIMIT};
 use crate::run::calls;
 use crate::run::cpu_time::thread_cpu_time;
 use crate::run::driver;
-use crate::run::engine::{broken, new_engine, out_of_address_space};
+use crate::run::engine::{engine_error, new_engine, out_of_address_space};
 use crate::run::host::{HostState, Stop};
 use crate::run::instance::{Guest, ImageLayout, LoadedImage};
 use crate::run::native_stack::NativeStack;
@@ -24,7 +24,7 @@ use crate::run::reset::{Tracked, Tracker};
 use crate::run::watchdog::{Ended, Watchdog};
 use crate::session::SessionState;
 
-/// Runs code on the thread that made it.
+/// Runs code on the thread that created it.
 pub struct Runner {
     engine: Engine,
     instance: InstancePre<HostState>,
@@ -35,11 +35,11 @@ pub struct Runner {
     kept: Option<Kept>,
 }
 
-/// Whether a guest is kept and put back to the image after each run, where the system allows it.
+/// Whether a guest is kept and restored to the image after each run, if the system allows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reuse {
     pub enabled: bool,
-    /// After so many runs the whole memory is compared with the image, as a check of the check (0: never).
+    /// Number of runs after which the whole memory is compared with the image, to verify the reset (0: never).
     pub verify_every: u64,
 }
 
@@ -52,10 +52,10 @@ impl Default for Reuse {
     }
 }
 
-/// Whether a guest is kept, or why not: every run has a new one then.
+/// Whether a guest is kept, or the reason why every run has a new one.
 pub type Reusing = std::result::Result<(), String>;
 
-/// The guest that is kept from one run to the next.
+/// The guest that is kept between runs.
 struct Kept {
     tracker: Tracker,
     guest: Option<(Guest, Tracked)>,
@@ -64,22 +64,22 @@ struct Kept {
     verification: Verification,
 }
 
-/// Compares the whole memory with the image after every so many runs.
+/// Periodic comparison of the whole memory with the image.
 struct Verification {
     /// 0: never.
     every: u64,
     runs: u64,
 }
 
-/// Why compiled code cannot be taken from a file.
-fn cannot_load(module: &Held, error: wasmtime::Error) -> SandboxError {
+/// Returns the error of compiled code that cannot be loaded from a file.
+fn cannot_load(module: &PinnedFile, error: wasmtime::Error) -> SandboxError {
     let action = format!("load {}", module.path.display());
     if is_mounted_noexec(&module.file) {
         let directory = module.path.parent().unwrap_or(&module.path).display();
-        return broken(
+        return engine_error(
             &action,
             format!(
-                "{error:#}; {directory} lies on a file system that is mounted noexec: set XDG_CACHE_HOME to a directory \
+                "{error:#}; {directory} is on a file system that is mounted noexec: set XDG_CACHE_HOME to a directory \
                  on another"
             ),
         );
@@ -97,33 +97,39 @@ fn is_mounted_noexec(file: &File) -> bool {
 }
 
 impl Runner {
-    /// A runner of the compiled guest at `module`. Without an image the guest starts as published, without its data.
+    /// Returns a runner of the compiled guest at `module`. Without an image, the guest starts as published, without its
+    /// data.
     pub fn new(module: &Path, image: Option<(&Path, ImageLayout)>, archive: &Path) -> Result<Self> {
-        let image = image.map(|(path, layout)| Ok((Held::open(path)?, layout)));
+        let image = image.map(|(path, layout)| Ok((PinnedFile::open(path)?, layout)));
         Self::of(
-            Held::open(module)?,
+            PinnedFile::open(module)?,
             image.transpose()?,
-            &Held::open(archive)?,
+            &PinnedFile::open(archive)?,
         )
     }
 
-    /// The same, of files that are open.
-    pub fn of(module: Held, image: Option<(Held, ImageLayout)>, archive: &Held) -> Result<Self> {
-        // First of all: it installs the handler that wasmtime's own passes faults on to.
+    /// Returns a runner from open files.
+    pub fn of(
+        module: PinnedFile,
+        image: Option<(PinnedFile, ImageLayout)>,
+        archive: &PinnedFile,
+    ) -> Result<Self> {
+        // First: it installs the handler to which wasmtime's own forwards faults.
         let watchdog = Watchdog::start()?;
         let engine = new_engine()?;
         let file = module
             .file
             .try_clone()
             .map_err(|error| SandboxError::file("hold", &module.path, &error))?;
-        // SAFETY: the file is what this very engine configuration serialized; the cache has verified it.
+        // SAFETY: the file was serialized by this engine configuration; the cache has verified it.
         let compiled = unsafe { Module::deserialize_open_file(&engine, file) }
             .map_err(|error| cannot_load(&module, error))?;
         let mut linker = Linker::new(&engine);
-        calls::link(&mut linker, &compiled).map_err(|error| broken("link the guest", error))?;
+        calls::link(&mut linker, &compiled)
+            .map_err(|error| engine_error("link the guest", error))?;
         let instance = linker
             .instantiate_pre(&compiled)
-            .map_err(|error| broken("link the guest", error))?;
+            .map_err(|error| engine_error("link the guest", error))?;
         let image = image
             .map(|(file, layout)| LoadedImage::of(file, layout))
             .transpose()?;
@@ -141,12 +147,12 @@ impl Runner {
         })
     }
 
-    /// What is told of a run that cannot be ended from outside, right before this process ends.
+    /// Sets the callback that reports a run that cannot be ended from outside, right before this process exits.
     pub fn set_last_resort(&mut self, report: impl Fn(Outcome) + Send + 'static) {
         self.watchdog.set_last_resort(report);
     }
 
-    /// From now on keeps a guest from run to run and puts its memory back to the image, if the system allows it.
+    /// Keeps a guest between runs from now on and restores its memory to the image, if the system allows it.
     pub fn keep_guest(&mut self, verify_every: u64) -> Reusing {
         let tracker = Tracker::open().map_err(|error| error.to_string())?;
         self.kept = Some(Kept {
@@ -161,12 +167,12 @@ impl Runner {
         Ok(())
     }
 
-    /// The host's side of a run that is about to start.
+    /// Returns the host's state of a run that is about to start.
     fn host_state(&self, request: &Request) -> Result<HostState> {
         HostState::new(self.watchdog.gate(), self.archive.clone(), request)
     }
 
-    /// A new guest, its memory a private copy-on-write mapping of the image.
+    /// Creates a guest whose memory is a private copy-on-write mapping of the image.
     pub fn instantiate(&self, request: &Request) -> Result<Guest> {
         let state = self.host_state(request)?;
         let mut guest = Guest::new(&self.engine, &self.instance, self.image.as_ref(), state)?;
@@ -174,14 +180,14 @@ impl Runner {
         Ok(guest)
     }
 
-    /// Gives a guest that has run a new host's side, and nothing else.
+    /// Replaces the host's state of a used guest, and nothing else.
     pub fn renew(&self, guest: &mut Guest, request: &Request) -> Result<()> {
         *guest.store.data_mut() = self.host_state(request)?;
         guest.store.data_mut().memory = Some(guest.memory);
         Ok(())
     }
 
-    /// A guest equal to the image: the one that is kept, or a new one.
+    /// Returns a guest equal to the image: the kept one, or a new one.
     fn guest(&mut self, request: &Request) -> Result<(Guest, Option<Tracked>)> {
         self.put_back()?;
         if let Some((mut guest, tracked)) = self.kept.as_mut().and_then(|kept| kept.guest.take()) {
@@ -197,11 +203,12 @@ impl Runner {
         Ok((guest, tracked))
     }
 
-    /// Runs `request` from start to end. An error means that the host is broken, never that the code is.
+    /// Runs `request` from start to end. An error means that the host failed, never the code.
     ///
-    /// A run of a session whose time is over is interrupted, and the session goes on from there. If that does not end it, or it
-    /// was stopped for another reason, it cannot be continued: the guest was in the middle of something. But it is repeatable. So
-    /// what its whole statements did is done again, in what is left of the wall-clock time, and the session goes on from there.
+    /// A run of a session whose time is over is interrupted, and the session continues from that state. If the
+    /// interrupt does not end it, or it was stopped for another reason, its state is unusable: the guest was in the
+    /// middle of an operation. But the run is repeatable. So its complete statements are executed again, in the
+    /// remaining wall-clock time, and the session continues from there.
     pub fn run(&mut self, request: &Request) -> Result<Outcome> {
         let started = Instant::now();
         let (mut outcome, progress) = self.run_once(request)?;
@@ -218,7 +225,7 @@ impl Runner {
         Ok(outcome)
     }
 
-    /// Runs `request`, and says where the last whole statement ends, if it is a session's.
+    /// Runs `request`, and returns the end of the last complete statement, if it belongs to a session.
     fn run_once(&mut self, request: &Request) -> Result<(Outcome, u32)> {
         let started = Instant::now();
         let cpu_started = thread_cpu_time();
@@ -273,7 +280,7 @@ impl Runner {
         Ok((outcome, progress))
     }
 
-    /// Keeps a guest for the next run. One that trapped must not come here: its state outside of the linear memory is
+    /// Keeps a guest for the next run. A trapped guest must not be kept: its state outside of the linear memory is
     /// unknown.
     fn keep(&mut self, guest: Guest, tracked: Option<Tracked>) {
         let size = guest.memory.data_size(&guest.store) as u64;
@@ -286,7 +293,7 @@ impl Runner {
         }
     }
 
-    /// What the next run of a session continues from; `None` if it takes more than `limit` bytes.
+    /// Returns the state for the next run of a session; `None` if it takes more than `limit` bytes.
     fn state_after(
         &self,
         guest: &mut Guest,
@@ -297,10 +304,10 @@ impl Runner {
             .image
             .as_ref()
             .map(|image| image.image.bytes())
-            .ok_or_else(|| broken("keep a session", "there is no memory image"))?;
+            .ok_or_else(|| engine_error("keep a session", "there is no memory image"))?;
         let written = match (tracked, &self.kept) {
             (Some(tracked), Some(kept)) => tracked.written(&kept.tracker, image.len())?,
-            // Nobody kept count: compare all of it.
+            // The written pages are unknown: compare all of it.
             _ => std::iter::once(0..image.len()).collect(),
         };
         let (memory, host) = guest.memory.data_and_store_mut(&mut guest.store);
@@ -308,11 +315,11 @@ impl Runner {
         Ok(SessionState::capture(memory, image, &written, host, limit))
     }
 
-    /// Gives the stack of a deep run back, and puts the kept guest back to the image, if it has run. Takes its time where nobody waits for it: call it when the
-    /// outcome has been delivered.
+    /// Releases the stack of a deep run, and restores the kept guest to the image, if it has run. Call it after the
+    /// outcome was delivered, when no caller waits.
     ///
     /// # Errors
-    /// Something of a run could be left in the guest: this process must not run another.
+    /// State of a run may remain in the guest: this process must not run another.
     pub fn restore(&mut self) -> Result<()> {
         if let Some(stack) = &self.stack {
             stack.release_unused();
@@ -331,9 +338,9 @@ impl Runner {
         let memory = guest.memory.data_mut(&mut guest.store);
         tracked.restore(&kept.tracker, memory, image.image.bytes())?;
         if kept.verification.is_due() && memory != image.image.bytes() {
-            return Err(broken(
+            return Err(engine_error(
                 "trust the kept guest",
-                "its memory differs from the image after it was put back",
+                "its memory differs from the image after it was restored",
             ));
         }
         self.check_stack_pointer(&mut guest)?;
@@ -343,7 +350,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Between calls the stack pointer is where it was when the image was made.
+    /// Checks that the stack pointer has its initial value, as it must between calls.
     fn check_stack_pointer(&self, guest: &mut Guest) -> Result<()> {
         let Some(layout) = self.image.as_ref().map(|image| image.layout) else {
             return Ok(());
@@ -353,15 +360,15 @@ impl Runner {
             return Ok(());
         }
         let expected = layout.stack_pointer;
-        Err(broken(
+        Err(engine_error(
             "trust the guest",
             format!("its stack pointer is {found}, not {expected}"),
         ))
     }
 }
 
-/// Takes a guest that is equal to the image to where a session was. The inner error is the session's own doing: it has more
-/// memory than the request allows, or there is no place any more for the files of the request.
+/// Turns a guest that is equal to the image into the state of a session. The inner error is caused by the session: it
+/// has more memory than the request allows, or the files of the request do not fit.
 fn resume(
     guest: &mut Guest,
     session: &SessionState,
@@ -375,7 +382,9 @@ fn resume(
     if needed > image && needed > allowed {
         return Ok(Err(exception(
             "MemoryError",
-            format!("the session has {needed} bytes of memory, and this run may have {allowed}"),
+            format!(
+                "the session uses {needed} bytes of memory, but this run is limited to {allowed}"
+            ),
         )));
     }
     guest.grow_to(needed)?;
@@ -385,12 +394,12 @@ fn resume(
     Ok(host.put_files(request).map_err(|path| {
         exception(
             "OSError",
-            format!("the file {path:?} cannot be put into the directory of the session"),
+            format!("cannot create the file {path:?} in the directory of the session"),
         )
     }))
 }
 
-/// An exception that no statement has raised.
+/// Returns an exception that no statement has raised.
 fn exception(type_name: &str, message: String) -> Exception {
     let line = format!("{type_name}: {message}");
     Exception {
@@ -400,13 +409,13 @@ fn exception(type_name: &str, message: String) -> Exception {
     }
 }
 
-/// Makes the outcome of a run that leaves more than can be kept: its session is as it was before.
+/// Changes the outcome of a run whose state exceeds the limit: its session is the same as before.
 fn undo(outcome: &mut Outcome, limit: usize) {
     let raised = exception(
         "MemoryError",
         format!(
-            "the session would keep more than {limit} bytes, so it is as it was before this part; delete what is not \
-             needed any more"
+            "the session would keep more than {limit} bytes, so it is as it was before this part; delete \
+             variables that are not needed any more"
         ),
     );
     outcome.status = Status::Memory;
@@ -423,12 +432,12 @@ impl Verification {
     }
 }
 
-/// Reads from what a run left behind how it ended.
+/// Determines the outcome of a run from its final state.
 fn conclude(result: wasmtime::Result<i32>, state: &mut HostState, ended: Ended) -> Outcome {
     let too_late = ended.expired || ended.interrupted;
     let mut exception = driver::exception(&state.report);
     let status = match &result {
-        // It came to its end as its time did: its memory may be out of reach.
+        // It finished just as its time was over: its memory may be protected.
         Ok(_) if too_late => Status::Timeout,
         Ok(_) => driver::status(&state.report),
         Err(error) => match error.downcast_ref::<Stop>() {
@@ -437,16 +446,16 @@ fn conclude(result: wasmtime::Result<i32>, state: &mut HostState, ended: Ended) 
             Some(Stop::Exit(_)) if too_late => Status::Timeout,
             Some(Stop::Exit(0)) => Status::Ok,
             Some(Stop::Exit(_)) => Status::Error,
-            // The fault by which the watchdog ends a run is the only trap of a run whose time is over.
+            // The watchdog's fault is the only trap of a run whose time is over.
             None if ended.expired => Status::Timeout,
-            // The interpreter is not proof against a refusal everywhere: it aborts, or follows a null pointer.
+            // The interpreter does not handle every failed allocation: it aborts, or dereferences a null pointer.
             None if state.memory_refused => Status::Memory,
             None => Status::Crash,
         },
     };
     let mut output = state.output();
     if too_late && let Some(exception) = exception.take() {
-        // Who raised it was the watchdog: what the program has written stands before it.
+        // The watchdog raised it: the program's output is before it.
         let shown = exception.traceback.as_bytes();
         if exception.type_name == "KeyboardInterrupt" && output.stderr.ends_with(shown) {
             let written = output.stderr.len() - shown.len();

@@ -1,21 +1,22 @@
 //! The watchdog that ends a run when its time is over.
 //!
 //! The deadline costs the guest nothing: compiled code has no checks in its loops. When the run's thread has used its
-//! CPU time, the watchdog takes all access to the linear memory away (`mprotect(PROT_NONE)`), the next load or store
-//! of the guest faults, and wasmtime turns that into a trap. Host calls touch guest memory too, so they pass a
-//! gate: the watchdog never protects the memory while the run is inside a host call, the call traps when it ends.
-//! What the gate cannot see is code of the runtime that copies guest memory (`memory.copy`); when that faults, our
-//! signal handler gives it the memory back for the moment, and the watchdog tries again a little later.
+//! CPU time, the watchdog revokes all access to the linear memory (`mprotect(PROT_NONE)`). The next load or store of
+//! the guest faults, and wasmtime turns that into a trap. Host calls access guest memory too, so they pass a gate: the
+//! watchdog never protects the memory while the run is inside a host call, and the call traps when it ends. The gate
+//! does not cover code of the runtime that copies guest memory (`memory.copy`). When that faults, the signal handler
+//! temporarily restores the memory, and the watchdog tries again a little later.
 //!
-//! The watchdog is a thread, which a busy machine may let wait for its turn while the run continues. So the kernel tells the
-//! run's own thread as well, by a timer on its CPU time: its signal handler takes the memory away just the same.
+//! The watchdog is a thread, which a busy machine may not schedule while the run continues. So the kernel also notifies
+//! the run's own thread, by a timer on its CPU time: its signal handler revokes the access in the same way.
 //!
-//! A run of a session is interrupted first, as a notebook's cell is: the interpreter raises `KeyboardInterrupt` where it is, and a
-//! run that ends by it leaves a state that can be continued. One that goes on loses its memory a little later.
+//! A run of a session is interrupted first, like a notebook's cell: the interpreter raises `KeyboardInterrupt` at its
+//! current position, and a run that ends by it leaves a state that can be continued. A run that continues loses access
+//! to its memory a little later.
 //!
-//! A loop that touches no memory never faults (a polynomial of degree 2³¹ is such a loop), and a copy of hundreds of
-//! megabytes takes its time. A run that continues like that is ended with its process: the watchdog says how the run
-//! ended in the place of the thread that cannot.
+//! A loop that accesses no memory never faults (a polynomial of degree 2³¹ is such a loop), and a copy of hundreds of
+//! megabytes takes long. Such a run is ended with its process: the watchdog reports the outcome instead of the stuck
+//! thread.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -29,47 +30,47 @@ use crate::run::interrupt::Interrupt;
 use crate::run::output::Output;
 use crate::run::protection::{forget, install_fault_handler, is_protected, protect};
 
-/// How long the watchdog waits before it protects the memory again, and how precise its wake-ups are.
+/// Interval at which the watchdog protects the memory again, and the precision of its wake-ups.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// How long a run may go on that was interrupted, in CPU time and on the wall.
+/// Grace period of an interrupted run, in CPU time and wall-clock time.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// CPU time that a run may use after its memory was taken away.
+/// CPU time that a run may use after its memory was protected.
 const LAST_RESORT: Duration = Duration::from_millis(12);
 
 const THREAD_NAME: &str = "torl-watchdog";
 
-/// Where the run is. The watchdog moves it to `EXPIRED`, after which no host call starts and none returns.
+/// The position of the run. The watchdog moves it to `EXPIRED`, after which no host call starts and none returns.
 const IN_GUEST: u8 = 0;
 const IN_HOST: u8 = 1;
 const EXPIRED: u8 = 2;
 
-/// What the signal handler of the timer works on: the watchdog's own, which lives as long as the process.
+/// The state for the signal handler of the timer: the watchdog's own, which lives as long as the process.
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
 
-/// A run in progress, as the watchdog sees it.
-struct Armed {
+/// The watchdog's state of an active run.
+struct ArmedRun {
     limits: Limits,
     cpu_start: Duration,
     start: Instant,
     base: usize,
     output: Arc<Mutex<Output>>,
-    /// How long it may go on when its time is over: it has been interrupted.
+    /// The grace period after the end of its time: it has been interrupted.
     grace: Duration,
-    /// The CPU time at which its memory was first found taken away.
+    /// The CPU time at which its memory was first found protected.
     protected: Option<Duration>,
 }
 
 #[derive(Default)]
 struct State {
-    run: Option<Armed>,
-    /// When the watchdog looks next at the latest.
+    run: Option<ArmedRun>,
+    /// The latest time of the watchdog's next check.
     wake: Option<Instant>,
     report: Option<Report>,
 }
 
-/// Tells how a run ended that does not end by itself.
+/// Reports the outcome of a run that does not end by itself.
 type Report = Box<dyn Fn(Outcome) + Send>;
 
 #[derive(Default)]
@@ -78,20 +79,20 @@ struct Shared {
     changed: Condvar,
     phase: AtomicU8,
     memory_bytes: AtomicU64,
-    /// The memory of the run in progress, for the signal handler. Zero: none.
+    /// The memory of the active run, for the signal handler. Zero: none.
     base: AtomicUsize,
-    /// What an interrupt sets, once that is known.
+    /// The flags of an interrupt, once known.
     interrupt: OnceLock<Interrupt>,
-    /// Nanoseconds of the thread's CPU time up to which the run in progress is interrupted and not ended. Zero: never.
+    /// CPU time of the thread in nanoseconds until which the active run is interrupted and not ended. Zero: never.
     interrupted_until: AtomicU64,
-    /// Whether the run in progress has been interrupted.
+    /// Whether the active run has been interrupted.
     interrupted: AtomicBool,
 }
 
-/// Ends runs of the thread that made it. One for each process: the signal handler is the process's own.
+/// Ends runs of the thread that created it. One per process: the signal handler belongs to the process.
 pub struct Watchdog {
     shared: Arc<Shared>,
-    /// `None` where the system has none.
+    /// `None` if the system has none.
     timer: Option<CpuTimer>,
 }
 
@@ -103,7 +104,7 @@ pub struct Gate {
 
 impl Watchdog {
     /// Starts the watchdog thread for runs on the calling thread. Must be called before the first wasmtime engine is
-    /// made: faults that are not the guest's are passed on to the handler that was there before wasmtime's.
+    /// made: faults outside of the guest are forwarded to the handler that was installed before wasmtime's.
     pub fn start() -> Result<Self> {
         install_fault_handler()?;
         let mut clock: libc::clockid_t = 0;
@@ -116,7 +117,7 @@ impl Watchdog {
         }
         let shared = Arc::new(Shared::default());
         let watched = Arc::clone(&shared);
-        // A thread makes system calls as it begins, its name among them, that the walls around a worker take away.
+        // A starting thread makes system calls (it sets its name) that the confinement of a worker removes.
         let begun = Arc::new(Barrier::new(2));
         let here = Arc::clone(&begun);
         std::thread::Builder::new()
@@ -128,7 +129,7 @@ impl Watchdog {
             })
             .map_err(|error| SandboxError::thread(THREAD_NAME, &error))?;
         begun.wait();
-        // One reference is the signal handler's, for good.
+        // One reference belongs to the signal handler permanently.
         SHARED.store(
             Arc::into_raw(Arc::clone(&shared)).cast_mut(),
             Ordering::SeqCst,
@@ -145,18 +146,18 @@ impl Watchdog {
         }
     }
 
-    /// What is told of a run that cannot be ended from outside, right before this process ends.
+    /// Sets the callback that reports a run that cannot be ended from outside, right before this process exits.
     pub fn set_last_resort(&mut self, report: impl Fn(Outcome) + Send + 'static) {
         self.shared.lock().report = Some(Box::new(report));
     }
 
-    /// How runs are interrupted that may be.
+    /// Sets the interrupt of interruptible runs.
     pub fn set_interrupt(&self, interrupt: Interrupt) {
         self.shared.interrupt.get_or_init(|| interrupt);
     }
 
-    /// Starts the clock of a run with `memory_bytes` of memory at `base`, which writes to `output`. When its time is over the
-    /// run is ended, until the result is dropped; one that is `interruptible` is interrupted before.
+    /// Starts the clock of a run with `memory_bytes` of memory at `base`, which writes to `output`. When its time is
+    /// over, the run is ended, unless the result was dropped before; an `interruptible` run is interrupted first.
     pub fn arm(
         &self,
         limits: &Limits,
@@ -164,7 +165,7 @@ impl Watchdog {
         memory_bytes: u64,
         output: Arc<Mutex<Output>>,
         interruptible: bool,
-    ) -> Armament<'_> {
+    ) -> WatchedRun<'_> {
         let grace = if interruptible && self.shared.interrupt.get().is_some() {
             GRACE
         } else {
@@ -178,7 +179,7 @@ impl Watchdog {
         self.shared
             .memory_bytes
             .store(memory_bytes, Ordering::Relaxed);
-        state.run = Some(Armed {
+        state.run = Some(ArmedRun {
             limits: *limits,
             cpu_start,
             start,
@@ -195,24 +196,24 @@ impl Watchdog {
         if let Some(timer) = &self.timer {
             timer.set(limits.cpu_time, grace);
         }
-        // A watchdog that wakes in time anyway is left asleep: waking it costs more than a short run.
+        // A watchdog that wakes in time anyway is not notified: a notification costs more than a short run.
         if state.wake.is_none_or(|wake| wake > soonest) {
             state.wake = Some(soonest);
             self.shared.changed.notify_one();
         }
-        Armament { watchdog: self }
+        WatchedRun { watchdog: self }
     }
 }
 
-/// A run under the watchdog's eye.
-pub struct Armament<'a> {
+/// A run that the watchdog monitors.
+pub struct WatchedRun<'a> {
     watchdog: &'a Watchdog,
 }
 
-impl Armament<'_> {
-    /// Stops the clock, and says what the watchdog did.
+impl WatchedRun<'_> {
+    /// Stops the clock, and returns the actions of the watchdog.
     pub fn end(self) -> Ended {
-        // Not before the watchdog lets go of the run.
+        // Not before the watchdog releases the run.
         let shared = &self.watchdog.shared;
         drop(self);
         Ended {
@@ -222,18 +223,18 @@ impl Armament<'_> {
     }
 }
 
-/// How far a run's time was over.
+/// The actions of the watchdog on a run whose time was over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// The run was ended: its memory may be out of reach.
+    /// The run was ended: its memory may be protected.
     pub expired: bool,
-    /// It was interrupted. The interpreter may not have seen to that.
+    /// It was interrupted. The interpreter may not have handled the interrupt.
     pub interrupted: bool,
 }
 
-impl Drop for Armament<'_> {
+impl Drop for WatchedRun<'_> {
     fn drop(&mut self) {
-        // Its signal comes to this very thread, so it comes before this returns or not at all.
+        // Its signal arrives on this very thread, so before this returns or not at all.
         if let Some(timer) = &self.watchdog.timer {
             timer.set(Duration::ZERO, Duration::ZERO);
         }
@@ -244,8 +245,8 @@ impl Drop for Armament<'_> {
     }
 }
 
-impl Armed {
-    /// The end of a run that `used` so much CPU time, told by another than itself.
+impl ArmedRun {
+    /// Returns the outcome of a run that `used` this CPU time, for a run that cannot report it.
     fn outcome(&self, used: Duration, memory_bytes: u64) -> Outcome {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         Outcome {
@@ -259,12 +260,12 @@ impl Armed {
 }
 
 impl Gate {
-    /// Tells the watchdog that the run's memory grows.
+    /// Notifies the watchdog that the run's memory grows.
     pub fn note_memory(&self, bytes: u64) {
         self.shared.memory_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Enters a host call; `false` when the run's time is over and the call must trap.
+    /// Enters a host call; returns `false` if the run's time is over and the call must trap.
     pub fn enter(&self) -> bool {
         self.shared
             .phase
@@ -272,7 +273,7 @@ impl Gate {
             .is_ok()
     }
 
-    /// Whether the run's time ended during the host call in progress: one that takes long gives up then.
+    /// Whether the run's time ended during the current host call, so that a long call must stop.
     pub fn is_expired(&self) -> bool {
         self.shared.phase.load(Ordering::SeqCst) == EXPIRED
     }
@@ -282,7 +283,7 @@ impl Gate {
         self.shared.phase.store(EXPIRED, Ordering::SeqCst);
     }
 
-    /// Leaves a host call; `false` when the run's time ended meanwhile and the call must trap.
+    /// Leaves a host call; returns `false` if the run's time ended during the call and the call must trap.
     pub fn leave(&self) -> bool {
         self.shared
             .phase
@@ -316,13 +317,13 @@ impl Shared {
         }
     }
 
-    /// Interrupts the run in progress, unless it has seen to that already. The caller holds the lock, or is the run's own thread:
-    /// the memory is still mapped.
+    /// Interrupts the active run, unless it has handled the interrupt already. The caller holds the lock, or is the
+    /// run's own thread: the memory is still mapped.
     fn interrupt(&self, base: usize) {
         let Some(interrupt) = self.interrupt.get() else {
             return;
         };
-        // SAFETY: the image is at the start of the memory, which has not been taken away.
+        // SAFETY: the image is at the start of the memory, which is not protected.
         unsafe {
             if !self.interrupted.swap(true, Ordering::SeqCst) || interrupt.is_set(base) {
                 interrupt.set(base);
@@ -330,7 +331,7 @@ impl Shared {
         }
     }
 
-    /// Ends the run in progress if its time is over; says when to look again.
+    /// Ends the active run if its time is over; returns the time until the next check.
     fn look(&self, state: &mut State, clock: libc::clockid_t) -> Option<Duration> {
         let run = state.run.as_mut()?;
         let now = clock_time(clock);
@@ -343,8 +344,8 @@ impl Shared {
             self.interrupt(run.base);
             return Some(RETRY);
         }
-        // From inside a host call the run ends by itself, when the call returns. What the timer has stopped already, it has
-        // stopped outside of one.
+        // Inside a host call, the run ends by itself when the call returns. A run that the timer has stopped was
+        // outside of one.
         let before = self.phase.swap(EXPIRED, Ordering::SeqCst);
         if before == IN_GUEST || is_protected() {
             run.protected.get_or_insert(now);
@@ -354,7 +355,7 @@ impl Shared {
             if now.saturating_sub(since) > LAST_RESORT
                 && let Some(report) = &state.report
             {
-                // No host call has begun since, so nothing writes to the output; and the run's thread cannot leave
+                // No host call has started since, so the output does not change; and the run's thread cannot leave
                 // while the state is locked.
                 report(run.outcome(used, self.memory_bytes.load(Ordering::Relaxed)));
                 // SAFETY: ends the process at once, without the destructors that the stuck thread would disturb.
@@ -365,13 +366,13 @@ impl Shared {
     }
 }
 
-/// Does on the run's own thread what the watchdog does when it wakes for its CPU time.
+/// Does on the run's own thread the same as the watchdog when it wakes for its CPU time.
 extern "C" fn on_cpu_time(_signal: libc::c_int) {
-    // SAFETY: null or a reference that is never given back.
+    // SAFETY: null or a reference that is never released.
     let Some(shared) = (unsafe { SHARED.load(Ordering::SeqCst).as_ref() }) else {
         return;
     };
-    // SAFETY: the location is this thread's own.
+    // SAFETY: the location belongs to this thread.
     let errno = unsafe { *libc::__errno_location() };
     let base = shared.base.load(Ordering::SeqCst);
     let used = thread_cpu_time().as_nanos() as u64;
@@ -388,7 +389,7 @@ extern "C" fn on_cpu_time(_signal: libc::c_int) {
 mod tests {
     use super::*;
 
-    /// Else the kernel kills a worker that is faster than its watchdog thread, on a busy machine.
+    /// Otherwise the kernel kills a worker that is faster than its watchdog thread, on a busy machine.
     #[test]
     fn the_thread_has_begun_when_it_is_started() {
         let _watchdog = Watchdog::start().unwrap();

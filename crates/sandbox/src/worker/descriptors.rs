@@ -1,24 +1,24 @@
-//! Open files from one process to the other, over the socket between them.
+//! Transfer of open files between processes, over the socket between them.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// Most files in one message.
-const MOST: usize = 3;
+/// Maximum number of files in one message.
+const MAX_FILES: usize = 3;
 
-/// Room for the head of a control message and its descriptors, aligned as that must be.
+/// Buffer for the head of a control message and its descriptors, with the required alignment.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// Bytes of a control message with `count` descriptors.
+/// Returns the size of a control message with `count` descriptors in bytes.
 fn space(count: usize) -> usize {
     // SAFETY: a computation.
     unsafe { libc::CMSG_SPACE((count * size_of::<libc::c_int>()) as u32) as usize }
 }
 
-/// One byte, with which the open files go.
+/// Returns a message of one byte, to which the open files are attached.
 fn message(
     byte: &mut u8,
     part: &mut libc::iovec,
@@ -46,7 +46,7 @@ fn empty_part() -> libc::iovec {
 
 /// Sends the files as the next byte of the stream.
 pub fn send(stream: &UnixStream, files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    assert!(files.len() <= MOST);
+    assert!(files.len() <= MAX_FILES);
     let (mut byte, mut part, mut control) = (0, empty_part(), Control([0; 64]));
     let length = if files.is_empty() {
         0
@@ -54,7 +54,7 @@ pub fn send(stream: &UnixStream, files: &[BorrowedFd<'_>]) -> io::Result<()> {
         space(files.len())
     };
     let header = message(&mut byte, &mut part, &mut control, length);
-    // SAFETY: the header's parts live until the call returns; a control message of that length has room for the files.
+    // SAFETY: the header's parts live until the call returns; a control message of that length fits the files.
     let sent = unsafe {
         if let Some(control) = libc::CMSG_FIRSTHDR(&raw const header).as_mut() {
             control.cmsg_level = libc::SOL_SOCKET;
@@ -74,15 +74,15 @@ pub fn send(stream: &UnixStream, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     }
 }
 
-/// Receives what the other end sent by `send`.
+/// Receives the files sent by `send`.
 ///
 /// # Errors
-/// Of the system; when the other end has closed; when a file did not get through for want of descriptors.
+/// A system error; the other end has closed; a file was lost for lack of descriptors.
 pub fn receive(stream: &UnixStream) -> io::Result<Vec<File>> {
     let (mut byte, mut part, mut control) = (0, empty_part(), Control([0; 64]));
-    let mut header = message(&mut byte, &mut part, &mut control, space(MOST));
+    let mut header = message(&mut byte, &mut part, &mut control, space(MAX_FILES));
     let mut files = Vec::new();
-    // SAFETY: the header's parts live until the call returns; the descriptors that come are this process's own.
+    // SAFETY: the header's parts live until the call returns; received descriptors belong to this process.
     unsafe {
         let received = libc::recvmsg(stream.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC);
         if received < 0 {
@@ -118,10 +118,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_come_in_order_and_what_follows_is_not_lost() {
+    fn files_arrive_in_order_and_the_next_bytes_are_kept() {
         let (here, there) = UnixStream::pair().unwrap();
         let path = std::env::temp_dir().join(format!("torl-descriptors-{}", std::process::id()));
-        for count in 0..=MOST {
+        for count in 0..=MAX_FILES {
             let files: Vec<_> = (0..count)
                 .map(|index| {
                     std::fs::write(&path, [index as u8]).unwrap();

@@ -1,4 +1,4 @@
-//! A worker process: serves the orders that come in on its standard input, one after the other, until it ends.
+//! A worker process: executes the commands from its standard input, one after the other, until it exits.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use crate::error::{Result, SandboxError};
 use crate::guest::Cache;
 use crate::guest::Prepared;
-use crate::held::Held;
+use crate::pinned::PinnedFile;
 use crate::request::Request;
 use crate::run::engine::RUNNER_STACK;
 use crate::run::runner::{Reuse, Reusing, Runner};
 use crate::worker::confine::Confinement;
-use crate::worker::protocol::{Order, Reply, read_frame, write_frame};
+use crate::worker::protocol::{Command, Reply, read_frame, write_frame};
 
 pub(crate) mod confine;
 pub(crate) mod descriptors;
@@ -22,10 +22,9 @@ pub(crate) mod protocol;
 
 const THREAD_NAME: &str = "torl-guest";
 
-/// Serves orders from the socket that is this process's standard input. Returns when the peer has ended, or `false` when
-/// something is wrong with it.
+/// Executes commands from the socket on standard input. Returns when the peer has exited, or `false` on an error.
 ///
-/// Call it first thing in a process made for it: it closes every other descriptor and lowers the process's limits.
+/// Call it first in a dedicated process: it closes every other descriptor and lowers the process's limits.
 pub fn main() -> bool {
     // SAFETY: by contract descriptor 0 is the socket, and nothing else in the process uses it.
     let stream = unsafe { UnixStream::from_raw_fd(0) };
@@ -46,7 +45,7 @@ pub fn main() -> bool {
     }
 }
 
-/// Answers the first order with why there is no other, so that the parent knows.
+/// Answers the first command with the reason why the worker cannot serve, for the parent.
 fn refuse(stream: &UnixStream, reason: &SandboxError) {
     let _ = read_frame(&mut BufReader::new(stream));
     let _ = write_frame(&mut { stream }, &Reply::Failed(reason.to_string()).encode());
@@ -60,7 +59,7 @@ fn serve(stream: &UnixStream) -> std::io::Result<()> {
     let mut input = BufReader::new(stream);
     let mut output = stream;
     let mut runner: Option<Runner> = None;
-    // What went wrong after the last reply. It is the answer to the next order.
+    // A failure after the last reply. It is the reply to the next command.
     let mut fault: Option<SandboxError> = None;
     loop {
         let body = match read_frame(&mut input) {
@@ -68,40 +67,42 @@ fn serve(stream: &UnixStream) -> std::io::Result<()> {
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
         };
-        let reply = match Order::decode(&body)? {
-            Order::Serve { prepared, reuse } => {
+        let reply = match Command::decode(&body)? {
+            Command::Serve { prepared, reuse } => {
                 let stream = stream.try_clone()?;
                 load(&prepared, std::mem::take(&mut files), reuse).map(
-                    |(mut loaded, reusing, walls)| {
+                    |(mut loaded, reusing, confinement)| {
                         loaded.set_last_resort(move |outcome| {
-                            // Without the answer the parent finds its worker gone.
+                            // If the reply is lost, the parent detects that its worker exited.
                             let reply = Reply::Last(Box::new(outcome));
                             let _ = write_frame(&mut &stream, &reply.encode());
                         });
                         runner = Some(loaded);
-                        Reply::Ready(reusing, walls)
+                        Reply::Ready(reusing, confinement)
                     },
                 )
             }
-            Order::Prepare { artifacts, cache } => {
+            Command::Prepare { artifacts, cache } => {
                 let mut progress = |stage: &str, fraction: f64| {
                     let reply = Reply::Progress {
                         stage: stage.to_owned(),
                         fraction,
                     };
-                    // A parent that gives up kills this process; one that has ended is noticed at the next read.
+                    // A parent that cancels kills this process; a parent that exited is noticed at the next read.
                     write_frame(&mut { stream }, &reply.encode()).is_ok()
                 };
                 Cache::new(cache)
                     .prepare(&artifacts, &mut progress)
                     .map(|_| Reply::Prepared)
             }
-            Order::Run(request) => match (&mut runner, fault.take()) {
+            Command::Run(request) => match (&mut runner, fault.take()) {
                 (_, Some(fault)) => Err(fault),
                 (Some(runner), None) => runner
                     .run(&request)
                     .map(|outcome| Reply::Done(Box::new(outcome))),
-                (None, None) => Err(SandboxError::new("a run before the guest was loaded")),
+                (None, None) => Err(SandboxError::new(
+                    "received a run before the guest was loaded",
+                )),
             },
         };
         let failed = reply.is_err();
@@ -110,31 +111,34 @@ fn serve(stream: &UnixStream) -> std::io::Result<()> {
         if failed {
             return Ok(());
         }
-        // Nobody waits for this: the outcome is on its way.
+        // This delays no caller: the outcome has been sent.
         fault = runner.as_mut().and_then(|runner| runner.restore().err());
     }
 }
 
-/// Loads the guest from its open files, puts up the walls and runs it twice, so that a worker that says it is ready is; says how its runs get
-/// fresh state, and which walls there are.
+/// Loads the guest from its open files, confines the process and runs the guest twice, so that a worker that reports
+/// ready is ready. Returns whether the guest is reused, and the confinement.
 fn load(
     prepared: &Prepared,
     files: Vec<File>,
     reuse: Reuse,
 ) -> Result<(Runner, Reusing, Confinement)> {
     let [module, image, archive] = <[File; 3]>::try_from(files)
-        .map_err(|_| SandboxError::new("a worker was not handed the files of its guest"))?;
+        .map_err(|_| SandboxError::new("a worker did not receive the files of its guest"))?;
     let mut runner = Runner::of(
-        Held::of(prepared.module.clone(), module)?,
-        Some((Held::of(prepared.image.clone(), image)?, prepared.layout)),
-        &Held::of(prepared.archive.clone(), archive)?,
+        PinnedFile::of(prepared.module.clone(), module)?,
+        Some((
+            PinnedFile::of(prepared.image.clone(), image)?,
+            prepared.layout,
+        )),
+        &PinnedFile::of(prepared.archive.clone(), archive)?,
     )?;
     let reusing = if reuse.enabled {
         runner.keep_guest(reuse.verify_every)
     } else {
         Err("switched off".into())
     };
-    let walls = confine::confine();
+    let confinement = confine::confine();
     for _ in 0..2 {
         let probe = runner.run(&Request {
             code: b"print(6 * 7)".to_vec(),
@@ -142,10 +146,10 @@ fn load(
         })?;
         if probe.stdout != b"42\n" {
             return Err(SandboxError::new(format!(
-                "the sandbox's guest does not run: it answered {probe:?} to print(6 * 7)"
+                "the sandbox's guest does not work: print(6 * 7) returned {probe:?}"
             )));
         }
     }
     runner.restore()?;
-    Ok((runner, reusing, walls))
+    Ok((runner, reusing, confinement))
 }

@@ -1,4 +1,4 @@
-//! What the pool and its workers say to each other: frames of a four-byte length and a body, over one socket.
+//! The protocol between the pool and its workers: frames of a four-byte length and a body, over one socket.
 //!
 //! The pool checks every length: a worker has run untrusted code.
 
@@ -16,16 +16,16 @@ use crate::session::SessionState;
 use crate::wire::{Reader, Writer, malformed};
 use crate::worker::confine::Confinement;
 
-/// No frame is longer; a longer one is a broken peer.
+/// Maximum size of a frame; a longer one is a protocol error.
 const FRAME_LIMIT: usize = 1 << 30;
 
 /// A message up to this size is written at once, so that the peer wakes once; a larger one is not copied for that.
 pub const SMALL_FRAME: usize = 64 << 10;
 
-/// What a worker is told.
+/// A command to a worker.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Load this guest, put up the walls and serve runs of it. Answered by `Ready`.
+pub enum Command {
+    /// Load this guest, confine the process and serve runs of it. Answered by `Ready`.
     Serve { prepared: Prepared, reuse: Reuse },
     /// Build the guest in `artifacts` into the cache at `cache`. Answered by `Progress`, then `Prepared`.
     Prepare { artifacts: PathBuf, cache: PathBuf },
@@ -33,7 +33,7 @@ pub enum Order {
     Run(Request),
 }
 
-/// What a worker answers.
+/// A reply of a worker.
 #[derive(Debug, PartialEq)]
 pub enum Reply {
     Ready(Reusing, Confinement),
@@ -43,13 +43,13 @@ pub enum Reply {
         fraction: f64,
     },
     Done(Box<Outcome>),
-    /// As `Done`, of a run that could only be ended with its worker; it ends after this.
+    /// Like `Done`, for a run that could only be ended with its worker, which then exits.
     Last(Box<Outcome>),
-    /// The host side of the worker is broken; it ends after this.
+    /// The host side of the worker failed; it then exits.
     Failed(String),
 }
 
-/// What stands before a body.
+/// Returns the header of a frame.
 pub fn frame_head(body: &[u8]) -> io::Result<[u8; 4]> {
     u32::try_from(body.len())
         .ok()
@@ -86,7 +86,7 @@ pub fn read_frame(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Takes the first frame off what was received so far, if it is complete.
+/// Removes the first frame from the received bytes, if it is complete.
 pub fn take_frame(received: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
     let Some((length, rest)) = received.split_first_chunk() else {
         return Ok(None);
@@ -113,27 +113,27 @@ fn encode_session(session: Option<&SessionState>, writer: &mut Writer) {
     }
 }
 
-fn encode_walls(walls: &Confinement, writer: &mut Writer) {
+fn encode_confinement(confinement: &Confinement, writer: &mut Writer) {
     writer
-        .number(walls.landlock.map_or(0, u64::from))
-        .flag(walls.seccomp)
-        .number(walls.missing.len() as u64);
-    for reason in &walls.missing {
+        .number(confinement.landlock.map_or(0, u64::from))
+        .flag(confinement.seccomp)
+        .number(confinement.missing.len() as u64);
+    for reason in &confinement.missing {
         writer.bytes(reason.as_bytes());
     }
 }
 
-fn decode_walls(reader: &mut Reader<'_>) -> io::Result<Confinement> {
+fn decode_confinement(reader: &mut Reader<'_>) -> io::Result<Confinement> {
     let landlock = u32::try_from(reader.number()?).map_err(|_| malformed())?;
-    let mut walls = Confinement {
+    let mut confinement = Confinement {
         landlock: Some(landlock).filter(|&version| version > 0),
         seccomp: reader.flag()?,
         missing: Vec::new(),
     };
     for _ in 0..reader.number()? {
-        walls.missing.push(reader.text()?);
+        confinement.missing.push(reader.text()?);
     }
-    Ok(walls)
+    Ok(confinement)
 }
 
 fn decode_session(reader: &mut Reader<'_>) -> io::Result<Option<Arc<SessionState>>> {
@@ -147,7 +147,7 @@ fn decode_session(reader: &mut Reader<'_>) -> io::Result<Option<Arc<SessionState
     })))
 }
 
-impl Order {
+impl Command {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         match self {
@@ -169,7 +169,7 @@ impl Order {
         writer.0
     }
 
-    /// `Order::Run(request).encode()`, of a borrowed request.
+    /// Encodes `Command::Run(request)` from a borrowed request.
     pub fn encode_run(request: &Request) -> Vec<u8> {
         let mut writer = Writer::default();
         encode_request(request, writer.byte(2));
@@ -178,7 +178,7 @@ impl Order {
 
     pub fn decode(body: &[u8]) -> io::Result<Self> {
         let mut reader = Reader(body);
-        let order = match reader.byte()? {
+        let command = match reader.byte()? {
             0 => Self::Serve {
                 reuse: Reuse {
                     enabled: reader.flag()?,
@@ -198,7 +198,7 @@ impl Order {
             2 => Self::Run(decode_request(&mut reader)?),
             _ => return Err(malformed()),
         };
-        reader.end(order)
+        reader.end(command)
     }
 }
 
@@ -315,7 +315,7 @@ fn decode_outcome(reader: &mut Reader<'_>) -> io::Result<Outcome> {
     outcome.session = decode_session(reader)?;
     for _ in 0..reader.number()? {
         let path = reader.bytes()?.to_vec();
-        // Whoever writes these files somewhere must be able to trust their paths.
+        // Callers that write these files must be able to trust their paths.
         if !is_relative(&path) {
             return Err(malformed());
         }
@@ -324,7 +324,7 @@ fn decode_outcome(reader: &mut Reader<'_>) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Whether a path stays below the directory it is relative to, and names something there.
+/// Whether a path stays below the directory that it is relative to, and is not the directory.
 fn is_relative(path: &[u8]) -> bool {
     !path.contains(&0)
         && path
@@ -336,11 +336,11 @@ impl Reply {
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         match self {
-            Self::Ready(Ok(()), walls) => {
-                encode_walls(walls, writer.byte(0));
+            Self::Ready(Ok(()), confinement) => {
+                encode_confinement(confinement, writer.byte(0));
             }
-            Self::Ready(Err(reason), walls) => {
-                encode_walls(walls, writer.byte(4).bytes(reason.as_bytes()));
+            Self::Ready(Err(reason), confinement) => {
+                encode_confinement(confinement, writer.byte(4).bytes(reason.as_bytes()));
             }
             Self::Prepared => {
                 writer.byte(5);
@@ -363,8 +363,8 @@ impl Reply {
     pub fn decode(body: &[u8]) -> io::Result<Self> {
         let mut reader = Reader(body);
         let reply = match reader.byte()? {
-            0 => Self::Ready(Ok(()), decode_walls(&mut reader)?),
-            4 => Self::Ready(Err(reader.text()?), decode_walls(&mut reader)?),
+            0 => Self::Ready(Ok(()), decode_confinement(&mut reader)?),
+            4 => Self::Ready(Err(reader.text()?), decode_confinement(&mut reader)?),
             5 => Self::Prepared,
             1 => Self::Progress {
                 stage: reader.text()?,
@@ -407,9 +407,9 @@ mod tests {
         }
     }
 
-    fn orders() -> Vec<Order> {
+    fn commands() -> Vec<Command> {
         vec![
-            Order::Serve {
+            Command::Serve {
                 prepared: Prepared {
                     module: "/a".into(),
                     image: "/b".into(),
@@ -418,11 +418,11 @@ mod tests {
                 },
                 reuse: Reuse::default(),
             },
-            Order::Prepare {
+            Command::Prepare {
                 artifacts: "/x".into(),
                 cache: "".into(),
             },
-            Order::Run(Request {
+            Command::Run(Request {
                 code: b"print()".to_vec(),
                 seed: u64::MAX,
                 limits: Limits::default(),
@@ -436,16 +436,16 @@ mod tests {
                 session: None,
                 caller: 0,
             }),
-            Order::Run(Request {
+            Command::Run(Request {
                 session: Some(Arc::default()),
                 ..Request::default()
             }),
-            Order::Run(Request::default()),
+            Command::Run(Request::default()),
         ]
     }
 
     fn replies() -> Vec<Reply> {
-        let walls = Confinement {
+        let confinement = Confinement {
             landlock: Some(7),
             seccomp: true,
             missing: vec!["memory limit: none".into()],
@@ -457,7 +457,7 @@ mod tests {
         };
         vec![
             Reply::Ready(Ok(()), Confinement::default()),
-            Reply::Ready(Err("no kernel".into()), walls),
+            Reply::Ready(Err("no kernel".into()), confinement),
             Reply::Prepared,
             Reply::Progress {
                 stage: "compile".into(),
@@ -471,9 +471,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
-        for order in orders() {
-            assert_eq!(Order::decode(&order.encode()).unwrap(), order);
+    fn written_values_are_read_back() {
+        for command in commands() {
+            assert_eq!(Command::decode(&command.encode()).unwrap(), command);
         }
         for reply in replies() {
             assert_eq!(Reply::decode(&reply.encode()).unwrap(), reply);
@@ -482,11 +482,11 @@ mod tests {
 
     #[test]
     fn a_cut_or_longer_message_is_refused() {
-        for body in orders().iter().map(Order::encode) {
+        for body in commands().iter().map(Command::encode) {
             for length in 0..body.len() {
-                assert!(Order::decode(&body[..length]).is_err());
+                assert!(Command::decode(&body[..length]).is_err());
             }
-            assert!(Order::decode(&[body, vec![0]].concat()).is_err());
+            assert!(Command::decode(&[body, vec![0]].concat()).is_err());
         }
         for reply in replies() {
             let body = reply.encode();
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_would_lie_elsewhere_are_refused() {
+    fn files_outside_of_the_run_directory_are_rejected() {
         for path in [
             "", "/a", "a/", "a//b", ".", "../a", "a/../b", "a/..", "a\0b",
         ] {

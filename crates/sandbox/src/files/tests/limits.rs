@@ -1,4 +1,4 @@
-//! The limits hold, however one comes near them.
+//! Tests of the limits, approached in every way.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn the_number_of_files_and_descriptors_is_limited() {
 }
 
 #[test]
-fn depth_and_length_of_paths_are_limited_however_they_come_about() {
+fn depth_and_length_of_paths_are_limited() {
     let mut files = fresh();
     let deep = |count: usize| vec!["d"; count].join("/");
     for count in 1..=128 {
@@ -61,7 +61,7 @@ fn depth_and_length_of_paths_are_limited_however_they_come_about() {
         Err(errno::NAMETOOLONG)
     );
     assert_eq!(files.open(bottom, b"x", WRITE, 1), Err(errno::NAMETOOLONG));
-    // A tree that is moved takes its depth along.
+    // A moved tree keeps its depth.
     files.make("e").unwrap();
     assert_eq!(files.mv("d", "e/d"), Err(errno::NAMETOOLONG));
     assert_eq!(files.mv(&deep(128), "e/d"), Ok(()));

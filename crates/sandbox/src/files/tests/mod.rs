@@ -1,4 +1,4 @@
-//! What the tests of the file system share: a fresh one, and short names for its calls.
+//! Shared helpers of the file system's tests: a fresh one, and short names for its calls.
 
 mod limits;
 mod posix;
@@ -34,7 +34,7 @@ fn fresh() -> FileSystem {
     FileSystem::new(Archive::for_tests(), LIMIT, 0)
 }
 
-/// Calls with paths from the root, at one moment.
+/// Calls with paths from the root, at one time.
 trait Short {
     fn at(&mut self, path: &str, options: OpenOptions) -> Checked<i32>;
     fn make(&mut self, path: &str) -> Checked<()>;

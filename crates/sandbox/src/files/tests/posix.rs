@@ -1,4 +1,4 @@
-//! Laws of the file system, most of them POSIX's.
+//! Semantics of the file system, most of them POSIX's.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn paths_lead_only_into_the_tree() {
 }
 
 #[test]
-fn the_archive_and_what_holds_it_cannot_be_changed() {
+fn the_archive_and_its_directory_cannot_be_changed() {
     let mut files = fresh();
     let archive = "usr/local/lib/python315.zip";
     for options in [
@@ -183,7 +183,7 @@ fn errors_are_those_of_linux() {
 }
 
 #[test]
-fn what_is_removed_stays_with_those_who_hold_it_open() {
+fn removed_files_stay_readable_while_open() {
     let mut files = fresh();
     let before = files.clone();
     let fd = files
@@ -222,7 +222,7 @@ fn what_is_removed_stays_with_those_who_hold_it_open() {
 }
 
 #[test]
-fn a_listing_goes_on_while_entries_come_and_go() {
+fn a_listing_continues_while_entries_change() {
     let mut files = fresh();
     for index in 0..50 {
         files.file(&format!("work/{index:02}"), b"");
@@ -239,7 +239,7 @@ fn a_listing_goes_on_while_entries_come_and_go() {
         };
         files.list(fd, start, &mut take).unwrap();
         let Some(name) = name else { break };
-        // Each is taken away and comes back under another name: a listing that showed it again would never end.
+        // Each is removed and returns under another name: a listing that included it again would never end.
         files
             .mv(&format!("work/{name}"), &format!("work/{name}x"))
             .unwrap();
@@ -277,7 +277,7 @@ fn an_appending_descriptor_writes_at_the_end() {
 }
 
 #[test]
-fn times_tell_when() {
+fn times_record_changes() {
     let mut files = fresh();
     let fd = files.open(ROOT_DIRECTORY, b"work/f", WRITE, 10).unwrap();
     let times = |files: &FileSystem, path: &[u8]| {
@@ -299,7 +299,7 @@ fn times_tell_when() {
 }
 
 #[test]
-fn what_a_run_changed_is_known() {
+fn changed_files_of_a_run_are_listed() {
     let mut files = fresh();
     for path in [
         "same",
@@ -334,12 +334,12 @@ fn what_a_run_changed_is_known() {
         .map(|(path, bytes)| (&path[..], &bytes[..]))
         .collect();
     assert_eq!(changed, expected);
-    // A directory that moved brings its files to new paths.
+    // A moved directory moves its files to new paths.
     files.mv("work/d", "work/e").unwrap();
     let changed = files.tree().files_changed_since(&before);
     let paths: Vec<&[u8]> = changed.iter().map(|(path, _)| &path[..]).collect();
     assert!(paths.contains(&&b"e/kept"[..]) && paths.contains(&&b"e/there"[..]));
-    // Nor is it an error if there is no such directory any more.
+    // A missing directory is not an error either.
     files.mv("work", "elsewhere").unwrap();
     assert!(files.tree().files_changed_since(&before).is_empty());
     files.file("work", b"a file now");

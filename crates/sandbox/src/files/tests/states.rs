@@ -66,7 +66,7 @@ impl Random {
     }
 }
 
-/// Encoding checks the soundness of what it reads, so this also says that no operation leaves a tree unsound.
+/// Decoding checks the soundness of its input, so this also tests that no operation leaves a tree unsound.
 #[test]
 fn any_state_is_read_back_as_it_was() {
     for seed in 0..300 {
@@ -76,9 +76,9 @@ fn any_state_is_read_back_as_it_was() {
             random.act(&mut files, now);
         }
         let bytes = encoded(&files);
-        let mut again = decoded(&bytes).expect("what was encoded is sound");
+        let mut again = decoded(&bytes).expect("the encoded state is sound");
         assert!(again.tree == files.tree && again.descriptors == files.descriptors);
-        // Both continue alike.
+        // Both continue identically.
         let (mut first, mut second) = (Random(seed + 1000), Random(seed + 1000));
         for now in 200..250 {
             first.act(&mut files, now);

@@ -1,4 +1,4 @@
-//! A tree put together from nodes that somebody sent, who may have sent anything.
+//! Assembly of a tree from nodes of an untrusted sender.
 
 use std::collections::BTreeMap;
 
@@ -7,33 +7,33 @@ use super::{
     size_of_file,
 };
 
-/// A node and where it belongs.
-pub struct Loose {
+/// A decoded node and its intended position.
+pub struct PendingNode {
     pub inode: Inode,
     pub parent: Option<Inode>,
-    /// The place of its entry in the parent.
+    /// The position of its entry in the parent.
     pub place: u64,
-    /// Without parent, and a directory without entries.
+    /// The node, without parent, and without entries if it is a directory.
     pub node: Node,
 }
 
 impl Tree {
-    /// The tree of these nodes, of which `opened` names one for each descriptor. `None` if they are no tree that the
-    /// operations could have made.
+    /// Returns the tree of these nodes; `opened` contains one node for each descriptor. `None` if the operations could
+    /// not have produced such a tree.
     pub fn assemble(
         next_inode: Inode,
         limit: u64,
-        loose: Vec<Loose>,
+        pending: Vec<PendingNode>,
         opened: impl Iterator<Item = Inode>,
     ) -> Option<Self> {
         let mut places = BTreeMap::new();
         let mut nodes = BTreeMap::new();
-        for Loose {
+        for PendingNode {
             inode,
             parent,
             place,
             mut node,
-        } in loose
+        } in pending
         {
             node.parent = parent;
             if let Some(parent) = parent {
@@ -80,13 +80,13 @@ impl Tree {
                 .all(|(&inode, node)| self.is_placed(inode, node))
     }
 
-    /// Whether a node hangs in the tree, or is an open one that was removed.
+    /// Whether a node is part of the tree, or is open and was removed.
     fn is_placed(&self, inode: Inode, node: &Node) -> bool {
         let Some(parent) = node.parent else {
             let empty = node.directory().is_ok_and(super::Directory::is_empty);
             return inode == ROOT || node.opens > 0 && (empty || !node.is_directory());
         };
-        // Two nodes that claim one place: only one of them has got it.
+        // If two nodes claim one position, only one of them gets it.
         let entry = self
             .node(parent)
             .directory()

@@ -1,24 +1,24 @@
-//! What changes the tree: making, writing, removing, renaming.
+//! Operations that change the tree: create, write, remove, rename.
 
 use std::sync::Arc;
 
 use super::{
-    Directory, Extent, Inode, Kind, Last, MAXIMUM_NODES, Name, Node, ROOT, Spot, Tree, WORK,
-    size_of_file,
+    Directory, Extent, Inode, Kind, LastComponent, Location, MAXIMUM_NODES, Name, Node, ROOT, Tree,
+    WORK, size_of_file,
 };
 use crate::errno::{self, Checked};
 use crate::files::contents::Contents;
 
 impl Tree {
-    /// Makes a node where there is none.
-    pub fn create(&mut self, spot: &Spot<'_>, kind: Kind, now: u64) -> Checked<Inode> {
-        let Last::Name(name) = spot.last else {
+    /// Creates a node at a free location.
+    pub fn create(&mut self, location: &Location<'_>, kind: Kind, now: u64) -> Checked<Inode> {
+        let LastComponent::Name(name) = location.last else {
             return Err(errno::EXIST);
         };
-        if spot.inode.is_some() {
+        if location.inode.is_some() {
             return Err(errno::EXIST);
         }
-        self.check_writable(spot.directory)?;
+        self.check_writable(location.directory)?;
         if self.nodes.len() >= MAXIMUM_NODES {
             return Err(errno::NOSPC);
         }
@@ -26,8 +26,8 @@ impl Tree {
             depth: 1,
             length: 1 + name.len(),
         };
-        self.check_extent(spot.directory, extent)?;
-        Ok(self.add(Some(spot.directory), name, false, kind, now))
+        self.check_extent(location.directory, extent)?;
+        Ok(self.add(Some(location.directory), name, false, kind, now))
     }
 
     /// Adds a node without any check.
@@ -59,43 +59,43 @@ impl Tree {
         inode
     }
 
-    pub fn make_directory(&mut self, spot: &Spot<'_>, now: u64) -> Checked<Inode> {
-        self.create(spot, Kind::Directory(Directory::default()), now)
+    pub fn make_directory(&mut self, location: &Location<'_>, now: u64) -> Checked<Inode> {
+        self.create(location, Kind::Directory(Directory::default()), now)
     }
 
-    pub fn remove_file(&mut self, spot: &Spot<'_>, now: u64) -> Checked<()> {
-        let Last::Name(name) = spot.last else {
+    pub fn remove_file(&mut self, location: &Location<'_>, now: u64) -> Checked<()> {
+        let LastComponent::Name(name) = location.last else {
             return Err(errno::ISDIR);
         };
-        let inode = spot.inode.ok_or(errno::NOENT)?;
+        let inode = location.inode.ok_or(errno::NOENT)?;
         if self.node(inode).is_directory() {
             return Err(errno::ISDIR);
         }
         self.check_writable(inode)?;
-        self.detach(spot.directory, name, inode, now);
+        self.detach(location.directory, name, inode, now);
         Ok(())
     }
 
-    pub fn remove_directory(&mut self, spot: &Spot<'_>, now: u64) -> Checked<()> {
-        let name = match spot.last {
-            Last::Name(name) => name,
-            Last::Dot if spot.inode == Some(ROOT) => return Err(errno::BUSY),
-            Last::Dot => return Err(errno::INVAL),
-            Last::DotDot => return Err(errno::NOTEMPTY),
+    pub fn remove_directory(&mut self, location: &Location<'_>, now: u64) -> Checked<()> {
+        let name = match location.last {
+            LastComponent::Name(name) => name,
+            LastComponent::Dot if location.inode == Some(ROOT) => return Err(errno::BUSY),
+            LastComponent::Dot => return Err(errno::INVAL),
+            LastComponent::DotDot => return Err(errno::NOTEMPTY),
         };
-        let inode = spot.inode.ok_or(errno::NOENT)?;
+        let inode = location.inode.ok_or(errno::NOENT)?;
         let empty = self.node(inode).directory()?.is_empty();
         self.check_writable(inode)?;
         if !empty {
             return Err(errno::NOTEMPTY);
         }
-        self.detach(spot.directory, name, inode, now);
+        self.detach(location.directory, name, inode, now);
         Ok(())
     }
 
-    /// Moves what is at `from` to `to`, in the place of what is there.
-    pub fn rename(&mut self, from: &Spot<'_>, to: &Spot<'_>, now: u64) -> Checked<()> {
-        let (Last::Name(old), Last::Name(new)) = (from.last, to.last) else {
+    /// Moves the node at `from` to `to`, replacing an existing node.
+    pub fn rename(&mut self, from: &Location<'_>, to: &Location<'_>, now: u64) -> Checked<()> {
+        let (LastComponent::Name(old), LastComponent::Name(new)) = (from.last, to.last) else {
             return Err(errno::BUSY);
         };
         let source = from.inode.ok_or(errno::NOENT)?;
@@ -142,18 +142,18 @@ impl Tree {
         Ok(())
     }
 
-    /// Counts a descriptor of a node.
+    /// Counts a new descriptor of a node.
     pub fn open(&mut self, inode: Inode) {
         self.node_mut(inode).opens += 1;
     }
 
-    /// Forgets a descriptor of a node, and the node if nothing else names it.
+    /// Drops a descriptor of a node, and the node if it has no other reference.
     pub fn release(&mut self, inode: Inode) {
         self.node_mut(inode).opens -= 1;
         self.forget_if_unused(inode);
     }
 
-    /// Writes as many of `bytes` at `position` as there is room for.
+    /// Writes as many of `bytes` at `position` as fit.
     pub fn write(&mut self, inode: Inode, position: u64, bytes: &[u8], now: u64) -> Checked<usize> {
         let room = self.limit.saturating_sub(self.bytes);
         let Kind::File(contents) = &mut self.node_mut(inode).kind else {
@@ -191,7 +191,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Sets the times of the last access and the last modification, where given.
+    /// Sets the times of the last access and the last modification, if present.
     pub fn set_times(
         &mut self,
         inode: Inode,
@@ -230,7 +230,7 @@ impl Tree {
         self.touch(parent, now);
     }
 
-    /// Takes an entry out of its directory; the node stays.
+    /// Removes an entry from its directory; the node stays.
     fn unlink(&mut self, parent: Inode, name: &[u8], now: u64) {
         if let Some(directory) = self.directory_mut(parent) {
             directory.remove(name);
@@ -255,22 +255,23 @@ impl Tree {
         }
     }
 
-    /// Puts a file with these bytes at `path` below the directory a run starts in, and the directories on the way to it.
+    /// Writes a file with these bytes at `path` below the start directory of a run, and creates the directories on the
+    /// way.
     pub fn put(&mut self, path: &str, bytes: &[u8], now: u64) -> Checked<()> {
         let work = self.find(ROOT, WORK.as_bytes())?;
         for (end, _) in path.match_indices('/') {
-            let spot = self.resolve(work, &path.as_bytes()[..end])?;
-            if spot.inode.is_none() {
-                self.make_directory(&spot, now)?;
+            let location = self.resolve(work, &path.as_bytes()[..end])?;
+            if location.inode.is_none() {
+                self.make_directory(&location, now)?;
             }
         }
-        let spot = self.resolve(work, path.as_bytes())?;
-        let inode = match spot.inode {
+        let location = self.resolve(work, path.as_bytes())?;
+        let inode = match location.inode {
             Some(inode) => {
                 self.resize(inode, 0, now)?;
                 inode
             }
-            None => self.create(&spot, Kind::File(Contents::default()), now)?,
+            None => self.create(&location, Kind::File(Contents::default()), now)?,
         };
         match self.write(inode, 0, bytes, now)? {
             count if count == bytes.len() => Ok(()),

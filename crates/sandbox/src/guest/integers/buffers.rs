@@ -1,9 +1,9 @@
 //! Indices of 64 bits for compiled libraries that read indices of a pointer's width.
 //!
-//! Functions that Cython compiled ask for the memory of an array and compare its type with the one they were compiled for.
-//! scipy's and pandas' take indices as `intp_t`, which has 32 bits here. If they refuse an array of 64 bits that they only want to read, they
-//! are asked again with a copy of 32 bits, in which every value must fit. What they want to write to is still
-//! refused if anyone else holds it.
+//! Functions compiled by Cython request the memory of an array and compare its type with the one that they were
+//! compiled for. In scipy and pandas they take indices as `intp_t`, which has 32 bits here. If one rejects an array of
+//! 64 bits that it only reads, it is called again with a copy of 32 bits, in which every value must fit. An array that
+//! it writes to is still rejected if it has other references.
 
 use wasm_encoder::{BlockType, Function};
 use wasmparser::{BinaryReader, FunctionBody, Operator};
@@ -14,8 +14,8 @@ use super::objects::{
 use crate::error::Result;
 use crate::guest::functions::{Functions, damaged};
 
-/// The functions that ask for memory, by the beginnings of their names, the function by which they do, how many there are, and
-/// how many arguments lie on the stack behind the flags.
+/// The functions that request memory, by the prefixes of their names, the function that they do it with, their number,
+/// and the number of arguments on the stack after the flags.
 const READERS: [Reader; 2] = [
     Reader {
         name: "__Pyx__GetBufferAndValidate",
@@ -43,14 +43,14 @@ struct Reader {
     least: usize,
 }
 
-/// Where a reader finds its flags.
+/// The source of a reader's flags.
 #[derive(Clone, Copy)]
 enum Flags {
     Parameter(u32),
     Known(i32),
 }
 
-/// Lets all readers take indices of 64 bits.
+/// Makes all readers accept indices of 64 bits.
 pub fn accept_wide_indices(functions: &mut Functions<'_>) -> Result<()> {
     let descriptor = functions.named("PyArray_DescrFromType")?;
     let from_array = functions.named("PyArray_FromArray")?;
@@ -85,7 +85,7 @@ pub fn accept_wide_indices(functions: &mut Functions<'_>) -> Result<()> {
 }
 
 impl Reader {
-    /// The parameter with the object, and the flags, if the object is a parameter and it asks once.
+    /// Returns the parameter with the object, and the flags, if the object is a parameter that is requested once.
     fn arguments(
         &self,
         functions: &Functions<'_>,
@@ -126,7 +126,8 @@ impl Reader {
     }
 }
 
-/// Calls `old`; if that fails on an array of 64 bits to be read, or that nobody else holds, clears the error and calls it with a copy of 32 bits.
+/// Calls `old`. If that fails on an array of 64 bits that is read, or has no other reference, clears the error and
+/// calls it with a copy of 32 bits.
 fn again(
     parameters: u32,
     object: u32,

@@ -1,7 +1,7 @@
-//! Scalars and lists of 64 bits, where numpy takes them for indices.
+//! Scalars and lists of 64 bits that numpy uses as indices.
 //!
-//! An array of 64 bits is checked when it is made one of a pointer's width (`indices.rs`). A scalar of numpy's, and a list
-//! of such, is not: numpy cuts each to the type it is asked for. So it is made an array of its own type first.
+//! An array of 64 bits is checked when it is converted to the pointer's width (`indices.rs`). A numpy scalar, or a list
+//! of them, is not: numpy cuts each to the requested type. So it is first converted to an array of its own type.
 
 use wasm_encoder::{BlockType, Function, ValType};
 
@@ -11,7 +11,7 @@ use super::objects::{
 use crate::error::Result;
 use crate::guest::functions::Functions;
 
-/// Lets `PyArray_FromAny`, asked for an array of `long` and not to cut what does not fit, go by way of an array.
+/// Makes `PyArray_FromAny` convert through an array if an array of `long` without cutting is requested.
 pub fn check_conversions(functions: &mut Functions<'_>) -> Result<()> {
     let subtype = functions.named("PyType_IsSubtype")?;
     let from_array = functions.named("PyArray_FromArray")?;
@@ -38,7 +38,7 @@ pub fn check_conversions(functions: &mut Functions<'_>) -> Result<()> {
             .local_tee(array)
             .i32_eqz()
             .if_(BlockType::Empty)
-            // What is wrong with it is said again.
+            // The second attempt reports the error again.
             .call(clear)
             .br(1)
             .end();

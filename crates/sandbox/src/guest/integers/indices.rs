@@ -1,4 +1,4 @@
-//! Indices of 64 bits, where numpy takes them.
+//! Indices of 64 bits in numpy.
 
 use wasm_encoder::{BlockType, Function, InstructionSink, ValType};
 
@@ -9,18 +9,18 @@ use super::objects::{
 use crate::error::Result;
 use crate::guest::functions::{Functions, damaged};
 
-/// Where the pointer to the class `IndexError` is kept.
+/// The address of the pointer to the class `IndexError`.
 const INDEX_ERROR: u64 = 26_079_528;
 
-/// What the interpreter says of an index beyond a list.
+/// The interpreter's message for an index beyond a list.
 const MESSAGE: usize = 17_587_707;
 const MESSAGE_TEXT: &[u8] = b"index out of range\0";
 
-/// A flag of our own for `PyArray_FromArray`: `FORCE` if the array is empty, and nothing else.
+/// A private flag for `PyArray_FromArray`: `FORCE` if the array is empty, without further effect.
 pub const FORCE_IF_EMPTY: i32 = 1 << 30;
 
-/// Lets `PyArray_FromArray`, asked for an array of `long` as numpy asks for indices, take integers of 64 bits if all values
-/// fit, and refuse them otherwise. Asked to cut what does not fit, as for `dtype=np.int32`, it does that.
+/// Makes `PyArray_FromArray` accept integers of 64 bits if all values fit, and reject them otherwise, when it is called
+/// for an array of `long` as numpy does for indices. If cutting is requested, as for `dtype=np.int32`, it cuts.
 pub fn check_indices(functions: &mut Functions<'_>) -> Result<()> {
     let descriptor = functions.named("PyArray_DescrFromType")?;
     let count = functions.named("PyArray_MultiplyList")?;
@@ -110,10 +110,10 @@ pub fn check_indices(functions: &mut Functions<'_>) -> Result<()> {
 /// numpy's description of one part of an index (`npy_index_info`): an object, a value, a kind.
 const PART_BYTES: i32 = 12;
 const PART_KIND: u64 = 8;
-/// `HAS_FANCY`: the object is an array of indices. Of the whole index: there is one.
+/// `HAS_FANCY`: the object is an array of indices. On the whole index: it contains one.
 const FANCY: i32 = 16;
 
-/// Lets the preparation of an index give arrays of a pointer's width only.
+/// Makes the preparation of an index yield only arrays of a pointer's width.
 pub fn narrow_indices(functions: &mut Functions<'_>) -> Result<()> {
     let descriptor = functions.named("PyArray_DescrFromType")?;
     let from_array = functions.named("PyArray_FromArray")?;
@@ -147,7 +147,7 @@ pub fn narrow_indices(functions: &mut Functions<'_>) -> Result<()> {
                 .local_set(left);
             for_each(code, part, PART_BYTES, left, |code| body(code));
         };
-        // As numpy does when it refuses an index.
+        // As numpy does when it rejects an index.
         let release_object = |code: &mut InstructionSink<'_>| {
             code.local_get(part)
                 .i32_load(word(0))

@@ -1,8 +1,8 @@
-//! What numpy's legacy generator draws, which counts in C's `long`: 32 bits here.
+//! Samples of numpy's legacy generator, which counts in C's `long`: 32 bits here.
 //!
-//! Its functions give 64 bits, and cut what they have drawn to 32 on the way. What they have drawn is a float, which is
-//! taken for 64 bits here; and a Poisson number is drawn by the other generators' function, which is the same but for
-//! the width. `random_poisson` in numpy's distributions.c is compiled twice.
+//! Its functions return 64 bits, but cut the sample to 32 bits on the way. The sample is a float, which is converted to
+//! 64 bits here. A Poisson sample comes from the other generators' function, which is the same except for the width:
+//! `random_poisson` in numpy's distributions.c is compiled twice.
 
 use super::places::{Op, Place};
 
@@ -10,7 +10,7 @@ use super::places::{Op, Place};
 const LARGEST: f64 = i32::MAX as f64;
 const LARGEST_LONG: f64 = i64::MAX as f64;
 
-/// In `legacy_logseries`: the drawn number as an integer, and a float that is not used any more where that is made.
+/// In `legacy_logseries`: the sample as an integer, and a float that is no longer used at that point.
 const DRAWN: u32 = 7;
 const UNUSED: u32 = 6;
 
@@ -21,7 +21,7 @@ pub const PLACES: [Place; 6] = [
         before: &[Op::Truncate, Op::Long],
         after: &[Op::TruncateLong],
     },
-    // Draws again what is larger.
+    // Redraws larger samples.
     Place {
         function: "legacy_random_zipf",
         times: 1,
@@ -34,7 +34,7 @@ pub const PLACES: [Place; 6] = [
         before: &[Op::Truncate, Op::Long],
         after: &[Op::TruncateLong],
     },
-    // Draws again what is less than 1.
+    // Redraws samples below 1.
     Place {
         function: "legacy_logseries",
         times: 1,

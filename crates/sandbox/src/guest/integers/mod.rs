@@ -1,18 +1,18 @@
-//! numpy's default integer, which the guest was compiled to give 32 bits, made 64 bits wide in its code.
+//! Widens numpy's default integer, which was compiled to 32 bits, to 64 bits in the guest's code.
 //!
-//! numpy takes the integer of a pointer's width for the default. On every 64-bit system that is the same as an integer of 64
-//! bits, and programs rely on it. The guest's pointers have 32 bits, and a sum of an `arange` was wrong without a word. numpy
-//! itself knows machines where `long` is narrower than the default integer (Windows), so what lies above these places is
-//! made for it. Pointers, shapes and strides stay as they are: four kinds of places are changed.
+//! numpy uses the integer of a pointer's width as the default. On every 64-bit system that is an integer of 64 bits,
+//! and programs rely on it. The guest's pointers have 32 bits, and a sum of an `arange` was silently wrong. numpy
+//! supports machines where `long` is narrower than the default integer (Windows), so the code above these places
+//! handles the difference. Pointers, shapes and strides stay as they are. Four kinds of places are changed:
 //!
-//! - Where numpy asks for the default integer it gets the type with 64 bits ([`DEFAULTS`]).
-//! - Where it makes an array of indices for a program (`argsort`, `nonzero`), the result is widened ([`results`]).
-//! - Where it takes indices of 64 bits, each must fit into 32, or it is an `IndexError` ([`indices`], [`conversions`], and [`buffers`]
-//!   for compiled libraries).
-//! - Where the legacy generator cuts what it has drawn to 32 bits, it does not ([`legacy`]).
+//! - Requests for the default integer return the type with 64 bits ([`DEFAULTS`]).
+//! - Arrays of indices that numpy makes for a program (`argsort`, `nonzero`) are widened ([`results`]).
+//! - Indices of 64 bits must fit into 32, or it is an `IndexError` ([`indices`], [`conversions`], and [`buffers`] for
+//!   compiled libraries).
+//! - The legacy generator no longer cuts its samples to 32 bits ([`legacy`]).
 //!
-//! Every place is named by its function and the instructions that stand there. A guest in which they stand otherwise, or
-//! not as often, is refused.
+//! Every place is identified by its function and its instructions. A guest whose instructions differ there, or occur a
+//! different number of times, is rejected.
 
 mod buffers;
 mod conversions;
@@ -29,25 +29,25 @@ use self::indices::FORCE_IF_EMPTY;
 use self::objects::{ARRAY, FORCE, LONG, LONG_SCALAR, LONGLONG, PYTHON_INTEGER};
 use self::places::{Op, Place};
 
-/// `NPY_ARRAY_DEFAULT | NPY_ARRAY_ALIGNED`, as `bincount` asks for them.
+/// `NPY_ARRAY_DEFAULT | NPY_ARRAY_ALIGNED`, as requested by `bincount`.
 const BINCOUNT: i32 = 1281;
 
-/// `NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ENSURECOPY`: negative places are counted from the front in it.
+/// `NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ENSURECOPY`: negative indices are counted from the front in the copy.
 const OWN_COPY: i32 = 0x21;
 
 const DESCRIPTOR: Op = Op::Call("PyArray_DescrFromType");
 
-/// Where the classes of `long` and `long long` are kept (`_Intp_dtype` and `_LongLong_dtype` in `dtypemeta.c`).
+/// The addresses of the classes of `long` and `long long` (`_Intp_dtype` and `_LongLong_dtype` in `dtypemeta.c`).
 const INTP_CLASS: u64 = 27_642_972;
 const LONGLONG_CLASS: u64 = 27_642_932;
-/// From an integer's type to the one in which it is summed.
+/// Table from an integer's type to the type of its sum.
 const SUM_TYPES: u64 = 22_081_920;
 
-/// Where the legacy generator keeps the texts "long" and "int64".
+/// The addresses of the legacy generator's texts "long" and "int64".
 const TEXT_LONG: u64 = 27_668_500;
 const TEXT_INT64: u64 = 27_668_356;
 
-/// A place where the number of a type is followed by the call that asks for it.
+/// A place where a type number is followed by the call that requests it.
 const fn descriptor(function: &'static str, times: usize) -> Place {
     Place {
         function,
@@ -58,7 +58,7 @@ const fn descriptor(function: &'static str, times: usize) -> Place {
 }
 
 const DEFAULTS: [Place; 19] = [
-    // A Python integer without a type, in an array: the second is for those that 32 bits hold.
+    // A Python integer without a type, in an array: the second is for integers that fit into 32 bits.
     descriptor("int_default_descriptor", 1),
     descriptor("discover_descriptor_from_pylong", 1),
     Place {
@@ -67,7 +67,7 @@ const DEFAULTS: [Place; 19] = [
         before: &[Op::Const(LONG), Op::Const(LONGLONG), Op::Get(2)],
         after: &[Op::Const(LONGLONG), Op::Const(LONGLONG), Op::Get(2)],
     },
-    // A Python integer beside booleans.
+    // A Python integer combined with booleans.
     Place {
         function: "int_common_dtype",
         times: 2,
@@ -77,7 +77,7 @@ const DEFAULTS: [Place; 19] = [
     // `dtype=int`.
     descriptor("_convert_from_any", 1),
     descriptor("PyArray_ArangeObj", 1),
-    // Sums and products: of booleans; of which types not as they are; from the table of what they are then.
+    // Sums and products: of booleans; the types that are promoted; the table of the promoted types.
     Place {
         function: "reducelike_promote_and_resolve",
         times: 1,
@@ -96,7 +96,7 @@ const DEFAULTS: [Place; 19] = [
         before: &[Op::LoadByte(SUM_TYPES)],
         after: &[Op::LoadByte(SUM_TYPES), Op::Const(2), Op::Add],
     },
-    // A universal function of one Python integer, which lies in a field of 16 bytes.
+    // A universal function of one Python integer, which is in a field of 16 bytes.
     Place {
         function: "ufunc_generic_fastcall",
         times: 1,
@@ -109,7 +109,8 @@ const DEFAULTS: [Place; 19] = [
             DESCRIPTOR,
         ],
     },
-    // A universal function of a Python integer beside other things: a stand-in for those that are no default integers.
+    // A universal function of a Python integer and other arguments: a stand-in for integers that are not of the default
+    // type.
     Place {
         function: "convert_ufunc_arguments",
         times: 1,
@@ -133,8 +134,8 @@ const DEFAULTS: [Place; 19] = [
         ],
     },
     descriptor("py_resolve_dtypes_generic", 2),
-    // Where indices are forced into 32 bits they are checked instead, as everywhere. An empty list, which numpy makes an
-    // array of floats of, is an index all the same.
+    // Instead of forcing indices into 32 bits, check them, as everywhere. An empty list, which numpy converts to an
+    // array of floats, is an index as well.
     Place {
         function: "iter_subscript",
         times: 1,
@@ -171,14 +172,14 @@ const DEFAULTS: [Place; 19] = [
             Op::Call("PyArray_FromArray"),
         ],
     },
-    // The legacy generator's integers without a type are those of the type "long": it asks for "int64" instead.
+    // The legacy generator's integers without a type are those of the type "long": request "int64" instead.
     Place {
         function: "__pyx_pw_5numpy_6random_6mtrand_11RandomState_31randint",
         times: 1,
         before: &[Op::Load(TEXT_LONG)],
         after: &[Op::Load(TEXT_INT64)],
     },
-    // The random numbers of the legacy generator as a Python integer: cut to 32 bits on the way.
+    // The samples of the legacy generator as a Python integer: cut to 32 bits on the way.
     Place {
         function: "__pyx_f_5numpy_6random_6mtrand_int64_to_long",
         times: 1,
@@ -190,7 +191,7 @@ const DEFAULTS: [Place; 19] = [
 /// Makes numpy's integers 64 bits wide.
 ///
 /// # Errors
-/// When the module is not the one for which the places were found.
+/// The module is not the one that the places were found in.
 pub fn widen(functions: &mut Functions<'_>) -> Result<()> {
     for class in [&ARRAY, &LONG_SCALAR, &PYTHON_INTEGER] {
         class.prove(functions)?;

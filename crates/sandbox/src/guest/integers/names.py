@@ -1,8 +1,8 @@
-"""numpy's names for the default integer, as they are where it has 64 bits. Evaluated in the guest before anything else.
+"""numpy's names for the default integer, as with 64 bits. Evaluated in the guest before anything else.
 
-The code of the guest is changed for that (`mod.rs`); what is here is the part of numpy that is written in Python. `intp` stays the
-integer of a pointer's width, because compiled libraries ask for it by that name when they make room for real pointers;
-numpy's own Python functions mean the default integer by it.
+The code of the guest is changed for that (`mod.rs`); this module changes the part of numpy that is written in Python.
+`intp` stays the integer of a pointer's width, because compiled libraries use that name to allocate space for real
+pointers. In numpy's own Python functions it means the default integer.
 """
 
 import sys
@@ -19,7 +19,7 @@ WIDE_IN_NUMPY = WIDE | {"intp": DEFAULT, "uintp": numpy.uint64}
 
 def widen():
     numpy.__dict__.update(WIDE)
-    # By text, as in `dtype="int"`.
+    # By name, as in `dtype="int"`.
     numpy.sctypeDict.update({"int": DEFAULT, **WIDE})
     own = types.ModuleType("numpy")
     own.__dict__.update(numpy.__dict__)
@@ -31,7 +31,7 @@ def widen():
         for name in ("np", "numpy"):
             if module.__dict__.get(name) is numpy:
                 setattr(module, name, own)
-    # Whose type is not named when an array is printed.
+    # The types whose names are omitted when an array is printed.
     shown = numpy._core.arrayprint._typelessdata
     shown[shown.index(POINTER)] = DEFAULT
 

@@ -1,11 +1,11 @@
-//! The interpreter's and numpy's objects, as code that is added to the guest finds them in memory.
+//! Memory layout of the interpreter's and numpy's objects, for code that is added to the guest.
 
 use wasm_encoder::{BlockType, InstructionSink, MemArg};
 
 use crate::error::Result;
 use crate::guest::functions::{Functions, damaged};
 
-/// Numbers of numpy's types (`NPY_TYPES` in its `ndarraytypes.h`).
+/// Type numbers of numpy (`NPY_TYPES` in its `ndarraytypes.h`).
 pub const UINT: i32 = 6;
 pub const LONG: i32 = 7;
 pub const LONGLONG: i32 = 9;
@@ -15,7 +15,7 @@ pub const ULONGLONG: i32 = 10;
 pub const PLAIN: i32 = 0x301;
 /// `NPY_ARRAY_FORCECAST`: values that do not fit are cut.
 pub const FORCE: i32 = 0x10;
-/// A class of the interpreter or of numpy, which lies at a fixed address. Its name proves it.
+/// A class of the interpreter or of numpy at a fixed address. Its name is checked.
 pub struct Class {
     pub address: i32,
     pub name: &'static str,
@@ -46,8 +46,8 @@ pub const ARRAY_SHAPE: u64 = 16;
 pub const ARRAY_TYPE: u64 = 28;
 pub const TYPE_NUMBER: u64 = 16;
 
-/// Reference counts above are of immortal objects.
-pub const MOST_REFERENCES: i32 = 0x3fff_ffff;
+/// Higher reference counts belong to immortal objects.
+pub const MAX_REFERENCES: i32 = 0x3fff_ffff;
 
 impl Class {
     pub fn prove(&self, functions: &Functions<'_>) -> Result<()> {
@@ -89,8 +89,8 @@ pub fn call(code: &mut InstructionSink<'_>, parameters: u32, old: u32) {
     code.call(old);
 }
 
-/// Leaves the block around unless an array of `long` is asked for, as numpy asks for indices, and what does not fit is not
-/// to be cut. `kind` and `flags` are the parameters of numpy's that say so.
+/// Leaves the enclosing block unless an array of `long` is requested as for indices, without cutting. `kind` and
+/// `flags` are the parameters of the numpy function that specify this.
 pub fn leave_unless_for_indices(code: &mut InstructionSink<'_>, kind: u32, flags: u32) {
     code.local_get(kind)
         .i32_eqz()
@@ -106,7 +106,7 @@ pub fn leave_unless_for_indices(code: &mut InstructionSink<'_>, kind: u32, flags
         .br_if(0);
 }
 
-/// Whether the first parameter is an array.
+/// Checks that the first parameter is an array.
 pub fn is_array(code: &mut InstructionSink<'_>, subtype: u32) {
     code.local_get(0)
         .i32_load(word(CLASS))
@@ -114,7 +114,7 @@ pub fn is_array(code: &mut InstructionSink<'_>, subtype: u32) {
         .call(subtype);
 }
 
-/// Whether an object is an array and of no class derived from that.
+/// Checks that an object is an array and not of a subclass.
 pub fn is_plain_array(code: &mut InstructionSink<'_>, object: u32) {
     code.local_get(object)
         .i32_load(word(CLASS))
@@ -122,11 +122,11 @@ pub fn is_plain_array(code: &mut InstructionSink<'_>, object: u32) {
         .i32_eq();
 }
 
-/// Takes one more reference to an object.
+/// Adds a reference to an object.
 pub fn reference(code: &mut InstructionSink<'_>, object: u32) {
     code.local_get(object)
         .i32_load(word(REFERENCES))
-        .i32_const(MOST_REFERENCES)
+        .i32_const(MAX_REFERENCES)
         .i32_le_s()
         .if_(BlockType::Empty)
         .local_get(object)
@@ -138,11 +138,11 @@ pub fn reference(code: &mut InstructionSink<'_>, object: u32) {
         .end();
 }
 
-/// Gives a reference to an object back.
+/// Releases a reference to an object.
 pub fn release(code: &mut InstructionSink<'_>, object: u32, destroyer: u32) {
     code.local_get(object)
         .i32_load(word(REFERENCES))
-        .i32_const(MOST_REFERENCES)
+        .i32_const(MAX_REFERENCES)
         .i32_le_s()
         .if_(BlockType::Empty)
         .local_get(object)
@@ -161,7 +161,8 @@ pub fn release(code: &mut InstructionSink<'_>, object: u32, destroyer: u32) {
         .end();
 }
 
-/// Does `body` for each of `left` items that lie in a row from `item` on, so many bytes apart. Both locals are used up.
+/// Executes `body` for each of `left` contiguous items from `item` on, which are the given number of bytes apart.
+/// Consumes both locals.
 pub fn for_each<'a>(
     code: &mut InstructionSink<'a>,
     item: u32,
@@ -188,7 +189,7 @@ pub fn for_each<'a>(
         .end();
 }
 
-/// Returns null if the first parameter is null, which stands for an error.
+/// Returns null if the first parameter is null, which represents an error.
 pub fn pass_error_on(code: &mut InstructionSink<'_>) {
     code.local_get(0)
         .i32_eqz()
@@ -198,7 +199,7 @@ pub fn pass_error_on(code: &mut InstructionSink<'_>) {
         .end();
 }
 
-/// The number of an array's type.
+/// Loads the type number of an array.
 pub fn type_number(code: &mut InstructionSink<'_>, array: u32) {
     code.local_get(array)
         .i32_load(word(ARRAY_TYPE))

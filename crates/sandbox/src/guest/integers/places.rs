@@ -1,4 +1,4 @@
-//! Places in the guest's code: which instructions stand there, and which shall.
+//! Places in the guest's code: the expected instructions and their replacements.
 
 use wasm_encoder::InstructionSink;
 use wasmparser::{BinaryReader, FunctionBody, Operator};
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::guest::functions::{Functions, damaged};
 use wasm_encoder::MemArg;
 
-/// An instruction, of those that stand at the places.
+/// An instruction that occurs at the places.
 #[derive(Clone, Copy)]
 pub enum Op {
     Add,
@@ -40,7 +40,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Puts the new instructions in place of the old ones.
+    /// Replaces the old instructions with the new ones.
     pub fn change(&self, functions: &mut Functions<'_>) -> Result<()> {
         let number = functions.named(self.function)?;
         let body = functions.body(number)?;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_there_as_often_as_expected_is_refused() {
+    fn a_place_with_an_unexpected_count_is_rejected() {
         assert!(changed(2, &[Op::Const(7)], &[Op::Const(9)]).is_ok());
         for (times, before) in [
             (1, &[Op::Const(7)][..]),

@@ -1,4 +1,4 @@
-//! Arrays of indices that numpy makes for a program, widened on their way out.
+//! Arrays of indices that numpy makes for a program, widened before they are returned.
 
 use wasm_encoder::{BlockType, Function, ValType};
 
@@ -9,17 +9,17 @@ use super::objects::{
 use crate::error::Result;
 use crate::guest::functions::Functions;
 
-/// When a result is widened.
+/// Condition for widening a result.
 #[derive(Clone, Copy)]
 enum When {
     Always,
-    /// What is in the tuple that it is; an array is left.
+    /// The elements of the result, if it is a tuple; an array is unchanged.
     Inside,
-    /// If the first argument is a Python integer: else it is the type of what was given.
+    /// If the first argument is a Python integer; otherwise the result has the type of the argument.
     OfCount,
 }
 
-/// Functions that a program calls, and what comes out of them as integers of a pointer's width.
+/// Functions that programs call, and that return integers of a pointer's width.
 const RESULTS: [(&str, When); 20] = [
     ("array_argmax", When::Always),
     ("array_argmin", When::Always),
@@ -53,10 +53,10 @@ const TREE_BALL: &str = "__pyx_pw_5scipy_7spatial_8_ckdtree_7cKDTree_9query_ball
 const TREE_PAIRS: &str = "__pyx_pw_5scipy_7spatial_8_ckdtree_7cKDTree_13query_pairs(_object*, _object* const*, long, _object*)";
 const TREE_COUNT: &str = "__pyx_pw_5scipy_7spatial_8_ckdtree_7cKDTree_17count_neighbors(_object*, _object* const*, long, _object*)";
 
-/// The legacy generator's own narrowing of arrays of 64 bits.
+/// The legacy generator's narrowing of arrays of 64 bits.
 const NARROWING: &str = "__pyx_f_5numpy_6random_6mtrand_int64_to_long";
 
-/// Widens all of them.
+/// Widens the results of all functions.
 pub fn widen_results(functions: &mut Functions<'_>) -> Result<()> {
     let widened = add_widened(functions)?;
     let inside = add_widened_inside(functions, widened)?;
@@ -83,8 +83,8 @@ fn then(parameters: u32, old: u32, widened: u32) -> Function {
     body
 }
 
-/// The same if the first argument is a Python integer. Arguments lie in a row behind the second parameter, and without one the
-/// result is an error.
+/// The same if the first argument is a Python integer. The arguments are contiguous after the second parameter; without
+/// one, the result is an error.
 fn then_if_count(parameters: u32, old: u32, widened: u32) -> Function {
     let result = parameters;
     let mut body = Function::new([(1, ValType::I32)]);
@@ -108,7 +108,7 @@ fn then_if_count(parameters: u32, old: u32, widened: u32) -> Function {
     body
 }
 
-/// An array as it is, anything else through `old`.
+/// Returns an array unchanged, anything else through `old`.
 fn unless_array(old: u32, subtype: u32) -> Function {
     let mut body = Function::new([]);
     let mut code = body.instructions();
@@ -124,8 +124,8 @@ fn unless_array(old: u32, subtype: u32) -> Function {
     body
 }
 
-/// Adds a function that takes a new object and gives it, or the same with 64 bits if it is an array or a scalar of `long`. An
-/// array that others hold as well is the `out` of a call, and stays what it is.
+/// Adds a function that takes a new object and returns it, or a copy with 64 bits if it is an array or a scalar of
+/// `long`. An array with other references is the `out` of a call, and is returned unchanged.
 fn add_widened(functions: &mut Functions<'_>) -> Result<u32> {
     let subtype = functions.named("PyType_IsSubtype")?;
     let descriptor = functions.named("PyArray_DescrFromType")?;
@@ -181,7 +181,7 @@ fn add_widened(functions: &mut Functions<'_>) -> Result<u32> {
     functions.add_like(descriptor, body.into_raw_body())
 }
 
-/// Adds a function that widens what is in a new tuple, and gives an array as it is.
+/// Adds a function that widens the elements of a new tuple, and returns an array unchanged.
 fn add_widened_inside(functions: &mut Functions<'_>, widened: u32) -> Result<u32> {
     let subtype = functions.named("PyType_IsSubtype")?;
     let descriptor = functions.named("PyArray_DescrFromType")?;

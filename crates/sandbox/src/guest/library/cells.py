@@ -1,9 +1,9 @@
-"""`multiprocessing.Value` and `Array`: what processes share, which here is simply there."""
+"""`multiprocessing.Value` and `Array`: shared values, which need no shared memory here."""
 
 import struct
 import threading
 
-# Bits of the integers on a 64-bit Linux, which is what a program expects, and whether they have a sign.
+# Bits of the integers on a 64-bit Linux, which programs expect, and whether they are signed.
 INTEGERS = {"b": 8, "h": 16, "i": 32, "l": 64, "q": 64}
 CTYPES = {
     "c_byte": "b", "c_ubyte": "B", "c_short": "h", "c_ushort": "H", "c_int": "i", "c_uint": "I", "c_long": "l",
@@ -13,7 +13,7 @@ CTYPES = {
 
 
 def converter(kind):
-    """What makes of a value the one that a variable of this C type would hold."""
+    """Return a function that converts a value like a variable of this C type."""
     code = kind if isinstance(kind, str) else CTYPES.get(getattr(kind, "__name__", ""), "")
     if code.lower() in INTEGERS:
         return lambda value: _wrap(value, INTEGERS[code.lower()], code.islower())
@@ -21,7 +21,7 @@ def converter(kind):
         return lambda value: struct.unpack("f", struct.pack("f", value))[0]
     simple = {"d": float, "?": bool, "c": bytes, "u": str}
     if code not in simple:
-        raise TypeError(f"{kind!r} is no type of a shared value here; there are b, h, i, l, q, B, H, I, L, Q, f, d, c, u")
+        raise TypeError(f"{kind!r} is not a shared value type; use one of b, h, i, l, q, B, H, I, L, Q, f, d, c, u")
     return simple[code]
 
 
@@ -33,7 +33,7 @@ def _wrap(value, bits, signed):
 
 
 class Synchronized:
-    """What has a lock of its own."""
+    """An object with its own lock."""
 
     def __init__(self, lock=True):
         self._lock = threading.RLock() if lock is True else lock

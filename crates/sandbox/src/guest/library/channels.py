@@ -1,4 +1,4 @@
-"""What processes talk through, where they are one after the other: queues, pipes, and a manager's objects."""
+"""Communication between processes that run one after the other: queues, pipes, and a manager's objects."""
 
 import collections
 import pickle
@@ -17,7 +17,7 @@ _shared = weakref.WeakValueDictionary()
 
 
 class Shared:
-    """Is itself on the other side, too: what a process is sent is otherwise a copy."""
+    """An object that stays the same on the other side. Everything else that is sent to a process is copied."""
 
     def __reduce_ex__(self, protocol):
         _shared[id(self)] = self
@@ -25,12 +25,12 @@ class Shared:
 
 
 def find(key):
-    """The shared object that was sent."""
+    """Return the shared object that was sent."""
     return _shared[key]
 
 
 class Queue(Shared, queue.Queue):
-    """Hands copies on, as everything that goes from process to process is one."""
+    """A copy, as for every object that is sent between processes."""
 
     def _put(self, item):
         super()._put(bytes(ForkingPickler.dumps(item)))
@@ -109,7 +109,7 @@ class Namespace(Shared, types.SimpleNamespace):
 
 
 class Manager:
-    """`multiprocessing.Manager()`, whose objects are simply there."""
+    """`multiprocessing.Manager()`, whose objects need no server here."""
 
     dict, list, Namespace, Queue, JoinableQueue = SharedDict, SharedList, Namespace, Queue, Queue
     Value = type("Value", (Shared, cells.Value), {})

@@ -1,4 +1,4 @@
-"""asyncio's event loop without sockets: it wakes when a task is ready or its time has come, and for nothing else."""
+"""asyncio's event loop without sockets: it wakes only when a task is ready or due."""
 
 import asyncio.events
 import asyncio.selector_events
@@ -10,12 +10,12 @@ import _torl_waiting as waiting
 
 NOTHING_LEFT = (
     "every task of the event loop waits for something that never happens: nothing is scheduled, and there is no other "
-    "thread or socket that could wake the loop. Look for a future, event, lock or queue that nobody sets, releases or fills."
+    "thread or socket that could wake the loop. Look for a future, event, lock or queue that is never set, released or filled."
 )
 
 
 class Selector(selectors.BaseSelector):
-    """Waits for time to pass. There is nothing else to wait for."""
+    """A selector that waits for time to pass, the only event here."""
 
     def register(self, fileobj, events, data=None):
         raise OSError("files and sockets cannot be watched here: there is no network and no other process")
@@ -35,7 +35,7 @@ class Selector(selectors.BaseSelector):
 
 
 def _get_event_loop(self):
-    """The main thread's loop, made when it is asked for, as before Python 3.14."""
+    """Return the main thread's loop, created on demand, as before Python 3.14."""
     if self._local._loop is None:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(f"There is no current event loop in thread {threading.current_thread().name!r}.")
@@ -51,7 +51,7 @@ def install():
     loop = asyncio.selector_events.BaseSelectorEventLoop
     start = loop.__init__
     loop.__init__ = lambda self, selector=None: start(self, Selector() if selector is None else selector)
-    # The loop has a pair of sockets through which others wake it. Nobody else runs while it waits.
+    # The loop has a pair of sockets through which other threads wake it. No other thread runs while it waits.
     loop._make_self_pipe = lambda self: self.__dict__.update(_ssock=None, _csock=None)
     asyncio.events._BaseDefaultEventLoopPolicy.get_event_loop = _get_event_loop
     asyncio.events._BaseDefaultEventLoopPolicy._Local = type("_Local", (threading.local,), {"_loop": None})

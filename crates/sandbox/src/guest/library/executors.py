@@ -1,4 +1,4 @@
-"""`concurrent.futures` on one thread: what is submitted runs at once, to its end."""
+"""`concurrent.futures` on one thread: submitted work runs to completion at once."""
 
 import concurrent.futures
 import concurrent.futures.thread
@@ -28,7 +28,7 @@ class Worker:
 
 
 class Serial(concurrent.futures.Executor):
-    """What the executors have in common."""
+    """The common part of the executors."""
 
     def submit(self, function, /, *args, **kwargs):
         if self._broken:
@@ -48,7 +48,7 @@ class Serial(concurrent.futures.Executor):
         return future
 
     def _torl_initialize(self, call):
-        """Runs the initializer by `call`, once for each worker; what it raises breaks the pool."""
+        """Run the initializer by `call`, once for each worker; its exception breaks the pool."""
         if self._initializer is None:
             return
         try:
@@ -67,7 +67,7 @@ class ThreadPoolExecutor(Serial, concurrent.futures.thread.ThreadPoolExecutor):
     def __init__(self, max_workers=None, thread_name_prefix="", initializer=None, initargs=(), **options):
         super().__init__(max_workers, thread_name_prefix, initializer, initargs, **options)
         self._initializer, self._initargs = initializer, initargs
-        # More than one worker is at work only where a piece of work submits another.
+        # More than one worker is active only if a piece of work submits another.
         self._torl_idle, self._torl_hired = [], 0
 
     def _torl_is_shut_down(self):

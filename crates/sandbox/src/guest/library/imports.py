@@ -1,13 +1,13 @@
-"""Modules that are imported when a program asks for them, and need something else here than elsewhere."""
+"""Modules that are imported on demand and need changes in this environment."""
 
 import importlib.machinery
 import sys
 
 
 class Finder:
-    """Imports the modules that need something else, and leaves all others to the next."""
+    """An importer of the modules that need changes; leaves all others to the next importer."""
 
-    # By name: what is called in place of their execution, with the module and what executes it.
+    # By name: the function called instead of their execution, with the module and the original function.
     modules = {}
 
     @classmethod
@@ -22,7 +22,7 @@ class Finder:
 
 
 class Loader:
-    """Another loader, and what is done around the execution of its module."""
+    """A loader that wraps the execution of its module."""
 
     def __init__(self, loader, execute):
         self._loader, self._execute = loader, execute

@@ -1,5 +1,6 @@
-"""Indices that programs give to compiled code, which keeps them in the pointer's 32 bits: what it would cut to these without a
-word is refused."""
+"""Checks of indices that programs pass to compiled code with the pointer's 32 bits: larger values, which it would
+silently cut, are rejected.
+"""
 
 import functools
 import gc
@@ -16,11 +17,11 @@ import scipy.linalg._decomp_schur
 
 POINTER, DEFAULT = numpy.dtype("p"), numpy.dtype("q")
 LARGEST = 2**31 - 1
-LARGEST_NONCENTRALITY = 2**31 - 2**20  # 16 standard deviations below what wraps
+LARGEST_NONCENTRALITY = 2**31 - 2**20  # 16 standard deviations below the overflow
 
 
 def beyond(values):
-    """An integer among them that 32 bits do not hold; None if there is none."""
+    """Return an integer among them that exceeds 32 bits, or None."""
     given = numpy.asarray(values)
     if given.dtype.kind not in "iu" or numpy.can_cast(given.dtype, POINTER) or not given.size:
         return None
@@ -31,7 +32,7 @@ def beyond(values):
 
 
 def put_around(owner, name, around):
-    """Puts `around(original, *arguments)` in the place of a function."""
+    """Replace a function with `around(original, *arguments)`."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -44,7 +45,7 @@ def put_around(owner, name, around):
 def _unravel_index(original, indices, shape, order="C"):
     value = beyond(indices)
     size = math.prod(shape) if isinstance(shape, (tuple, list)) else shape
-    if value is not None and size <= LARGEST:  # numpy itself refuses a larger shape
+    if value is not None and size <= LARGEST:  # numpy itself rejects a larger shape
         raise ValueError(f"index {value} is out of bounds for array with size {size}")
     return original(indices, shape, order)
 
@@ -76,7 +77,7 @@ def _ensure_platform_int(original, indices):
 
 
 def _hypergeometric(original, self, ngood, nbad, nsample, size=None):
-    """Its C code adds the two, and 2 to that, in 32 bits, and draws without end from a sum that wrapped."""
+    """Reject large sums: the C code adds both numbers, and 2, in 32 bits, and loops forever if the sum wraps."""
     good, bad = (numpy.asarray(number).astype(DEFAULT) for number in (ngood, nbad))
     value = beyond(good + bad + 2)
     if value is not None:
@@ -95,7 +96,9 @@ def _noncentral_f(original, self, dfnum, dfden, nonc, size=None):
 
 
 def _refuse_noncentrality(df, nonc):
-    """With few degrees of freedom their C code doubles a Poisson number of half the noncentrality, in 32 bits."""
+    """Reject large values: with few degrees of freedom the C code doubles a Poisson number of half the noncentrality,
+    in 32 bits.
+    """
     if ((numpy.asarray(df) <= 1) & (numpy.asarray(nonc) > LARGEST_NONCENTRALITY)).any():
         raise ValueError("nonc is at most 2**31 - 2**20 here where the degrees of freedom are at most 1")
 
@@ -111,7 +114,8 @@ def _expandtabs(original, a, tabsize=8):
 
 
 def _filled(original, a, width, *arguments, **named):
-    """Texts of variable length are made longer by a number of 32 bits; the others refuse a larger one themselves."""
+    """Reject long results: texts of variable length are extended by a 32-bit number; other texts are checked by numpy.
+    """
     value = beyond(width)
     if value is None or numpy.asanyarray(a).dtype.char != "T":
         return original(a, width, *arguments, **named)
@@ -130,7 +134,7 @@ def _multiply(original, a, i):
 
 
 def _put_around_compiled(owner, name, around):
-    """For a method of a compiled class: its attributes cannot be set, but what holds them can be written to."""
+    """Replace a method of a compiled class: its attributes cannot be set, but its dictionary can be written to."""
     attributes = gc.get_referents(owner.__dict__)[0]
     holder = types.SimpleNamespace(**{name: attributes[name]})
     put_around(holder, name, around)
@@ -141,14 +145,14 @@ def _put_around_compiled(owner, name, around):
 
 
 def _widen_long(module):
-    """For a module that makes arrays of integers by the name "long", and floats of them then."""
+    """Wrap a module that makes arrays of integers by the name "long", which would become floats."""
     wide = types.ModuleType("numpy")
     wide.__dict__.update(numpy.__dict__, dtype=lambda kind: DEFAULT if kind == "long" else numpy.dtype(kind))
     module.np = wide
 
 
 def install():
-    # `numpy.lib` and others have their own name for it.
+    # `numpy.lib` and others have their own reference to it.
     put_around(numpy, "unravel_index", _unravel_index)
     put_around(numpy, "ravel_multi_index", _ravel_multi_index)
     put_around(numpy, "partition", _partition)

@@ -1,9 +1,9 @@
-"""Text that is broken into lines where it would be too wide, as IPython's pretty printer breaks it.
+"""Layout of text in lines of limited width, like IPython's pretty printer.
 
-The interface is what `_repr_pretty_(self, p, cycle)` finds in `p`: text, places where a line may be broken, and groups of
-such places. What is not decided waits: a group stays on one line while the line has room; when it has none, the
-outermost group that waits is broken, at all of its places. Source of the interface and of the breaks: IPython 8,
-IPython/lib/pretty.py; after Oppen, "Prettyprinting" (1980), as Ruby's prettyprint has it.
+The interface is that of `p` in `_repr_pretty_(self, p, cycle)`: text, possible line breaks, and groups of them.
+Decisions are deferred: a group stays on one line while the line has space; otherwise the outermost undecided group is
+broken, at all of its breaks. Source of the interface and of the breaks: IPython 8, IPython/lib/pretty.py; after Oppen,
+"Prettyprinting" (1980), like Ruby's prettyprint.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 class _Group:
     def __init__(self, depth):
         self.depth = depth
-        self.waiting = 0  # places that are not decided
+        self.waiting = 0  # undecided line breaks
         self.broken = False
 
 
@@ -25,22 +25,22 @@ class _Place:
 
 
 class Layout:
-    """Collects text and breaks its lines."""
+    """A layout that collects text and breaks its lines."""
 
     def __init__(self, max_width=79, max_seq_length=1000):
         self.max_width = max_width
         self.max_seq_length = max_seq_length
         self.indentation = 0
         self.verbose = False
-        self._lines = []  # pieces of the text that is decided
+        self._lines = []  # pieces of the decided text
         self._column = 0  # of its end
         self._waiting = deque()
         self._waiting_width = 0
         self._open = [_Group(0)]
-        self._groups = [[self._open[0]]]  # by depth: those that may be broken
+        self._groups = [[self._open[0]]]  # by depth: groups that may be broken
 
     def text(self, text):
-        """Add text in which no line is broken."""
+        """Add text without line breaks."""
         if not self._waiting:
             self._put(text)
             return
@@ -49,7 +49,7 @@ class Layout:
         self._break_what_is_too_wide()
 
     def breakable(self, sep=" "):
-        """Add `sep`, or a new line in its place."""
+        """Add `sep`, or a line break instead."""
         group = self._open[-1]
         if group.broken:
             self.flush()
@@ -67,7 +67,7 @@ class Layout:
         self._begin_line(self.indentation)
 
     def begin_group(self, indent=0, open=""):
-        """Begin a group, behind `open`; its lines are indented by so much more."""
+        """Begin a group, after `open`; indent its lines by this much more."""
         if open:
             self.text(open)
         group = _Group(self._open[-1].depth + 1)
@@ -88,7 +88,7 @@ class Layout:
 
     @contextmanager
     def group(self, indent=0, open="", close=""):
-        """`begin_group` and `end_group`."""
+        """Return a context manager of `begin_group` and `end_group`."""
         self.begin_group(indent, open)
         try:
             yield
@@ -97,7 +97,7 @@ class Layout:
 
     @contextmanager
     def indent(self, indent):
-        """Lines that begin inside are indented by so much more."""
+        """Return a context manager that indents the lines in it by this much more."""
         self.indentation += indent
         try:
             yield
@@ -105,13 +105,13 @@ class Layout:
             self.indentation -= indent
 
     def flush(self):
-        """Decide that what waits stays on its line."""
+        """Decide that undecided text stays on its line."""
         while self._waiting:
             self._settle()
         self._waiting_width = 0
 
     def getvalue(self):
-        """All of the text."""
+        """Return all of the text."""
         self.flush()
         return "".join(self._lines)
 
@@ -124,7 +124,7 @@ class Layout:
         self._column = indentation
 
     def _settle(self):
-        """Decide what has waited for longest."""
+        """Decide the oldest undecided break."""
         one = self._waiting.popleft()
         if isinstance(one, str):
             self._waiting_width -= len(one)
@@ -144,7 +144,7 @@ class Layout:
             pass
 
     def _break_one_group(self):
-        """Break the next group and settle all up to its last place; whether there was one."""
+        """Break the next group and settle all up to its last break; return whether there was one."""
         group = self._next_to_break()
         if group is None:
             return False
@@ -158,8 +158,8 @@ class Layout:
         for groups in self._groups:
             for back, group in enumerate(reversed(groups)):
                 if group.waiting:
-                    # The one so far from the front goes, not the one found, so far from the back: as in IPython, which
-                    # the breaks depend on where a key is as long as its value.
+                    # The group at this distance from the front is removed, not the found one, at this distance from the
+                    # back. IPython does the same, and the breaks depend on it if a key is as long as its value.
                     del groups[back]
                     group.broken = True
                     return group

@@ -1,4 +1,4 @@
-"""Puts to work what the library is given beside its own, when all that keeps locks of its own has been imported."""
+"""Activates the additions to the library, after all modules with their own locks have been imported."""
 
 import _torl_driver
 import _torl_event_loop

@@ -1,4 +1,4 @@
-"""Locks and conditions whose waits are those of `_torl_waiting`. Waiting for one of the interpreter's own would trap."""
+"""Locks and conditions that wait by `_torl_waiting`. Waiting for a lock of the interpreter would trap."""
 
 import _frozen_importlib
 import _thread
@@ -27,7 +27,7 @@ class Lock:
                 raise ValueError("timeout value must be a non-negative number")
             if timeout == 0:
                 return False
-            # Who holds it stands still, and would let go of it: that the time is over says nothing.
+            # The holder is suspended, and would release the lock: the timeout is not meaningful.
             if waiting.in_thread():
                 timeout = -1
             if not waiting.wait(self._is_free, timeout, "a lock that is held"):
@@ -64,13 +64,13 @@ class Lock:
 Lock.__name__ = Lock.__qualname__ = "lock"
 Lock.__module__ = "_thread"
 
-# Holds, in a condition, the threads that waited for it with a time limit, in vain.
+# Contains the threads that waited for a condition until a timeout.
 _in_vain = "_torl_in_vain"
 
 
 def _wait(self, timeout=None):
-    """`Condition.wait`. In a thread a time limit is taken at its word once: what drains a queue ends by it. What waits
-    again, or is called after that, would have gone another way with real threads.
+    """`Condition.wait`. In a thread a timeout is honored once, which ends a loop that drains a queue. A thread that
+    waits again, or is called after that, would have behaved differently with real threads.
     """
     if not self._is_owned():
         raise RuntimeError("cannot wait on un-acquired lock")
@@ -102,14 +102,14 @@ _notify_original = threading.Condition.notify
 
 def _notify(self, n=1):
     waiters = getattr(self, _in_vain, None)
-    # After a join the thread is known to be over: it would not have noticed.
+    # After a join the thread is known to be over: it would not have noticed the notification.
     if waiters and not waiters <= {waiting.get_ident(), *waiting.joined}:
         raise waiting.stuck(waiting.TOO_LATE)
     _notify_original(self, n)
 
 
 def install():
-    # The import system keeps the interpreter's own locks: it never waits.
+    # The import system keeps the interpreter's locks: it never waits.
     own = type(_thread)("_thread")
     own.__dict__.update(_thread.__dict__)
     _frozen_importlib._thread = own
@@ -120,7 +120,7 @@ def install():
         for name in names:
             setattr(module, name, Lock)
     threading._CRLock = None
-    # What a thread has for itself, by the thread that `threading` knows.
+    # Thread-local values, for the thread that `threading` knows.
     threading.local = _thread._local = _threading_local.local
     threading.Condition.wait = _wait
     threading.Condition.notify = _notify

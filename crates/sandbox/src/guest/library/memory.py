@@ -1,4 +1,4 @@
-"""What a forked process has for itself, in an interpreter that cannot fork: the variables of the program."""
+"""The private memory of a forked process, in an interpreter that cannot fork: the variables of the program."""
 
 import multiprocessing.process
 import sys
@@ -10,20 +10,20 @@ CONTAINERS = {list: list, dict: dict, set: set, bytearray: bytearray, numpy.ndar
 
 
 def apart(value):
-    """A copy of a container that others would not see a change of; anything else as it is. Not what is in it."""
+    """Return a shallow copy of a container whose changes others would not see; anything else unchanged."""
     copy = CONTAINERS.get(type(value))
     return value if copy is None else copy(value)
 
 
 class Child:
-    """A process: what its code binds, or puts into a container that a variable holds, stays with it."""
+    """A process: names that its code binds, and additions to a container in a variable, stay private."""
 
     def __init__(self, process):
         self.process = process
         self._variables = None
 
     def call(self, function):
-        """Runs `function` as the process."""
+        """Run `function` as the process."""
         main = vars(sys.modules["__main__"])
         parent, processes = dict(main), multiprocessing.process
         parents = processes._current_process, processes._parent_process
@@ -41,7 +41,7 @@ class Child:
             main.update(parent)
 
     def call_elsewhere(self, function, args, kwargs):
-        """Runs a function that is sent to the process, with its arguments, and whose result is sent back."""
+        """Run a function that is sent to the process, with its arguments, and whose result is sent back."""
         message = ForkingPickler.dumps((function, args, kwargs))
 
         def work():

@@ -1,6 +1,6 @@
-"""The parts of a session as IPython runs cells: `In` and `Out`, how values are shown, what a file is called and what an exit is.
+"""The parts of a session as IPython cells: `In` and `Out`, the display of values, the names of files, and exits.
 
-The first part of a notebook calls `begin`, and what is set here stays with the session. Source of all texts: IPython 8.
+The first part of a notebook calls `begin`, and its settings stay with the session. Source of all texts: IPython 8.
 """
 
 import ast
@@ -14,7 +14,7 @@ import tokenize
 import _torl_driver
 import _torl_pretty
 
-# Where `pip` would have put the file that warns of an exit, and the line that does.
+# The path that `pip` would give to the file that warns of an exit, and the line that warns.
 _SHELL = "/usr/local/lib/python3.15/site-packages/IPython/core/interactiveshell.py"
 _EXIT_LINE = 3516
 _EXIT = """warn("To exit: use 'exit', 'quit', or Ctrl-D.", stacklevel=1)"""
@@ -26,14 +26,14 @@ _described = _torl_driver.described
 
 
 def begin():
-    """Make the session a notebook, which has no cell yet."""
+    """Make the session a notebook without cells."""
     notebook = _Notebook(sys.modules["__main__"].__dict__)
     _torl_driver.execute_part = notebook.execute
     _torl_driver.Shown = notebook.displayed
     _torl_driver.report_exit = notebook.report_exit
     _torl_driver.described = _described_as_there
     builtins.display = _display
-    # What it takes in a notebook; elsewhere as many as fit a terminal.
+    # The width in a notebook; elsewhere it fits the terminal.
     sys.modules["pandas"].options.display.max_columns = 20
 
 
@@ -47,7 +47,7 @@ class _Notebook:
         del names["__file__"]
         self._names = names
         self._in, self._out = [""], {}
-        self._last = ("", "", "")  # what it has put into `_`, `__` and `___`
+        self._last = ("", "", "")  # the contents of `_`, `__` and `___`
         self._quiet = False
         self._broken = None
         self._exit_names = {"__name__": "IPython.core.interactiveshell"}
@@ -73,7 +73,7 @@ class _Notebook:
         self._broken = None
         self._quiet = ";" in cell and _ends_in_semicolon(cell)
         names.pop("__warningregistry__", None)
-        # Compiled once more under another name, as there to see whether it awaits: warnings of syntax come twice.
+        # Compiled once more under another name, as IPython does to detect `await`: syntax warnings appear twice.
         try:
             compile(cell, "<>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -83,11 +83,11 @@ class _Notebook:
         names[f"_i{self._number}"] = self._in[-1]
 
     def displayed(self):
-        """A display hook that keeps the text of the value."""
+        """A display hook that stores the text of the value."""
         return _Displayed(self)
 
     def show(self, value):
-        """The text of a value, which is kept in `Out`; none where the cell ends in a semicolon, or it cannot be shown."""
+        """Return the text of a value and store it in `Out`; None if the cell ends in a semicolon, or display fails."""
         if value is None or self._quiet:
             return None
         text = None
@@ -108,7 +108,7 @@ class _Notebook:
         names[f"_{self._number}"] = self._out[self._number] = value
 
     def report_exit(self, code):
-        """An exit ends the cell and not the notebook, whatever its code."""
+        """End the cell, but not the notebook, on an exit with any code."""
         if _SHELL not in linecache.cache:
             lines = ["\n"] * (_EXIT_LINE - 1) + [f"{_EXIT}\n"]
             linecache.cache[_SHELL] = (len(lines), None, lines, _SHELL)
@@ -132,16 +132,16 @@ class _Displayed:
 def _ends_in_semicolon(cell):
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(cell).readline))
-    except (tokenize.TokenError, SyntaxError):  # which the compiler will tell
+    except (tokenize.TokenError, SyntaxError):  # reported by the compiler
         return False
     last = next((token for token in reversed(tokens) if token.type not in _NOT_LAST), None)
     return last is not None and last.string == ";"
 
 
 def _described_as_there(kind, error):
-    """Without what IPython does not tell: notes, the exceptions in a group, what was meant where a name is wrong."""
-    told = _described(kind, error)
-    for one, its_error in _torl_driver.chain(told, error):
+    """Remove parts that IPython does not show: notes, the exceptions in a group, suggestions for a wrong name."""
+    rendered = _described(kind, error)
+    for one, its_error in _torl_driver.chain(rendered, error):
         one.exceptions = one.__notes__ = None
         if isinstance(its_error, SyntaxError):
             _point_at_one_column(one)
@@ -149,17 +149,17 @@ def _described_as_there(kind, error):
         try:
             one._str = str(its_error)
         except Exception:
-            pass  # it says already that there is no text
-    return told
+            pass  # the message already states that there is no text
+    return rendered
 
 
-def _point_at_one_column(told):
-    text = told.text
+def _point_at_one_column(rendered):
+    text = rendered.text
     if text is None:
         return
     indentation = len(text) - len(text.lstrip())
-    told.text = text.strip()
-    if told.offset is not None:
-        told.offset = len(text[indentation : told.offset - 1]) + 1  # at the end where it is 0
-        told.end_lineno, told.end_offset = told.lineno, told.offset + 1
-    told._exc_metadata = None  # the source, where another word might be meant
+    rendered.text = text.strip()
+    if rendered.offset is not None:
+        rendered.offset = len(text[indentation : rendered.offset - 1]) + 1  # at the end if it is 0
+        rendered.end_lineno, rendered.end_offset = rendered.lineno, rendered.offset + 1
+    rendered._exc_metadata = None  # the source, for suggestions

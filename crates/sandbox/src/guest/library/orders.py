@@ -1,7 +1,7 @@
 """Orders of scipy's special functions, which were compiled for C's `long`: 32 bits here.
 
-An integer of 64 bits is given to a polynomial's function as one of 32. Otherwise numpy would choose the function for real orders, whose
-series loses all digits at an order of some hundred. What does not fit is refused.
+An integer of 64 bits is passed to a polynomial's function as one of 32 bits. Otherwise numpy would choose the function
+for real orders, whose series loses all digits at an order of some hundred. Larger orders are rejected.
 """
 
 import sys

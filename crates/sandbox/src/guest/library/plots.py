@@ -1,6 +1,6 @@
-"""matplotlib without a place for its data: they lie in an archive inside the archive of the library.
+"""matplotlib without a data directory: its data is in an archive inside the archive of the library.
 
-When it is imported, its fonts and styles are put among the run's files; the rest is when it is asked for.
+On import, its fonts and styles are added to the run's files; all other files are added on demand.
 """
 
 import io
@@ -14,10 +14,10 @@ import _torl_imports
 HOME = "/var/lib/matplotlib"
 DATA = HOME + "/mpl-data"
 INNER_ARCHIVE = "matplotlib/mpl-data.zip"
-# While matplotlib is imported: what it keeps for a user is not among the files of the run, and there is no screen.
+# While matplotlib is imported: its user files are kept out of the run's files, and there is no screen.
 ENVIRONMENT = {"MPLCONFIGDIR": "/tmp/matplotlib", "MPLBACKEND": "agg"}
 
-# Open while matplotlib is imported. It takes ten megabytes, which a session would carry along.
+# Open while matplotlib is imported. It takes ten megabytes, which a session would keep.
 _archive = None
 
 
@@ -27,7 +27,7 @@ def _open_archive():
 
 
 def present(path):
-    """Puts the file at `path` where it belongs, if it is one of matplotlib's and not there yet."""
+    """Extract the file at `path`, if it belongs to matplotlib and is missing."""
     name = os.fspath(path)
     if isinstance(name, str) and name.startswith(DATA + "/") and not os.path.exists(name):
         try:
@@ -40,7 +40,7 @@ def present(path):
 
 
 def _execute_package(module, execute):
-    """Imports matplotlib itself as if it lay where its data can be."""
+    """Import matplotlib itself as if it were located next to its data."""
     global _archive
     _archive = _open_archive()
     for name in _archive.namelist():
@@ -53,7 +53,7 @@ def _execute_package(module, execute):
     place, module.__file__ = module.__file__, HOME + "/__init__.pyc"
     try:
         execute()
-        # They are asked for once, and remembered.
+        # They are requested once, and cached.
         module.get_data_path(), module.get_configdir(), module.get_cachedir()
     finally:
         module.__file__ = place

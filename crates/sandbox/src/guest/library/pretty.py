@@ -1,6 +1,6 @@
 """The text of a value as IPython displays it: containers broken into lines of 79 columns, sets in order, long ones cut.
 
-Source of the forms: IPython 8, IPython/lib/pretty.py, whose protocol `_repr_pretty_(self, p, cycle)` is heard here.
+Source of the forms: IPython 8, IPython/lib/pretty.py, whose protocol `_repr_pretty_(self, p, cycle)` is supported here.
 """
 
 import collections
@@ -17,18 +17,18 @@ _FLAGS = ("TEMPLATE", "IGNORECASE", "LOCALE", "MULTILINE", "DOTALL", "UNICODE", 
 
 
 def pretty(value):
-    """The text of a value."""
+    """Return the text of a value."""
     printer = Printer()
     printer.pretty(value)
     return printer.getvalue()
 
 
 class Printer(_torl_layout.Layout):
-    """A layout that knows the forms of values."""
+    """A layout with the forms of known types."""
 
     def __init__(self):
         super().__init__()
-        self._inside = []  # of which values, by their addresses
+        self._inside = []  # the addresses of the enclosing values
 
     def pretty(self, value):
         """Add the text of a value."""
@@ -42,7 +42,7 @@ class Printer(_torl_layout.Layout):
             self._inside.pop()
 
     def items(self, values, show):
-        """Add `show` of each with commas between, of too many the first."""
+        """Add `show` of each, separated by commas; only the first of too many."""
         for number, value in enumerate(values):
             if number:
                 self.text(",")
@@ -145,7 +145,7 @@ def _mapping(opening, closing):
 
 
 def _call(name, arguments):
-    """The form of a call: arguments are pairs of a name, or None, and what shows the argument."""
+    """Add a call: arguments are pairs of a name, or None, and a function that shows the argument."""
 
     def form(p):
         def show(argument):
@@ -167,7 +167,7 @@ def _call(name, arguments):
 
 
 def _made_of(parts):
-    """The form of what is shown as a call of its class with these arguments."""
+    """Return the form of a value that is displayed as a call of its class with these arguments."""
 
     def form(value, p, cycle):
         name = type(value).__name__

@@ -1,4 +1,4 @@
-"""`multiprocessing` without processes: a process runs to its end when it is started, with variables of its own."""
+"""`multiprocessing` without processes: a process runs to completion when it is started, with its own variables."""
 
 import concurrent.futures
 import concurrent.futures.process
@@ -21,7 +21,7 @@ _pids = itertools.count(1001)
 
 
 class Popen:
-    """What a process object holds of the process that was started: one that is over."""
+    """The view of a process object on the started process, which is over."""
 
     sentinel = None
 
@@ -44,7 +44,7 @@ class Popen:
 
 
 def _run(process):
-    """The exit code of a process."""
+    """Return the exit code of a process."""
     try:
         process.run()
     except SystemExit as exit:
@@ -119,7 +119,7 @@ class ForkContext(Context):
 
 
 class Pool(multiprocessing.pool.Pool):
-    """Runs each task when it is handed in, all in one process beside the program."""
+    """A pool that runs each task on submission, all in one process next to the program."""
 
     def __init__(self, processes=None, initializer=None, initargs=(), maxtasksperchild=None, context=None):
         if processes is not None and processes < 1:
@@ -142,7 +142,7 @@ class Pool(multiprocessing.pool.Pool):
         return self._worker.call_elsewhere(function, args, kwargs)
 
     def put(self, work):
-        """Does what is handed to the workers: it is its own queue of tasks."""
+        """The worker of a pool, which is also its task queue."""
         tasks, set_length = work
         count = 0
         for job, index, function, args, kwargs in tasks:

@@ -1,4 +1,4 @@
-"""Ranges longer than a 32-bit machine can count: sampling and searching them needs no `len`."""
+"""Ranges longer than a 32-bit machine can count: sampling and searching them without `len`."""
 
 import bisect
 import random
@@ -6,11 +6,11 @@ import sys
 from math import floor
 
 
-LARGEST = 2**63 - 1  # that a 64-bit machine counts
+LARGEST = 2**63 - 1  # maximum length on a 64-bit machine
 
 
 def length(numbers):
-    """`len` of a range, as on a 64-bit machine."""
+    """Return the `len` of a range, as on a 64-bit machine."""
     count = max(0, -((numbers.start - numbers.stop) // numbers.step))
     if count > LARGEST:
         raise OverflowError("Python int too large to convert to C ssize_t")
@@ -22,7 +22,7 @@ def is_long(numbers):
 
 
 class Random(random.Random):
-    """What of the methods needs the length of its argument."""
+    """The methods that need the length of their argument."""
 
     def sample(self, population, k, *, counts=None):
         if counts is not None or not is_long(population):
@@ -30,7 +30,7 @@ class Random(random.Random):
         n = length(population)
         if not 0 <= k <= n:
             raise ValueError("Sample larger than population or is negative")
-        # The order in which `random` draws from a population that is large beside the sample.
+        # The order in which `random` draws from a population that is much larger than the sample.
         chosen = {}
         for _ in range(k):
             place = self._randbelow(n)
@@ -61,7 +61,7 @@ _sample, _choices = random.Random.sample, random.Random.choices
 
 
 def _searching(original, goes_left):
-    """`bisect_left` or `bisect_right`, which counts further where `original` cannot."""
+    """Return `bisect_left` or `bisect_right`, extended to counts that `original` does not support."""
 
     def search(a, x, lo=0, hi=None, *, key=None):
         try:

@@ -1,4 +1,4 @@
-"""`sklearn.utils.random.sample_without_replacement`, whose compiled form writes the numbers of C's `long` into arrays of 64 bits."""
+"""`sklearn.utils.random.sample_without_replacement`, whose compiled form writes C's `long` into arrays of 64 bits."""
 
 import numpy
 
@@ -6,7 +6,8 @@ METHODS = ("auto", "tracking_selection", "reservoir_sampling", "pool")
 
 
 def sample_without_replacement(n_population, n_samples, method="auto", random_state=None):
-    """Draws `n_samples` different integers from [0, n_population), by the same draws of `random_state` as scikit-learn."""
+    """Draw `n_samples` distinct integers from [0, n_population), by the same draws of `random_state` as scikit-learn.
+    """
     from sklearn.utils import check_random_state
 
     n_population, n_samples = int(n_population), int(n_samples)

@@ -1,5 +1,6 @@
-"""Indices and counts of scikit-learn's compiled classes, in the pointer's 32 bits as all that is compiled: widened where they
-come out, from when its modules are imported."""
+"""Indices and counts of scikit-learn's compiled classes, which have the pointer's 32 bits like all compiled code:
+widened in their results, once its modules are imported.
+"""
 
 import importlib
 
@@ -11,7 +12,7 @@ import _torl_sampling
 from _torl_indices import DEFAULT, LARGEST, POINTER, put_around
 from _torl_widths import _all_widened, widened
 
-# What gives indices, by its module.
+# Functions that return indices, by their module.
 RESULTS = {
     "sklearn.cluster._agglomerative": "ward_tree linkage_tree",
     "sklearn.cluster._hdbscan.hdbscan": "tree_to_labels labelling_at_cut",
@@ -20,7 +21,7 @@ RESULTS = {
     "sklearn.svm._classes": "OneClassSVM.predict",
     "sklearn.utils.sparsefuncs": "count_nonzero",
 }
-# What leaves them with an estimator, and under which names.
+# Functions that store indices in an estimator, and the names of the attributes.
 ATTRIBUTES = {
     "sklearn.cluster._agglomerative": ("AgglomerativeClustering._fit", "labels_ children_"),
     "sklearn.cluster._dbscan": ("DBSCAN.fit", "labels_"),
@@ -50,14 +51,14 @@ def _fields_widened(records):
 
 
 def _constant(values):
-    """A widened copy of what a tree holds. Who writes to it, in order to change the tree, is refused."""
+    """Return a widened copy of an array of a tree. Writing to it, in order to change the tree, is an error."""
     copy = widened(values) if values.dtype.names is None else _fields_widened(values)
     copy.flags.writeable = False
     return copy
 
 
 def _neighborhoods_widened(original, *arguments, **named):
-    """An array of arrays, or several; or numbers of neighbors."""
+    """Widen an array of arrays, or several; or numbers of neighbors."""
     found = original(*arguments, **named)
     return tuple(map(_each_widened, found)) if isinstance(found, tuple) else _each_widened(found)
 
@@ -72,7 +73,7 @@ def _each_widened(arrays):
 
 
 def _two_point_correlation(original, self, X, r, dualtree=False):
-    """Pairs of points may be more than 32 bits count, but not those of fewer points at a time."""
+    """Count pairs in chunks: pairs of points may exceed 32 bits, but not those of fewer points at a time."""
     points = numpy.asarray(X)
     together = max(1, LARGEST // len(self.data))
     if points.ndim != 2 or len(points) <= together:
@@ -92,7 +93,7 @@ def _constant_view(read):
 
 def _kneighbors(original, self, *arguments, **named):
     found = original(self, *arguments, **named)
-    # A given graph is sparse, and the indices of sparse matrices have 32 bits elsewhere, too.
+    # A graph passed by the program is sparse, and the indices of sparse matrices have 32 bits elsewhere, too.
     is_graph = self.metric == "precomputed" and scipy.sparse.issparse(self._fit_X)
     return found if is_graph else tuple(map(widened, found)) if isinstance(found, tuple) else widened(found)
 
@@ -110,7 +111,7 @@ def _widen_neighbors(module):
 
 
 def _wide_tree(narrow):
-    """The class of the trees that scikit-learn grows: the same with indices of 64 bits."""
+    """Return the class of the trees that scikit-learn grows, with indices of 64 bits."""
 
     def constant(name):
         read = getattr(narrow, name).__get__
@@ -142,7 +143,7 @@ def _wide_tree(narrow):
 
 
 def new_tree(*arguments):
-    """What is pickled of a tree calls this: its class has the name of the narrow one, which other compiled modules look up."""
+    """Unpickle a tree: its class has the name of the narrow one, which other compiled modules look up."""
     return importlib.import_module("sklearn.tree._classes").Tree(*arguments)
 
 
@@ -159,7 +160,7 @@ def _narrow_parents(module):
 
 
 def _narrow_neighborhoods(module):
-    """`dbscan_inner` writes to `labels`, and asks for neighbors as if it wrote to them."""
+    """Copy the arguments: `dbscan_inner` writes to `labels`, and requests neighbors as if it wrote to them."""
 
     def inner(original, is_core, neighborhoods, labels):
         narrow = numpy.empty_like(neighborhoods)

@@ -1,4 +1,4 @@
-"""Threads that run to their end when they are started, and timers that go off while the program waits."""
+"""Threads that run to completion when they are started, and timers that fire while the program waits."""
 
 import _thread
 import contextvars
@@ -11,7 +11,7 @@ import _torl_waiting as waiting
 
 
 class Handle:
-    """What `threading` keeps of a thread."""
+    """The handle of a thread in `threading`."""
 
     __slots__ = ("_over", "ident")
 
@@ -28,7 +28,7 @@ class Handle:
         self._over = True
 
     def join(self, timeout=None):
-        # Who is not over has started the one that asks, and stands still.
+        # An unfinished thread has started the asking one, and is suspended.
         waiting.wait(self.is_done, None if waiting.in_thread() else timeout, "the end of a thread that started it")
 
 
@@ -74,7 +74,7 @@ _make_invoke_original = threading._make_invoke_excepthook
 
 
 def _make_invoke_excepthook():
-    """A wait that nothing can end is not reported as the end of a thread: whoever started it gets to see the error."""
+    """Let a deadlock pass: it is not reported as the end of a thread, so that the starter receives the error."""
     invoke_original = _make_invoke_original()
 
     def invoke(thread):
@@ -95,7 +95,7 @@ def _start(self):
 
 
 class Timer(threading.Timer):
-    """A timer goes off when the program sleeps or waits for longer than it takes, or has come to its end."""
+    """A timer that fires when the program sleeps or waits for longer than its delay, or has ended."""
 
     def start(self):
         if type(self).run is not threading.Timer.run:

@@ -1,7 +1,7 @@
-"""How a guest with one thread waits: time passes, timers that are due go off, and a wait that nothing can end raises.
+"""Waiting in a guest with one thread: time passes, due timers fire, and a deadlock raises an error.
 
-What runs is a stack of flows. The first is the program; a thread is a flow of its own, from its start to its end, while the
-one that started it stands still. So nobody can do what a waiting flow waits for, but a timer.
+Execution is a stack of flows. The first is the program; a thread is a separate flow, from its start to its end, during
+which the flow that started it is suspended. So only a timer can end the wait of a flow.
 """
 
 import _thread
@@ -11,15 +11,15 @@ import sys
 import time
 
 ADVICE = (
-    "This interpreter runs one thread at a time: start() and submit() run their work to its end before they return. "
+    "This interpreter runs one thread at a time: start() and submit() run their work to completion before they return. "
 )
 IN_THREAD = ADVICE + (
-    "This thread waits for {what}, which only the code behind its start() could bring about. "
+    "This thread waits for {what}, which only the code after its start() could cause. "
     "Do that before start(), or call the functions one after the other without threads."
 )
-FOREVER = ADVICE + "This waits for {what}, and nothing is left that could end the wait."
+FOREVER = ADVICE + "This waits for {what}, and nothing can end the wait."
 TOO_LATE = ADVICE + (
-    "A thread has waited for this in vain already, with a time limit. Do it before start(), or do without threads."
+    "A thread has already waited for this until a timeout. Do it before start(), or avoid threads."
 )
 
 _monotonic = time.monotonic
@@ -31,12 +31,12 @@ _timers = []
 _numbers = itertools.count()
 # The threads that another one knows to be over.
 joined = set()
-# The error of a wait that nothing can end. It ends the program, not only the thread it was raised in.
+# The error of a deadlock. It ends the program, not only the thread that raised it.
 _stuck = None
 
 
 def get_ident():
-    """The number of the thread that runs."""
+    """Return the id of the running thread."""
     return _flows[-1]
 
 
@@ -49,9 +49,9 @@ def in_thread():
 
 
 def run_as(ident, function):
-    """Calls `function` as the thread `ident`, to its end."""
+    """Run `function` as the thread `ident`, to completion."""
     events, tasks = sys.modules.get("asyncio.events"), sys.modules.get("asyncio.tasks")
-    # A thread has no running event loop, whatever its starter is in the middle of.
+    # A thread has no running event loop, regardless of its starter.
     loop = events and events._get_running_loop()
     if loop is not None:
         task = tasks._swap_current_task(loop, None)
@@ -67,7 +67,7 @@ def run_as(ident, function):
 
 
 def stuck(text):
-    """The error of a wait that nothing can end."""
+    """The error of a deadlock."""
     global _stuck
     _stuck = RuntimeError(text)
     return _stuck
@@ -78,7 +78,9 @@ def is_stuck(error):
 
 
 def wait(is_over, timeout, what):
-    """Lets time pass until `is_over()`, for `timeout` seconds at most (None or negative: forever); whether it is."""
+    """Let time pass until `is_over()`, for at most `timeout` seconds (None or negative: no limit); return whether it
+    is.
+    """
     deadline = None if timeout is None or timeout < 0 else _monotonic() + timeout
     while not is_over():
         if _timers and (deadline is None or _timers[0][0] <= deadline):
@@ -92,7 +94,7 @@ def wait(is_over, timeout, what):
 
 
 def sleep(seconds, /):
-    """`time.sleep`, during which timers go off."""
+    """`time.sleep`, during which timers fire."""
     if not _timers:
         return _sleep(seconds)
     deadline = _monotonic() + seconds
@@ -106,7 +108,7 @@ def add_timer(timer, interval):
 
 
 def remove_timer(timer):
-    """Whether the timer was there."""
+    """Remove a timer; return whether it was there."""
     rest = [entry for entry in _timers if entry[2] is not timer]
     found = len(rest) < len(_timers)
     heapq.heapify(rest)
@@ -115,7 +117,7 @@ def remove_timer(timer):
 
 
 def wait_for_timer(otherwise):
-    """Lets the next timer go off; raises the text `otherwise` if there is none."""
+    """Fire the next timer; raise the text `otherwise` if there is none."""
     if not _timers:
         raise stuck(otherwise)
     _let_next_timer_go_off()
@@ -128,7 +130,7 @@ def _let_next_timer_go_off():
 
 
 def finish():
-    """What a program waits for at its end: timers that are no daemons."""
+    """Wait for timers that are not daemons, as a program does at its end."""
     while _timers:
         if all(timer.daemon for _, _, timer in _timers):
             _timers.clear()

@@ -1,5 +1,6 @@
-"""Indices and counts that compiled code gives to programs in the pointer's 32 bits: widened, as far as Python code stands
-between, so that arithmetic on them does not wrap."""
+"""Indices and counts that compiled code returns to programs with the pointer's 32 bits: widened where Python code is
+between, so that arithmetic on them does not wrap.
+"""
 
 import numpy
 import numpy.char
@@ -19,7 +20,7 @@ from _torl_indices import DEFAULT, LARGEST, POINTER, beyond, put_around
 
 
 def widened(value):
-    """An array, a series or a scalar of indices as default integers; anything else as it is."""
+    """Return an array, a series or a scalar of indices as default integers; anything else unchanged."""
     return value.astype(DEFAULT) if getattr(value, "dtype", None) == POINTER else value
 
 
@@ -39,7 +40,7 @@ def _all_widened(original, *arguments, **named):
 
 
 def _arrays_widened(original, *arguments, **named):
-    """The same, but what is no bare array: an index holds the program's own numbers."""
+    """Widen bare arrays only: an index contains the program's own numbers."""
     found = original(*arguments, **named)
     if isinstance(found, tuple):
         return tuple(widened(one) if isinstance(one, numpy.ndarray) else one for one in found)
@@ -57,7 +58,7 @@ def _execute_peak_finding(module, execute):
     execute()
     put_around(module, "find_peaks", _peaks_widened)
     put_around(module, "peak_prominences", _all_widened)
-    # What a program found, or made, goes back to compiled code.
+    # Peaks that a program found, or made, are passed back to compiled code.
     put_around(module, "_arg_peaks_as_expected", lambda original, peaks: original(_narrowed(peaks)))
 
 
@@ -72,7 +73,9 @@ def _narrowed(peaks):
 
 
 def _count_neighbors(original, self, other, r, p=2.0, weights=None, cumulative=True):
-    """Pairs of points may be more than 32 bits count. Weights of 1 are added up as floats, which hold them all."""
+    """Count in floats: pairs of points may exceed 32 bits. Weights of 1 are summed as floats, which represent them
+    exactly.
+    """
     if weights is not None or self.n * other.n <= LARGEST:
         return widened(original(self, other, r, p, weights, cumulative))
     ones = (numpy.ones(self.n), numpy.ones(other.n))
@@ -99,7 +102,7 @@ def _regions_widened(original, self, *arguments, **named):
 
 
 def _groups_widened(read, self):
-    groups = read(self).copy()  # of the class it has
+    groups = read(self).copy()  # of the same class
     groups.update({key: widened(rows) for key, rows in groups.items()})
     return groups
 
@@ -109,7 +112,7 @@ def _widen_property(owner, name, widen, read):
 
 
 def install():
-    # The same tree, written in Python around the compiled one, whose methods cannot be changed.
+    # The same tree, as a Python wrapper of the compiled one, whose methods cannot be changed.
     scipy.spatial.cKDTree = KDTree
     for module in (numpy.strings, numpy.char, numpy._core.defchararray):
         for name in ("str_len", "find", "rfind", "index", "rindex", "count"):
@@ -135,7 +138,7 @@ def install():
     _torl_imports.Finder.modules["scipy.signal._peak_finding"] = _execute_peak_finding
 
 
-# What of pandas gives places in an index.
+# pandas functions that return positions in an index.
 INDEXERS = {
     pandas.Index: "get_indexer get_indexer_for get_indexer_non_unique join reindex sort_values asof_locs sortlevel",
     pandas.RangeIndex: "factorize sort_values argsort",

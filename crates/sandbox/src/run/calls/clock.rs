@@ -1,4 +1,4 @@
-//! The virtual clock, and waiting, which takes no time.
+//! The virtual clock. Waiting takes no real time.
 
 use wasmtime::Linker;
 
@@ -8,7 +8,7 @@ use crate::run::host::{
     CLOCK_START, CLOCK_TICK, GuestMemory, HostState, LATEST, MONOTONIC_START, host_call,
 };
 
-/// Subscriptions of one call at most: as many as descriptors, and some clocks.
+/// Maximum number of subscriptions in one call: one per descriptor, and some clocks.
 const MAXIMUM_SUBSCRIPTIONS: i32 = 1024;
 
 pub fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
@@ -48,7 +48,7 @@ pub fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Waiting takes no time: the virtual clock jumps to the earliest deadline. Descriptors are always ready.
+/// Waits. Takes no real time: the virtual clock jumps to the earliest deadline. Descriptors are always ready.
 fn poll_oneoff(
     memory: &mut GuestMemory<'_>,
     state: &mut HostState,

@@ -10,7 +10,7 @@ use crate::errno::{self, Checked};
 use crate::files::{Descriptors, FileType, Stat, Target};
 use crate::run::host::{GuestMemory, HostState, PIECE, Stop, host_call};
 
-/// Buffers of one call at most, as on Linux.
+/// Maximum number of buffers in one call, as on Linux.
 const MAXIMUM_BUFFERS: i32 = 1024;
 
 const FLAG_APPEND: u16 = 1 << 0;
@@ -95,7 +95,7 @@ fn link_positions(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     linker.func_wrap(WASI, "fd_close", |mut c: Call, fd: i32| {
         host_call(&mut c, |_, state| Ok(state.files.close(fd)))
     })?;
-    // What is written is written: nothing is left to bring to a disk. Streams cannot be synced.
+    // Written data is complete: no disk has to be synced. Streams cannot be synced.
     for sync in ["fd_sync", "fd_datasync"] {
         linker.func_wrap(WASI, sync, |mut c: Call, fd: i32| {
             host_call(&mut c, |_, state| {
@@ -209,7 +209,7 @@ fn link_directories(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// The buffers of a scatter/gather list.
+/// Returns the buffers of a scatter/gather list.
 fn buffers(memory: &GuestMemory<'_>, (list, count): (i32, i32)) -> Checked<Vec<(i32, usize)>> {
     if !(0..=MAXIMUM_BUFFERS).contains(&count) {
         return Err(errno::INVAL);
@@ -229,7 +229,7 @@ fn position(offset: Option<i64>) -> Checked<Option<u64>> {
         .transpose()
 }
 
-/// Writes the buffers of a list, up to the first that does not go whole.
+/// Writes the buffers of a list, up to the first that is not written completely.
 fn write(
     memory: &mut GuestMemory<'_>,
     state: &mut HostState,
@@ -326,13 +326,13 @@ fn read_directory(
             target[filled..filled + count].copy_from_slice(&part[..count]);
             filled += count;
         }
-        // A full buffer, with the last entry perhaps cut, says that there is more.
+        // A full buffer, whose last entry may be cut, signals that there are more entries.
         filled < length
     })?;
     memory.write(used, &(filled as u32).to_le_bytes())
 }
 
-/// The 24-byte `fdstat` of a descriptor.
+/// Returns the 24-byte `fdstat` of a descriptor.
 fn fdstat(state: &HostState, descriptor: i32) -> Checked<[u8; 24]> {
     let access = state.files.access(descriptor)?;
     let mut rights = ALL_RIGHTS;
@@ -350,7 +350,7 @@ fn fdstat(state: &HostState, descriptor: i32) -> Checked<[u8; 24]> {
     Ok(stat)
 }
 
-/// The 64-byte `filestat`.
+/// Returns the 64-byte `filestat`.
 pub fn filestat(stat: &Stat) -> [u8; 64] {
     let mut bytes = [0u8; 64];
     bytes[8..16].copy_from_slice(&stat.inode.to_le_bytes());
@@ -368,7 +368,7 @@ pub fn filestat(stat: &Stat) -> [u8; 64] {
     bytes
 }
 
-/// The times of last access and last modification that a call sets.
+/// Returns the times of last access and last modification that a call sets.
 pub fn times(accessed: i64, modified: i64, flags: i32, now: u64) -> Checked<[Option<u64>; 2]> {
     let choose = |given: i64, flags: i32| match flags & 3 {
         0 => Ok(None),

@@ -1,4 +1,4 @@
-//! The calls a guest can make, in groups, and what its imports are linked to.
+//! The host calls of a guest, in groups, and the linking of its imports.
 
 mod clock;
 mod descriptors;
@@ -13,7 +13,7 @@ type Call<'a> = Caller<'a, HostState>;
 
 const WASI: &str = "wasi_snapshot_preview1";
 
-/// Gives `module` its imports. What is not named here answers `ENOSYS` without looking at its arguments.
+/// Links the imports of `module`. Calls that are not defined here return `ENOSYS` without reading their arguments.
 pub fn link(linker: &mut Linker<HostState>, module: &Module) -> wasmtime::Result<()> {
     for import in module.imports() {
         if let ExternType::Func(signature) = import.ty() {
@@ -35,7 +35,7 @@ pub fn link(linker: &mut Linker<HostState>, module: &Module) -> wasmtime::Result
     link_process(linker)
 }
 
-/// Randomness, arguments, environment, the end.
+/// Randomness, arguments, environment, exit.
 fn link_process(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     linker.func_wrap(WASI, "random_get", |mut c: Call, out: i32, length: i32| {
         host_call(&mut c, |memory, state| random(memory, state, out, length))
@@ -58,7 +58,7 @@ fn link_process(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     for list in ["args_get", "environ_get"] {
         linker.func_wrap(WASI, list, |_: Call, _: i32, _: i32| errno::SUCCESS)?;
     }
-    // The guest's door to functions of its embedder: there are none.
+    // The guest's entry point to functions of its embedder: there are none.
     linker.func_wrap("host", "call", |_: Call, _: i32, _: i32, _: i32, _: i32| {
         -1i32
     })?;
@@ -99,7 +99,7 @@ mod tests {
 
     const MEMORY: usize = 64 << 10;
 
-    /// Every call the guest imports and we answer, with its parameters: `i` for 32 bits, `I` for 64.
+    /// Every call that the guest imports and the host answers, with its parameters: `i` for 32 bits, `I` for 64.
     const CALLS: [(&str, &str); 35] = [
         ("args_get", "ii"),
         ("args_sizes_get", "ii"),
@@ -189,7 +189,7 @@ mod tests {
         (store, instance)
     }
 
-    /// Whatever a guest passes, and whatever its memory holds: an answer, no panic, no access beside the memory.
+    /// Arbitrary arguments and memory of a guest cause an answer: no panic, and no access outside of the memory.
     #[test]
     fn wild_arguments_are_answered() {
         let request = Request {
@@ -209,7 +209,7 @@ mod tests {
             if round % 50 == 0 {
                 let memory = store.data().memory.unwrap();
                 for chunk in memory.data_mut(&mut store)[..8192].chunks_mut(8) {
-                    // Mostly small numbers, so that some pointers are good; now and then a path.
+                    // Mostly small numbers, so that some pointers are valid; occasionally a path.
                     let word = match random() {
                         word if word % 4 == 0 => word,
                         word if word % 4 == 1 => u64::from_le_bytes(*b"work/a/b"),
@@ -240,7 +240,7 @@ mod tests {
                 Err(error) => assert_eq!(error.downcast_ref::<Stop>(), Some(&Stop::Output)),
             }
         }
-        // The calls got somewhere.
+        // The calls were effective.
         for code in [
             errno::SUCCESS,
             errno::BADF,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_takes_long_ends_with_the_time() {
+    fn a_long_call_ends_with_the_time() {
         let mut state = state_for_tests(&Request::default());
         let mut bytes = vec![0; MEMORY];
         let mut memory = GuestMemory(&mut bytes);

@@ -20,7 +20,7 @@ pub fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     link_links(linker)
 }
 
-/// Opening and looking.
+/// Opening and stat calls.
 fn link_files(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     linker.func_wrap(
         WASI,
@@ -78,7 +78,7 @@ fn link_files(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Making, removing, renaming.
+/// Creating, removing, renaming.
 fn link_changes(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     linker.func_wrap(
         WASI,
@@ -135,7 +135,7 @@ fn link_changes(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Links of either kind, of which this file system has none.
+/// Hard and symbolic links, which this file system does not support.
 fn link_links(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     linker.func_wrap(
         WASI,

@@ -1,4 +1,4 @@
-//! Which system calls are left: a filter that the kernel applies to each.
+//! The system call filter of a worker, applied by the kernel.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use seccompiler::{
 use super::{last_error, text};
 use crate::run::reset::{PAGEMAP_SCAN, UFFDIO_REGISTER, UFFDIO_WRITEPROTECT};
 
-/// linux/mman.h; not in the `libc` crate.
+/// linux/mman.h; missing in the `libc` crate.
 const MAP_DROPPABLE: u64 = 0x08;
 
-// Calls that only older architectures have, in the place of newer ones.
+// Calls that only older architectures have, instead of newer ones.
 #[cfg(target_arch = "x86_64")]
 const OLD_POLL: &[libc::c_long] = &[libc::SYS_poll];
 #[cfg(target_arch = "x86_64")]
@@ -31,7 +31,7 @@ const OLD_LOOKS: &[libc::c_long] = &[];
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Installs the filter on all threads. Whatever is not named in it kills the process.
+/// Installs the filter on all threads. A call outside of the filter kills the process.
 pub fn filter() -> Result<(), String> {
     let architecture = std::env::consts::ARCH.try_into().map_err(text)?;
     let compile = |rules, other, named| -> Result<BpfProgram, String> {
@@ -47,14 +47,14 @@ pub fn filter() -> Result<(), String> {
         SeccompAction::Allow,
         SeccompAction::Errno(libc::EACCES as u32),
     )?;
-    // Of two filters the stricter answer counts. The killing one comes last: it does not allow a further one.
+    // Of two filters the stricter result counts. The killing one comes last, because it does not allow another one.
     install(&refuse)?;
     install(&kill)
 }
 
 pub fn install(filter: &BpfProgram) -> Result<(), String> {
-    // On all threads. Before Linux 5.16 a filter switched a protection against speculative loads on, by default, which
-    // slows interpreters down; a worker holds nobody's secrets.
+    // On all threads. Before Linux 5.16 a filter enabled a protection against speculative loads by default, which slows
+    // down interpreters; a worker holds no secrets.
     let flags = libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     let program = libc::sock_fprog {
         len: filter.len() as libc::c_ushort,
@@ -72,14 +72,14 @@ pub fn install(filter: &BpfProgram) -> Result<(), String> {
     match code {
         0 => Ok(()),
         -1 => Err(last_error()),
-        thread => Err(format!("thread {thread} has a filter of its own")),
+        thread => Err(format!("thread {thread} has a different filter")),
     }
 }
 
-/// What serving runs takes. Where arguments are named, only those are allowed.
+/// Returns the calls that serving runs needs. Calls with listed arguments are only allowed with those.
 fn needed() -> Result<Rules, seccompiler::BackendError> {
     let mut rules: Rules = [
-        // The parent.
+        // Communication with the parent.
         libc::SYS_read,
         libc::SYS_write,
         libc::SYS_readv,
@@ -87,7 +87,7 @@ fn needed() -> Result<Rules, seccompiler::BackendError> {
         libc::SYS_recvfrom,
         libc::SYS_sendto,
         libc::SYS_ppoll,
-        // Waiting, and the time.
+        // Waiting, and time.
         libc::SYS_futex,
         libc::SYS_clock_gettime,
         libc::SYS_clock_nanosleep,
@@ -96,7 +96,7 @@ fn needed() -> Result<Rules, seccompiler::BackendError> {
         libc::SYS_sched_yield,
         libc::SYS_timer_settime,
         libc::SYS_timer_delete,
-        // Memory. What is mapped of a file is a file that is open.
+        // Memory. Only open files can be mapped.
         libc::SYS_munmap,
         libc::SYS_mremap,
         libc::SYS_madvise,
@@ -108,7 +108,7 @@ fn needed() -> Result<Rules, seccompiler::BackendError> {
         libc::SYS_rt_sigaction,
         libc::SYS_rt_sigprocmask,
         libc::SYS_sigaltstack,
-        // The libraries': seeds of hash tables, the number of cores for the allocator.
+        // Calls of libraries: seeds of hash tables, the number of cores for the allocator.
         libc::SYS_getrandom,
         libc::SYS_sched_getaffinity,
         libc::SYS_getpid,
@@ -125,7 +125,7 @@ fn needed() -> Result<Rules, seccompiler::BackendError> {
         |index, test, value| SeccompCondition::new(index, SeccompCmpArgLen::Dword, test, value);
     let equal = |index, value| argument(index, SeccompCmpOp::Eq, value);
     let masked = |index, mask, value| argument(index, SeccompCmpOp::MaskedEq(mask), value);
-    // No new machine code; no memory that is shared, huge or growing, which the memory limit would not count.
+    // No new machine code; no shared, huge or growing memory, which the memory limit would not count.
     let not_executable = || masked(2, libc::PROT_EXEC as u64, 0);
     let kind = (libc::MAP_TYPE | libc::MAP_HUGETLB | libc::MAP_GROWSDOWN) as u64;
     let mut maps = Vec::new();
@@ -140,7 +140,7 @@ fn needed() -> Result<Rules, seccompiler::BackendError> {
         libc::SYS_mprotect,
         vec![SeccompRule::new(vec![not_executable()?])?],
     );
-    // Tracking of the pages a run wrote to.
+    // Tracking of the pages that a run wrote to.
     let mut requests = Vec::new();
     for request in [UFFDIO_REGISTER, UFFDIO_WRITEPROTECT, PAGEMAP_SCAN] {
         requests.push(SeccompRule::new(vec![equal(1, request)?])?);
@@ -155,8 +155,8 @@ fn needed() -> Result<Rules, seccompiler::BackendError> {
     Ok(rules)
 }
 
-/// What the libraries may try on their own, and can do without: they get an error and continue. (The allocator reads a
-/// setting of the kernel before it gives memory back; a panic looks for its own symbols.)
+/// Returns the calls that libraries may try, and can do without: they fail with an error and execution continues. (The
+/// allocator reads a setting of the kernel before it releases memory; a panic looks for its own symbols.)
 fn refused() -> Rules {
     [
         libc::SYS_openat,

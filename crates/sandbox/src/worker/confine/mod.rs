@@ -1,11 +1,11 @@
-//! The second wall: what a worker process gives up for good before it runs untrusted code.
+//! The second isolation layer: rights that a worker process drops permanently before it runs untrusted code.
 //!
-//! The first wall is WebAssembly. Should a guest ever get through it and run code of its own in the worker, it finds a
-//! process that can compute, answer its parent and manage memory that is not executable, and that can do nothing else:
-//! open no file, make no socket, start no process, signal nobody, map no code. Everything a run needs is opened before.
+//! The first layer is WebAssembly. If a guest ever escapes it and executes its own code in the worker, that process can
+//! only compute, answer its parent and manage memory that is not executable. It cannot open a file, make a socket,
+//! start a process, signal another process, or map code. Everything that a run needs is opened before.
 //!
-//! A service of the kernel that is missing, or refused by the container around us, is left out and reported in the
-//! [`Confinement`]. Of what is there nothing can be taken back, not even by this process.
+//! A kernel service that is missing, or denied by the surrounding container, is skipped and reported in the
+//! [`Confinement`]. The active restrictions cannot be removed, not even by this process.
 
 mod calls;
 mod rights;
@@ -18,28 +18,28 @@ use std::io;
 
 use crate::run::protection::MEMORY_RESERVATION;
 
-/// The walls around a worker process.
+/// The confinement of a worker process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Confinement {
-    /// The version of Landlock in force: no files, and from version 4 on no TCP, from 6 on no signals to others.
+    /// The active version of Landlock: no files, from version 4 on no TCP, from 6 on no signals to other processes.
     pub landlock: Option<u32>,
-    /// Whether the filter of system calls is in force.
+    /// Whether the system call filter is active.
     pub seccomp: bool,
-    /// What is not in force, each with the reason. Empty where the system has all of it.
+    /// The inactive restrictions, each with the reason. Empty if the system supports all of them.
     pub missing: Vec<String>,
 }
 
-/// Ends with the parent, dumps no core, gains no privileges, and holds nothing of the parent's but standard input,
-/// output and error. For every worker, first of all, while it has one thread.
+/// Makes the process exit with its parent, dump no core, gain no privileges, and close all inherited descriptors except
+/// standard input, output and error. Every worker calls it first, while it has one thread.
 pub fn detach() {
     // SAFETY: plain system calls on this process alone, with valid arguments; nothing in it uses a descriptor above 2 yet.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        // Large buffers go back to the system when they are freed. (Setting it keeps glibc from raising it.)
+        // Large buffers return to the system when they are freed. (Setting it keeps glibc from raising it.)
         #[cfg(target_env = "gnu")]
         libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
-        // The mask is inherited, and the parent may block any: faults of the guest, the end of its time.
+        // The mask is inherited, and the parent may block any signal: faults of the guest, the end of its time.
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut());
@@ -52,14 +52,14 @@ pub fn detach() {
             }
         }
     }
-    // What these two miss is disk space lost to a crash, and a crash is an outcome.
+    // If these two fail, only disk space is lost to a crash, and a crash is an outcome.
     let _ = limit(libc::RLIMIT_CORE, 0);
-    // A core that is piped to a program knows no limit: let it hold no memory.
+    // A core that is piped to a program has no size limit: exclude all memory.
     let _ = fs::write("/proc/self/coredump_filter", "0");
 }
 
-/// Gives up, on every thread and for good, all that serving runs does not need. Everything that a run needs must be
-/// open and every thread started.
+/// Drops, on every thread and permanently, all rights that serving runs does not need. All required files must be open
+/// and all threads started.
 pub fn confine() -> Confinement {
     let mut confinement = Confinement::default();
     let mut missing = Vec::new();
@@ -68,11 +68,11 @@ pub fn confine() -> Confinement {
             missing.push(format!("{wall}: {reason}"));
         }
     };
-    // In this order: each step needs what the later ones take away.
+    // In this order: each step needs a right that a later one drops.
     note("memory limit", limit_memory());
     note(
         "Landlock",
-        rights::give_up().map(|version| confinement.landlock = Some(version)),
+        rights::drop_rights().map(|version| confinement.landlock = Some(version)),
     );
     note("resource limits", limit_resources());
     note(
@@ -83,29 +83,30 @@ pub fn confine() -> Confinement {
     confinement
 }
 
-/// Address space that a worker may come to hold as private writable memory, over what it holds when it has loaded the
-/// guest: the largest memory a guest can have, and room for its output and exceptions. A bound on what a worker that was
-/// taken over can take from the machine; the limit of a run is checked where its memory grows.
+/// Maximum growth of a worker's private writable address space after it has loaded the guest: the largest memory of a
+/// guest, plus its output and exceptions. This bounds the memory that a compromised worker can take from the machine;
+/// the limit of a run is checked when its memory grows.
 const DATA_BYTES: u64 = MEMORY_RESERVATION as u64 + (2 << 30);
 
-/// How much a worker may add to standard error where that is a file: ample for its last words, too little to fill a disk.
+/// Number of bytes that a worker may append to a standard error that is a file: ample for final messages, too little to
+/// fill a disk.
 const MESSAGE_BYTES: u64 = 64 << 20;
 
 fn limit_memory() -> Result<(), String> {
     let status = fs::read_to_string("/proc/self/status").map_err(text)?;
-    let held: u64 = status
+    let size: u64 = status
         .lines()
         .find_map(|line| line.strip_prefix("VmData:")?.trim().strip_suffix(" kB"))
         .and_then(|kilobytes| kilobytes.parse().ok())
-        .ok_or("the kernel does not tell the size of this process")?;
-    limit(libc::RLIMIT_DATA, (held << 10) + DATA_BYTES)
+        .ok_or("the kernel does not report the size of this process")?;
+    limit(libc::RLIMIT_DATA, (size << 10) + DATA_BYTES)
 }
 
 fn limit_resources() -> Result<(), String> {
-    // No process and no thread. The kernel does not hold root to this one; the filter of system calls does.
+    // No process and no thread. The kernel does not apply this one to root; the system call filter does.
     limit(libc::RLIMIT_NPROC, 0)?;
     limit(libc::RLIMIT_FSIZE, MESSAGE_BYTES + size_of_standard_error())?;
-    // No new descriptor: the limit is the lowest number that is free. Those in use above it stay.
+    // No new descriptor: the limit is the lowest free number. Higher ones in use stay open.
     // SAFETY: plain system calls; the duplicate is closed at once.
     let free = unsafe { libc::dup(0) };
     if free < 0 {
@@ -146,7 +147,7 @@ fn limit(resource: Resource, value: u64) -> Result<(), String> {
     }
 }
 
-/// The entries of a directory of the process file system that are numbers.
+/// Returns the entries of a directory of the process file system that are numbers.
 fn numbers_in(directory: &str) -> io::Result<Vec<libc::c_int>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! Each attempt to get out is made for real, by a process of its own that has given up its rights.
+//! Tests of the confinement. Each attempt to escape is real, in a separate process that has dropped its rights.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -19,12 +19,12 @@ use super::calls::install;
 use super::*;
 use crate::run::reset::{PAGEMAP_SCAN, UFFDIO_REGISTER, UFFDIO_WRITEPROTECT};
 
-/// How a child ended that found what it tried to be possible, and one that could not even try.
+/// Exit codes of a child whose attempt was possible, and of a child that could not even try.
 const POSSIBLE: i32 = 200;
 const UNABLE: i32 = 201;
 const NOBODY: libc::uid_t = 65534;
 
-/// Forks, and returns how the child ended: with the number that `body` returned, or by a signal.
+/// Forks, and returns the exit status of the child: the number that `body` returned, or a signal.
 fn in_child(body: impl FnOnce() -> i32) -> ExitStatus {
     // SAFETY: the child has this thread only, never returns from here, and touches no lock of the test harness.
     unsafe {
@@ -40,8 +40,8 @@ fn in_child(body: impl FnOnce() -> i32) -> ExitStatus {
     }
 }
 
-/// Runs `attempt` in a child behind the walls that `build` puts up: on the thread that put them up, and on one that was
-/// there before; as this user, and as one without privileges.
+/// Runs `attempt` in a child confined by `build`: on the thread that called it, and on a thread that existed before; as
+/// this user, and as a user without privileges.
 fn attempts<T: Send + 'static>(
     open: impl Fn() -> T,
     build: impl Fn(),
@@ -78,10 +78,10 @@ fn attempts<T: Send + 'static>(
     ends
 }
 
-/// Makes this process one of an ordinary user's, if it is root's.
+/// Makes this process one of an ordinary user, if it belongs to root.
 fn become_nobody() {
-    // SAFETY: plain system calls; the process has one thread. An ordinary user's processes may look at themselves, as
-    // those that change their user may not.
+    // SAFETY: plain system calls; the process has one thread. Processes of an ordinary user may inspect themselves,
+    // unlike processes that changed their user.
     unsafe {
         if libc::geteuid() == 0 {
             assert_eq!(libc::setresuid(NOBODY, NOBODY, NOBODY), 0);
@@ -105,22 +105,22 @@ fn killed(signal: i32) -> ExitStatus {
 }
 
 fn all_walls() {
-    let walls = confine();
-    assert!(walls.seccomp, "{:?}", walls.missing);
+    let confinement = confine();
+    assert!(confinement.seccomp, "{:?}", confinement.missing);
 }
 
 fn rights_only() {
-    rights::give_up().unwrap();
+    rights::drop_rights().unwrap();
 }
 
-/// The version of Landlock that this kernel has; 0 for none.
+/// Returns the version of Landlock in this kernel; 0 if there is none.
 fn landlock_version() -> i32 {
-    in_child(|| rights::give_up().map_or(0, |version| version as i32))
+    in_child(|| rights::drop_rights().map_or(0, |version| version as i32))
         .code()
         .unwrap()
 }
 
-/// The answer of a system call as the end of a child.
+/// Converts the result of a system call to the exit code of a child.
 fn answer(result: libc::c_long) -> i32 {
     match result {
         -1 => io::Error::last_os_error().raw_os_error().unwrap(),
@@ -137,13 +137,13 @@ type Attempt = (&'static str, fn(&()) -> i32);
 macro_rules! call {
     ($call:ident $(, $argument:expr)*) => {
         (stringify!($call), |()| {
-            // SAFETY: not carried out: what the filter lets through by mistake ends the test.
+            // SAFETY: never executed: a call that the filter allows by mistake ends the test.
             answer(unsafe { libc::syscall(libc::$call $(, $argument as libc::c_long)*) })
         })
     };
 }
 
-/// What ends the process.
+/// Attempts that end the process.
 const DEADLY: &[Attempt] = &[
     ("fork", |()| answer(unsafe { libc::fork() }.into())),
     ("thread", |()| {
@@ -159,7 +159,7 @@ const DEADLY: &[Attempt] = &[
     ("kill of the parent", |()| {
         answer(unsafe { libc::kill(libc::getppid(), 0) }.into())
     }),
-    ("kill of everybody", |()| {
+    ("kill of all processes", |()| {
         answer(unsafe { libc::kill(-1, 0) }.into())
     }),
     ("new machine code", |()| {
@@ -256,12 +256,12 @@ const DEADLY: &[Attempt] = &[
     call!(SYS_signalfd4, -1, 0, 8, 0),
     call!(SYS_timer_create, 0, 0, 0),
     call!(SYS_reboot, 0, 0, 0),
-    ("a number that is no system call", |()| {
+    ("a number without a system call", |()| {
         answer(unsafe { libc::syscall(100_000) })
     }),
 ];
 
-/// What is answered with `EACCES`.
+/// Attempts that fail with `EACCES`.
 const REFUSED: &[Attempt] = &[
     ("reading a file", |()| result_of(File::open("/etc/passwd"))),
     ("reading this program", |()| {
@@ -287,7 +287,7 @@ const REFUSED: &[Attempt] = &[
 ];
 
 fn map(protection: libc::c_int, kind: libc::c_int) -> i32 {
-    // SAFETY: a new mapping that nothing else uses.
+    // SAFETY: a new mapping without other users.
     let address = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -334,7 +334,7 @@ fn the_other_call_tables_of_the_processor_are_closed() {
     );
     let i386: fn(&()) -> i32 = |()| {
         let mut result: i64 = 20;
-        // SAFETY: getpid of the 32-bit table: no memory is touched.
+        // SAFETY: getpid of the 32-bit table: no memory is accessed.
         unsafe { std::arch::asm!("int 0x80", inout("rax") result, options(nostack)) };
         answer(result)
     };
@@ -347,10 +347,10 @@ fn the_other_call_tables_of_the_processor_are_closed() {
     }
 }
 
-/// Every attempt above is possible without the walls, or answers otherwise: else the tests would prove nothing.
+/// Every attempt above is possible without confinement, or has another result: otherwise the tests would prove nothing.
 #[test]
-fn without_walls_the_attempts_are_answered_otherwise() {
-    // These have no arguments with which they could reach anything of anybody's.
+fn without_confinement_the_attempts_have_other_results() {
+    // The arguments of these cannot affect anything else.
     let harmless =
         |name: &str| name.starts_with("SYS_") && !["SYS_reboot", "SYS_clone"].contains(&name);
     for &(name, attempt) in DEADLY.iter().filter(|(name, _)| harmless(name)) {
@@ -369,7 +369,7 @@ fn without_walls_the_attempts_are_answered_otherwise() {
 #[test]
 fn landlock_alone_keeps_files_away() {
     if landlock_version() < 1 {
-        assert!(in_child(|| i32::from(rights::give_up().is_ok())).success());
+        assert!(in_child(|| i32::from(rights::drop_rights().is_ok())).success());
         return;
     }
     let cases: &[Attempt] = &[
@@ -429,7 +429,7 @@ fn landlock_alone_keeps_other_processes_away() {
     }
     // The parent of the attempting process is of the same user: the kernel would allow it a signal.
     let signal: fn(&()) -> i32 = |()| {
-        // SAFETY: signal 0 only asks.
+        // SAFETY: signal 0 only checks.
         answer(unsafe { libc::kill(libc::getppid(), 0) }.into())
     };
     let end = in_child(|| {
@@ -452,7 +452,7 @@ fn landlock_alone_keeps_other_processes_away() {
     assert_all(
         &attempts(open, || (), connect),
         refused(POSSIBLE),
-        "connect without walls",
+        "connect without confinement",
     );
     assert_all(
         &attempts(open, rights_only, connect),
@@ -463,7 +463,7 @@ fn landlock_alone_keeps_other_processes_away() {
 
 #[test]
 fn no_thread_keeps_a_capability() {
-    let held: fn(&()) -> i32 = |()| {
+    let capabilities: fn(&()) -> i32 = |()| {
         let header: [u32; 2] = [0x2008_0522, 0];
         let mut sets = [u32::MAX; 6];
         // SAFETY: both structures have the layout of version 3.
@@ -471,7 +471,7 @@ fn no_thread_keeps_a_capability() {
         i32::from(code != 0 || sets != [0; 6])
     };
     assert_all(
-        &attempts(|| (), rights_only, held),
+        &attempts(|| (), rights_only, capabilities),
         refused(0),
         "capabilities",
     );
@@ -508,7 +508,7 @@ fn limits_alone_stop_processes_descriptors_and_memory() {
 }
 
 fn allocate(length: usize) -> i32 {
-    // SAFETY: a new mapping that nothing else uses, and that is not touched.
+    // SAFETY: a new mapping without other users, which is not accessed.
     let address = unsafe {
         let (protection, kind) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -520,10 +520,10 @@ fn allocate(length: usize) -> i32 {
 }
 
 #[test]
-fn a_file_that_is_standard_error_does_not_grow_without_end() {
+fn a_file_as_standard_error_does_not_grow_without_limit() {
     let path = std::env::temp_dir().join(format!("torl-confine-{}", std::process::id()));
     let end = in_child(|| {
-        // SAFETY: the file takes the place of standard error in this process alone.
+        // SAFETY: the file replaces standard error in this process alone.
         unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             let file = File::create(&path).unwrap();
@@ -533,7 +533,7 @@ fn a_file_that_is_standard_error_does_not_grow_without_end() {
         all_walls();
         // SAFETY: descriptor 2 is the file, which is not closed here.
         let mut file = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(2) });
-        file.write_all(b"a few last words").unwrap();
+        file.write_all(b"a final message").unwrap();
         let chunk = vec![0u8; 1 << 20];
         loop {
             if let Err(error) = file.write_all(&chunk) {
@@ -547,7 +547,7 @@ fn a_file_that_is_standard_error_does_not_grow_without_end() {
 }
 
 #[test]
-fn what_a_worker_does_goes_on() {
+fn calls_of_a_serving_worker_are_allowed() {
     let pagemap = || File::open("/proc/self/pagemap").unwrap();
     let work: fn(&File) -> i32 = |pagemap| {
         let mut blocks: Vec<Vec<u8>> = (0..64)
@@ -557,9 +557,9 @@ fn what_a_worker_does_goes_on() {
         drop(blocks);
         std::thread::sleep(Duration::from_millis(2));
         let _: std::collections::HashMap<u8, u8> = std::collections::HashMap::new();
-        // A guest's memory: reserved, opened, taken away, given back.
+        // A guest's memory: reserved, opened, protected, restored.
         let (length, page) = (1 << 32, 4096);
-        // SAFETY: a new mapping, accessed only where it is open.
+        // SAFETY: a new mapping, accessed only at its open pages.
         unsafe {
             let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
             let base = libc::mmap(std::ptr::null_mut(), length, libc::PROT_NONE, kind, -1, 0);
@@ -574,7 +574,7 @@ fn what_a_worker_does_goes_on() {
             *base.cast::<u8>() = 1;
             assert_eq!(libc::munmap(base, length), 0);
         }
-        // The tracking of written pages gets to the kernel, which has no such descriptor.
+        // The requests for tracking written pages reach the kernel, which has no such descriptor.
         for request in [UFFDIO_REGISTER, UFFDIO_WRITEPROTECT, PAGEMAP_SCAN] {
             // SAFETY: no such descriptor.
             let code = unsafe { libc::ioctl(-1, request as _, 0) };
@@ -588,19 +588,19 @@ fn what_a_worker_does_goes_on() {
 }
 
 #[test]
-fn a_panic_behind_the_walls_is_still_told() {
+fn a_confined_worker_still_reports_a_panic() {
     static GO: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
     extern "C" fn panicking(_: *mut libc::c_void) -> *mut libc::c_void {
         while !GO.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // What a panic does where backtraces are on.
+        // A panic with backtraces enabled.
         let _ = std::backtrace::Backtrace::force_capture().to_string();
-        panic!("the last words")
+        panic!("a final message")
     }
     let (mut reader, writer) = io::pipe().unwrap();
     let end = in_child(|| {
-        // SAFETY: the child has one thread. The new one is not of Rust's making: the test harness would catch its panic.
+        // SAFETY: the child has one thread. The new one is not a Rust thread: the test harness would catch its panic.
         unsafe {
             libc::dup2(writer.as_raw_fd(), 2);
             detach();
@@ -617,9 +617,9 @@ fn a_panic_behind_the_walls_is_still_told() {
         UNABLE
     });
     drop(writer);
-    let mut told = String::new();
-    reader.read_to_string(&mut told).unwrap();
-    assert!(told.contains("the last words"), "{told}");
+    let mut output = String::new();
+    reader.read_to_string(&mut output).unwrap();
+    assert!(output.contains("a final message"), "{output}");
     // musl aborts by a call that could signal other processes too.
     let signal = if cfg!(target_env = "musl") {
         libc::SIGSYS
@@ -629,9 +629,9 @@ fn a_panic_behind_the_walls_is_still_told() {
     assert_eq!(end.signal(), Some(signal));
 }
 
-/// A container may refuse the walls.
+/// A container may deny the restrictions.
 #[test]
-fn what_is_refused_is_reported() {
+fn denied_restrictions_are_reported() {
     let end = in_child(|| {
         detach();
         let rules = [libc::SYS_seccomp, libc::SYS_landlock_create_ruleset]
@@ -645,20 +645,20 @@ fn what_is_refused_is_reported() {
         let filter = SeccompFilter::new(rules, allow, refuse, architecture).unwrap();
         let program: BpfProgram = filter.try_into().unwrap();
         install(&program).unwrap();
-        let walls = confine();
-        assert_eq!((walls.landlock, walls.seccomp), (None, false));
-        assert_eq!(walls.missing.len(), 2, "{:?}", walls.missing);
+        let confinement = confine();
+        assert_eq!((confinement.landlock, confinement.seccomp), (None, false));
+        assert_eq!(confinement.missing.len(), 2, "{:?}", confinement.missing);
         assert!(
-            walls.missing[0].starts_with("Landlock: "),
+            confinement.missing[0].starts_with("Landlock: "),
             "{:?}",
-            walls.missing
+            confinement.missing
         );
         assert!(
-            walls.missing[1].starts_with("seccomp: "),
+            confinement.missing[1].starts_with("seccomp: "),
             "{:?}",
-            walls.missing
+            confinement.missing
         );
-        // The others are up.
+        // The others are active.
         assert_eq!(answer(unsafe { libc::dup(2) }.into()), libc::EMFILE);
         0
     });
@@ -666,18 +666,21 @@ fn what_is_refused_is_reported() {
 }
 
 #[test]
-fn what_is_in_force_is_reported() {
+fn active_restrictions_are_reported() {
     let version = landlock_version();
     let end = in_child(|| {
         detach();
-        let walls = confine();
-        assert!(walls.seccomp, "{:?}", walls.missing);
-        assert_eq!(walls.landlock.map_or(0, |version| version as i32), version);
+        let confinement = confine();
+        assert!(confinement.seccomp, "{:?}", confinement.missing);
         assert_eq!(
-            walls.missing.len(),
+            confinement.landlock.map_or(0, |version| version as i32),
+            version
+        );
+        assert_eq!(
+            confinement.missing.len(),
             usize::from(version == 0),
             "{:?}",
-            walls.missing
+            confinement.missing
         );
         0
     });

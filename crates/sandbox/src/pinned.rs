@@ -1,4 +1,4 @@
-//! Files that are held open, so that whatever is started from them later is started from the same.
+//! Files that are kept open, so that everything started from them later uses the same contents.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::time::SystemTime;
 
 use crate::error::{Result, SandboxError};
 
-/// An open file, and the path it was opened by, for messages.
+/// An open file, and its path for error messages.
 #[derive(Debug)]
-pub struct Held {
+pub struct PinnedFile {
     pub path: PathBuf,
     pub file: File,
     length: u64,
     modified: SystemTime,
 }
 
-impl Held {
+impl PinnedFile {
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| SandboxError::file("open", path, &error))?;
         Self::of(path.into(), file)
@@ -32,7 +32,7 @@ impl Held {
     }
 
     /// # Errors
-    /// When the file was written to since it was opened. (A file with another in its place, or removed, is still held.)
+    /// The file was modified since it was opened. (A file that was replaced or removed stays available.)
     pub fn check(&self) -> Result<()> {
         if state(&self.path, &self.file)? == (self.length, self.modified) {
             return Ok(());
@@ -58,12 +58,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_outlives_its_name_and_notices_a_change_in_place() {
-        let path = std::env::temp_dir().join(format!("torl-held-{}", std::process::id()));
+    fn a_pinned_file_outlives_its_name_and_detects_modification() {
+        let path = std::env::temp_dir().join(format!("torl-pinned-{}", std::process::id()));
         fs::write(&path, b"content").unwrap();
-        let held = Held::open(&path).unwrap();
-        held.check().unwrap();
-        let other = Held::open(&path).unwrap();
+        let pinned = PinnedFile::open(&path).unwrap();
+        pinned.check().unwrap();
+        let other = PinnedFile::open(&path).unwrap();
         File::options()
             .write(true)
             .open(&path)
@@ -77,10 +77,10 @@ mod tests {
         );
         fs::remove_file(&path).unwrap();
         let mut text = String::new();
-        (&held.file).read_to_string(&mut text).unwrap();
+        (&pinned.file).read_to_string(&mut text).unwrap();
         assert_eq!(text, "con");
         assert!(
-            Held::open(&path)
+            PinnedFile::open(&path)
                 .unwrap_err()
                 .to_string()
                 .contains("cannot open")
