@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from torl.learner import launch
 from torl.learner.ranks import RankProcess
 
 _IMPORTED = ["torl.learner.worker", "deepspeed", "peft", "transformers.models.qwen2.modeling_qwen2"]

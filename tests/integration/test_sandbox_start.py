@@ -153,7 +153,7 @@ def test_a_cache_mounted_noexec_is_named(cache: Path) -> None:
     )
     assert done.stdout.startswith("SandboxError: "), done.stderr
     assert "Permission denied" in done.stdout  # the cause, behind what could not be loaded
-    assert f"{cache} lies on a file system that is mounted noexec: set XDG_CACHE_HOME" in done.stdout
+    assert f"{cache} is on a file system that is mounted noexec: set XDG_CACHE_HOME" in done.stdout
 
 
 @as_root

@@ -14,7 +14,7 @@ from torl.runtime.processes.children import describe_exit, first_line, log_tail,
 # A parent whose child writes its own process id when it is tied to the parent, and then waits.
 PARENT = """
 import os, subprocess, sys
-child = "import os, sys; from torl.runtime.processes.children import die_with_parent; die_with_parent(int(sys.argv[1]));"
+child = "import os, sys; from torl.runtime.processes.children import die_with_parent as die; die(int(sys.argv[1]));"
 child += "print(os.getpid(), flush=True); sys.stdin.read()"
 subprocess.Popen([sys.executable, "-c", child, str(os.getpid())]).wait()
 """

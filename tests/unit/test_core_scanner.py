@@ -201,5 +201,5 @@ def test_an_end_of_a_turn_travels(end: StopCondition) -> None:
     ],
 )
 def test_no_other_data_is_an_end_of_a_turn(plain: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"end of a turn|no turn ends|marker is empty"):
+    with pytest.raises(ValueError, match=r"a stop condition has no field|invalid stop condition|marker is empty"):
         StopCondition.from_plain(plain)

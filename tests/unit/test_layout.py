@@ -12,9 +12,9 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 # A room may import what stands on the floors below its own, and nothing beside it or above it.
 FLOORS: list[set[str]] = [
     {"errors", "types", "seeds", "version", "_core"},
-    {"options", "paths", "processes"},
-    {"algorithms", "cluster", "hub", "sandbox", "text", "weights"},
-    {"agents", "data", "engine", "formats", "reward", "tools"},
+    {"options", "paths", "runtime"},
+    {"algorithms", "hub", "sandbox", "text", "weights"},
+    {"agents", "data", "engine", "formats", "rewards", "tools"},
     {"environments"},
     {"interop"},
     {"config"},
@@ -23,7 +23,7 @@ FLOORS: list[set[str]] = [
     {"report"},
     {"rollout"},
     {"training"},
-    {"audit", "curation", "evaluation"},
+    {"apps"},
     {"api"},
     {"train", "sample", "evaluate", "verify", "plan"},
 ]
@@ -31,16 +31,16 @@ FLOORS: list[set[str]] = [
 OWNERS = {
     "vllm": {"engine/vllm"},
     "deepspeed": {"learner"},
-    "math_verify": {"reward"},
+    "math_verify": {"rewards"},
     "plotly": {"report"},
-    "aiohttp": {"rollout/agents", "rewards/server.py", "reward/judging", "sandbox/serve", "tools"},
+    "aiohttp": {"rollout/agents", "rewards/server.py", "rewards/judging", "apps/serve", "tools"},
     "bm25s": {"tools/search"},
-    "mcp": {"sandbox/serve", "tools/mcp"},
-    **{name: {"sandbox/serve"} for name in ("uvicorn", "starlette", "uvloop", "prometheus_client")},
-    "fastapi": {"sandbox/serve"},
-    "openenv": {"sandbox/serve", "interop/openenv.py"},
+    "mcp": {"apps/serve", "tools/mcp"},
+    **{name: {"apps/serve"} for name in ("uvicorn", "starlette", "uvloop", "prometheus_client")},
+    "fastapi": {"apps/serve"},
+    "openenv": {"apps/serve", "interop/openenv.py"},
     "verifiers": {"interop/verifiers.py"},
-    "ray": {"cluster"},
+    "ray": {"runtime/cluster"},
 }
 # The giants are loaded by the functions that need them, never by an import of torl.
 GIANTS = {"torch", "vllm", "deepspeed", "transformers", "ray"}

@@ -123,7 +123,7 @@ class Engine(Protocol):
 
     @property
     def processes_by_log(self) -> Mapping[Path, Sequence[int]]:
-        """Its processes that write their stacks when they are asked (`torl.runtime.processes.stacks`), by their logs."""
+        """The engine's processes that dump stacks on request (`torl.runtime.processes.stacks`), by log file."""
         return {}
 
     async def dump_remote_stacks(self) -> None:

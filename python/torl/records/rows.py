@@ -1,7 +1,7 @@
 """A trajectory as a row of plain JSON, and back.
 
-`encode_trajectory` and `decode_trajectory` are inverse to each other, but for what tools said beyond `MAX_OUTPUT_CHARACTERS`
-characters, of which the head is kept: what the model saw of it is in the observation.
+`encode_trajectory` and `decode_trajectory` are inverse to each other, except for tool output beyond
+`MAX_OUTPUT_CHARACTERS` characters, which is truncated: the observation holds the part that the model saw.
 """
 
 import json

@@ -68,9 +68,8 @@ class SandboxPool:
         memory_bytes: Memory of one run, the interpreter's own 176 MiB included.
         output_bytes: Bytes that one run may write to stdout and stderr together.
         files_bytes: Bytes that all files of one run may hold together.
-        result_cache_bytes: Bytes of outcomes that are remembered: a run that equals one that is under way, or remembered, in
-            everything it is given is answered with that one's outcome (time-outs, crashes, and requests of more than
-            1 MiB excepted). 0: none is.
+        result_cache_bytes: Size of the outcome cache. A run whose inputs all equal those of a pending or cached run
+            returns that run's outcome, except timeouts, crashes and requests above 1 MiB. 0 disables the cache.
         reuse_guest: Keep one guest for each worker and put its memory back after every run, where the system allows it,
             instead of making a new one for each run. The results are the same; this is several times faster.
         verify_every: Runs of a worker after which all of the guest's memory is compared with the image (0: never).

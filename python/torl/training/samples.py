@@ -127,8 +127,8 @@ def _token_rewards(scored: ScoredTrajectory) -> Float32Array:
     token_rewards = np.zeros(prompt_tokens + len(trajectory), np.float32)
     if paid and len(paid) != len(trajectory.turns):
         raise ValueError(
-            f"{trajectory.group_id}, sample {trajectory.sample_index}: {len(paid)} turn rewards for {len(trajectory.turns)} "
-            "turns; a grade has one for every turn, or none"
+            f"{trajectory.group_id}, sample {trajectory.sample_index}: {len(paid)} turn rewards for "
+            f"{len(trajectory.turns)} turns; a grade has one for every turn, or none"
         )
     if paid:
         token_rewards[[prompt_tokens + turn.stop - 1 for turn in trajectory.turns]] = paid
