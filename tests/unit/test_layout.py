@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 FLOORS: list[set[str]] = [
     {"errors", "types", "seeds", "version", "_core"},
     {"options", "paths", "runtime"},
-    {"algorithms", "hub", "sandbox", "text", "weights"},
+    {"algorithms", "component", "hub", "sandbox", "text", "weights"},
     {"agents", "data", "engine", "formats", "rewards", "tools"},
     {"environments"},
     {"interop"},
