@@ -89,7 +89,7 @@ class Format(ABC):
             turn: that asked.
             outcomes: of its requests, one for each.
             overshoot: what the token that ended the turn held beyond that end; the model has sampled it already.
-            fits: whether a text has at most so many tokens of the model.
+            fits_tokens: whether a text has at most so many tokens of the model.
         """
 
 
