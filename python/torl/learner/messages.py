@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
-from torl.errors import CheckpointError, DataError, LearnerError, TorlError, WeightTransferError
+from torl.errors import CheckpointError, ComponentError, DataError, LearnerError, TorlError, WeightTransferError
 from torl.hub import resolve_model
 
 # Errors that keep their type on the way from a rank to the controller; anything else becomes a LearnerError.
 _KNOWN_ERRORS: dict[str, type[TorlError]] = {
-    error.__name__: error for error in (CheckpointError, DataError, LearnerError, WeightTransferError)
+    error.__name__: error for error in (CheckpointError, ComponentError, DataError, LearnerError, WeightTransferError)
 }
 
 # What the ranks can add to training samples: fields of `TrainingSample`.

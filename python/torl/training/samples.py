@@ -43,16 +43,13 @@ def with_advantages(
 
     Raises:
         ValueError: other numbers of samples and trajectories, a reward that is not finite, values or logprobs that are
-            missing, an estimator that does not give one number for each token.
+            missing.
+        ComponentError: The estimator raised an exception, or returned an invalid value.
     """
     if not samples:
         return []
     rewards = _rewards(samples, groups, algorithm)
     estimated = algorithm.estimator.bind()(rewards)
-    for name, array in (("advantages", estimated.advantages_M), ("returns", estimated.returns_M)):
-        if array is not None and array.shape != rewards.mask_M.shape:
-            of = f"estimator {algorithm.estimator.name!r}"
-            raise ValueError(f"{of}: {name} of shape {array.shape} for {len(rewards.mask_M)} tokens")
     advantages_M = estimated.advantages_M
     if algorithm.normalize_advantages:
         advantages_M = _core.whiten(advantages_M, rewards.lengths_N, rewards.mask_M)

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
 from pydantic import Field
 
 from torl.algorithms.losses.divergence import clamped_log_ratio, k3
 from torl.algorithms.losses.sequences import sequence_means
+from torl.guard import InvalidResultError, describe
 from torl.options import NonNegativeFloat
 
 if TYPE_CHECKING:
@@ -63,25 +64,53 @@ class PolicyLossValues:
         )
 
 
+def check_policy_loss(loss: object, inputs: LossInputs) -> None:
+    """Check the result of a policy loss.
+
+    Raises:
+        InvalidResultError: `loss` is not a `PolicyLossValues` with one finite value for each token.
+    """
+    if not isinstance(loss, PolicyLossValues):
+        raise InvalidResultError(
+            f"expected PolicyLossValues, such as of PolicyLossValues.from_per_token; got {describe(loss)}"
+        )
+    check_token_values("per_token", loss.per_token, inputs.logprobs)
+
+
+def check_token_values(name: str, values: Any, logprobs: "Tensor") -> None:
+    """Check that `values` is a tensor with one value for each of `logprobs`, finite if these are.
+
+    Raises:
+        InvalidResultError: The type, the shape or a value is wrong.
+    """
+    if not hasattr(values, "is_floating_point") or not values.is_floating_point():
+        raise InvalidResultError(f"expected {name} as a tensor of floats, got {describe(values)}")
+    if values.shape != logprobs.shape:
+        raise InvalidResultError(f"expected {name} of shape {tuple(logprobs.shape)}, got {tuple(values.shape)}")
+    if not values.isfinite().all() and logprobs.isfinite().all():
+        raise InvalidResultError(f"{name} must be finite, got {int((~values.isfinite()).sum())} other values")
+
+
 class PolicyLoss(Protocol):
     '''The loss of each token of a batch: a function of `LossInputs`, then of its own options.
 
-    A whole one, which pulls the ratio back toward 1 instead of clipping it:
+        A whole one, which pulls the ratio back toward 1 instead of clipping it:
 
-        from torl.algorithms.losses import LossInputs, PolicyLossValues
-        from torl.options import NonNegativeFloat
+            from torl.algorithms.losses import LossInputs, PolicyLossValues
+            from torl.guard import InvalidResultError, describe
+    from torl.options import NonNegativeFloat
 
-        def tethered(inputs: LossInputs, pull: NonNegativeFloat = 1.0) -> PolicyLossValues:
-            """-ratio * A + pull * (ratio - 1)^2 / 2."""
-            ratio = inputs.log_ratio().exp()
-            per_token = -ratio * inputs.masked_advantages() + pull * (ratio - 1).square() / 2
-            return PolicyLossValues.from_per_token(inputs, per_token)
+            def tethered(inputs: LossInputs, pull: NonNegativeFloat = 1.0) -> PolicyLossValues:
+                """-ratio * A + pull * (ratio - 1)^2 / 2."""
+                ratio = inputs.log_ratio().exp()
+                per_token = -ratio * inputs.masked_advantages() + pull * (ratio - 1).square() / 2
+                return PolicyLossValues.from_per_token(inputs, per_token)
 
-        [algorithm.policy_loss]
-        name = "my_package.losses:tethered"
-        pull = 0.5
+            [algorithm.policy_loss]
+            name = "my_package.losses:tethered"
+            pull = 0.5
 
-    It may look at all tokens of a sequence (`inputs.sequences`), which are always in one call, and at no other.
+        It may look at all tokens of a sequence (`inputs.sequences`), which are always in one call, and at no other.
     '''
 
     def __call__(self, inputs: LossInputs, /) -> PolicyLossValues:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from torl.errors import TorlError
+from torl.errors import ComponentError, TorlError
 
 Result = TypeVar("Result")
 
@@ -25,7 +25,7 @@ def run_until_done(work: Coroutine[Any, Any, object]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except BaseExceptionGroup as group:
-        if group.split(TorlError)[1] is not None:
+        if group.subgroup(ComponentError) is None and group.split(TorlError)[1] is not None:
             raise
         print(f"error: {first_error(group)}", file=sys.stderr)
         return 1
@@ -74,16 +74,10 @@ async def run_with_watchers(work: Coroutine[Any, Any, Result], *watchers: Corout
                 await each
 
 
-def is_cancelled() -> bool:
-    """Whether anybody has cancelled the task that runs; otherwise a CancelledError in it is of what it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def first_error(error: BaseException) -> BaseException:
     """Of a group of errors the first that torl raised, where there is one: parts that run together fail together."""
     if isinstance(error, BaseExceptionGroup):
-        error = error.subgroup(TorlError) or error
+        error = error.subgroup(ComponentError) or error.subgroup(TorlError) or error
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
