@@ -20,6 +20,7 @@ import mistakes
 import strangers
 import torl
 from builders import group, printed, trajectory, turn
+from scripted_engine import ENCODER
 from scripted_run import ScriptedRun
 from torl.agents import Agent
 from torl.algorithms.advantages import Estimator, EstimatorInputs
@@ -343,7 +344,7 @@ async def test_format_that_cannot_call_a_tool_of_the_run_is_refused() -> None:
 def test_failing_tool_drops_episodes_until_the_run_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ScriptedRun(tmp_path, rollout={"max_failed_fraction": 0.0})
     run.player.tools = {"python": BoundedTool("python", mistakes.Calculator(), ToolLimits())}  # no divisor
-    run.engine.respond = lambda _: CALL  # type: ignore[attr-defined]
+    run.engine.script = lambda _: ENCODER.encode("```python\nprint(1)\n```\n")
     assert run_until_done(run.step_player.play(0)) == 1
     shown = capsys.readouterr().err
     assert len(shown.splitlines()) <= 4
