@@ -9,6 +9,7 @@ _STEP = "unit/test_training_step.py"
 _STEP_RECORDS = "unit/test_training_step_records.py"
 _SELECTION = "unit/test_training_selection.py"
 _SILENCING = "unit/test_training_silencing.py"
+_CLUSTER_CALLS = "unit/test_cluster_calls.py"
 _SAMPLES = "unit/test_training_samples.py"
 _PLACEMENT = "unit/test_placement.py"
 _LEDGER = "unit/test_placement_ledger.py"
@@ -313,10 +314,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("tools/bounded.py", "if not deadline.expired():", "if False:", _BOUNDED),
     ("tools/bounded.py", "if is_cancelled():", "if True:", _BOUNDED),
     ("environments/limits.py", "if is_cancelled():", "if True:", _ENVIRONMENT),
-    ("runtime/processes/threads.py", "daemon=True", "daemon=False", "unit/test_threads.py"),
+    ("runtime/processes/supervision.py", "daemon=True", "daemon=False", "unit/test_threads.py"),
     (
-        "runtime/processes/threads.py",
-        "error = _other(raised)\n        except Exception",
+        "runtime/processes/supervision.py",
+        "error = _as_runtime_error(raised)\n        except Exception",
         "error = raised\n        except Exception",
         "unit/test_threads.py",
     ),
@@ -443,11 +444,16 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "unit/test_learner_ranks_of_nodes.py",
     ),
     ("engine/host.py", ".replace(str(self._log_here), str(self._log))", "", "unit/test_cluster_logs.py"),
-    ("runtime/cluster/per_node.py", "self._roles[number % len(self._roles)]", "self._roles[0]", _CLUSTER_ROLES),
-    ("runtime/cluster/registry.py", "if cluster.is_this_machine", "if not cluster.is_this_machine", _CLUSTER_ROLES),
-    ("runtime/cluster/dispatcher.py", "self._bytes > _WAITING_BYTES", "self._bytes < 0", "unit/test_cluster_calls.py"),
-    ("runtime/cluster/messages.py", "not isinstance(error, TorlError)", "False", "unit/test_cluster_calls.py"),
-    ("runtime/cluster/calls.py", 'if told.kind != "item":', "if False:", "unit/test_cluster_calls.py"),
+    ("runtime/cluster/per_node.py", "self._actors[number % len(self._actors)]", "self._actors[0]", _CLUSTER_ROLES),
+    ("runtime/cluster/__init__.py", "if cluster.is_this_machine", "if not cluster.is_this_machine", _CLUSTER_ROLES),
+    (
+        "runtime/cluster/dispatcher.py",
+        "self._bytes > _MAX_WAITING_BYTES",
+        "self._bytes < 0",
+        "unit/test_cluster_calls.py",
+    ),
+    ("runtime/cluster/dispatcher.py", "not isinstance(error, TorlError)", "False", _CLUSTER_CALLS),
+    ("runtime/cluster/calls.py", 'if message.kind != "item":', "if False:", "unit/test_cluster_calls.py"),
     ("training/shared_directory.py", "if not await cluster.ask(node, Path.exists, mark):", "if False:", _CLUSTER_ROLES),
     # --- devices and their memory
     ("engine/replicas.py", "self._make(seat.number, self._loads_weights)", "self._make(seat.number, True)", _DEATHS),

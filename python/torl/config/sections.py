@@ -22,7 +22,7 @@ from torl.options import (
     PositiveInt,
     Section,
 )
-from torl.runtime.cluster.options import ClusterConfig
+from torl.runtime.cluster.protocol import ClusterConfig
 
 
 class RunConfig(Section):

@@ -13,8 +13,8 @@ from torl.report.console import Console
 from torl.report.summary import write_summary
 from torl.runtime.cluster import Cluster, open_cluster
 from torl.runtime.processes.children import first_line
-from torl.runtime.processes.loop_watchdog import watch_event_loop
 from torl.runtime.processes.supervision import first_error, run_with_watchers
+from torl.runtime.processes.watchdogs import watch_event_loop
 from torl.training.experience import Experience
 from torl.training.hang import HangRecorder
 from torl.training.loop import Run
