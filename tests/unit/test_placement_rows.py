@@ -8,10 +8,10 @@ import pytest
 from placement_models import QWEN_1_5B, QWEN_7B
 from torl.config import TrainConfig
 from torl.config.command_line import PRESETS, load_config
-from torl.placement.ledger import ledger
+from torl.placement.fit import with_row_tokens
+from torl.placement.ledger import compute_ledger
 from torl.placement.machine import Machine
 from torl.placement.resolve import ResolvedConfig, resolve
-from torl.placement.rows import with_row_tokens
 from torl.placement.shape import ModelShape
 
 SHAPES = {"torl_1.5b": ModelShape.from_config(QWEN_1_5B), "torl_7b": ModelShape.from_config(QWEN_7B)}
@@ -27,7 +27,7 @@ def settled(preset: str, gpus: int, gib: float, **changes: Any) -> ResolvedConfi
 
 def update_bytes(of: ResolvedConfig[TrainConfig], shape: ModelShape, rows: int) -> int:
     learner = of.config.learner.model_copy(update={"max_row_tokens": rows})
-    book = ledger(replace(of, config=of.config.model_copy(update={"learner": learner})), shape)
+    book = compute_ledger(replace(of, config=of.config.model_copy(update={"learner": learner})), shape)
     (update,) = [stage for stage in book.stages if stage.name == "update"]
     return sum(update.on_gpu(0, of.placement).values())
 
@@ -53,7 +53,7 @@ def test_without_room_a_row_is_the_longest_sample_or_a_rank_s_part_of_it() -> No
 
 
 def test_what_is_configured_stays() -> None:
-    assert settled("torl_7b", 8, 79.6, learner__row_tokens=5000).config.learner.max_row_tokens == 5000
+    assert settled("torl_7b", 8, 79.6, learner__max_row_tokens=5000).config.learner.max_row_tokens == 5000
 
 
 def test_where_nothing_is_counted_rows_have_a_length_still() -> None:

@@ -12,9 +12,8 @@ from torl.errors import ConfigError
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
-from torl.placement.checks import require_division, require_room
+from torl.placement.fit import require_division, require_room, with_row_tokens
 from torl.placement.resolve import ResolvedConfig, resolve
-from torl.placement.rows import with_row_tokens
 from torl.placement.shape import ModelShape
 from torl.records import metric_names as names
 from torl.records.run_directory import write_config
