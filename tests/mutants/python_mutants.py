@@ -85,20 +85,20 @@ _VERIFY = "integration/test_train_verify.py -k "
 MUTANTS: list[tuple[str, str, str, str]] = [
     # --- what a step is made of
     ("training/step.py", "if not oldest <= version <= step:", "if False:", _STEP),
-    ("training/step.py", "tuple(normalized(batch)) if", "batch if", _STEP),
+    ("training/step.py", "tuple(with_normalized_rewards(batch)) if", "batch if", _STEP),
     ("training/step.py", ', step, "shuffled rewards")', ', "shuffled rewards")', _STEP),
     ("training/step.py", "batch = chosen.kept[:wanted]", "batch = chosen.kept", _STEP),
     ("training/step.py", " if prompt.problem.id not in problems]", "]", _STEP),
     ("training/step.py", "await require_working_tools(self.player.tools, step_played.trajectories)", "pass", _STEP),
-    ("training/health.py", "crashes[name] > _CRASH_SHARE * count", "crashes[name] == count", _STEP),
-    ("training/health.py", "count >= _CALLS_TO_JUDGE and ", "", _STEP),
-    ("training/learner_rewards.py", "paid = [member.grade.total", "paid = [member.grade.reward", _STEP),
-    ("training/learner_rewards.py", "replace(each, grade=replace(each.grade, turn_rewards=()))", "each", _STEP),
+    ("training/health.py", "crashes[name] > _MAX_CRASH_FRACTION * count", "crashes[name] == count", _STEP),
+    ("training/health.py", "count >= _MIN_CALLS and ", "", _STEP),
+    ("training/selection.py", "rewards = [member.grade.total", "rewards = [member.grade.reward", _STEP),
+    ("training/selection.py", "replace(each, grade=replace(each.grade, turn_rewards=()))", "each", _STEP),
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
     ("training/experience.py", "self._positions.get(step) or ", "", _EXPERIENCE),
     # --- selection
     ("training/selection.py", "low < group.credited_fraction < high", "low < group.accuracy < high", _SELECTION),
-    ("training/selection.py", "undecided_fraction(group) <= most", "undecided_fraction(group) < most", _SELECTION),
+    ("training/selection.py", "undecided_fraction(group) <= limit", "undecided_fraction(group) < limit", _SELECTION),
     (
         "training/masking.py",
         "LENGTH and not member.grade.rewarded",
@@ -126,13 +126,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     # --- samples and records of a step
     ("training/samples.py", "algorithm.kl.coefficient * kl_to", "-algorithm.kl.coefficient * kl_to", _SAMPLES),
-    ("training/samples.py", "array[len(sample) - response_tokens :]", "array[:response_tokens]", _SAMPLES),
+    ("training/step_records.py", "array[len(sample) - response_tokens :]", "array[:response_tokens]", _SAMPLES),
     ("training/samples.py", "turn.stop - 1 for turn", "turn.start for turn", _SAMPLES),
     ("training/samples.py", "sample.token_rewards is not None and not sample", "False and not sample", _SAMPLES),
     ("training/samples.py", "if algorithm.normalize_advantages:", "if False:", _SAMPLES),
-    ("training/samples.py", "sample.advantages[sample.loss_mask].mean", "sample.advantages.mean", _SAMPLES),
+    ("training/step_records.py", "sample.advantages[sample.loss_mask].mean", "sample.advantages.mean", _SAMPLES),
     ("training/step_records.py", "for group in played.groups:", "for group in played.batch:", _STEP_RECORDS),
-    ("training/step_records.py", "mean_advantage(sample), numbers)", "mean_advantage(sample))", _STEP_RECORDS),
+    ("training/step_records.py", "mean_advantage(sample), arrays)", "mean_advantage(sample))", _STEP_RECORDS),
     ("rewards/mismatches.py", "and not _RELATION.search(reference)", "and False", _NOTATION),
     ("rewards/mismatches.py", "close * max(abs(one), abs(other))", "close", _NOTATION),
     ("rewards/notation.py", "text = _FLOAT.sub", "_FLOAT.sub", _NOTATION),
@@ -454,7 +454,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("runtime/cluster/dispatcher.py", "not isinstance(error, TorlError)", "False", _CLUSTER_CALLS),
     ("runtime/cluster/calls.py", 'if message.kind != "item":', "if False:", "unit/test_cluster_calls.py"),
-    ("training/shared_directory.py", "if not await cluster.ask(node, Path.exists, mark):", "if False:", _CLUSTER_ROLES),
+    ("training/checkpoints.py", "if not await cluster.run_on(node, Path.exists, marker):", "if False:", _CLUSTER_ROLES),
     # --- devices and their memory
     ("engine/replicas.py", "self._make(seat.number, self._loads_weights)", "self._make(seat.number, True)", _DEATHS),
     (
@@ -494,7 +494,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/tokens.py", " and ids[stop:place] == expected[: place - stop]", "", _AUDIT_TOKENS),
     # --- whole runs: nothing smaller notices these
     ("config/commands.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _CONFIG),
-    ("training/loop.py", "samples = silence(samples, silent)\n", "pass\n", f"{_VERIFY}silenced"),
+    ("training/samples.py", "return mask_samples(samples, masks)", "return samples", f"{_VERIFY}silenced"),
     ("learner/messages.py", "temperature=config.rollout.temperature", "temperature=1.0", f"{_VERIFY}one_temperature"),
     # --- agent programs
     (

@@ -28,7 +28,7 @@ from torl.runtime.cluster.per_node import PerNode
 from torl.runtime.cluster.ray_nodes import bundles_for
 from torl.tools import PythonTool
 from torl.tools.python import PythonOptions
-from torl.training.shared_directory import require_shared_storage
+from torl.training.checkpoints import require_shared_storage
 from torl.types import SampledTurn, SamplingParameters
 
 CODE = "Look:\n```python\nprint(1)\n```\nand so on"

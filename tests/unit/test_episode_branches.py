@@ -18,7 +18,8 @@ from torl.records.dynamics import training_dynamics
 from torl.records.rows import decode_trajectory, encode_trajectory, group_records
 from torl.rewards.boxed import BoxedOptions, BoxedReward
 from torl.training.masking import mask_samples, masked_trajectories
-from torl.training.samples import mean_advantage, training_samples, with_advantages
+from torl.training.samples import training_samples, with_advantages
+from torl.training.step_records import mean_advantage
 from torl.training.step import PlayedStep
 from torl.training.step_records import step_records
 from torl.types import FinishReason, Group, Problem, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
