@@ -19,9 +19,8 @@ from torl.records.rows import decode_trajectory, encode_trajectory, group_record
 from torl.rewards.boxed import BoxedOptions, BoxedReward
 from torl.training.masking import mask_samples, masked_trajectories
 from torl.training.samples import training_samples, with_advantages
-from torl.training.step_records import mean_advantage
 from torl.training.step import PlayedStep
-from torl.training.step_records import step_records
+from torl.training.step_records import mean_advantage, step_records
 from torl.types import FinishReason, Group, Problem, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
 
 PROMPT = Prompt(Problem("p", "?", "1"), (8, 9))
@@ -123,7 +122,7 @@ def test_the_audit_finds_the_same_advantages_and_a_branch_that_was_told_another(
     settings = config(
         algorithm__estimator__name=estimator,
         selection__mask_wrong_truncated=True,
-        selection__silence_after_advantages=late,
+        selection__mask_after_advantages=late,
     )
     group = played()
     cut = replace(group.members[2].trajectory.branches[0], finish_reason=FinishReason.LENGTH)

@@ -119,9 +119,7 @@ class Run:
                 metrics |= names.evaluation_metrics(name, result.metrics | self._metrics_by_value(result.groups))
                 for label, groups in result.by_file(name).items():
                     records = group_records(step, groups)
-                    await asyncio.to_thread(
-                        components.writer.write_trajectories, step, records, evaluation_set=label
-                    )
+                    await asyncio.to_thread(components.writer.write_trajectories, step, records, evaluation_set=label)
                 components.console.evaluation(step, name, result.metrics)
         components.writer.write_metrics(step, metrics)
         components.checkpoints.record_evaluation(step, metrics)

@@ -23,7 +23,7 @@ from torl.training.loop import Run
 from torl.training.residency import Residency
 
 _NODE_LOSSES = (LearnerDiedError, ActorDiedError, WeightTransferError, EngineDiedError)
-"""Errors of a run that loses an essential node: the learner's node, or any node during a weight transfer. The loss of an
+"""Errors of a run that loses an essential node: a learner node, or any node during a weight transfer. The loss of an
 engine that samples does not stop a run."""
 
 
@@ -91,7 +91,7 @@ def _pin_commits(config: TrainConfig) -> TrainConfig:
     """Replace names of models and datasets on the Hub by names with their current commit.
 
     Raises:
-        DataError: Some models or datasets are unavailable. The message lists the downloads that provide them.
+        DataError: A model or a dataset is unavailable. The message lists the downloads that provide them.
     """
     missing: list[str] = []
 

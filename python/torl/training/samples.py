@@ -45,10 +45,10 @@ def training_samples(scored: Sequence[ScoredTrajectory]) -> list[TrainingSample]
     """Make one sample from each trajectory, prompt and response, without advantages.
 
     The samples of an episode are adjacent, branches first (`ScoredTrajectory.episode_trajectories`). Turn rewards are
-    at the last token of their turns; samples have none if no trajectory has any.
+    at the last token of their turns, and omitted if no trajectory has any.
 
     Raises:
-        ValueError: A grade has turn rewards for some of its turns only.
+        ValueError: A grade has turn rewards for only a part of its turns.
     """
     rewards_turns = any(each.grade.turn_rewards for each in scored)
     return [
