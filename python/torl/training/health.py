@@ -10,7 +10,7 @@ from torl.errors import EngineError, HangError, SandboxError
 from torl.records.metric_names import LOGPROB_GAP_MEAN
 from torl.runtime.processes.stacks import dump_own_stacks, dump_stacks
 from torl.runtime.processes.supervision import first_error
-from torl.tools import Tool
+from torl.tools import BaseTool
 from torl.training.components import RunComponents
 from torl.types import OutcomeStatus, Trajectory
 
@@ -20,7 +20,7 @@ _MIN_CALLS = 16  # fewer calls do not show whether a tool works
 _MAX_CRASH_FRACTION = 0.5
 
 
-async def require_working_tools(tools: Mapping[str, Tool], trajectories: Iterable[Trajectory]) -> None:
+async def require_working_tools(tools: Mapping[str, BaseTool], trajectories: Iterable[Trajectory]) -> None:
     """Raise if a tool no longer works, according to its own check or to the outcomes of its calls.
 
     Raises:
