@@ -17,11 +17,17 @@ from torl.rewards import Reward
 from torl.rollout.episode import EpisodePlayer
 from torl.training.step import PlayedStep, StepPlayer
 
-__all__ = ["Experience", "PlayedStep"]
-
 
 class Experience:
-    """The steps of a run, in order. Call `advance` after every update of the policy."""
+    """The steps of a run, in order. Call `advance` after every update of the policy.
+
+    Args:
+        config: Configuration of the run.
+        sampler: Source of prompts.
+        player: Player of episodes.
+        reward: Reward that grades them.
+        console: Console for progress and warnings.
+    """
 
     def __init__(
         self,
