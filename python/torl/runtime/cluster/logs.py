@@ -5,17 +5,14 @@ import contextlib
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, Self
 
 from torl.errors import ActorDiedError
-from torl.runtime.cluster.protocol import ActorHandle, Cluster
+from torl.runtime.cluster.protocol import ActorHandle
 
 _POLL_SECONDS = 0.5
 _PIECE_BYTES = 1 << 20
-_RESPONSE_SECONDS = 20.0  # timeout of a request that a busy actor may not answer
 
 
 class LogFolder:
@@ -61,37 +58,3 @@ async def gather_logs(actor: ActorHandle, directory: Path) -> None:
             async for name, piece in pieces:
                 with (directory / name).open("ab") as log:
                     log.write(piece)
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedActor:
-    """An actor with the methods `logs` and `close`, whose logs are gathered while it runs.
-
-    Attributes:
-        handle: Handle of the actor.
-        gathering: Task that gathers the logs.
-    """
-
-    handle: ActorHandle
-    gathering: "asyncio.Task[None]"
-
-    @classmethod
-    async def start(cls, cluster: Cluster, node: int, make: Callable[[], object], *, name: str, logs: Path) -> Self:
-        """Start an actor on a node, and gather its logs in the directory `logs`. Raises as `Cluster.start_actor`."""
-        handle = await cluster.start_actor(node, make, name=name)
-        return cls(handle, asyncio.create_task(gather_logs(handle, logs)))
-
-    async def request(self, method: str, *arguments: Any, timeout_seconds: float = _RESPONSE_SECONDS) -> None:
-        """Call a method. Return without an error if the actor is lost or does not respond in time."""
-        with contextlib.suppress(ActorDiedError, TimeoutError):
-            async with asyncio.timeout(timeout_seconds):
-                await self.handle.call(method, *arguments)
-
-    async def close(self, *, timeout_seconds: float = _RESPONSE_SECONDS) -> None:
-        """Close the actor, gather the rest of its logs, and kill it."""
-        try:
-            await self.request("close", timeout_seconds=timeout_seconds)
-            await asyncio.wait([self.gathering], timeout=_RESPONSE_SECONDS)
-        finally:
-            self.gathering.cancel()
-            await self.handle.kill()
