@@ -9,7 +9,7 @@ from serving import Door, door
 
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine
-from torl.apps.audit.outcomes import python_mismatch
+from torl.apps.audit.replay import python_mismatch
 from torl.errors import ToolUnavailableError
 from torl.sandbox import SandboxPool
 from torl.tools import SandboxFusionOptions, SandboxFusionTool
