@@ -137,9 +137,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/notation.py", "text = _FLOAT.sub", "_FLOAT.sub", _NOTATION),
     ("training/step_records.py", "if sample is None:", "if False:", _STEP_RECORDS),
     # --- evaluation
-    ("apps/evaluation/statistics.py", "comb(samples - correct, k)", "comb(samples - correct, 1) ** k", _STATISTICS),
-    ("apps/evaluation/statistics.py", "right or answer is not None", "answer is not None", _STATISTICS),
-    ("apps/evaluation/statistics.py", "means / len(sets)", "means", _STATISTICS),
+    ("apps/evaluation/results.py", "comb(samples - correct, k)", "comb(samples - correct, 1) ** k", _STATISTICS),
+    ("apps/evaluation/results.py", "right or answer is not None", "answer is not None", _STATISTICS),
+    ("apps/evaluation/results.py", "means / len(sets)", "means", _STATISTICS),
     ("apps/evaluation/results.py", "values_P - others_P", "others_P - values_P", _RESULTS),
     (
         "apps/evaluation/results.py",
@@ -147,7 +147,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "[group.accuracy for group in ordered], []",
         _RESULTS,
     ),
-    ("apps/evaluation/cells.py", "path.exists() and _read(path) != told", "False", _RESULTS),
+    ("apps/evaluation/cells.py", "path.exists() and _read(path) != content", "False", _RESULTS),
     ("rollout/group_file.py", "if count == samples", "if count", _RESULTS),
     # --- data
     ("data/stream.py", "deferred=frozenset(taken), shared=missing", "deferred=frozenset(), shared=0", _STREAM),
