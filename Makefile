@@ -49,10 +49,10 @@ PIPELINE_SIMILARITY ?= $(if $(filter torl:%,$(PIPELINE_PROBLEMS)),0.95,0.8)
 PIPELINE_MEASURED = { $(basename $(notdir $(firstword $(PIPELINE_SETS)))) = "$(firstword $(PIPELINE_SETS))" }
 pipeline: install
 	$(BIN)/python -m torl.data prepare $(PIPELINE_PROBLEMS) --against $(PIPELINE_SETS) \
-		--similarity $(PIPELINE_SIMILARITY) --output $(PIPELINE)/clean
+		--similarity-threshold $(PIPELINE_SIMILARITY) --output $(PIPELINE)/clean
 	$(BIN)/python -m torl.data difficulty $(PIPELINE_MODEL) --problems $(PIPELINE)/clean/problems.jsonl --config demo \
 		--samples 4 --sample.max_problems 96 --output $(PIPELINE)/measured.jsonl
-	$(BIN)/python -m torl.data select --problems $(PIPELINE)/measured.jsonl --count $(PIPELINE_COUNT) --bins 4 --any-source \
+	$(BIN)/python -m torl.data select --problems $(PIPELINE)/measured.jsonl --count $(PIPELINE_COUNT) --difficulty-bins 4 --ignore-source \
 		--output $(PIPELINE)/train.jsonl
 	for calls in $(PIPELINE_CALLS); do run=$(PIPELINE)/trained-with-$$calls; $(BIN)/python -m torl.train demo \
 		--model.path $(PIPELINE_MODEL) --data.train $(PIPELINE)/train.jsonl --data.evaluation '$(PIPELINE_MEASURED)' \
