@@ -31,7 +31,7 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
         return
     algorithm = config.algorithm
     episodes = [record for record in records if record.advantage is not None]
-    batch = [each for record in episodes for each in record.whole_episode]
+    batch = [each for record in episodes for each in record.episode_trajectories]
     scored = [ScoredTrajectory(record.trajectory, record.grade, record.grade.reward) for record in batch]
     masked = frozenset().union(*masked_trajectories(scored, config.selection).values(), _improbable(batch, algorithm))
     uncounted = frozenset[int]() if config.selection.mask_after_advantages else masked
@@ -80,7 +80,7 @@ def _batch_rewards(
     turns: list[list[int]] = []
     first = 0
     for record in episodes:
-        members = list(enumerate(record.whole_episode, first))
+        members = list(enumerate(record.episode_trajectories, first))
         first += len(members)
         unmasked = [each for index, each in members if index not in masked]
         # A masked trajectory has no tokens for its turn rewards: they are added to the final reward.
@@ -128,11 +128,11 @@ def _estimate_again(
     first = 0
     for record in episodes:
         parts: list[BoolArray] = []
-        for index, each in enumerate(record.whole_episode, first):
+        for index, each in enumerate(record.episode_trajectories, first):
             mask_T = each.trajectory.loss_mask_T
             parts += [np.zeros(len(each.trajectory.prompt.token_ids), np.bool_)]
             parts += [np.zeros_like(mask_T) if index in masked else mask_T]
-        first += len(record.whole_episode)
+        first += len(record.episode_trajectories)
         masks.append(np.concatenate(parts))
     lengths = [len(mask) for mask in masks]
     mask_M = np.concatenate([np.zeros(0, np.bool_), *masks])
@@ -160,4 +160,4 @@ def _estimate_again(
 
 
 def _turns_of(record: TrajectoryRecord) -> Int32Array:
-    return turn_numbers([each.trajectory for each in record.whole_episode])
+    return turn_numbers([each.trajectory for each in record.episode_trajectories])

@@ -30,6 +30,7 @@ from torl.apps.audit.checks import Check, check_rewards, version_mismatch
 from torl.apps.audit.logprobs import check_logprobs, has_weights, skip_reason
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
+from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.config.command_line import load_config
 from torl.errors import TorlError
@@ -96,7 +97,8 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     reward = config.reward.make()
     async with _closing(reward):
         _, context = await asyncio.gather(
-            reward.start(), asyncio.to_thread(ReplayContext.from_config, config.rollout, model)
+            reward.start(RunContext(seed=config.run.seed, directory=directory)),
+            asyncio.to_thread(ReplayContext.from_config, config.rollout, model),
         )
         work = _AuditRun(config, context, directory, logprob_samples)
         for path in training_files(directory):
@@ -138,7 +140,7 @@ class _AuditRun:
 
     def check_step(self, records: Sequence[TrajectoryRecord]) -> None:
         """Run the checks of a step that need neither graders nor weights."""
-        for record in [each for episode in records for each in episode.whole_episode]:
+        for record in [each for episode in records for each in episode.episode_trajectories]:
             mismatch = token_mismatch if self.config.rollout.agent is None else agent_mismatch
             self.tokens.add_mismatch(record, mismatch(record.trajectory, self.context))
             self.versions.add_mismatch(record, version_mismatch(record, self.config.rollout.max_staleness))

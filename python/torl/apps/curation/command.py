@@ -123,9 +123,7 @@ def _summary(counts: Mapping[str, Any]) -> str:
 
 
 async def _difficulty(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(
-        f"{PROGRAM} difficulty", description="Measure the pass rate of each problem."
-    )
+    parser = argparse.ArgumentParser(f"{PROGRAM} difficulty", description="Measure the pass rate of each problem.")
     parser.add_argument("model_path", metavar="MODEL", help="model directory or name on the Hub")
     parser.add_argument("--problems", metavar="FILE", required=True, help="problem file")
     parser.add_argument("--output", metavar="FILE", type=Path, required=True, help="output: problems with pass rates")
