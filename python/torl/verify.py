@@ -1,6 +1,6 @@
 """Audit a run, finished or running, from its own files.
 
-python -m torl.verify RUN [--logprobs 64]
+python -m torl.verify RUN [--logprob-samples 64]
 """
 
 import sys

@@ -10,7 +10,7 @@ import pytest
 from builders import scored, trajectory
 from torl.algorithms.aggregation import AGGREGATIONS
 from torl.apps.audit.advantages import check_advantages
-from torl.apps.audit.check import Check
+from torl.apps.audit.checks import Check
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.command_line import find_config, load_config
 from torl.learner.batch import pack_batch
