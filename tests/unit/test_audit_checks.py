@@ -15,7 +15,7 @@ from torl.apps.audit.outcomes import is_complete, python_mismatch
 from torl.apps.audit.rewards import check_rewards, grade_mismatch
 from torl.apps.audit.versions import version_mismatch
 from torl.config import AlgorithmConfig, TrainConfig
-from torl.config.command_line import find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.records.rows import MAX_OUTPUT_CHARACTERS, TrajectoryRecord
 from torl.rewards import Reward
 from torl.training.masking import mask_samples

@@ -7,7 +7,7 @@ import pytest
 
 from placement_models import QWEN_1_5B, QWEN_7B
 from torl.config import TrainConfig
-from torl.config.command_line import PRESETS, load_config
+from torl.config.loading import PRESETS, load_config
 from torl.placement.ledger import ledger
 from torl.placement.machine import Machine
 from torl.placement.resolve import ResolvedConfig, resolve

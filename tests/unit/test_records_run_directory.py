@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from torl.config import TrainConfig
-from torl.config.command_line import dump_config, find_config, load_config
+from torl.config.loading import dump_config, find_config, load_config
 from torl.errors import ConfigError, RecordError
 from torl.records.run_directory import changed_keys, open_run_directory, write_config
 

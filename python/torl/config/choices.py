@@ -1,4 +1,4 @@
-"""What a configuration chooses by name, each with its registry."""
+"""The choices of a configuration, each with its registry."""
 
 from typing import Annotated, Any
 
@@ -42,5 +42,5 @@ CorrectionChoice = Annotated[Choice[ImportanceCorrection], ChosenFrom(CORRECTION
 
 
 def default_choice(default: Any) -> Any:
-    """A field whose default is chosen as if it stood in the file: a name, or sections."""
+    """Return a field whose default is validated like a value from a file: a name, or sections."""
     return Field(default, validate_default=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torl.config import TrainConfig
-from torl.config.command_line import dump_config
+from torl.config.loading import dump_config
 from torl.errors import ConfigError, RecordError
 from torl.records.files import atomic_write, record_errors
 from torl.records.layout import CONFIG_FILE

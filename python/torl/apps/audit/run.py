@@ -35,7 +35,7 @@ from torl.apps.audit.rules import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
 from torl.apps.audit.versions import version_mismatch
 from torl.config import TrainConfig
-from torl.config.command_line import load_config
+from torl.config.loading import load_config
 from torl.errors import TorlError
 from torl.hub import resolve_model
 from torl.records.layout import CONFIG_FILE, training_files

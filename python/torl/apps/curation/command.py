@@ -20,7 +20,8 @@ from torl.apps.curation.layouts import Layout, layouts
 from torl.apps.curation.preparing import PrepareOptions, prepare
 from torl.apps.curation.selecting import SelectOptions, accuracies_of_run, select
 from torl.config import SampleConfig
-from torl.config.command_line import find_config, load_config, parse_with_overrides
+from torl.config.command_line import parse_with_overrides
+from torl.config.loading import find_config, load_config
 from torl.data import load_problems
 from torl.data.problems import raw_problems
 from torl.data.writing import encode_problems
@@ -107,7 +108,9 @@ def _told(counts: Mapping[str, Any]) -> str:
 
 
 async def _difficulty(words: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(f"{PROGRAM} difficulty", description="How often a model solves each problem.")
+    parser = argparse.ArgumentParser(
+        f"{PROGRAM} difficulty", description="Measure how often a model solves each problem.", add_help=False
+    )
     parser.add_argument("model_path", metavar="MODEL")
     parser.add_argument("--problems", metavar="FILE", required=True)
     parser.add_argument("--output", metavar="FILE", type=Path, required=True, help="the problems with pass rates")
