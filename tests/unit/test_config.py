@@ -256,7 +256,7 @@ def test_a_text_chooses_with_the_options_of_its_own(config_file: Path) -> None:
     config = parse(config_file, "--rollout.format", "zerotir")
     assert chosen(config.rollout.format) == {
         "name": "zerotir",
-        "errors": "traceback",
+        "error_style": "traceback",
         "fences": "lines",
         "max_observation_tokens": 256,
     }
@@ -269,7 +269,7 @@ def test_another_name_drops_the_options_of_the_file(config_file: Path) -> None:
     assert isinstance(config.rollout.format.make(), ToRLFormat)
     assert chosen(config.rollout.format) == {
         "name": "torl",
-        "errors": "tagged",
+        "error_style": "tagged",
         "fences": "lines",
         "max_observation_characters": 256,
     }
@@ -284,7 +284,7 @@ def test_a_name_is_chosen_before_its_options_in_whatever_order_they_come(config_
         config = load_config(TrainConfig, config_file, overrides)
         assert chosen(config.rollout.format) == {
             "name": "torl",
-            "errors": "tagged",
+            "error_style": "tagged",
             "fences": "lines",
             "max_observation_characters": 256,
         }
@@ -294,7 +294,7 @@ def test_an_option_joins_what_the_file_chose_by_a_text(config_file: Path) -> Non
     config_file.write_text(f"{MINIMAL}[rollout]\nformat = 'zerotir'\n")
     assert chosen(parse(config_file, "--rollout.format.max_observation_tokens", "9").rollout.format) == {
         "name": "zerotir",
-        "errors": "traceback",
+        "error_style": "traceback",
         "fences": "lines",
         "max_observation_tokens": 9,
     }
@@ -345,7 +345,7 @@ def test_options_of_ones_own_are_read_from_the_command_line(
     config = parse(config_file, *own, "--rollout.tools.search.top_k=7")
     assert config.rollout.tools["search"].make().asked == ("index", 7)  # type: ignore[attr-defined]
     for wrong, message in (
-        (["--rollout.tools.search.top", "7"], "is unknown; did you mean --rollout.tools.search.top_k?"),
+        (["--rollout.tools.search.topk", "7"], "is unknown; did you mean --rollout.tools.search.top_k?"),
         (["--rollout.tools.search.top_k", "x"], "--rollout.tools.search.top_k: Input should be a valid integer"),
     ):
         with pytest.raises(ConfigError) as error:

@@ -115,7 +115,7 @@ def test_a_strangers_parts_are_all_used_in_training(strange_run: Path) -> None:
     for row in played:
         assert row["reward_parts"].keys() == {"short", "tidy"}
         assert row["reward"] == pytest.approx(sum(row["reward_parts"].values()))
-        assert row["turn_rewards"] == [0.25 * (turn["ended_by"] == "call") for turn in row["turns"]]
+        assert row["turn_rewards"] == [0.25 * (turn["stop_reason"] == "call") for turn in row["turns"]]
 
 
 @pytest.mark.timeout(600)

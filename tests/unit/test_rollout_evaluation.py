@@ -85,7 +85,9 @@ async def test_problems_that_are_too_long_to_be_played_count_as_not_solved(rewar
 
 
 async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward: BoxedReward) -> None:
-    evaluation, playing = await evaluated(reward, problems="dcb", greedy=True, samples=2, temperature=0.6, top_p=0.7)
+    evaluation, playing = await evaluated(
+        reward, problems="dcb", greedy=True, samples_per_problem=2, temperature=0.6, top_p=0.7
+    )
     requests = first_turns(playing)
     greedy = {f"set-greedy/{problem}/0" for problem in "dcb"}
     sampled = {f"set-sampled/{problem}/{sample}" for problem in "dcb" for sample in range(2)}
@@ -128,7 +130,7 @@ async def test_an_evaluation_is_paid_as_the_run_is() -> None:
 
 
 async def test_without_samples_the_groups_are_the_greedy_ones(reward: BoxedReward) -> None:
-    evaluation, playing = await evaluated(reward, greedy=True, samples=0)
+    evaluation, playing = await evaluated(reward, greedy=True, samples_per_problem=0)
     groups = [member.trajectory.group_id for group in evaluation.groups for member in group.members]
     assert groups == ["set-greedy/a", "set-greedy/b"]
     assert evaluation.by_file("set") == {"set": evaluation.groups}
@@ -136,7 +138,7 @@ async def test_without_samples_the_groups_are_the_greedy_ones(reward: BoxedRewar
 
 
 async def test_without_greedy_responses_there_is_no_greedy_accuracy(reward: BoxedReward) -> None:
-    evaluation, playing = await evaluated(reward, greedy=False, samples=1)
+    evaluation, playing = await evaluated(reward, greedy=False, samples_per_problem=1)
     assert names.GREEDY_ACCURACY not in evaluation.metrics
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {1.0}
     assert {request.sampling.top_p for request in first_turns(playing).values()} == {1.0}  # that of training
@@ -144,7 +146,7 @@ async def test_without_greedy_responses_there_is_no_greedy_accuracy(reward: Boxe
 
 async def test_seeds_depend_on_the_set_and_the_problem_only(reward: BoxedReward) -> None:
     async def seeds(name: str) -> dict[str, int | None]:
-        _, playing = await evaluated(reward, name=name, greedy=False, samples=2)
+        _, playing = await evaluated(reward, name=name, greedy=False, samples_per_problem=2)
         return {name.partition("/")[2]: request.sampling.seed for name, request in first_turns(playing).items()}
 
     first, again, other = [await seeds(name) for name in ("one", "one", "two")]

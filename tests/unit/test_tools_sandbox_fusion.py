@@ -19,7 +19,7 @@ from torl.tools import SandboxFusionOptions, SandboxFusionTool
 from torl.types import OutcomeStatus, ToolRequest
 
 PROOF = ran(stdout="42\n")
-QUICK = {"initial_backoff_seconds": 0.001, "retries": 2, "run_seconds": 0.1, "timeout_seconds": 0.3}
+QUICK = {"initial_backoff_seconds": 0.001, "retries": 2, "run_timeout_seconds": 0.1, "timeout_seconds": 0.3}
 
 
 @asynccontextmanager
@@ -151,7 +151,7 @@ async def test_requests_at_once_are_bounded() -> None:
         await asyncio.sleep(0.01)
         return await ran()(request)
 
-    async with started(slow, concurrency=3) as (tool, server):
+    async with started(slow, max_concurrent=3) as (tool, server):
         calls = [tool.session(0).call({"code": str(number)}) for number in range(30)]
         assert all(outcome.ok for outcome in await asyncio.gather(*calls))
     assert server.most_open == 3
@@ -209,7 +209,7 @@ async def test_a_tool_that_is_not_running_says_so() -> None:
     ("options", "said"),
     [
         ({"url": "localhost:8080"}, "url must begin with http:// or https://"),
-        ({"url": "http://x", "timeout_seconds": 5}, "timeout_seconds must be longer than run_seconds"),
+        ({"url": "http://x", "timeout_seconds": 5}, "timeout_seconds must be longer than run_timeout_seconds"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], said: str) -> None:

@@ -75,9 +75,9 @@ async def test_what_is_found_is_what_the_formula_ranks_highest(tmp_path: Path, k
 
 async def test_of_equal_passages_the_first_is_found_first_and_no_others_than_those_that_fit(tmp_path: Path) -> None:
     path = corpus_of(tmp_path / "corpus.jsonl", ["alpha beta", "gamma", "beta alpha", "alpha beta", "beta alpha"])
-    assert await searching(path, "alpha", results=3) == [0, 2, 3]
-    assert await searching(path, "alpha", results=9) == [0, 2, 3, 4]
-    assert await searching(path, "Gamma!", results=9) == [1]
+    assert await searching(path, "alpha", top_k=3) == [0, 2, 3]
+    assert await searching(path, "alpha", top_k=9) == [0, 2, 3, 4]
+    assert await searching(path, "Gamma!", top_k=9) == [1]
     assert await searching(path, "delta") == await searching(path, "?") == []
 
 
@@ -111,7 +111,7 @@ async def test_an_index_is_made_once_for_a_corpus_and_its_parameters(tmp_path: P
     corpus_of(path, ["beta", "alpha"])
     assert await searching(path, "beta") == [0]
     assert len(indexes()) == 3
-    assert await searching(path, "beta", index=tmp_path / "elsewhere" / "kept") == [0]
+    assert await searching(path, "beta", index_directory=tmp_path / "elsewhere" / "kept") == [0]
     assert len(list((tmp_path / "elsewhere" / "kept").iterdir())) == 1
 
 
@@ -155,7 +155,7 @@ async def test_what_is_no_corpus_is_named_with_its_line(tmp_path: Path, text: st
 async def test_a_place_where_no_index_can_be_kept_is_an_error_of_the_configuration(tmp_path: Path) -> None:
     path = corpus_of(tmp_path / "corpus.jsonl", ["alpha"])
     with pytest.raises(ConfigError, match=r"cannot be written.*name another directory in 'index'"):
-        await searching(path, "alpha", index=path / "below a file")
+        await searching(path, "alpha", index_directory=path / "below a file")
 
 
 @pytest.mark.parametrize("arguments", [{}, {"query": 3}, {"query": " "}])

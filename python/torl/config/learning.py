@@ -119,7 +119,7 @@ class AlgorithmConfig(Section):
     @property
     def min_group_size(self) -> int:
         """The minimum number of trajectories per prompt that the estimator requires."""
-        return int(getattr(self.estimator.target, "smallest_group", 1))
+        return int(getattr(self.estimator.target, "min_group_size", 1))
 
     @property
     def needs_old_logprobs(self) -> bool:

@@ -214,7 +214,7 @@ class TrainConfig(ModelRunConfig):
         return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
 
     @property
-    def smallest_group(self) -> int:
+    def min_group_size(self) -> int:
         """The minimum number of trajectories in a group of the batch; a single one cannot be compared."""
         return min(self.rollout.samples_per_prompt, max(2, self.algorithm.min_group_size))
 

@@ -44,7 +44,7 @@ class EnvironmentSession(Protocol):
     """An environment as one episode sees it. Its methods are called one after the other, each within a time limit.
 
     What one of them raises is the host's failure: the episode is spoilt, left out of its group and counted. Only
-    `begin` is tried again, each time with another session.
+    `reset` is tried again, each time with another session.
     """
 
     async def reset(self, messages: Messages) -> Messages:
@@ -67,7 +67,7 @@ class EnvironmentSession(Protocol):
         ...
 
     async def close(self) -> None:
-        """End what the episode holds; also after a `begin` that failed. What it raises is counted and passed over."""
+        """End what the episode holds; also after a `reset` that failed. What it raises is counted and passed over."""
         return
 
 
@@ -93,11 +93,11 @@ class Environment(Protocol):
             def __init__(self, number: int) -> None:
                 self.number, self.right = number, False
 
-            async def answer(self, message: Message) -> Reply:
+            async def step(self, message: Message) -> Reply:
                 self.right = message.content.strip() == str(self.number)
-                return Reply(ended=True) if self.right else Reply(said=["No. Guess again."])
+                return Reply(done=True) if self.right else Reply(user_messages=["No. Guess again."])
 
-            async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
+            async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
                 return {"right": float(self.right)}
 
         [rollout.environment]
@@ -109,7 +109,7 @@ class Environment(Protocol):
 
     @property
     def tools(self) -> Mapping[str, ToolSchema]:
-        """Its tools by name, also before the start. Their calls are answered by `EnvironmentSession.answer`."""
+        """Its tools by name, also before the start. Their calls are answered by `EnvironmentSession.step`."""
         return {}
 
     @property

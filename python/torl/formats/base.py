@@ -22,24 +22,24 @@ class Format(Protocol):
         from collections.abc import Callable, Sequence
 
         import torl
-        from torl import Answer, MalformedCall, Outcome, ToolRequest, Turn, StopCondition
+        from torl import ObservationText, MalformedCall, Outcome, ToolRequest, Turn, StopCondition
 
         class TaggedSearch(torl.Format):
             name = "tagged_search"
 
-            def turn_end(self) -> StopCondition:
+            def stop_condition(self) -> StopCondition:
                 return StopCondition.marker(b"</search>")
 
-            def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+            def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
                 _, opened, query = turn.text.rpartition("<search>")
                 query = query.partition("</search>")[0].strip()
                 if not opened or not query:
                     return [MalformedCall("NoQuery", "there was nothing to search for")]
                 return [ToolRequest("search", {"query": query})]
 
-            def answer(
-                self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
-            ) -> Answer:
+            def render_observation(
+                self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
+            ) -> ObservationText:
                 return f"\n<result>{outcomes[0].text}</result>\n"
 
         [rollout.format]
@@ -87,7 +87,7 @@ class Format(Protocol):
             turn: that asked.
             outcomes: of its requests, one for each.
             overshoot: what the token that ended the turn held beyond that end; the model has sampled it already.
-            fits: whether a text has at most so many tokens of the model.
+            fits_tokens: whether a text has at most so many tokens of the model.
         """
         ...
 

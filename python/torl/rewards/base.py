@@ -28,7 +28,7 @@ class Reward(Protocol):
                 answer = find_answer(trajectory.sampled_text)
                 right = answer is not None and answer.text == trajectory.prompt.problem.answer
                 parts = {"answer": float(right), "length": float(right and len(trajectory) == shortest)}
-                turns = tuple(self.bonus * (turn.ended_by is StopReason.CALL) for turn in trajectory.turns)
+                turns = tuple(self.bonus * (turn.stop_reason is StopReason.CALL) for turn in trajectory.turns)
                 return Grade(sum(parts.values()), right, answer and answer.text, parts=parts, turn_rewards=turns)
 
         [reward]

@@ -46,7 +46,7 @@ class SandboxFusionOptions(Section):
         if not self.url.startswith(("http://", "https://")):
             raise ValueError(f"url must begin with http:// or https://, not {self.url!r}")
         if self.timeout_seconds <= self.run_timeout_seconds:
-            raise ValueError("timeout_seconds must be longer than run_seconds")
+            raise ValueError("timeout_seconds must be longer than run_timeout_seconds")
         return self
 
 

@@ -75,7 +75,7 @@ class StepPlayer:
             reward_seconds += played.reward_seconds
             rounds += 1
             told = self._shuffled_if_asked(step, groups)
-            comparable = [group for group in told if len(group.members) >= self.config.smallest_group]
+            comparable = [group for group in told if len(group.members) >= self.config.min_group_size]
             chosen = select_groups(comparable, selection)
             missing = wanted - len(chosen.kept) if selection.dynamic_sampling else 0
             if missing <= 0 or rounds == selection.max_rounds or len(groups) == len(self.sampler):

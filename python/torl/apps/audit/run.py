@@ -138,7 +138,7 @@ class _Work:
 
     def check_step(self, records: Sequence[TrajectoryRecord]) -> None:
         """Everything about a step that needs neither graders nor weights."""
-        for record in [each for episode in records for each in episode.whole_episode]:
+        for record in [each for episode in records for each in episode.episode_trajectories]:
             problem = token_mismatch if self.config.rollout.agent is None else agent_mismatch
             self.tokens.add_mismatch(record, problem(record.trajectory, self.rules))
             self.versions.add_mismatch(record, version_mismatch(record, self.config.rollout.max_staleness))
