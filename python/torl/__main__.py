@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from torl import __version__
+from torl.version import __version__
 
 COMMANDS = {
     "train": ("torl.commands.train", "train a model"),

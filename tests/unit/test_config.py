@@ -550,7 +550,7 @@ def test_help_tells_choices_apart() -> None:
     assert f"One of {formats}, or package.module:Name for a custom one. (default: torl)" in words
     assert "--rollout.format.max_observation_tokens INT [zerotir] " in words
     assert "[tis] " in words
-    assert "--algorithm.aggregation.length INT [fixed_length] " in words
+    assert "--algorithm.aggregation.length INT [fixed" in words
     assert "name of the set in the metrics. (default: unset)" in words  # of a table that is empty
     assert "--data.train PATH Problems to train on: a file (.jsonl, .json or .parquet), or " in words
     assert "(default: required for judged; unset for scored_turns)" in words

@@ -81,7 +81,7 @@ def evaluate(
     Raises:
         TorlError: The settings, the problems or the model are invalid, or a component fails.
     """
-    with _EvaluatedPolicy(model, **sections) as policy:
+    with _EvaluatedPolicy(model, seed=0, **sections) as policy:
         return policy.evaluate(problems, name=name, use_tools=use_tools, output=output)
 
 

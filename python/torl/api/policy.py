@@ -22,8 +22,9 @@ from torl.rollout.evaluation import Evaluation
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.sampling import sample_with
 from torl.rollout.startup import Rollouts, open_rollouts
-from torl.types import Problem
+from torl.types import Problem, ScoredGroup
 
+Result = TypeVar("Result")
 AnyConfig = TypeVar("AnyConfig", bound=ModelRunConfig)
 Problems: TypeAlias = str | Path | Sequence[str | Problem]
 """A problem file or source, problems, or questions without answers (to which no response is correct)."""
@@ -160,12 +161,12 @@ class Policy:
         layers = [*extended_layers(tree, self._caller), Layer(self._caller, tree)]
         return validate_config(config_class, layers, caller=self._caller, keywords=self._keywords)
 
-    def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    def _run(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         if self._loop is None:
             raise ConfigError("the policy is not running: use it in a with statement")
         return self._loop.call(work())
 
-    async def _sample(self, config: SampleConfig) -> Any:
+    async def _sample(self, config: SampleConfig) -> list[ScoredGroup]:
         model, config = self._open(config)
         return await sample_with(self._rollouts, model, config, self._console)
 
@@ -208,7 +209,8 @@ class _RunningRollouts:
 
     async def started(self) -> Rollouts:
         """Return the rollouts once they have started."""
-        await asyncio.wait([self._task, self._ready], return_when=asyncio.FIRST_COMPLETED)
+        ends: list[asyncio.Future[Any]] = [self._task, self._ready]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not self._ready.done():
             await self._task
         return self._ready.result()
