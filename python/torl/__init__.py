@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from torl.api import sample as sample
     from torl.api import train as train
     from torl.api import verify as verify
+    from torl.component import Component as Component
+    from torl.component import RunContext as RunContext
     from torl.data import ProblemSource as ProblemSource
     from torl.engine import Engine as Engine
     from torl.engine import EngineOptions as EngineOptions
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from torl.sandbox import SandboxPool as SandboxPool
     from torl.text.answers import find_answer as find_answer
     from torl.text.templates import PromptTemplate as PromptTemplate
+    from torl.tools import StatefulTool as StatefulTool
     from torl.tools import Tool as Tool
     from torl.tools import ToolSession as ToolSession
     from torl.types import Grade as Grade
@@ -82,6 +85,7 @@ _MODULES = {
     "torl.algorithms.advantages": "Estimator EstimatorInputs TokenAdvantages requires",
     "torl.algorithms.losses": "LossInputs PolicyLoss PolicyLossValues",
     "torl.api": "History Policy Run SampledGroups evaluate sample train verify",
+    "torl.component": "Component RunContext",
     "torl.data": "ProblemSource",
     "torl.engine": "Engine EngineOptions EngineSetup",
     "torl.environments": "Environment EnvironmentSession Message Reply",
@@ -92,7 +96,7 @@ _MODULES = {
     "torl.sandbox": "Execution SandboxPool",
     "torl.text.answers": "find_answer",
     "torl.text.templates": "PromptTemplate",
-    "torl.tools": "Tool ToolSession",
+    "torl.tools": "StatefulTool Tool ToolSession",
     "torl.types": "Grade Group MalformedCall Markup ObservationText Outcome OutcomeStatus Problem Prompt SampledTurn "
     "SamplingParameters ScoredGroup ScoredTrajectory StopReason ToolCall ToolRequest Trajectory Turn",
     "torl.version": "__version__",

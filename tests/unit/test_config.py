@@ -307,6 +307,8 @@ def test_the_name_that_a_key_stands_for_keeps_the_options_of_the_file(config_fil
 
 
 OTHER = "torl.formats:ZeroTIRFormat"
+OTHER_ENGINE = "torl.engine:VllmEngine"
+OTHER_TOOL = "torl.tools:PythonTool"
 STRANGE_SOURCE = "[data.train]\nname = 'torl.formats:ToRLFormat'\nmax_observation_characters = 9"
 
 
@@ -314,8 +316,8 @@ STRANGE_SOURCE = "[data.train]\nname = 'torl.formats:ToRLFormat'\nmax_observatio
     ("place", "section", "options", "name"),
     [
         ("rollout.format", "[rollout.format]\nmax_observation_characters = 9", [".name", OTHER], OTHER),
-        ("engine", "[engine]\nmax_sequences = 9", [".name", OTHER], OTHER),
-        ("rollout.tools.python", "[rollout.tools.python]\nworkers = 9", [".name", OTHER], OTHER),
+        ("engine", "[engine]\nmax_sequences = 9", [".name", OTHER_ENGINE], OTHER_ENGINE),
+        ("rollout.tools.python", "[rollout.tools.python]\nworkers = 9", [".name", OTHER_TOOL], OTHER_TOOL),
         ("data.train", STRANGE_SOURCE, ["", "other.jsonl"], "file"),
         ("data.train", STRANGE_SOURCE, [".name", "file", ".path", "other.jsonl"], "file"),
     ],
@@ -338,7 +340,8 @@ def test_options_of_ones_own_are_read_from_the_command_line(
     config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "somebodys_search.py").write_text(
-        "class Search:\n    def __init__(self, path: str, top_k: int = 3):\n        self.asked = path, top_k\n"
+        "import torl\n\n\nclass Search(torl.Tool):\n    def __init__(self, path: str, top_k: int = 3):\n"
+        "        self.asked = path, top_k\n\n    async def call(self, arguments): ...\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     own = ("--rollout.tools.search.name", "somebodys_search:Search", "--rollout.tools.search.path", "index")

@@ -14,7 +14,7 @@ FLOORS: list[set[str]] = [
     {"errors", "types", "seeds", "version", "_core"},
     {"options", "paths"},
     {"runtime"},
-    {"algorithms", "hub", "sandbox", "text", "weights"},
+    {"algorithms", "component", "hub", "sandbox", "text", "weights"},
     {"agents", "data", "engine", "formats", "rewards", "tools"},
     {"environments"},
     {"config"},

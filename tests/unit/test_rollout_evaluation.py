@@ -7,6 +7,7 @@ import pytest
 
 from builders import asked, player
 from scripted_engine import ENCODER, Request, ScriptedEngine, ScriptedInterpreter
+from torl.component import RunContext
 from torl.config import EvaluationConfig
 from torl.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.records import metric_names as names
@@ -23,7 +24,7 @@ CALL = "```python\nprint(1)\n```\n```output"
 @pytest.fixture(scope="module")
 async def reward() -> AsyncIterator[BoxedReward]:
     boxed = BoxedReward(BoxedOptions(grader_workers=1))
-    await boxed.start()
+    await boxed.start(RunContext())
     yield boxed
     await boxed.close()
 
@@ -121,7 +122,7 @@ async def test_groups_are_in_the_order_of_the_problems_whichever_ended_first(rew
 
 async def test_an_evaluation_is_paid_as_the_run_is() -> None:
     boxed = BoxedReward(BoxedOptions(grader_workers=1, correct=3.0))
-    await boxed.start()
+    await boxed.start(RunContext())
     try:
         evaluation, _ = await evaluated(boxed)
     finally:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from builders import asked, player
 from faulty_server import FaultyServer, Reply, faulty_server, hangs, hangs_up, hangs_up_halfway, ran, result, says
 from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
+from torl.component import RunContext
 from torl.errors import SandboxError, ToolUnavailableError
 from torl.rollout.calls import EpisodeTools
 from torl.tools import SandboxFusionOptions, SandboxFusionTool
@@ -27,7 +28,7 @@ async def started(*replies: Reply, **options: Any) -> AsyncIterator[tuple[Sandbo
     """A tool whose server has proved that it works, and replies so from then on."""
     async with faulty_server(PROOF, *replies) as server:
         tool = SandboxFusionTool(SandboxFusionOptions(url=server.url, **(QUICK | options)))
-        await tool.start()
+        await tool.start(RunContext())
         server.asked.clear()
         try:
             yield tool, server
@@ -178,7 +179,7 @@ async def test_a_start_without_a_server_says_so() -> None:
     with pytest.raises(
         ToolUnavailableError, match=rf"the SandboxFusion server at {url} gave no outcome in 3 tries; .*Cannot connect"
     ):
-        await tool.start()
+        await tool.start(RunContext())
     await tool.close()
 
 
@@ -186,7 +187,7 @@ async def test_a_server_that_cannot_compute_is_refused() -> None:
     async with faulty_server(ran(stdout="41\n")) as server:
         tool = SandboxFusionTool(SandboxFusionOptions(url=f"{server.url}/run_code", **QUICK))
         with pytest.raises(SandboxError, match=r"ran 'print\(6 \* 7\)' and gave Outcome"):
-            await tool.start()
+            await tool.start(RunContext())
         await tool.close()
 
 

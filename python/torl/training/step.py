@@ -104,8 +104,8 @@ class StepPlayer:
         )
         require_allowed_versions(step_played.trajectories, step, self.config.rollout.max_staleness)
         await require_working_tools(self.player.tools, step_played.trajectories)
-        if self.player.environment is not None:
-            await self.player.environment.bounded.check()
+        await self.player.check()
+        await self.reward.check()
         return step_played
 
     def _next_prompts(self, count: int, played: Sequence[ScoredGroup]) -> list[Prompt]:
