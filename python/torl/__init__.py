@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from torl.tools import StatefulTool as StatefulTool
     from torl.tools import Tool as Tool
     from torl.tools import ToolSession as ToolSession
+    from torl.trackers import Tracker as Tracker
     from torl.types import Grade as Grade
     from torl.types import Group as Group
     from torl.types import MalformedCall as MalformedCall
@@ -97,6 +98,7 @@ _MODULES = {
     "torl.text.answers": "find_answer",
     "torl.text.templates": "PromptTemplate",
     "torl.tools": "StatefulTool Tool ToolSession",
+    "torl.trackers": "Tracker",
     "torl.types": "Grade Group MalformedCall Markup ObservationText Outcome OutcomeStatus Problem Prompt SampledTurn "
     "SamplingParameters ScoredGroup ScoredTrajectory StopReason ToolCall ToolRequest Trajectory Turn",
     "torl.version": "__version__",

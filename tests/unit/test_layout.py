@@ -15,7 +15,7 @@ FLOORS: list[set[str]] = [
     {"options", "paths"},
     {"runtime"},
     {"algorithms", "component", "hub", "sandbox", "text", "weights"},
-    {"agents", "data", "engine", "formats", "rewards", "tools"},
+    {"agents", "data", "engine", "formats", "rewards", "tools", "trackers"},
     {"environments"},
     {"config"},
     {"placement"},

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from builders import asked, call, failed, scored, trajectory
+from torl.commands.report import main
 from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
 from torl.records.rows import group_records
 from torl.records.writers import RunWriter
-from torl.commands.report import main
 from torl.types import ScoredGroup
 
 STEPS, SETS = 21, ("easy", "hard")
@@ -42,7 +42,7 @@ def groups(chance: Random, limit: int) -> list[ScoredGroup]:
 
 def make_run(directory: Path, limit: int, steps: int = STEPS) -> Path:
     chance = Random(limit)
-    with RunWriter(directory, tensorboard=False) as writer:
+    with RunWriter(directory) as writer:
         for step in range(steps):
             if step % 10 == 0:
                 for name in SETS[: 2 if step else 1]:  # the second set was not there at first

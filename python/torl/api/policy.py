@@ -71,7 +71,8 @@ class Policy:
         """
         self._sections = {"model": dict(model) if isinstance(model, Mapping) else {"path": str(model)}, **sections}
         self._seed = seed
-        self._config = self._validate(PolicyConfig)
+        self.config = self._validate(PolicyConfig)
+        """The resolved configuration."""
         self._loop: BackgroundLoop | None = None
         self._console = Console()
         self._model: ModelDirectory | None = None
@@ -154,7 +155,7 @@ class Policy:
 
     def __repr__(self) -> str:
         state = "closed" if self._loop is None else "running" if self._running is not None else "not started"
-        return f"<torl.Policy {self._config.model.path}: {state}>"
+        return f"<torl.Policy {self.config.model.path}: {state}>"
 
     def _validate(self, config_class: type[AnyConfig], **sections: Section) -> AnyConfig:
         tree = {**self._sections, **sections}
@@ -184,7 +185,7 @@ class Policy:
         """Lend the running rollouts; the first call starts them."""
         assert self._model is not None  # opened by every call
         if self._running is None:
-            config = cap_to_context(self._config, self._model.path)
+            config = cap_to_context(self.config, self._model.path)
             self._running = _RunningRollouts(config, self._model, self._console, self._seed)
         try:
             yield await self._running.started()

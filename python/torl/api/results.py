@@ -106,7 +106,7 @@ class Run:
         """The resolved configuration.
 
         Raises:
-            ConfigError: It cannot be read.
+            ConfigError: The configuration cannot be read.
         """
         return load_config(TrainConfig, self.directory / CONFIG_FILE)
 

@@ -96,7 +96,7 @@ def _closest(word: str, words: Sequence[str], cutoff: float) -> str | None:
 
 
 def _located(name: str, path: Sequence[str], layers: Sequence[Layer], caller: str | None) -> str:
-    """Return the key behind the name of the last layer that sets it."""
+    """Return the key after the source of the last layer that sets it."""
     source = caller or next((layer.source for layer in reversed(layers) if _sets(layer.tree, path)), None)
     source = source or ", ".join(layer.source for layer in layers) or "the command line"
     return f"{source}: {name}" if name else source

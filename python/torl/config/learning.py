@@ -27,7 +27,7 @@ class SelectionConfig(Section):
     drop_zero_variance_groups: bool = False
     """Drop groups whose rewards are all equal (zero variance), so that the loss averages over the others."""
     accuracy_range: tuple[float, float] | None = None
-    """Keep only groups whose fraction of rewarded responses lies strictly between these bounds. Unset keeps all
+    """Keep only groups whose fraction of rewarded responses is strictly between these bounds. Unset keeps all
     groups."""
     drop_undecided_above: PositiveFraction | None = None
     """Drop groups in which the grader failed on more than this fraction of the answers (ZeroTIR: 0.4). Unset drops

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from torl.config.choices import (
     TOOL,
@@ -14,6 +14,7 @@ from torl.config.choices import (
     TemplateChoice,
     ToolChoice,
     default_choice,
+    named_by_key,
 )
 from torl.environments import EnvironmentLimits
 from torl.formats import FORMATS, ChatFormat
@@ -92,13 +93,6 @@ class DataConfig(PromptConfig):
         return sets
 
 
-def _named_by_key(tools: Any) -> Any:
-    """Name each section without a name after one of its options, or after its key."""
-    if not isinstance(tools, dict):
-        return tools
-    return {key: {"name": key, **TOOL.expand(tool)} if isinstance(tool, dict) else tool for key, tool in tools.items()}
-
-
 def _is_chat(format: Any) -> bool:
     return isinstance(format, type) and issubclass(format, ChatFormat)
 
@@ -122,7 +116,7 @@ class RolloutConfig(Section):
     "search_r1" searches for the text between <search> tags; "retool" executes code between <code> tags, "artist"
     between <python> tags. For chat models: "hermes" (also Qwen), "llama3", "mistral", "deepseek", "kimi", "harmony"
     (gpt-oss)."""
-    tools: Annotated[dict[str, ToolChoice], BeforeValidator(_named_by_key)] = default_choice({"python": {}})
+    tools: Annotated[dict[str, ToolChoice], named_by_key(TOOL)] = default_choice({"python": {}})
     """Tools, by the name that calls use."""
     environment: EnvironmentChoice | None = None
     """Environment of the episodes, in addition to the tools. It may set the first messages, reply to messages, end the
@@ -131,7 +125,7 @@ class RolloutConfig(Section):
     """Agent program that drives the episodes: it queries the model through OpenAI's chat completions API and brings its
     own tools instead of the run's. A "command", started for each episode, or a coroutine "function"."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Stop sequences. Each ends the response wherever it occurs, and stays in the text and in the loss."""
+    """Stop sequences. Each ends the response at any position, and stays in the text and in the loss."""
     max_tool_calls: NonNegativeInt = 1
     """Maximum number of tool calls in an episode (C in ToRL, N in ZeroTIR); further calls are plain text. 0 trains
     without tools."""

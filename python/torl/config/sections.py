@@ -5,11 +5,11 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 """
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from torl.config.choices import EngineChoice, RewardChoice, default_choice
+from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice, named_by_key
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
 from torl.config.placement import PlacementConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
@@ -87,6 +87,8 @@ class RunConfig(Section):
     """Note on the run, shown in its report."""
     group_metrics_by: str | None = None
     """Metadata field, such as source, subject or level, to break down accuracy and code ratio by."""
+    trackers: Annotated[dict[str, TrackerChoice], named_by_key(TRACKER)] = default_choice({"tensorboard": {}})
+    """Destinations of the metrics in addition to `metrics.jsonl`. A table replaces the default, "tensorboard"."""
     resume: bool = False
     """Resume from the latest checkpoint in `directory`. When false, a directory that already contains a run is an
     error."""

@@ -5,8 +5,7 @@ from html import escape
 
 from torl.apps.evaluation.results import Variant, estimates, overall
 from torl.apps.evaluation.tables import Table
-from torl.report.bars import Bar, bar_chart
-from torl.report.calls_chart import Point, calls_chart
+from torl.report.figures import Bar, Point, bar_chart, calls_chart
 from torl.report.page import document
 from torl.report.style import table_html
 
