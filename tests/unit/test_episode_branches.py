@@ -12,7 +12,7 @@ from torl.algorithms.aggregation import AGGREGATIONS
 from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.checks import Check
 from torl.config import AlgorithmConfig, TrainConfig
-from torl.config.command_line import find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.learner.batch import pack_batch
 from torl.records.dynamics import training_dynamics
 from torl.records.rows import decode_trajectory, encode_trajectory, group_records

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from torl.config import PlacementConfig, TrainConfig
-from torl.config.command_line import PRESETS as FOLDER
-from torl.config.command_line import load_config
+from torl.config.loading import PRESETS as FOLDER
+from torl.config.loading import load_config
 from torl.errors import ConfigError
 from torl.placement.assign import place
 from torl.placement.machine import Machine, combine_machines, require_driver, require_one_order, visible_gpus

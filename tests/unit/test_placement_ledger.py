@@ -7,8 +7,8 @@ import pytest
 
 from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
 from torl.config import TrainConfig
-from torl.config.command_line import PRESETS as FOLDER
-from torl.config.command_line import load_config
+from torl.config.loading import PRESETS as FOLDER
+from torl.config.loading import load_config
 from torl.errors import ConfigError
 from torl.placement.fit import cheapest, fits, require_division, require_room, try_ledger, with_changes
 from torl.placement.ledger import Ledger, compute_ledger

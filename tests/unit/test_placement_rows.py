@@ -7,7 +7,7 @@ import pytest
 
 from placement_models import QWEN_1_5B, QWEN_7B
 from torl.config import TrainConfig
-from torl.config.command_line import PRESETS, load_config
+from torl.config.loading import PRESETS, load_config
 from torl.placement.fit import with_row_tokens
 from torl.placement.ledger import compute_ledger
 from torl.placement.machine import Machine

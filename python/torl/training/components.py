@@ -106,7 +106,9 @@ async def open_run_components(
     for line in write_config(directory, config):
         console.line(line)
     async with AsyncExitStack() as stack:
-        writer = stack.enter_context(RunWriter(directory, resume_step=inputs.first_step if config.run.resume else None))
+        resume_step = inputs.first_step if config.run.resume else None
+        trackers = [choice.make(directory, resume_step) for choice in config.run.trackers.values()]
+        writer = stack.enter_context(RunWriter(directory, resume_step=resume_step, trackers=trackers))
         rollouts, learner = await _start(stack, inputs, components, directory / "logs", console, cluster)
         checkpoints = Checkpoints(config.checkpoint, directory, learner)
         if inputs.checkpoint is not None:

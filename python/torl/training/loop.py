@@ -10,8 +10,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
 from torl.records import metric_names as names
-from torl.records.by_metadata import dynamics_by_value
-from torl.records.dynamics import staleness, training_dynamics
+from torl.records.dynamics import dynamics_by_value, staleness, training_dynamics
 from torl.records.rows import group_records
 from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
