@@ -35,7 +35,7 @@ OWNERS = {
     "deepspeed": {"learner"},
     "math_verify": {"rewards"},
     "plotly": {"report"},
-    "aiohttp": {"rollout/agents", "rewards/server.py", "rewards/judging", "apps/serve", "tools"},
+    "aiohttp": {"rollout/agents", "rewards/judging", "apps/serve", "tools"},
     "bm25s": {"tools/search"},
     "mcp": {"apps/serve", "tools/mcp"},
     **{name: {"apps/serve"} for name in ("uvicorn", "starlette", "uvloop", "prometheus_client")},

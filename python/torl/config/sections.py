@@ -21,7 +21,7 @@ from torl.options import (
     PositiveInt,
     Section,
 )
-from torl.runtime.cluster.options import ClusterConfig
+from torl.runtime.cluster.protocol import ClusterConfig
 
 COMMON_SETTINGS = (
     "model.path",

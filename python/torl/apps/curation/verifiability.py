@@ -1,10 +1,10 @@
-r"""Whether a problem can be verified: one question, one answer that a grader can compare; and its normalized answer."""
+"""Filter problems that cannot be verified, and normalize answers."""
 
 import re
 
 from torl.types import Problem
 
-# "Prove that ...", not "Find x and prove that it is the only one", which has an answer.
+# "Prove that ..." requests a proof; "Find x and prove that it is the only one" has an answer.
 _PROOF = re.compile(r"\b(?:prove|show|demonstrate|verify|justify)\b(?:\s+that\b|\s*:)", re.IGNORECASE)
 _ASKS = re.compile(
     r"\?|\b(?:find|determine|compute|calculate|evaluate|what|how many|how much|which|solve|express|simplify|give)\b",
@@ -27,11 +27,11 @@ _DOLLARS = re.compile(r"\$+(.*?)\$+|\\\((.*?)\\\)|\\\[(.*?)\\\]", re.DOTALL)
 _SEVERAL = re.compile(r"(?:^|[\s;,])(?:\(?[a-d]\)|\(i+\))\s*\S.*(?:\s|;)(?:\(?[b-e]\)|\(i+\))\s*\S", re.DOTALL)
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
 _PLAIN_WORD = re.compile(r"[A-Za-z]{3,}")
-_MAX_PHRASE = 5  # words of an answer that is no sentence
+_MAX_ANSWER_WORDS = 5  # answers with more words are sentences
 
 
 def normalize_answer(answer: str) -> str:
-    r"""The answer without box, dollar signs, a point at its end, `\left` and `\right`; fractions are `\frac`."""
+    r"""Remove the box, dollar signs, the final period, `\left` and `\right`, and write fractions as `\frac`."""
     text = answer.strip()
     while True:
         inner = _BOX.fullmatch(text) or _DOLLARS.fullmatch(text)
@@ -44,14 +44,14 @@ def normalize_answer(answer: str) -> str:
 
 
 def rejection_reason(problem: Problem) -> str | None:
-    """The reason why a problem is left out, read from its text alone; None for one that may stay.
+    """Return the reason to reject a problem, judged by its text alone, or None.
 
-    - "no_answer": there is none, or a word that says so
-    - "proof": it asks for a proof and for nothing else
-    - "multiple_parts": its question or its answer has several parts
-    - "multiple_choice": its answer is a letter
-    - "unreadable_answer": its braces or dollar signs do not match, or it ends in the middle of a command
-    - "prose": its answer is a sentence
+    - "no_answer": the answer is empty or a placeholder
+    - "proof": the question only requests a proof
+    - "multiple_parts": the question or the answer has several parts
+    - "multiple_choice": the answer is a letter
+    - "unreadable_answer": braces or dollar signs do not match, or the answer ends within a command
+    - "prose": the answer is a sentence
     """
     question, answer = problem.question, normalize_answer(problem.answer)
     if answer.lower() in _NO_ANSWER:
@@ -64,7 +64,7 @@ def rejection_reason(problem: Problem) -> str | None:
         return "multiple_parts"
     if _unmatched(answer):
         return "unreadable_answer"
-    return "prose" if len(_PLAIN_WORD.findall(_COMMAND.sub(" ", answer))) > _MAX_PHRASE else None
+    return "prose" if len(_PLAIN_WORD.findall(_COMMAND.sub(" ", answer))) > _MAX_ANSWER_WORDS else None
 
 
 def _unmatched(answer: str) -> bool:
