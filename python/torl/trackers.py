@@ -1,4 +1,4 @@
-"""Trackers: destinations of a run's metrics besides its own records."""
+"""Trackers: further destinations of the metrics of a run."""
 
 import os
 import time
@@ -73,4 +73,4 @@ class TensorBoard(Tracker):
 
 
 TRACKERS: Final[Mapping[str, Callable[..., Tracker]]] = MappingProxyType({"tensorboard": TensorBoard})
-"""By the names that a configuration calls them."""
+"""Trackers by the names that configurations use."""
