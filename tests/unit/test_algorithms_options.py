@@ -76,8 +76,8 @@ def test_each_has_its_own_options_with_their_defaults(kind: str, name: str, opti
         ("policy loss", {"name": "reinforce", "clip_low": 0.2}, "clip_low\n +Extra inputs"),
         ("policy loss", {"name": "clipped", "dual_clip": 1.0}, "greater than 1"),
         ("policy loss", {"name": "clipped", "clip_high": -0.1}, "greater than or equal to 0"),
-        ("aggregation", {"name": "fixed"}, "length\n +Field required"),
-        ("aggregation", {"name": "fixed", "length": 0}, "greater than 0"),
+        ("aggregation", {"name": "fixed_length"}, "length\n +Field required"),
+        ("aggregation", {"name": "fixed_length", "length": 0}, "greater than 0"),
         ("aggregation", {"name": "token", "length": 9}, "length\n +Extra inputs"),
         ("correction", {"name": "tis", "low": 0.5}, "low\n +Extra inputs"),
         ("correction", {"name": "icepop", "low": 6.0}, "low = 6 must not be more than high = 5"),
@@ -96,7 +96,7 @@ def test_equal_bounds_are_an_interval() -> None:
 
 def test_what_an_estimator_requires_of_a_run() -> None:
     assert {name for name, function in ESTIMATORS.items() if getattr(function, "needs_critic", False)} == {"ppo"}
-    assert {name: getattr(function, "smallest_group", 1) for name, function in ESTIMATORS.items()} == {
+    assert {name: getattr(function, "min_group_size", 1) for name, function in ESTIMATORS.items()} == {
         "grpo": 1,
         "dr_grpo": 1,
         "rloo": 2,
@@ -121,7 +121,7 @@ def example(protocol: type, function: str, **options: object) -> Choice[Any]:
 
 def test_the_estimator_of_the_docstring() -> None:
     chosen = example(Estimator, "best_of_group", margin=0.5)
-    assert getattr(chosen.target, "smallest_group", 1) == 2
+    assert getattr(chosen.target, "min_group_size", 1) == 2
     rewards = EstimatorInputs(
         np.array([1.0, 0.5, 0.0, 0.0]), ["a", "a", "a", "b"], np.full(4, 2), np.array([False, True] * 4)
     )

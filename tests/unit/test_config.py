@@ -136,7 +136,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "[rollout.tools.python]\nwall_seconds = 1",
             "rollout.tools.python: wall_seconds must not be shorter than cpu_seconds",
         ),
-        ("[algorithm]\naggregation = 'fixed'", "algorithm.aggregation.length is missing"),
+        ("[algorithm]\naggregation = 'fixed_length'", "algorithm.aggregation.length is missing"),
         (
             "[algorithm.policy_loss]\nname = 'gspo'\ndual_clip = 3.0",
             "algorithm.policy_loss.dual_clip is an option of clipped, and not of the policy loss chosen here",
@@ -514,9 +514,9 @@ def test_help_tells_choices_apart() -> None:
     assert f"One of {formats}, or package.module:Name of your own. (default: torl)" in words
     assert "--rollout.format.max_observation_tokens INT Of zerotir: An observation" in words
     assert "or nothing. (default: last_line of torl, traceback of zerotir, traceback of retool," in words
-    assert "Of reinforce_plus_plus, reinforce_plus_plus_baseline, ppo: What a reward" in words
+    assert "Of reinforce_plus_plus, reinforce_plus_plus_baseline, ppo: Discount factor" in words
     assert "Of tis: Weights above this are cut to it. Of icepop: Tokens" in words
-    assert "--algorithm.aggregation.length INT Of fixed: What the sum" in words
+    assert "--algorithm.aggregation.length INT Of fixed_length: Constant by" in words
     assert "by name. (default: unset)" in words  # of a table that is empty
     assert "--data.train PATH Problems to train on: a file (.jsonl, .json or .parquet). (required)" in words
 

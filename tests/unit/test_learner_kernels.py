@@ -5,7 +5,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from torl.config import ModelConfig
 from torl.errors import DataError
-from torl.learner.model.kernels import use_kernels
+from torl.learner.model.loading import use_kernels
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def model() -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(config)
 
 
-@pytest.mark.parametrize(("kernels", "said"), [("auto", "torch's kernels: Liger's need"), ("torch", "as asked for")])
+@pytest.mark.parametrize(("kernels", "said"), [("auto", "torch's kernels: Liger's need"), ("torch", "as configured")])
 def test_without_a_gpu_a_model_stays_as_it_is_and_it_is_said(
     kernels: str, said: str, model: Qwen2ForCausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,11 +34,11 @@ class HangRecorder:
             if isinstance(first_error(error), HangError) and not self._recorded:
                 self._recorded = True
                 dump_own_stacks(self._log, asyncio.get_running_loop())
-                logs = {**self._parts.player.engine.processes_by_log, **self._parts.learner.stack_logs}
+                logs = {**self._parts.player.engine.processes_by_log, **self._parts.learner.processes_by_log}
                 silent, *_ = await asyncio.gather(
                     asyncio.to_thread(dump_stacks, logs),
                     self._parts.player.engine.dump_remote_stacks(),
-                    self._parts.learner.write_stacks_elsewhere(),
+                    self._parts.learner.dump_remote_stacks(),
                 )
                 unheard = f"; the processes {silent} wrote none" if silent else ""
                 self._parts.console.warning(f"the stacks of all processes are in {self._log.parent}{unheard}")

@@ -36,7 +36,7 @@ def with_advantages(
     """The samples with their advantages, and with the critic's targets where there is one.
 
     Args:
-        samples: with everything that the estimator asks for (`Learner.prepare`).
+        samples: with everything that the estimator asks for (`Learner.annotate`).
         groups: their trajectories, in the same order, and the rewards at their ends. The trajectories of an episode are
             laid end to end for the estimator, which sees one that is paid once, at its last sampled token.
         algorithm: the estimator, and whether the rewards pay for the distance from a reference policy.
