@@ -16,9 +16,7 @@ from torl.errors import LearnerError
 KEY_VARIABLE = "TORL_CONTROLLER_KEY"
 """Environment variable with the secret of the controller's address. Other users can read a command line."""
 
-JOIN_SECONDS = 600.0
-"""Time limit in which all ranks must connect."""
-
+_JOIN_SECONDS = 600.0  # in which all ranks must connect
 _POLL_SECONDS = 0.5
 
 
@@ -52,7 +50,7 @@ class RankListener:
         """
         threading.Thread(target=self._listen, daemon=True).start()
         connections: dict[int, Connection] = {}
-        deadline = time.monotonic() + JOIN_SECONDS
+        deadline = time.monotonic() + _JOIN_SECONDS
         while missing := sorted(set(ranks) - connections.keys()):
             if self._cancelled or time.monotonic() > deadline:
                 raise LearnerError(f"the learner ranks {missing} did not connect to the controller")

@@ -12,8 +12,7 @@ from torl.errors import CheckpointError
 from torl.learner.checkpoint.shards import MODEL_PREFIX
 from torl.learner.model.lora import MergedWeight, adapter_weights, merged_weights
 
-MAX_GATHERED_BYTES = 64 << 20
-"""Maximum size of the weights that are gathered together from the shards of all ranks."""
+_MAX_GATHERED_BYTES = 64 << 20  # size of the weights that are gathered together from the shards of all ranks
 
 
 def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
@@ -44,7 +43,7 @@ def full_adapters(engine: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _gathered_together(weights: Sequence[MergedWeight]) -> Iterator[list[MergedWeight]]:
-    """Yield groups of consecutive weights, of at most `MAX_GATHERED_BYTES` or a single weight.
+    """Yield groups of consecutive weights, of at most `_MAX_GATHERED_BYTES` or a single weight.
 
     Each group is gathered in one round trip.
     """
@@ -53,7 +52,7 @@ def _gathered_together(weights: Sequence[MergedWeight]) -> Iterator[list[MergedW
     for weight in weights:
         sizes = (getattr(part, "ds_numel", part.numel()) * part.element_size() for part in weight.parameters)
         weight_size = sum(sizes)
-        if group and size + weight_size > MAX_GATHERED_BYTES:
+        if group and size + weight_size > _MAX_GATHERED_BYTES:
             yield group
             group, size = [], 0
         group.append(weight)

@@ -28,7 +28,7 @@ from torl.weights.transports import TRANSPORTS
 from torl.weights.transports.transport import Transport
 
 DEFAULT_BUCKET_BYTES = 256 << 20
-DEFAULT_TIMEOUT_SECONDS = 600.0
+_DEFAULT_TIMEOUT_SECONDS = 600.0
 
 _STORE_OWNER = Endpoint("sender", 0)  # it creates the store that all ends connect to
 
@@ -47,7 +47,7 @@ class WeightChannel:
         end: Endpoint,
         *,
         device: torch.device | None = None,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float = _DEFAULT_TIMEOUT_SECONDS,
     ) -> None:
         """Connect to the store, or create it at sender 0.
 
@@ -96,7 +96,7 @@ class WeightChannel:
         senders: int = 1,
         transport: TransportName = "gloo",
         *,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float = _DEFAULT_TIMEOUT_SECONDS,
     ) -> "WeightChannel":
         """Create the channel of sender 0 on a free port of `host`. All other ends need its `rendezvous`."""
         rendezvous = Rendezvous(host, 0, receivers, senders, transport)
