@@ -76,11 +76,11 @@ class ScriptedSession(EnvironmentSession):
     answered: int = 0
 
     async def reset(self, messages: Messages) -> Messages:
-        self.of.raise_in("begin")
+        self.of.raise_in("reset")
         return messages if self.of.opening is None else [*messages[:-1], {"role": "user", "content": self.of.opening}]
 
     async def step(self, message: Message) -> Reply:
-        self.of.raise_in("answer")
+        self.of.raise_in("step")
         self.of.shown.append(message)
         said, ended = self.of.script(self.answered)
         self.answered += 1

@@ -84,7 +84,7 @@ _VERIFY = "integration/test_train_verify.py -k "
 MUTANTS: list[tuple[str, str, str, str]] = [
     # --- what a step is made of
     ("training/step.py", "if not oldest <= version <= step:", "if False:", _STEP),
-    ("training/step.py", "tuple(normalized(batch)) if", "batch if", _STEP),
+    ("training/step.py", "tuple(with_normalized_rewards(batch)) if", "batch if", _STEP),
     ("training/step.py", ', step, "shuffled rewards")', ', "shuffled rewards")', _STEP),
     ("training/step.py", "batch = chosen.kept[:wanted]", "batch = chosen.kept", _STEP),
     ("training/step.py", " if prompt.problem.id not in problems]", "]", _STEP),
@@ -100,7 +100,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/selection.py", "undecided_fraction(group) <= most", "undecided_fraction(group) < most", _SELECTION),
     (
         "training/masking.py",
-        "LENGTH and not member.grade.rewarded",
+        "LENGTH and not member.grade.credited",
         "LENGTH and not member.grade.correct",
         _SILENCING,
     ),
@@ -115,7 +115,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _SCHEDULER,
     ),
     ("types.py", "self.reward + sum(self.grade.turn_rewards)", "self.reward", _SELECTION),
-    ("training/masking.py", "repeated_trigrams(text) > MOST", "repeated_trigrams(text) < MOST", _SILENCING),
+    ("training/masking.py", "repeated_trigrams(text) > MAX", "repeated_trigrams(text) < MAX", _SILENCING),
     ("training/masking.py", "sample.ref_logprobs[sample.loss_mask].mean", "sample.ref_logprobs.mean", _SILENCING),
     (
         "training/masking.py",
@@ -168,12 +168,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/judging/reward.py", "if grade.valid_format:", "if True:", _JUDGED),
     ("rewards/judging/turn_scores.py", "shown.append(text[", "shown.append(turn.text[", _SCORED_TURNS),
     ("rewards/judging/scored_turns.py", "last = last if score is None else score", "last = 0.0", _SCORED_TURNS),
-    ("rewards/judging/judge.py", "if len(answer) > LONGEST_ANSWER:", "if False:", _JUDGED),
+    ("rewards/judging/judge.py", "if len(answer) > MAX_ANSWER:", "if False:", _JUDGED),
     ("rollout/evaluation.py", "temperature=temperature, top_p=top_p", "top_p=top_p", _EVALUATION),
     (
         "rollout/model_directory.py",
-        "problems.function()(), evaluation.max_problems",
-        "problems.function()(), None",
+        "problems.bind()(), evaluation.max_problems",
+        "problems.bind()(), None",
         "unit/test_rollout_opening.py",
     ),
     ("rollout/evaluation.py", "metrics[name] * played", "metrics[name]", _EVALUATION),
@@ -224,7 +224,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _TOKEN_ADVANTAGES,
     ),
     ("algorithms/advantages.py", "kernel, rewards.totals", "kernel, rewards.rewards_N", _TOKEN_ADVANTAGES),
-    ("algorithms/advantages.py", "@requires(smallest_group=2)\ndef rloo", "def rloo", _ALGORITHM_OPTIONS),
+    ("algorithms/advantages.py", "@requires(min_group_size=2)\ndef rloo", "def rloo", _ALGORITHM_OPTIONS),
     # --- losses
     ("algorithms/losses/policy.py", "k3(inputs.log_ratio()", "k3(-inputs.log_ratio()", _LOSSES),
     ("algorithms/losses/policy.py", "unclipped.maximum(clipped)", "unclipped.minimum(clipped)", _LOSSES),
@@ -274,7 +274,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("rollout/sampled_turn.py", '.endswith(b"\\n")\n    return True', '.endswith(b"\\n")\n    return False', _EPISODE),
     ("rollout/episode.py", "self.sample, len(self.turns))", "len(self.turns))", _EPISODE),
-    ("rollout/episode.py", "settings.seed, series, prompt", "settings.seed, prompt", _EPISODE),
+    ("rollout/episode.py", "settings.seed, batch_id, prompt", "settings.seed, prompt", _EPISODE),
     ("rollout/episode.py", "- len(self.tool_calls)\n        end", "\n        end", _EPISODE),
     ("rollout/sampled_turn.py", "min(stop, kept)", "stop", _EPISODE_LAWS),
     ("text/turns.py", 'len(data[: block.start].decode("utf-8", errors="replace"))', "block.start", _TURNS),
@@ -289,17 +289,22 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/calls.py", " or not tool.speculative", "", _CALLS),
     ("rollout/calls.py", "= clean_outcome(await", "= (await", _CALLS),
     ("rollout/clean_text.py", "if isinstance(said, str) else said", "if False else said", _CALLS),
-    ("rollout/environment.py", "list(map(whole, reply.said))", "reply.said", _ENVIRONMENT),
+    (
+        "rollout/environment.py",
+        "list(map(replace_surrogates, reply.user_messages))",
+        "reply.user_messages",
+        _ENVIRONMENT,
+    ),
     ("rollout/grading.py", "math.isfinite(grade.total)", "math.isfinite(grade.reward)", _GRADING),
     ("rollout/grading.py", "if grade.turn_rewards and", "if False and", _GRADING),
     (
         "rollout/scheduler.py",
-        "sorted(self.trajectories, key=lambda trajectory: trajectory.sample)",
+        "sorted(self.trajectories, key=lambda trajectory: trajectory.sample_index)",
         "self.trajectories",
         _SCHEDULER,
     ),
     ("rollout/scheduler.py", "if spoilt > share * episodes:", "if False:", _SPOILT),
-    ("training/step.py", ">= self.config.smallest_group", ">= 1", _SPOILT),
+    ("training/step.py", ">= self.config.min_group_size", ">= 1", _SPOILT),
     ("rollout/play_to_file.py", "if len(group.trajectories) < samples:", "if False:", _SPOILT),
     ("tools/bounded.py", "await self._try(session.fork(), arguments)", "await self._try(session, arguments)", _BOUNDED),
     (
@@ -344,7 +349,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("formats/chat/harmony.py", 'if not turn.text.endswith("<|call|>"):', "if False:", _CHAT),
     ("rollout/episode.py", "at_end = self.closed or (", "at_end = (", _CHAT),
     ("rollout/episode.py", "self.closed and room:", "room:", _ENVIRONMENT),
-    ("rollout/episode.py", "self.environment.unshown = turn", "pass", _ENVIRONMENT),
+    ("rollout/episode.py", "self.environment.unseen_turn = turn", "pass", _ENVIRONMENT),
     ("rollout/call_router.py", "next(of_environment if each.tool in environment.tools else", "next(", _ENVIRONMENT),
     ("rollout/environment.py", "await session.close()", "pass", _ENVIRONMENT),
     (
@@ -373,8 +378,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("formats/fenced.py", "turn.blocks[-1].code", "turn.blocks[0].code", _OBSERVATION),
     (
         "formats/zerotir.py",
-        "fits(text, self.options.max_observation_tokens)",
-        "fits(text, self.options.max_observation_tokens - 1)",
+        "fits_tokens(text, self.options.max_observation_tokens)",
+        "fits_tokens(text, self.options.max_observation_tokens - 1)",
         _OBSERVATION,
     ),
     ("formats/observation.py", "_LIMIT_LINES.get(outcome.status) or outcome.text", "outcome.text", _OBSERVATION),
@@ -403,7 +408,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("options.py", '{"name": name, option: value}', '{"name": name}', _OPTIONS),
     ("options.py", "partial(self.target, **self._keywords())", "self.target", _OPTIONS),
     ("options.py", "elif indent > 4 and meanings:", "elif False:", _OPTIONS),
-    ("options.py", "self.options.model_dump(), self.given, self.shared)", "{}, self.given, self.shared)", _OPTIONS),
+    ("options.py", "            self.options.model_dump(),\n", "            {},\n", _OPTIONS),
     ("config/command_line.py", "table.clear()  # the options of another choice", "pass", _CONFIG),
     ("config/command_line.py", '(not name.endswith(".name"), name.count("."))', 'name.count(".")', _CONFIG),
     ("config/command_line.py", "text if is_text and not isinstance(value, str) else value", "value", _CONFIG),
@@ -433,7 +438,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("weights/bucket.py", "math.ceil(size / ALIGNMENT) * ALIGNMENT", "size", _CHANNEL),
     ("weights/bucket.py", "torch.arange(start, start + piece.numel(),", "torch.arange(0, piece.numel(),", _CHANNEL),
     ("weights/rendezvous.py", "range(sender, self.receivers, self.senders)", "range(sender, self.receivers)", _CHANNEL),
-    ("weights/channel.py", "if self.end == OWNER else local_address_for", "if True else local_address_for", _CHANNEL),
+    (
+        "weights/channel.py",
+        "if self.end == STORE_OWNER else local_address_for",
+        "if True else local_address_for",
+        _CHANNEL,
+    ),
     ("weights/rendezvous.py", "place * self.senders // len(there)", "place % self.senders", _NODES),
     ("weights/transports/gloo.py", "payload.clone()", "payload", _NODES),
     (
@@ -448,7 +458,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("runtime/cluster/dispatcher.py", "self._bytes > _WAITING_BYTES", "self._bytes < 0", "unit/test_cluster_calls.py"),
     ("runtime/cluster/messages.py", "not isinstance(error, TorlError)", "False", "unit/test_cluster_calls.py"),
     ("runtime/cluster/calls.py", 'if told.kind != "item":', "if False:", "unit/test_cluster_calls.py"),
-    ("training/shared_directory.py", "if not await cluster.ask(node, Path.exists, mark):", "if False:", _CLUSTER_ROLES),
+    (
+        "training/shared_directory.py",
+        "if not await cluster.run_on(node, Path.exists, mark):",
+        "if False:",
+        _CLUSTER_ROLES,
+    ),
     # --- devices and their memory
     ("engine/replicas.py", "self._make(seat.number, self._loads_weights)", "self._make(seat.number, True)", _DEATHS),
     (
@@ -457,8 +472,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "_version = policy_version",
         _DEATHS,
     ),
-    ("engine/replicas.py", "policy_version if loads_weights else NO_POLICY", "policy_version", _DEATHS),
-    ("engine/vllm/arguments.py", "setup.loads_weights or not _is_sent_whole(setup.model)", "False", _ARGUMENTS),
+    ("engine/replicas.py", "policy_version if load_weights else NO_POLICY", "policy_version", _DEATHS),
+    ("engine/vllm/arguments.py", "setup.load_weights or not _is_sent_whole(setup.model)", "False", _ARGUMENTS),
     ("placement/ledger.py", '_sum(host, {"copy": learner.written * placement.ranks})', "host", _LEDGER),
     ("placement/engine_bytes.py", "max(1, self.shape.kv_heads // int", "max(0, self.shape.kv_heads // int", _LEDGER),
     ("training/residency.py", "checksum=self._checksum", "checksum=False", _RESIDENCY),
@@ -488,7 +503,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/tokens.py", " and ids[stop:place] == expected[: place - stop]", "", _AUDIT_TOKENS),
     # --- whole runs: nothing smaller notices these
     ("config/commands.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _CONFIG),
-    ("training/loop.py", "samples = silence(samples, silent)\n", "pass\n", f"{_VERIFY}silenced"),
+    ("training/loop.py", "samples = mask_samples(samples, silent)\n", "pass\n", f"{_VERIFY}silenced"),
     ("learner/messages.py", "temperature=config.rollout.temperature", "temperature=1.0", f"{_VERIFY}one_temperature"),
     # --- agent programs
     (
@@ -504,7 +519,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/agents/histories.py", 'ids.index(message["tool_call_id"]) if', "place if", _AGENT_REQUESTS),
     (
         "text/token_escapes.py",
-        "self._spelled.sub(lambda found: _number(found[0], held), value)",
+        "self._spelled.sub(lambda found: _number(found[0], escaped), value)",
         "value",
         _AGENT_REQUESTS,
     ),

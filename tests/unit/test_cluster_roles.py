@@ -12,6 +12,7 @@ import pytest
 from clusters import NodesInOneProcess
 from scripted_engine import ENCODER, ScriptedEngine
 from torl._core import StopCondition
+from torl.component import RunContext
 from torl.engine.remote import RemoteEngine
 from torl.engine.replicas import Replicas
 from torl.errors import (
@@ -204,9 +205,8 @@ async def test_what_a_lost_node_was_asked_another_answers_and_the_node_is_taken_
 async def test_the_sandboxes_of_two_nodes_are_one_interpreter_also_when_one_is_lost() -> None:
     cluster = NodesInOneProcess(2)
     tool = PythonTool(PythonOptions(interpreter_state="episode", workers=2))
-    tool.use_cluster(cluster)
     try:
-        await tool.start()
+        await tool.start(RunContext(cluster))
         sessions = [tool.session(seed) for seed in range(4)]
         for number, session in enumerate(sessions):
             await session.call({"code": f"x = {number}"})

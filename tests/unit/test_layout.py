@@ -12,11 +12,11 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 # A room may import what stands on the floors below its own, and nothing beside it or above it.
 FLOORS: list[set[str]] = [
     {"errors", "types", "seeds", "version", "_core"},
-    {"options", "paths", "runtime"},
-    {"algorithms", "hub", "sandbox", "text", "weights"},
+    {"options", "paths"},
+    {"runtime"},
+    {"algorithms", "component", "hub", "sandbox", "text", "weights"},
     {"agents", "data", "engine", "formats", "rewards", "tools"},
     {"environments"},
-    {"interop"},
     {"config"},
     {"placement"},
     {"learner", "records"},
@@ -24,6 +24,7 @@ FLOORS: list[set[str]] = [
     {"rollout"},
     {"training"},
     {"apps"},
+    {"interop"},
     {"api"},
     {"train", "sample", "evaluate", "verify", "plan"},
 ]

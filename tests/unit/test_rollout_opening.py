@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torl
 from chat_models import ChatModel
 from torl.config import EvaluateConfig, EvaluationConfig, ModelRunConfig, PromptConfig, RolloutConfig, TrainConfig
 from torl.engine import Engine, EngineOptions, EngineSetup
-from torl.environments import Environment, ToolSchema
+from torl.environments import Environment, EnvironmentSession, ToolSchema
 from torl.errors import ConfigError, DataError, EngineError, RecordError, RewardError, SandboxError
 from torl.options import Choice, Section
 from torl.paths import resolve_path
@@ -21,7 +21,7 @@ from torl.rollout.evaluate_model import evaluate_model
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.startup import open_rollouts
 from torl.tools import ShuffledTool
-from torl.types import Grade, Group
+from torl.types import Grade, Group, Outcome, Problem
 
 BASE_MODEL = "torl:demo/base_model"
 ONE = {"name": f"{__name__}:Part"}
@@ -44,7 +44,10 @@ class Part(torl.Tool):
     def __init__(self, number: int = 0) -> None:
         self.number = number
 
-    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        raise NotImplementedError
+
+    async def start(self, context: torl.RunContext) -> None:
         happened(f"start tool {self.number}", SandboxError("no tool"))
 
     async def close(self) -> None:
@@ -76,7 +79,7 @@ class NotedReward(torl.Reward):
     async def grade(self, group: Group) -> list[Grade]:
         return []
 
-    async def start(self) -> None:
+    async def start(self, context: torl.RunContext) -> None:
         happened("start reward", RewardError("no reward"))
 
     async def close(self) -> None:
@@ -245,7 +248,10 @@ class Place(Environment):
     def tools(self) -> dict[str, ToolSchema]:
         return {self.tool: ToolSchema("Look.", {"type": "object"})}
 
-    async def start(self) -> None:
+    def session(self, problem: Problem, seed: int) -> EnvironmentSession:
+        raise NotImplementedError
+
+    async def start(self, context: torl.RunContext) -> None:
         happened("start environment", SandboxError("no environment"))
 
     async def close(self) -> None:

@@ -12,15 +12,15 @@ from torl.training.residency import EngineMemory, InvalidTransitionError, Learne
 class EngineAndLearner:
     """Both in one, which write down what they are asked."""
 
-    lacks_weights = False
-    serves = True
+    needs_weights = False
+    is_serving = True
     receivers_changed = False
     receiver_nodes = (0, 0, 0, 1, 1, 1)
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
 
-    async def expect_weights(self) -> int:
+    async def count_receivers(self) -> int:
         return 6
 
     async def sleep(self) -> None:
@@ -32,8 +32,8 @@ class EngineAndLearner:
     async def wake(self, part: str) -> None:
         self.asked.append(("wake", part))
 
-    async def open_channel(self, receivers: int, *, colocated: bool, fresh: bool, nodes: tuple[int, ...]) -> str:
-        self.asked.append(("open", receivers, colocated, fresh, nodes))
+    async def open_channel(self, receivers: int, *, colocated: bool, reconnect: bool, nodes: tuple[int, ...]) -> str:
+        self.asked.append(("open", receivers, colocated, reconnect, nodes))
         return "rendezvous"
 
     async def send_weights(self, rendezvous: str, *, checksum: bool) -> None:
@@ -41,7 +41,7 @@ class EngineAndLearner:
 
     async def receive_weights(self, rendezvous: str, policy_version: int) -> None:
         self.asked.append(("receive", rendezvous, policy_version))
-        self.lacks_weights = False
+        self.needs_weights = False
 
     async def offload(self, part: str) -> None:
         self.asked.append(("offload", part))
@@ -130,11 +130,11 @@ async def test_an_engine_that_is_awake_is_sent_nothing_over_what_it_holds() -> N
 async def test_an_engine_that_lacks_the_weights_is_sent_them_again_when_the_devices_allow_it(turns: bool) -> None:
     both, residency = both_sides(sleeps=turns, moves=turns)
     supplying = asyncio.create_task(residency.resend_weights())
-    both.lacks_weights = True
+    both.needs_weights = True
     if turns:  # another engine samples on the learner's devices
         await asyncio.sleep(3 * WATCH_SECONDS)
         assert both.asked == []
-        both.serves = False
+        both.is_serving = False
     moves = ["sleep", "onload", "offload", "wake", *TRANSFER, "offload", "wake"]
     expected = moves if turns else TRANSFER
     async with asyncio.timeout(60):

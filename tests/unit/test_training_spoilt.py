@@ -146,7 +146,7 @@ async def test_advantages_are_those_of_the_smaller_groups(tmp_path: Path, estima
 
 
 async def test_an_evaluation_leaves_them_out_and_says_how_many(tmp_path: Path) -> None:
-    run = run_with(tmp_path, {"p0/0"}, evaluation={"greedy": False, "samples": 4})
+    run = run_with(tmp_path, {"p0/0"}, evaluation={"greedy": False, "samples_per_problem": 4})
     problems = EncodedPrompts(tuple(run.prompts[:4]), ())
     shown = await evaluate(Rollouts(run.player, run.reward), problems, run.config.evaluation, name="set")
     assert shown.metrics["rollout/failed_episodes"] == 1

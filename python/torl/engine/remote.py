@@ -123,7 +123,7 @@ class RemoteEngine(Engine):
         if self._role is not None:
             with contextlib.suppress(ActorDiedError, TimeoutError):
                 async with asyncio.timeout(_ANSWER_SECONDS):
-                    await self._role.call("write_stacks")
+                    await self._role.call("dump_stacks")
 
     def check(self) -> None:
         """Raise if it is known to be dead."""

@@ -46,7 +46,7 @@ class Replicas(Engine):
         restarts: int,
         policy_version: int,
         shares_devices: bool,
-        loads_weights: bool = True,
+        load_weights: bool = True,
     ) -> None:
         """Start nothing yet.
 
@@ -56,14 +56,14 @@ class Replicas(Engine):
             restarts: how often each of them may be started again.
             policy_version: of the model's weights.
             shares_devices: whether the learner has the engines' devices from `sleep` to `wake`, so that none can start.
-            loads_weights: whether the engines begin with the model's weights; where not, they wait for others.
+            load_weights: whether the engines begin with the model's weights; where not, they wait for others.
         """
         self._make = make
         self._restarts = restarts
-        self._loads_weights = loads_weights
-        self._version = policy_version if loads_weights else NO_POLICY
+        self._loads_weights = load_weights
+        self._version = policy_version if load_weights else NO_POLICY
         self._lends_devices = shares_devices
-        self._seats = [_ReplicaSlot(number, make(number, loads_weights)) for number in range(count)]
+        self._seats = [_ReplicaSlot(number, make(number, load_weights)) for number in range(count)]
         self._routes = Router()
         self._idle = IdleClock()
         self._keepers: list[asyncio.Task[None]] = []

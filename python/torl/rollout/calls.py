@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torl.rollout.clean_text import clean_outcome
-from torl.tools import Tool, ToolSession
+from torl.tools import BaseTool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
 
 
@@ -55,7 +55,7 @@ class EpisodeTools:
 
     def __init__(
         self,
-        tools: Mapping[str, Tool],
+        tools: Mapping[str, BaseTool],
         *,
         seed: int,
         counters: CallCounters | None = None,

@@ -8,14 +8,14 @@ from torl.agents import Agent
 from torl.config import ModelRunConfig
 from torl.environments import BoundedEnvironment, make_environment
 from torl.rewards import Reward
-from torl.tools import Tool, make_tool
+from torl.tools import BaseTool, make_tool
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
     """Parts of a run that others may have written. Nothing of them has been started."""
 
-    tools: Mapping[str, Tool]
+    tools: Mapping[str, BaseTool]
     """By the names of their sections."""
     environment: BoundedEnvironment | None
     agent: Agent | None

@@ -21,7 +21,7 @@ from torl.runtime.processes.pending_calls import PendingCalls
 from torl.seeds import derive_seed
 from torl.text.tokenizer import PlainTextEncoder
 from torl.text.turns import read_turn
-from torl.tools import Tool
+from torl.tools import BaseTool
 from torl.types import (
     FinishReason,
     Outcome,
@@ -51,7 +51,7 @@ class EpisodePlayer:
     """Everything an episode needs besides its prompt. One player plays any number of episodes at once."""
 
     engine: Engine
-    tools: Mapping[str, Tool]
+    tools: Mapping[str, BaseTool]
     vocabulary: Vocabulary
     encoder: PlainTextEncoder
     format: Format
@@ -65,6 +65,15 @@ class EpisodePlayer:
     def metrics(self) -> dict[str, float]:
         """What it has counted since the start besides, under the names of metrics."""
         return {}
+
+    async def check(self) -> None:
+        """Verify that the environment still works; an agent in `AgentPlayer`.
+
+        Raises:
+            TorlError: It has failed.
+        """
+        if self.environment is not None:
+            await self.environment.bounded.check()
 
     async def play(self, prompt: Prompt, *, batch_id: int | str, sample: int) -> Trajectory:
         """Play one episode to its end: sample a turn, make the call that it asks for, put in the answer, sample again.

@@ -17,7 +17,7 @@ from torl.report.console import Console
 from torl.text.prompt_encoder import ToolSchemas
 from torl.text.prompts import EncodedPrompts, PromptStream, encode_prompts
 from torl.text.tokenizer import load_tokenizer
-from torl.tools import Tool, make_tool
+from torl.tools import BaseTool, make_tool
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -77,7 +77,7 @@ class ModelDirectory:
 
     @cached_property
     def _tool_schemas(self) -> ToolSchemas:
-        offered: list[Mapping[str, Tool | ToolSchema]] = [
+        offered: list[Mapping[str, BaseTool | ToolSchema]] = [
             make_tool(section, choice).provided_tools(section) for section, choice in self.tools.items()
         ]
         if self.environment is not None:
@@ -85,7 +85,7 @@ class ModelDirectory:
         return schemas(offered)
 
 
-def schemas(offered: Iterable[Mapping[str, Tool | ToolSchema]]) -> ToolSchemas:
+def schemas(offered: Iterable[Mapping[str, BaseTool | ToolSchema]]) -> ToolSchemas:
     """What a model is told of tools, by their names."""
     functions = [
         {"name": name, "description": tool.description, "parameters": dict(tool.parameters)}

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from torl.component import RunContext
 from torl.config import ModelRunConfig
 from torl.engine import EngineSetup
 from torl.environments import BoundedEnvironment
@@ -28,7 +29,7 @@ from torl.runtime.cluster import Cluster, open_cluster
 from torl.text.prompt_encoder import PromptEncoder
 from torl.text.tokenizer import PlainTextEncoder, control_token_ids, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
-from torl.tools import ShuffledTool, Tool
+from torl.tools import BaseTool, ShuffledTool
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,10 @@ async def open_rollouts(
         settled = resolve(config, machine or await machine_of(cluster))
         config = settled.config
         made = made or Components.from_config(config)
-        tools: dict[str, Tool] = {}
+        context = RunContext(cluster, seed=seed, directory=log_directory)
+        tools: dict[str, BaseTool] = {}
         for name, tool in made.tools.items():
-            tool.use_cluster(cluster)
-            offered = await _start_tool(stack, name, tool, console)
+            offered = await _start_tool(stack, name, tool, context, console)
             if twice := tools.keys() & offered.keys():
                 raise ConfigError(f"rollout.tools.{name} brings a second tool that is called {min(twice)!r}")
             tools |= offered
@@ -98,7 +99,7 @@ async def open_rollouts(
                 raise ConfigError(f"rollout.environment brings a second tool that is called {min(twice)!r}")
             stack.push_async_callback(bounded.close)
             with console.progress("starting the environment"):
-                await bounded.start()
+                await bounded.start(context)
         if shuffle_observations:
             tools = {name: ShuffledTool(tool, seed) for name, tool in tools.items()}
         others = {} if bounded is None else bounded.tools
@@ -109,15 +110,17 @@ async def open_rollouts(
         if bounded is not None:
             player.environment = make_run_environment(config, model, bounded, player)
         if made.agent is not None:
+            stack.push_async_callback(made.agent.close)
+            with console.progress("starting the agent"):
+                await made.agent.start(context)
             player = await open_agent_player(stack, player, made.agent, config, model.tokenizer)
         reward = made.reward
-        reward.use_cluster(cluster)
         stack.push_async_callback(player.engine.close)
         stack.push_async_callback(reward.close)
         with console.progress("starting engine and reward"):
             async with asyncio.TaskGroup() as starts:
                 starts.create_task(player.engine.start())
-                starts.create_task(reward.start())
+                starts.create_task(reward.start(context))
         yield Rollouts(player, reward)
 
 
@@ -131,10 +134,12 @@ async def machine_of(cluster: Cluster) -> Machine:
     return combine_machines([await cluster.run_on(node, this_machine) for node in range(cluster.nodes)])
 
 
-async def _start_tool(stack: AsyncExitStack, name: str, tool: Tool, console: Console) -> Mapping[str, Tool]:
+async def _start_tool(
+    stack: AsyncExitStack, name: str, tool: BaseTool, context: RunContext, console: Console
+) -> Mapping[str, BaseTool]:
     stack.push_async_callback(tool.close)
     with console.progress(f"starting the tool {name!r}", 1.0) as wait:
-        await tool.start(lambda _, share: wait.update(completed=share))
+        await tool.start(replace(context, progress=lambda _, fraction: wait.update(completed=fraction)))
     return tool.provided_tools(name)
 
 
@@ -167,7 +172,7 @@ def make_run_environment(
 def make_player(
     settled: ResolvedConfig[ModelRunConfig],
     model: ModelDirectory,
-    tools: Mapping[str, Tool],
+    tools: Mapping[str, BaseTool],
     *,
     log_directory: Path,
     seed: int,

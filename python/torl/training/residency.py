@@ -74,8 +74,8 @@ class Residency:
             engine: awake.
             learner: offloaded if `moves`, resident otherwise.
             colocated: whether both have the same devices.
-            sleeps: whether the engine sleeps while the learner works.
-            moves: whether the learner is offloaded while the engine is awake.
+            engine_sleeps: whether the engine sleeps while the learner works.
+            offloads_learner: whether the learner is offloaded while the engine is awake.
             checksum: whether both sides compare checksums of the weights that go over.
             policy_version: of the learner's weights.
         """

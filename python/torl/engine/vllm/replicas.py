@@ -23,13 +23,13 @@ class VllmReplicas(Replicas):
             restarts=options.max_restarts,
             policy_version=setup.policy_version,
             shares_devices=bool(options.sleep_while_learning),
-            loads_weights=setup.load_weights,
+            load_weights=setup.load_weights,
         )
 
 
-def _engine(setup: EngineSetup, options: VllmOptions, number: int, loads_weights: bool) -> Engine:
+def _engine(setup: EngineSetup, options: VllmOptions, number: int, load_weights: bool) -> Engine:
     """The engine with this number: of this process, or on its node, where it is the only one of its setup."""
-    setup = replace(setup, load_weights=loads_weights)
+    setup = replace(setup, load_weights=load_weights)
     if not setup.cluster.is_remote:
         return VllmEngine(setup, options, number=number)
     alone = replace(
@@ -44,7 +44,7 @@ def _engine(setup: EngineSetup, options: VllmOptions, number: int, loads_weights
         node=setup.nodes[number],
         name=f"engine {number}",
         log=setup.log_path.with_stem(f"{setup.log_path.stem}_{number}").resolve(),
-        policy_version=setup.policy_version if loads_weights else NO_POLICY,
+        policy_version=setup.policy_version if load_weights else NO_POLICY,
         receivers=options.tensor_parallel,
     )
 

@@ -41,9 +41,12 @@ class AgentPlayer(EpisodePlayer):
         return cls(**{each.name: getattr(player, each.name) for each in fields(EpisodePlayer)}, agents=agents)
 
     def metrics(self) -> dict[str, float]:
-        """What became of the programs, since the start."""
+        """Return the counts of failed programs and of requests, and the metrics of the agent itself."""
         failed = {name: self.agents.counts[name] for name in ("crashed", "timed_out", "silent")}
-        return names.agent_counts(failed | self.agents.door.counts())
+        return names.agent_counts({**self.agents.agent.metrics(), **failed, **self.agents.door.counts()})
+
+    async def check(self) -> None:
+        await self.agents.agent.check()
 
     async def play(self, prompt: Prompt, *, batch_id: int | str, sample: int) -> Trajectory:
         """Start the program, answer what it asks, and give what was sampled, by token sequences.

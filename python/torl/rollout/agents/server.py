@@ -26,7 +26,7 @@ class AgentServer:
         """Listen to nothing yet.
 
         Args:
-            most_bytes: of a request's body.
+            max_body_bytes: of a request's body.
             max_connections: that are open at once. For one more the oldest is closed that is idle.
         """
         self._max_bytes, self._max_connections = max_body_bytes, max_connections
