@@ -10,6 +10,7 @@ import pytest
 
 from torl.config import TrainConfig
 from torl.config.command_line import load_config
+from torl.options import load_object
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 FENCED = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -54,9 +55,9 @@ def test_a_configuration_of_the_page_is_accepted(text: str, project: Path) -> No
     path = project / "train.toml"
     path.write_text(text, encoding="utf-8")
     config = load_config(TrainConfig, path)
-    modules = set(re.findall(r'"(my_\w+):\w+', text))
-    assert modules
-    assert all(module in sys.modules for module in modules)
+    locations = re.findall(r'"(my_\w+:\w+)"', text)
+    assert locations
+    assert all(callable(load_object(location)) for location in locations)
     assert config.run.directory
 
 
