@@ -15,6 +15,7 @@ whose annotation is a `Section`.
 import difflib
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, partial
@@ -33,6 +34,9 @@ PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["float32", "bfloat16"]
 
 Chosen = TypeVar("Chosen")
+
+_PLACE = re.compile(r"(?!torl:)[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""package.module:Name; `torl:` begins the paths of files inside the package."""
 
 
 class Section(BaseModel):
@@ -148,7 +152,7 @@ class ChosenFrom:
             return value if selected is None else {"name": selected, **value}
         if not isinstance(value, str):
             return value
-        if self.shorthand is not None:
+        if self.shorthand is not None and not _PLACE.fullmatch(value):
             name, option = self.shorthand
             return {"name": name, option: value}
         return {"name": value}

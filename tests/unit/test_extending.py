@@ -38,7 +38,7 @@ from torl.config.choices import (
     RewardChoice,
     ToolChoice,
 )
-from torl.config.command_line import load_config
+from torl.config.loading import load_config
 from torl.engine import Engine
 from torl.environments import Environment, Message, make_environment
 from torl.errors import ComponentError, ConfigError, EpisodeComponentError
@@ -195,18 +195,30 @@ samples_per_prompt = 4
     ("section", "message"),
     [
         ('[reward]\nname = "mistakes:Calculator"', r"reward: mistakes:Calculator is a Tool; a Reward is wanted"),
-        ('[rollout.tools.x]\nname = "mistakes:TooFew"', "mistakes:TooFew is a Reward; a Tool or a StatefulTool is wanted"),
+        (
+            '[rollout.tools.x]\nname = "mistakes:TooFew"',
+            "mistakes:TooFew is a Reward; a Tool or a StatefulTool is wanted",
+        ),
         ('[rollout.tools.x]\nname = "mistakes:WithoutCall"', "mistakes:WithoutCall does not define call"),
         ('[rollout.tools.x]\nname = "mistakes:NotAsync"', r"mistakes:NotAsync\.call must be declared with `async def`"),
-        ('[rollout.tools.x]\nname = "mistakes:SharedOptions"', r"SharedOptions cannot be options: \*\*options: .* names no"),
+        (
+            '[rollout.tools.x]\nname = "mistakes:SharedOptions"',
+            r"SharedOptions cannot be options: \*\*options: .* names no",
+        ),
         ('[rollout.tools.x]\nname = "mistakes:Precise"\ndigit = 3', r"x\.digit is unknown; did you mean .*x\.digits"),
         ('[rollout.tools.x]\nname = "mistakes:Precise"\ndigits = "many"', r"x\.digits.*valid integer"),
         ('[rollout.tools.x]\nname = "no_such_module:X"', "no_such_module cannot be imported: ModuleNotFoundError"),
         ('[rollout.tools.x]\nname = "mistakes:Calculater"', "mistakes has no Calculater; did you mean Calculator"),
         ('[rollout.tools.x]\nname = "calculator"', "no tool is called 'calculator'; there are: python"),
         ('[rollout.format]\nname = "mistakes:Room"', "mistakes:Room is an Environment; a Format is wanted"),
-        ('[algorithm.estimator]\nname = "mistakes:TooFew"', "mistakes:TooFew is a Reward; an advantage estimator is wanted"),
-        ('[algorithm.policy_loss]\nname = "mistakes:without_inputs"', "must take 1 positional argument before its options"),
+        (
+            '[algorithm.estimator]\nname = "mistakes:TooFew"',
+            "mistakes:TooFew is a Reward; an advantage estimator is wanted",
+        ),
+        (
+            '[algorithm.policy_loss]\nname = "mistakes:without_inputs"',
+            "must take 1 positional argument before its options",
+        ),
         ('[algorithm.policy_loss]\nname = "mistakes:NO_PARAMETERS"', "is neither a class nor a function"),
     ],
 )
@@ -284,26 +296,68 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
     ("use", "name", "fails_episode", "first", "second"),
     [
         (call_tool, "Calculator", True, TOOL + r" failed in call\(\{'divisor': 0\}\)", "ZeroDivisionError: division"),
-        (call_tool, "ReturnsText", True, TOOL + " returned an invalid value from call", "expected Outcome.*got str 'text'"),
+        (
+            call_tool,
+            "ReturnsText",
+            True,
+            TOOL + " returned an invalid value from call",
+            "expected Outcome.*got str 'text'",
+        ),
         (call_tool, "ReturnsNone", True, TOOL + " returned an invalid value", "expected Outcome.*got None"),
         (call_tool, "StartFails", False, r"the tool .* failed in start\(RunContext\)", "OSError: no such device"),
-        (grade, "TooFew", False, r"the reward \(mistakes:{}\) returned .*grade\(Group of problem 'p'\)", "expected 2 grades"),
+        (
+            grade,
+            "TooFew",
+            False,
+            r"the reward \(mistakes:{}\) returned .*grade\(Group of problem 'p'\)",
+            "expected 2 grades",
+        ),
         (grade, "NotANumber", False, "the reward", "trajectory 0 must be finite: reward = nan"),
         (grade, "OtherParts", False, "the reward", "the parts of trajectory 0 add up to 1.5, but its reward is 1"),
         (grade, "Dictionaries", False, "the reward", "expected Grade for trajectory 0, got dict"),
         (grade, "OneNumber", False, "the reward", "expected a list with one Grade for each trajectory, got float 1.0"),
         (grade, "RaisesKeyError", False, r"the reward \(mistakes:{}\) failed in grade", "KeyError: 'level'"),
         (estimate, "wrong_shape", False, r"the advantage estimator \(mistakes:{}\)", r"of shape \(5,\), got \(2,\)"),
-        (estimate, "wrong_dtype", False, "the advantage estimator", "advantages_M as an array of float32, got .*float64"),
+        (
+            estimate,
+            "wrong_dtype",
+            False,
+            "the advantage estimator",
+            "advantages_M as an array of float32, got .*float64",
+        ),
         (estimate, "infinite", False, "the advantage estimator", "advantages_M must be finite, got 5 other values"),
         (estimate, "an_array", False, "the advantage estimator", "expected TokenAdvantages, got ndarray"),
         (loss, "a_tensor", False, r"the policy loss \(mistakes:{}\)", "expected PolicyLossValues, .* got Tensor"),
         (aggregate, "one_weight", False, "the aggregation", r"expected weights of shape \(2,\), got \(1,\)"),
-        (parse, "NoCalls", False, r"the format \(mistakes:{}\).*parse_calls\(Turn\)", "expected a list of ToolRequest and"),
-        (observe, "NoCalls", False, "the format .* render_observation", "expected str, Markup or a list of them, got Outcome"),
-        (step, "Room", True, r"the environment \(mistakes:RoomSession\).*step\(Message\)", "expected Reply, got str 'You see"),
+        (
+            parse,
+            "NoCalls",
+            False,
+            r"the format \(mistakes:{}\).*parse_calls\(Turn\)",
+            "expected a list of ToolRequest and",
+        ),
+        (
+            observe,
+            "NoCalls",
+            False,
+            "the format .* render_observation",
+            "expected str, Markup or a list of them, got Outcome",
+        ),
+        (
+            step,
+            "Room",
+            True,
+            r"the environment \(mistakes:RoomSession\).*step\(Message\)",
+            "expected Reply, got str 'You see",
+        ),
         (environment_rewards, "Room", True, "the environment", "the reward 'score' is not a finite number: str 'high'"),
-        (run_agent, "Counts", True, r"the agent \(mistakes:{}\).*run\(Problem of problem 'p', ...\)", "expected str or None"),
+        (
+            run_agent,
+            "Counts",
+            True,
+            r"the agent \(mistakes:{}\).*run\(Problem of problem 'p', ...\)",
+            "expected str or None",
+        ),
         (read_problems, "cut_off", False, r"the problem source \(mistakes:{}\)", "ValueError: the file is cut off"),
     ],
 )
@@ -323,7 +377,9 @@ async def test_mistake_in_a_call_is_one_error_of_three_lines(
 
 def test_exception_of_a_constructor_names_the_component() -> None:
     choice = chosen(ToolChoice, "mistakes:Precise", digits=10)
-    with pytest.raises(ComponentError, match=r"(?s)the tool \(mistakes:Precise\) failed in __init__\(\)\nOverflowError.*at "):
+    with pytest.raises(
+        ComponentError, match=r"(?s)the tool \(mistakes:Precise\) failed in __init__\(\)\nOverflowError.*at "
+    ):
         make_tool("x", choice)
 
 

@@ -47,7 +47,7 @@ async def test_groups_keep_their_order() -> None:
     [
         (
             [grade()],
-            r"test_rollout_grading:Fixed\) returned an invalid .*grade\(Group of problem .*\nexpected 2 grades, .*; got 1\nat ",
+            r"grading:Fixed\) returned an invalid .*grade\(Group of problem .*\nexpected 2 grades, .*; got 1\nat ",
         ),
         ([grade()] * 3, "expected 2 grades, one for each trajectory; got 3"),
         ([grade(), grade(reward=math.nan)], "the rewards of trajectory 1 must be finite: reward = nan"),

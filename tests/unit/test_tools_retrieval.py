@@ -130,7 +130,9 @@ async def test_a_server_that_is_away_for_a_while_is_asked_again_and_then_given_u
         broken = 2
         assert (await tool.session(0).call({"query": "x"})).text == "Doc 1(Title: a) b"
         assert tool.metrics()["retried"] == 2
-    with pytest.raises(ToolUnavailableError, match=r"'search' returned no outcome in 3 attempts; the last error: http.*Connect"):
+    with pytest.raises(
+        ToolUnavailableError, match=r"'search' returned no outcome in 3 attempts; the last error: http.*Connect"
+    ):
         await tool.session(0).call({"query": "x"})
     await tool.close()
 

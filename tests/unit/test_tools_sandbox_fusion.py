@@ -179,7 +179,8 @@ async def test_a_start_without_a_server_says_so() -> None:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
     tool = SandboxFusionTool(SandboxFusionOptions(url=url, **QUICK))
     with pytest.raises(
-        ToolUnavailableError, match=rf"the SandboxFusion server at {url} returned no outcome in 3 attempts; .*Cannot connect"
+        ToolUnavailableError,
+        match=rf"the SandboxFusion server at {url} returned no outcome in 3 attempts; .*Cannot connect",
     ):
         await tool.start(RunContext())
     await tool.close()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from torl.rewards import Reward
-from torl.runtime.processes.pending_calls import PendingCalls
+from torl.runtime.processes.watchdogs import PendingCalls
 from torl.types import Group, ScoredGroup, ScoredTrajectory
 
 
