@@ -210,7 +210,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
     ("algorithms/rewards.py", "-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT", "-np.inf, LOG_RATIO_LIMIT", _ALGORITHM_REWARDS),
     # --- advantages
-    ("algorithms/turns.py", "returns_K[places + 1]", "returns_K[places]", _TOKEN_ADVANTAGES),
+    ("algorithms/turns.py", "returns_K[turns + 1]", "returns_K[turns]", _TOKEN_ADVANTAGES),
     ("algorithms/turns.py", "] += rewards_N", "] += 0", _TOKEN_ADVANTAGES),
     ("algorithms/advantages.py", 'baseline == "turn"', 'baseline == "group"', _TOKEN_ADVANTAGES),
     ("rewards/shaping.py", "not (own or number)", "not own", _BOXED),
@@ -220,11 +220,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("algorithms/advantages.py", "rewards_N + _core.row_sums", "rewards_N - _core.row_sums", _TOKEN_ADVANTAGES),
     (
         "algorithms/advantages.py",
-        'group_advantages("dr_grpo", rewards.',
-        'group_advantages("rloo", rewards.',
+        'group_advantages("dr_grpo", inputs.',
+        'group_advantages("rloo", inputs.',
         _TOKEN_ADVANTAGES,
     ),
-    ("algorithms/advantages.py", "kernel, rewards.totals", "kernel, rewards.rewards_N", _TOKEN_ADVANTAGES),
+    ("algorithms/advantages.py", "kernel, inputs.totals", "kernel, inputs.rewards_N", _TOKEN_ADVANTAGES),
     ("algorithms/advantages.py", "@requires(min_group_size=2)\ndef rloo", "def rloo", _ALGORITHM_OPTIONS),
     # --- losses
     ("algorithms/losses/policy.py", "k3(inputs.log_ratio()", "k3(-inputs.log_ratio()", _LOSSES),
@@ -243,9 +243,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/model/head.py", "logprob_gradient_K / ctx.temperature", "logprob_gradient_K", _HEAD),
     ("learner/model/head.py", "distribution.add_(entropy_K[:, None])", "distribution", _HEAD),
     ("learner/model/head.py", "if logits_dtype == weight.dtype:", "if True:", _HEAD),
-    ("learner/model/head.py", "sum_K.mul_(shrinking_K)", "sum_K", _HEAD),
-    ("learner/model/head.py", "weighted_K.mul_(shrinking_K)", "weighted_K", _HEAD),
-    ("learner/model/head.py", "kept, ctx.kept = ctx.kept[::-1], []", "kept = ctx.kept[::-1]", _HEAD),
+    ("learner/model/head.py", "sum_K.mul_(rescaling_K)", "sum_K", _HEAD),
+    ("learner/model/head.py", "weighted_K.mul_(rescaling_K)", "weighted_K", _HEAD),
+    ("learner/model/head.py", "stored, ctx.stored = ctx.stored[::-1], []", "stored = ctx.stored[::-1]", _HEAD),
     (
         "learner/model/head.py",
         "hidden_gradient = torch.zeros_like(hidden_KD, dtype=torch.float32)",
@@ -260,10 +260,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _ATTENTION,
     ),
     # --- batches
-    ("learner/batch.py", "predictor_K=target_place_K - 1", "predictor_K=target_place_K", _BATCH),
+    ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
     ("learner/batch.py", "if counts[index] and not (", "if not (", _BATCH),
-    ("learner/mini_batches.py", "repr((key, epoch))", "repr(key)", _MINI_BATCHES),
-    ("learner/reports.py", "(returns - values).var(", "((returns - values) ** 2).mean(", _MINI_BATCHES),
+    ("learner/optimizer_steps.py", "repr((key, epoch))", "repr(key)", _MINI_BATCHES),
+    ("learner/optimizer_steps.py", "(returns - values).var(", "((returns - values) ** 2).mean(", _MINI_BATCHES),
     # --- episodes
     ("rollout/episode.py", "await episode.tools.close()", "pass", _EPISODE),
     ("formats/base.py", "not calls and find_answer(turn.text) is None", "not calls", _EPISODE),
@@ -436,18 +436,18 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("records/run_directory.py", "if not file.exists()", "if True", _RUN_DIRECTORY),
     ("records/run_directory.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH", _RUN_DIRECTORY),
     # --- weights
-    ("weights/channel.py", "            if not wrong:\n", "            if True:\n", _CHANNEL),
+    ("weights/channel.py", "        if not wrong:\n", "        if True:\n", _CHANNEL),
     ("weights/channel.py", "if not done:", "if False:", _CHANNEL),
     ("weights/bucket.py", "math.ceil(size / ALIGNMENT) * ALIGNMENT", "size", _CHANNEL),
     ("weights/bucket.py", "torch.arange(start, start + piece.numel(),", "torch.arange(0, piece.numel(),", _CHANNEL),
     ("weights/rendezvous.py", "range(sender, self.receivers, self.senders)", "range(sender, self.receivers)", _CHANNEL),
     (
         "weights/channel.py",
-        "if self.end == STORE_OWNER else local_address_for",
+        "if self.end == _STORE_OWNER else local_address_for",
         "if True else local_address_for",
         _CHANNEL,
     ),
-    ("weights/rendezvous.py", "place * self.senders // len(there)", "place % self.senders", _NODES),
+    ("weights/rendezvous.py", "index * self.senders // len(nodes)", "index % self.senders", _NODES),
     ("weights/transports/gloo.py", "payload.clone()", "payload", _NODES),
     (
         "learner/ranks.py",
@@ -528,7 +528,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("rollout/agents/player.py", "if episode.broken.done():", "if False:", _AGENT_PROGRAMS),
     ("agents/command.py", "os.killpg(leader, signal.SIGKILL)", "os.kill(leader, signal.SIGKILL)", _AGENT_PROGRAMS),
-    ("learner/batch.py", "of_samples[own] = weight", "of_samples[own] = weight / len(own)", _BRANCHES),
+    (
+        "learner/batch.py",
+        "sample_weights[episode] = weight",
+        "sample_weights[episode] = weight / len(episode)",
+        _BRANCHES,
+    ),
     ("training/samples.py", "episode=episode)", "episode=None)", _BRANCHES),
     ("types.py", "replace(self.grade, turn_rewards=())", "self.grade", _BRANCHES),
 ]
@@ -555,7 +560,7 @@ EQUIVALENT: list[tuple[str, str, str, str]] = [
     ),
     (
         "weights/channel.py",
-        "under_way[number].wait()",
+        "in_flight[number].wait()",
         "pass",
         "on a CPU a header is sent only when its receiver has taken the bucket before it",
     ),
