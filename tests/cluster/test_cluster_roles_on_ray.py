@@ -12,8 +12,8 @@ from ray_nodes import RayNodes
 
 from something import Something
 from torl.errors import ActorDiedError, ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError
-from torl.learner.cluster_ranks import rank_specs
 from torl.learner.handshake import RankListener
+from torl.learner.launch import rank_specs
 from torl.learner.rank_launcher import RankLauncher
 from torl.runtime.cluster import ClusterConfig, RayCluster
 from torl.runtime.cluster.logs import gather_logs
@@ -45,7 +45,7 @@ async def test_the_log_and_the_stacks_of_a_rank_come_from_its_node(cluster: RayC
         await agent.call("watch")
     await agent.call("close")
     await gathering
-    assert log.read_text().endswith("the controller has ended\n")
+    assert log.read_text().endswith("the controller has exited\n")
     await agent.kill()
 
 
@@ -103,7 +103,7 @@ async def test_a_lost_node_is_heard_of_by_all_who_wait_and_its_place_is_taken(
     await role.call("add", 1, 1)
     await asyncio.to_thread(nodes.kill, 1)
     for each in waiting:
-        with pytest.raises(ActorDiedError, match="something on node 1 is gone"):
+        with pytest.raises(ActorDiedError, match="something on node 1 was lost"):
             await each
     assert await other.call("add", 2, 2) == 4
     again = asyncio.create_task(cluster.start_actor(1, Something, name="something"))

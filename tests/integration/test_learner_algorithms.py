@@ -46,7 +46,7 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def chosen(loss: str, aggregation: str, **terms: Any) -> AlgorithmConfig:
     """An algorithm of these names, with the options of these tests."""
     clip = {} if loss == "reinforce" else {"clip_low": CLIP[0], "clip_high": CLIP[1]}
-    length = {"length": FIXED_LENGTH} if aggregation == "fixed" else {}
+    length = {"length": FIXED_LENGTH} if aggregation == "fixed_length" else {}
     if (name := terms.get("importance_correction")) is not None:
         bounds = {"high": BOUNDS[1]} if name == "tis" else {"low": BOUNDS[0], "high": BOUNDS[1]}
         terms["importance_correction"] = {"name": name, **bounds}
@@ -101,7 +101,7 @@ def plain_updates(directory: Path, samples: list[TrainingSample], algorithm: Alg
             divisor = {
                 "token": sum(counts),
                 "sequence": count * len(samples),
-                "fixed": FIXED_LENGTH * len(samples),
+                "fixed_length": FIXED_LENGTH * len(samples),
             }[algorithm.aggregation.name]
             part = loss.sum() / divisor
             part.backward()
@@ -140,8 +140,8 @@ def _loss(algorithm: AlgorithmConfig, logprobs: Tensor, old: Tensor, advantages:
         ("clipped", "sequence", {"kl": {"coefficient": 0.5, "estimator": "k3"}}, 0, 2, 30),
         ("gspo", "sequence", {"importance_correction": "tis"}, 1, 1, 4096),
         ("gspo", "token", {"importance_correction": "mis"}, 3, 2, 30),
-        ("cispo", "fixed", {"importance_correction": "icepop"}, 2, 2, 30),
-        ("reinforce", "fixed", {"kl": {"coefficient": 0.5, "estimator": "k2"}}, 3, 2, 4096),
+        ("cispo", "fixed_length", {"importance_correction": "icepop"}, 2, 2, 30),
+        ("reinforce", "fixed_length", {"kl": {"coefficient": 0.5, "estimator": "k2"}}, 3, 2, 4096),
         ("clipped", "token", {"entropy_bonus": 0.3, "kl": {"coefficient": 0.2}}, 3, 1, 30),
     ],
 )

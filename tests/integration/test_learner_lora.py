@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM
 from torl.config import AlgorithmConfig, LoraConfig
 from torl.errors import DataError
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
-from torl.learner.checkpoint.policy_weights import merge_adapters, read_policy_weights
+from torl.learner.checkpoint.shards import merge_adapters, read_policy_weights
 
 STEPS = [random_samples(9, seed=1), random_samples(6, seed=3)]
 LORA = LoraConfig(rank=4, alpha=12, target_modules=("q_proj", "down_proj"))

@@ -13,7 +13,7 @@ from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.run import main
 from torl.apps.audit.tokens import token_mismatch
 from torl.config import TrainConfig
-from torl.config.command_line import load_config
+from torl.config.loading import load_config
 from torl.paths import resolve_path
 from torl.records.rows import decode_trajectory
 

@@ -90,8 +90,8 @@ def importance_weights(name: str, batch: Batch, *, low: float, high: float) -> T
 
 
 def trajectory_weights(name: str, counts: object, length: int) -> np.ndarray:
-    """An aggregation by its name; `length` is an option of "fixed" only."""
-    options = {"length": length} if name == "fixed" else {}
+    """An aggregation by its name; `length` is an option of "fixed_length" only."""
+    options = {"length": length} if name == "fixed_length" else {}
     return AGGREGATIONS[name](counts, **options)
 
 
@@ -213,7 +213,7 @@ def test_weights_by_hand() -> None:
     counts = [3, 1, 0]
     assert AGGREGATIONS["token"](counts).tolist() == [0.25, 0.25, 0]
     assert AGGREGATIONS["sequence"](counts).tolist() == pytest.approx([1 / 6, 1 / 2, 0])
-    assert AGGREGATIONS["fixed"](counts, length=10).tolist() == [0.05, 0.05, 0]
+    assert AGGREGATIONS["fixed_length"](counts, length=10).tolist() == [0.05, 0.05, 0]
     assert AGGREGATIONS["token"]([0]).tolist() == [0]
 
 

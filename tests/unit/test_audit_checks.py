@@ -13,11 +13,12 @@ from torl.apps.audit.checks import Check, check_rewards, grade_mismatch, version
 from torl.apps.audit.logprobs import skip_reason
 from torl.apps.audit.replay import is_complete, python_mismatch
 from torl.config import AlgorithmConfig, TrainConfig
-from torl.config.command_line import find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.records.rows import MAX_OUTPUT_CHARACTERS, TrajectoryRecord
 from torl.rewards import Reward
 from torl.training.masking import mask_samples
-from torl.training.samples import mean_advantage, token_arrays, training_samples, with_advantages
+from torl.training.samples import training_samples, with_advantages
+from torl.training.step_records import mean_advantage, token_arrays
 from torl.types import FinishReason, Grade, Group, Outcome, OutcomeStatus, ScoredTrajectory, TrainingSample
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from hub_server import COMMIT, serving
 from torl.config import TrainConfig
-from torl.config.command_line import find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.data import load_problems, stream_problems
 from torl.errors import DataError
 from torl.hub import pinned_dataset, pinned_model, resolve_dataset, resolve_model, resolve_model_config

@@ -22,6 +22,7 @@ from typing import NoReturn
 from torl.engine import Engine
 from torl.engine.protocol import WATCH_SECONDS
 from torl.learner.learner import Learner
+from torl.weights.rendezvous import Receivers
 
 
 class LearnerMemory(Enum):
@@ -152,10 +153,13 @@ class Residency:
 
     async def _transfer(self, policy_version: int) -> None:
         learner = self.require_learner("send_weights")
-        receivers, changed = await self._engine.count_receivers(), self._engine.receivers_changed
-        rendezvous = await learner.open_channel(
-            receivers, colocated=self._colocated, reconnect=changed, nodes=self._engine.receiver_nodes
+        receivers = Receivers(
+            await self._engine.count_receivers(),
+            nodes=tuple(self._engine.receiver_nodes),
+            changed=self._engine.receivers_changed,
+            share_gpus=self._colocated,
         )
+        rendezvous = await learner.open_channel(receivers)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(learner.send_weights(rendezvous, checksum=self._checksum))
             tasks.create_task(self._engine.receive_weights(rendezvous, policy_version))

@@ -32,7 +32,7 @@ from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
 from torl.component import RunContext
 from torl.config import TrainConfig
-from torl.config.command_line import load_config
+from torl.config.loading import load_config
 from torl.errors import TorlError
 from torl.hub import resolve_model
 from torl.records.layout import CONFIG_FILE, training_files

@@ -21,7 +21,8 @@ from torl.apps.curation.preparing import PrepareOptions, prepare
 from torl.apps.curation.problem_files import Layout, encode_problems, layouts
 from torl.apps.curation.selecting import SelectOptions, select
 from torl.config import SampleConfig
-from torl.config.command_line import find_config, load_config, parse_with_overrides
+from torl.config.command_line import parse_with_overrides
+from torl.config.loading import find_config, load_config
 from torl.data import load_problems
 from torl.data.problems import raw_problems
 from torl.errors import ConfigError
@@ -123,7 +124,9 @@ def _summary(counts: Mapping[str, Any]) -> str:
 
 
 async def _difficulty(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(f"{PROGRAM} difficulty", description="Measure the pass rate of each problem.")
+    parser = argparse.ArgumentParser(
+        f"{PROGRAM} difficulty", description="Measure the pass rate of each problem.", add_help=False
+    )
     parser.add_argument("model_path", metavar="MODEL", help="model directory or name on the Hub")
     parser.add_argument("--problems", metavar="FILE", required=True, help="problem file")
     parser.add_argument("--output", metavar="FILE", type=Path, required=True, help="output: problems with pass rates")

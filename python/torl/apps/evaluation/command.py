@@ -16,7 +16,8 @@ from torl.apps.evaluation.playing import play_model, regrade
 from torl.apps.evaluation.results import read_results
 from torl.apps.evaluation.tables import all_tables, markdown
 from torl.config import EvaluateModelConfig
-from torl.config.command_line import dump_config, find_config, load_config, parse_with_overrides
+from torl.config.command_line import parse_with_overrides
+from torl.config.loading import dump_config, find_config, load_config
 from torl.errors import ConfigError
 from torl.records.files import atomic_write
 from torl.report.console import Console
@@ -55,6 +56,7 @@ def read_arguments(argv: Sequence[str]) -> ParsedArguments:
         usage=f"{PROGRAM} MODEL... --suite SET... [--section.field VALUE ...]",
         description=_DESCRIPTION,
         allow_abbrev=False,
+        add_help=False,
     )
     parser.add_argument("models", metavar="MODEL", nargs="*", help="model or run directory; LABEL=MODEL sets its label")
     parser.add_argument(

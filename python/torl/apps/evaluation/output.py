@@ -9,8 +9,7 @@ from typing import Any
 from torl.apps.evaluation.results import Estimate, Variant, difference, estimates, overall, tool_differences
 from torl.apps.evaluation.tables import Table, all_tables, latex, markdown
 from torl.records.files import atomic_write
-from torl.report.bars import Bar, bar_chart
-from torl.report.calls_chart import Point, calls_chart
+from torl.report.figures import Bar, Point, bar_chart, calls_chart
 from torl.report.page import document
 from torl.report.style import table_html
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
 from torl.component import RunContext
 from torl.config import EvaluateModelConfig, ProblemChoice
-from torl.config.command_line import dump_config
+from torl.config.loading import dump_config
 from torl.report.console import Console
 from torl.rollout.evaluation import evaluation_player
 from torl.rollout.grading import score_group
