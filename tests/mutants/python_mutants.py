@@ -497,7 +497,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/replay.py", "if request != call.request:", "if False:", _AUDIT_TOKENS),
     ("apps/audit/tokens.py", "if trajectory.rollout_logprobs_T[observed].any() or (", "if (", _AUDIT_TOKENS),
     ("apps/audit/tokens.py", " or (trajectory.policy_versions_T[observed] != -1).any():", ":", _AUDIT_TOKENS),
-    ("apps/audit/tokens.py", "if one.blocks != again.blocks:", "if False:", _AUDIT_TOKENS),
+    ("apps/audit/tokens.py", "if one.blocks != replayed.blocks:", "if False:", _AUDIT_TOKENS),
     ("apps/audit/tokens.py", " and ids[stop:position] == expected[: position - stop]", "", _AUDIT_TOKENS),
     # --- whole runs: nothing smaller notices these
     ("config/commands.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _CONFIG),
