@@ -127,7 +127,7 @@ def test_a_policy_extends_presets() -> None:
         ({"n": 4}, "n is unknown"),
         ({"rollout": 3}, "rollout: Input should be a valid dictionary"),
         ({"reward": "boxd"}, "reward: no reward is called 'boxd'; did you mean boxed?"),
-        ({"reward": 3}, "reward: choose the reward by its name"),
+        ({"reward": 3}, "reward: select the reward with a name"),
         ({"extends": "demoo"}, "no preset of that name; did you mean demo?"),
         ({"evaluation": {"sampls": 3}}, "evaluation.sampls is unknown"),
     ],
