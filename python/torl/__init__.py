@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         ToolRequest,
         Trajectory,
         Turn,
+        TurnRequest,
     )
     from torl.version import __version__
 
@@ -83,6 +84,7 @@ _PLACES = {
         "ToolRequest",
         "Trajectory",
         "Turn",
+        "TurnRequest",
         "StopReason",
     ),
     "torl.version": ("__version__",),
@@ -130,6 +132,7 @@ __all__ = [
     "TorlError",
     "Trajectory",
     "Turn",
+    "TurnRequest",
     "__version__",
     "evaluate",
     "sample",

@@ -18,7 +18,7 @@ from torl.config.command_line import find_config, load_config, validate_config
 from torl.errors import DataError
 from torl.options import Choice, Section
 from torl.report.console import Console
-from torl.rollout import evaluate_model, evaluation, sampling
+from torl.rollout import evaluation, sampling
 from torl.runtime.processes.supervision import first_error
 from torl.training import run as training_run
 from torl.types import Problem, ScoredGroup
@@ -87,7 +87,7 @@ def evaluate(
     """
     own = {"problems": _source(problems), "tool": use_tools} | ({"output": output} if output else {})
     config = validate_config(EvaluateConfig, _tree(model, sections, evaluate=own), {}, source=f"{_SOURCE}.evaluate")
-    return _run(lambda console: evaluate_model.evaluate_model(config, console, name))
+    return _run(lambda console: evaluation.evaluate_model(config, console, name))
 
 
 def train(config: str | Path | TrainConfig, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from torl._core import StopCondition
+
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -120,29 +122,57 @@ ObservationText: TypeAlias = str | Sequence[str | Markup]
 
 @dataclass(frozen=True, slots=True)
 class SamplingParameters:
-    """How one turn is sampled. `temperature == 0` is greedy."""
+    """Sampling settings of one turn."""
 
     max_tokens: int
     temperature: float = 1.0
+    """0 samples greedily."""
     top_p: float = 1.0
     seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class SampledTurn:
-    """What the engine sampled in one turn, token for token.
+class TurnRequest:
+    """A request for one turn, sampled after a prefix."""
 
-    `logprobs[i]` is the engine's own log-probability of `token_ids[i]` after temperature. `policy_versions` are pairs
-    (version, index of the first token it sampled), in order; more than one where the weights changed in flight.
-    `finish_reason` is "stop" (end-of-sequence token, the last of the ids), "length" (`max_tokens` reached) or "end"
-    (what the caller asked to end the turn at, a call or a stop string; some tokens may follow it).
-    """
+    id: str
+    """Unique among the pending requests of an engine."""
+    prefix: Sequence[int]
+    """All tokens before the turn, prompt included."""
+    sampling: SamplingParameters
+    stop_condition: StopCondition = field(default_factory=StopCondition.never)
+    """The end of the turn, in addition to end-of-sequence tokens and `sampling.max_tokens`."""
+    at_line_start: bool = True
+    """Whether the text of `prefix` is empty or ends with a newline."""
+    episode: int = 0
+    """Number of the episode. Lower numbers take precedence, and all turns of an episode share a prefix cache."""
+    group: str = ""
+    """Name of the episodes with the same prompt, which is best computed once."""
+
+
+class TurnFinish(StrEnum):
+    """Reasons for which an engine ends a turn."""
+
+    STOP = "stop"
+    """An end-of-sequence token, the last of the ids."""
+    LENGTH = "length"
+    """`SamplingParameters.max_tokens`."""
+    END = "end"
+    """`TurnRequest.stop_condition`. Some tokens may follow the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTurn:
+    """A turn as an engine sampled it, token for token."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    """The engine's log-probability of each token, after temperature."""
     policy_versions: tuple[tuple[int, int], ...]
-    finish_reason: str
-    cached_tokens: int  # of the prefix
+    """Pairs of a version and the index of its first token, in order. More than one if weights changed in flight."""
+    finish_reason: TurnFinish
+    cached_tokens: int
+    """Tokens of the prefix that came from the prefix cache."""
 
 
 # --- trajectories -----------------------------------------------------------------------------------------

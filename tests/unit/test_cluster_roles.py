@@ -29,7 +29,7 @@ from torl.runtime.cluster.ray_reservation import bundles_for
 from torl.tools import PythonTool
 from torl.tools.python import PythonOptions
 from torl.training.shared_directory import require_shared_storage
-from torl.types import SampledTurn, SamplingParameters
+from torl.types import SampledTurn, SamplingParameters, TurnRequest
 
 CODE = "Look:\n```python\nprint(1)\n```\nand so on"
 FENCED = StopCondition.marker(b"```output")
@@ -54,7 +54,7 @@ def engine_on(cluster: NodesInOneProcess, node: int, engine: ScriptedEngine) -> 
 async def turn_of(
     engine: RemoteEngine | Replicas | ScriptedEngine, on_block: Callable[[str], None] | None = None
 ) -> SampledTurn:
-    return await engine.sample([1, 2], sampling(), "r", end=FENCED, at_line_start=True, on_block=on_block)
+    return await engine.sample(TurnRequest("r", [1, 2], sampling(), FENCED), on_block)
 
 
 async def test_a_turn_and_its_blocks_come_from_a_node_as_from_here() -> None:

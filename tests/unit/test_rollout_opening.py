@@ -17,7 +17,7 @@ from torl.errors import ConfigError, DataError, EngineError, RecordError, Reward
 from torl.options import Choice, Section
 from torl.paths import resolve_path
 from torl.report.console import Console
-from torl.rollout.evaluate_model import evaluate_model
+from torl.rollout.evaluation import evaluate_model
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.startup import open_rollouts
 from torl.tools import ShuffledTool

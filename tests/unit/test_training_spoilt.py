@@ -15,8 +15,7 @@ from scripted_run import ScriptedRun, ScriptedTool
 from torl.apps.audit.formulas import BatchRewards, naive_advantages
 from torl.errors import ToolUnavailableError
 from torl.rollout.evaluation import evaluate
-from torl.rollout.group_file import GroupFile
-from torl.rollout.play_to_file import play_to_file
+from torl.rollout.group_file import GroupFile, play_to_file
 from torl.rollout.startup import Rollouts
 from torl.runtime.processes.supervision import first_error
 from torl.text.prompts import EncodedPrompts

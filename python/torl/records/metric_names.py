@@ -125,7 +125,7 @@ def environment_counts(counts: Mapping[str, float]) -> dict[str, float]:
 def agent_counts(counts: Mapping[str, float]) -> dict[str, float]:
     """What became of the agent programs since the start, and of what they asked: `agent/<count>`.
 
-    Programs that "crashed", "timed_out" or were "silent" (asked for nothing); requests answered by "turns", or
+    Programs that "crashed", "timed_out" or sent "no_request"; requests answered by "turns", or
     "refused" with an error.
     """
     return {f"agent/{name}": float(count) for name, count in counts.items()}

@@ -11,19 +11,19 @@ from torl.config import ModelRunConfig
 from torl.engine import EngineSetup
 from torl.environments import BoundedEnvironment
 from torl.errors import ConfigError
-from torl.formats import ChatFormat, Format
+from torl.formats import Format, require_chat_format
 from torl.options import Choice
 from torl.placement.machine import Machine, combine_machines, this_machine
 from torl.placement.resolve import ResolvedConfig, resolve
 from torl.report.console import Console
 from torl.rewards import Reward
-from torl.rollout.agents.startup import open_agent_player
+from torl.rollout.agents.player import open_agent_player
 from torl.rollout.components import Components
 from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.model_directory import ModelDirectory, schemas
-from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
+from torl.rollout.transcript import EpisodeSettings
 from torl.runtime.cluster import Cluster, open_cluster
 from torl.text.prompt_encoder import PromptEncoder
 from torl.text.tokenizer import PlainTextEncoder, control_token_ids, stop_token_ids
@@ -152,11 +152,9 @@ def make_run_environment(
     config: ModelRunConfig, model: ModelDirectory, bounded: BoundedEnvironment, player: EpisodePlayer
 ) -> RunEnvironment:
     """The environment as episodes of a run see it, beside the player's tools."""
-    form = player.format
-    assert isinstance(form, ChatFormat)  # as the configuration says
     return RunEnvironment(
         bounded=bounded,
-        format=form,
+        format=require_chat_format(player.format),
         prompts=PromptEncoder(model.tokenizer, player.encoder),
         template=config.data.template.bind(),
         tools=schemas([player.tools, bounded.tools]),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
+from torl.learner.learner import Learner
 from torl.records import metric_names as names
 from torl.records.by_metadata import dynamics_by_value
 from torl.records.dynamics import staleness, training_dynamics
@@ -46,14 +47,13 @@ class Run:
                     # --- rollout: episodes of every prompt, each at its own pace, and what they are worth -----------
                     with _timed(metrics, names.TIME_WAIT):
                         played = await anext(played_steps)
-                    async with self.residency.handover_lock:
-                        await self.residency.give_to_learner()
+                    async with self.residency.lend_learner() as loan:
                         # --- learn: advantages within groups, then the optimizer steps ------------------------------
                         with _timed(metrics, names.TIME_LEARN):
-                            samples = await self._learn(step, played, metrics)
+                            samples = await self._learn(loan.learner, step, played, metrics)
                         # --- weights: the engine samples with what was learned --------------------------------------
                         with _timed(metrics, names.TIME_SYNC):
-                            await self.residency.publish(step + 1)
+                            await loan.publish(step + 1)
                             self.experience.advance(step + 1)
                 # --- records: written while the next step is played -------------------------------------------------
                 await self._record(step, played, samples, metrics)
@@ -61,14 +61,15 @@ class Run:
                     await self._save_checkpoint(step + 1)
         await self._evaluate_if_due(steps)
         await self._save_checkpoint(steps)
-        async with self.residency.handover_lock:
-            await self.residency.give_to_learner()
+        async with self.residency.lend_learner() as loan:
             with self.parts.console.progress("exporting the model"):
-                await self.residency.require_learner("export").export(self.parts.directory / "model")
+                await loan.learner.export(self.parts.directory / "model")
         with self.parts.console.progress("writing the last checkpoint"):
             await self.parts.checkpoints.wait()
 
-    async def _learn(self, step: int, played: PlayedStep, metrics: dict[str, float]) -> list[TrainingSample]:
+    async def _learn(
+        self, learner: Learner, step: int, played: PlayedStep, metrics: dict[str, float]
+    ) -> list[TrainingSample]:
         """One step of the learner on the step's batch; returns what it was made of."""
         config = self.parts.config
         batch = [member for group in played.batch for member in group.members]
@@ -78,14 +79,13 @@ class Run:
         metrics[names.TRAINED_GROUPS] = len(played.batch)
         silence_late = config.selection.mask_after_advantages
         samples = mask_samples(await asyncio.to_thread(training_samples, batch), {} if silence_late else silent)
-        samples = await self.residency.require_learner("prepare").annotate(samples)
+        samples = await learner.annotate(samples)
         unlikely = improbable_trajectories(samples, config.algorithm)
         metrics |= {names.masked(reason): len(members) for reason, members in unlikely.items()}
         silent |= unlikely
         samples = mask_samples(samples, {} if silence_late else unlikely)
         samples = await asyncio.to_thread(with_advantages, samples, played.batch, config.algorithm)
         samples = mask_samples(samples, silent)
-        learner = self.residency.require_learner("update")
         metrics |= names.learner_metrics(await learner.update(samples, step=step))
         return samples
 

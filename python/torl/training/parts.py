@@ -58,13 +58,7 @@ class RunComponents:
         player, idle = self.player, self.player.engine.idle_seconds
         metrics = {names.EPOCH: float(self.sampler.epoch), names.TIME_ENGINE_IDLE: idle - self._idle_seconds}
         self._idle_seconds = idle
-        metrics |= names.speculation_counts(player.counters.calls.speculated, player.counters.calls.wasted)
-        for name, tool in player.tools.items():
-            metrics |= names.tool_counts(name, tool.metrics())
-        if player.environment is not None:
-            metrics |= names.environment_counts(player.environment.bounded.metrics())
-        metrics |= player.metrics()
-        return metrics | names.reward_counts(self.rollouts.reward.metrics())
+        return metrics | player.metrics() | names.reward_counts(self.rollouts.reward.metrics())
 
 
 @asynccontextmanager

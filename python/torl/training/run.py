@@ -19,7 +19,7 @@ from torl.training.experience import Experience
 from torl.training.hang import HangRecorder
 from torl.training.loop import Run
 from torl.training.parts import open_run_components
-from torl.training.residency import Residency
+from torl.training.residency import DeviceSharing, Residency
 
 _LOST = (LearnerDiedError, ActorDiedError, WeightTransferError, EngineDiedError)
 """What a run on a cluster ends with when it loses a node that it cannot do without: the learner's, or any while weights
@@ -66,16 +66,18 @@ async def _attempt(config: TrainConfig, directory: Path, console: Console, clust
         residency = Residency(
             parts.player.engine,
             parts.learner,
-            colocated=parts.colocated,
-            engine_sleeps=bool(getattr(parts.config.engine.options, "sleep_while_learning", False)),
-            offloads_learner=bool(parts.config.learner.offload_while_sampling),
-            checksum=parts.config.learner.verify_weights,
+            DeviceSharing(
+                colocated=parts.colocated,
+                engine_sleeps=bool(getattr(parts.config.engine.options, "sleep_while_learning", False)),
+                learner_offloads=bool(parts.config.learner.offload_while_sampling),
+            ),
             policy_version=parts.first_step,
+            checksum=parts.config.learner.verify_weights,
         )
         run = Run(parts, experience, residency)
         if parts.checkpoint is not None:
-            await residency.give_to_learner()
-            await residency.publish(parts.first_step)
+            async with residency.lend_learner() as loan:
+                await loan.publish(parts.first_step)
         watchers = (*parts.rollouts.watchers(stall_timeout_seconds), residency.resend_weights(), parts.learner.watch())
         log = directory / "logs" / "controller.log"
         hang = HangRecorder(parts, log)

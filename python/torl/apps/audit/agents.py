@@ -6,7 +6,7 @@ from torl._core import Scanner
 from torl.apps.audit.outcomes import is_complete
 from torl.apps.audit.rules import MismatchError, ReplayContext
 from torl.apps.audit.tokens import check_arrays, make_turn
-from torl.formats import ChatFormat
+from torl.formats import ChatFormat, require_chat_format
 from torl.formats.base import turn_stop_condition
 from torl.formats.chat.base import ChatCall
 from torl.types import FinishReason, Markup, StopReason, ToolCall, Trajectory, Turn
@@ -66,8 +66,8 @@ def _check_turn(turn: Turn, number: int, ids: list[int], rules: ReplayContext, p
 
 def _inserted(trajectory: Trajectory, turn: Turn, ids: list[int], stop: int, rules: ReplayContext) -> int:
     """How many tokens stand between a turn and the next one, which begins at `stop`, if they are the right ones."""
-    form, calls, said = rules.format, trajectory.calls_in(turn), trajectory.user_messages_after(turn)
-    assert isinstance(form, ChatFormat)
+    form = require_chat_format(rules.format)
+    calls, said = trajectory.calls_in(turn), trajectory.user_messages_after(turn)
     if not calls and not said:
         raise MismatchError(f"nothing was said between the turn that ends at {turn.stop} and the next one")
     places = {(call.start, call.stop) for call in calls}

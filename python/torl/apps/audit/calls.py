@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torl.apps.audit.outcomes import is_complete, python_mismatch
 from torl.apps.audit.rules import MismatchError, ReplayContext
-from torl.formats import ChatFormat
+from torl.formats import require_chat_format
 from torl.formats.base import limit_calls
 from torl.types import ObservationText, ToolCall, ToolRequest, Turn, UserMessage
 
@@ -44,8 +44,8 @@ def check_observation(
         raise MismatchError(f"the calls from call {number} on have several observations")
     outcomes = [call.outcome for call in calls]
     if said:
-        assert isinstance(rules.format, ChatFormat)  # as the configuration says
-        answer: ObservationText = rules.format.render_reply(turn, outcomes, [message.text for message in said])
+        form = require_chat_format(rules.format)
+        answer: ObservationText = form.render_reply(turn, outcomes, [message.text for message in said])
     else:
         answer = rules.format.render_observation(turn, outcomes, overshoot, rules.encoder.fits)
     if not all(is_complete(call.outcome) for call in calls):

@@ -10,8 +10,8 @@ from torl.config.command_line import dump_config
 from torl.report.console import Console
 from torl.rollout.evaluation import evaluation_player
 from torl.rollout.grading import score_group
+from torl.rollout.group_file import play_to_file
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
-from torl.rollout.play_to_file import play_to_file
 from torl.rollout.startup import Rollouts, open_rollouts
 from torl.runtime.processes.supervision import run_with_watchers
 from torl.text.prompts import EncodedPrompts
@@ -115,7 +115,7 @@ async def _fill(
         cell.file,
         console,
         name=f"{cell.directory.name} on {cell.set_name}, N = {cell.calls}, {cell.mode}",
-        series=cell.series,
+        batch_id=cell.series,
         samples=_samples(cell, config),
         player=evaluation_player(rollouts.player, measured, temperature),
     )
