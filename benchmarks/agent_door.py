@@ -46,7 +46,7 @@ from torl.text.prompts import encode_prompts
 from torl.text.templates import TEMPLATES
 from torl.text.tokenizer import PlainTextEncoder, load_tokenizer
 from torl.text.vocabulary import build_vocabulary
-from torl.tools.base import StatelessTool
+from torl.tools import Tool
 
 WINDOW, RESULT = 2048, "7"
 TOOLS = [{"type": "function", "function": {"name": "python", "description": "", "parameters": {}}}]
@@ -59,7 +59,7 @@ class AlwaysCalls(HermesFormat):
         return [ChatCall(ToolRequest("python", {"code": "1"}))]
 
 
-class Answers(StatelessTool):
+class Answers(Tool):
     """Takes no time."""
 
     description, parameters = "", {}

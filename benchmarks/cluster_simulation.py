@@ -24,7 +24,7 @@ import step_budget
 from step_budget import Meter, play
 
 from torl.engine.protocol import Engine
-from torl.tools import Tool, ToolSession
+from torl.tools import Tool
 from torl.types import Outcome, OutcomeStatus, SampledTurn, TurnRequest
 
 CALLS = 4
@@ -52,14 +52,11 @@ class SimulatedEngine(Engine):
         raise AssertionError
 
 
-class SimulatedTool(Tool, ToolSession):
+class SimulatedTool(Tool):
     """Prints a number after a while."""
 
     description = "Runs Python."
     parameters: ClassVar = {"type": "object"}
-
-    def session(self, seed: int) -> ToolSession:
-        return self
 
     async def call(self, arguments: Any) -> Outcome:
         await asyncio.sleep(random.uniform(*TOOL_SECONDS))

@@ -28,9 +28,7 @@ TOOL = "run_python"
 SERVER = shlex.join([sys.executable, "-m", "torl.sandbox", "mcp", "--workers", "1"])
 ENVIRONMENT = f"{{ PYTHONPATH = {json.dumps(os.environ.get('PYTHONPATH', ''))} }}"
 RUNS: Mapping[str, Mapping[str, str]] = {
-    "by an MCP server": {
-        "rollout.tools": f"{{ python = {{ mcp = {json.dumps(SERVER)}, environment = {ENVIRONMENT} }} }}"
-    },
+    "by an MCP server": {"rollout.tools": f"{{ python = {{ mcp = {json.dumps(SERVER)}, env = {ENVIRONMENT} }} }}"},
     "in the run": {"rollout.tools": f"{{ {TOOL} = {{ name = 'python' }} }}"},
 }
 STEPS = "12"

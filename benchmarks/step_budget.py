@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
+from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.data import PromptSampler
 from torl.engine.protocol import Engine
@@ -38,7 +39,7 @@ from torl.rollout.slots import EpisodeSlots
 from torl.rollout.transcript import EpisodeSettings
 from torl.text.tokenizer import PlainTextEncoder, load_tokenizer
 from torl.text.vocabulary import build_vocabulary
-from torl.tools import Tool, ToolSession
+from torl.tools import BaseTool, StatefulTool, ToolSession
 from torl.training.masking import masked_trajectories
 from torl.training.samples import training_samples, with_advantages
 from torl.training.step import StepPlayer
@@ -67,7 +68,7 @@ class FreeEngine(Engine):
         return turns[request.sampling.seed % len(turns)]
 
 
-class FreeTool(Tool):
+class FreeTool(StatefulTool):
     """Answers at once."""
 
     description = "Runs Python."
@@ -141,7 +142,7 @@ async def play(
     profile: cProfile.Profile | None,
     *,
     engine: Callable[[list[SampledTurn], list[SampledTurn], int], Engine] = FreeEngine,
-    tool: Callable[[], Tool] = FreeTool,
+    tool: Callable[[], BaseTool] = FreeTool,
 ) -> Meter:
     """A step of `options.prompts` times `options.samples` episodes, with `options.calls` calls each."""
     tokenizer = load_tokenizer(resolve_path(MODEL))
@@ -183,7 +184,7 @@ async def play(
     gc.collect()
     gc.freeze()  # as the start of an engine does
     await engines.start()
-    await reward.start()
+    await reward.start(RunContext())
     try:
         with Console() as console, RunWriter(directory) as writer:
             stepping = StepPlayer(config, PromptSampler(prompts, 0), player, reward, console)

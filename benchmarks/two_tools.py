@@ -28,15 +28,14 @@ from rollout import Bench, open_bench
 
 from torl.formats.torl import ToRLFormat
 from torl.rollout.scheduler import play_groups
-from torl.tools import Tool, ToolSession
-from torl.tools.base import StatelessTool
+from torl.tools import BaseTool, StatefulTool, Tool, ToolSession
 from torl.types import MalformedCall, Outcome, OutcomeStatus, ToolRequest, Turn
 
 SECONDS = 0.05
 CALLS = 8
 
 
-class Pause(StatelessTool):
+class Pause(Tool):
     """A call that only takes time, of a tool that keeps nothing."""
 
     description = "Waits."
@@ -48,7 +47,7 @@ class Pause(StatelessTool):
         return Outcome(OutcomeStatus.OK, "1\n")
 
 
-class KeptPause(Tool):
+class KeptPause(StatefulTool):
     """The same, of a tool whose sessions keep something."""
 
     description = Pause.description
@@ -86,7 +85,7 @@ class EitherTool(ToRLFormat):
         ]
 
 
-async def batch(bench: Bench, tools: Mapping[str, Tool], calls: int, turns: int) -> float:
+async def batch(bench: Bench, tools: Mapping[str, BaseTool], calls: int, turns: int) -> float:
     """Seconds from the first episode's beginning to the last one's end."""
     player = replace(bench.player(None, CALLS, bench.in_flight), tools=tools, format=EitherTool((*tools,), calls))
     player.settings = replace(player.settings, speculative_execution=False)

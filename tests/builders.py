@@ -107,7 +107,7 @@ def asked(
 def turn(
     text: str = "",
     *,
-    ended_by: StopReason = StopReason.STOP,
+    stop_reason: StopReason = StopReason.STOP,
     blocks: Sequence[Block] | None = None,
     start: int = 0,
     stop: int = 0,
@@ -116,7 +116,7 @@ def turn(
     """A turn. Its blocks are the closed ones that begin and end on lines of their own, unless they are given."""
     if blocks is None:
         blocks = [Block(found.group(1), found.start(1), found.end(1)) for found in _CLOSED_BLOCK.finditer(text)]
-    return Turn(start, stop, text, ended_by, tuple(blocks), cached_tokens)
+    return Turn(start, stop, text, stop_reason, tuple(blocks), cached_tokens)
 
 
 def trajectory(
@@ -153,8 +153,8 @@ def trajectory(
     mask: list[bool] = []
     text = ""
     for index, given in enumerate(turns or ("",)):
-        ended_by = StopReason.CALL if index < len(made_calls) else _ENDING[finish]
-        each = turn(given, ended_by=ended_by) if isinstance(given, str) else given
+        stop_reason = StopReason.CALL if index < len(made_calls) else _ENDING[finish]
+        each = turn(given, stop_reason=stop_reason) if isinstance(given, str) else given
         start = len(mask)
         mask += [True] * (turn_tokens if tokens is None else len(tokens))
         placed_turns.append(replace(each, start=start, stop=len(mask)))

@@ -108,7 +108,7 @@ class ChatModel:
     def play(self, turns: Sequence[str], **settings: Any) -> Trajectory:
         """One episode of such a player."""
         prompt = asked(token_ids=self.ids("Q\n"))
-        return asyncio.run(self.player(turns, **settings).play(prompt, series=0, sample=0))
+        return asyncio.run(self.player(turns, **settings).play(prompt, batch_id=0, sample=0))
 
     def rules(self, *, calls: int = 8, limit: int = 4000, **rollout: Any) -> ReplayContext:
         """What the audit knows of such an episode."""

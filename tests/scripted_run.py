@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from builders import asked, printed
 from scripted_engine import ENCODER, VOCABULARY, ScriptedEngine
@@ -17,14 +17,14 @@ from torl.rewards import BoxedOptions, BoxedReward, Reward
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.transcript import EpisodeSettings
-from torl.tools import Tool, ToolSession
+from torl.tools import Tool
 from torl.training.experience import Experience
 from torl.training.step import StepPlayer
 from torl.types import Outcome
 
 
 @dataclass
-class ScriptedTool(Tool, ToolSession):
+class ScriptedTool(Tool):
     """Answers its nth call with `outcome(n)`, counted from 0; `broken` is what its check raises."""
 
     description = "Answers as it is told."
@@ -32,10 +32,6 @@ class ScriptedTool(Tool, ToolSession):
     outcome: Callable[[int], Outcome] = lambda _: printed()
     broken: Exception | None = None
     calls: int = 0
-
-    def session(self, seed: int) -> Self:
-        """Itself: it keeps nothing of an episode."""
-        return self
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         """The next outcome."""

@@ -26,7 +26,7 @@ from torl import (
 )
 
 
-class LineCounter(torl.Tool):
+class LineCounter(torl.StatefulTool):
     """Counts the lines of a text, and remembers over an episode how many it has counted."""
 
     description = "How many lines a text has."
@@ -37,7 +37,7 @@ class LineCounter(torl.Tool):
         self.first = first
         self.started = 0
 
-    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
+    async def start(self, context: torl.RunContext) -> None:
         self.started += 1
 
     def session(self, seed: int) -> "Counting":

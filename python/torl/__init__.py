@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torl.algorithms.advantages import Estimator, EstimatorInputs, TokenAdvantages
     from torl.algorithms.losses import LossInputs, PolicyLoss, PolicyLossValues
     from torl.api import evaluate, sample, train, verify
+    from torl.component import Component, RunContext
     from torl.data import ProblemSource
     from torl.engine import Engine, EngineOptions, EngineSetup
     from torl.errors import TorlError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from torl.rewards import Grader, Reward
     from torl.sandbox import Execution, SandboxPool
     from torl.text.templates import PromptTemplate
-    from torl.tools import Tool, ToolSession
+    from torl.tools import StatefulTool, Tool, ToolSession
     from torl.types import (
         Grade,
         Group,
@@ -57,6 +58,7 @@ _PLACES = {
     "torl.algorithms.advantages": ("Estimator", "EstimatorInputs", "TokenAdvantages"),
     "torl.algorithms.losses": ("LossInputs", "PolicyLoss", "PolicyLossValues"),
     "torl.api": ("evaluate", "sample", "train", "verify"),
+    "torl.component": ("Component", "RunContext"),
     "torl.data": ("ProblemSource",),
     "torl.engine": ("Engine", "EngineOptions", "EngineSetup"),
     "torl.errors": ("TorlError",),
@@ -65,7 +67,7 @@ _PLACES = {
     "torl.rewards": ("Grader", "Reward"),
     "torl.sandbox": ("Execution", "SandboxPool"),
     "torl.text.templates": ("PromptTemplate",),
-    "torl.tools": ("Tool", "ToolSession"),
+    "torl.tools": ("StatefulTool", "Tool", "ToolSession"),
     "torl.types": (
         "ObservationText",
         "Grade",
@@ -93,6 +95,7 @@ _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 __all__ = [
     "Agent",
+    "Component",
     "Engine",
     "EngineOptions",
     "EngineSetup",
@@ -116,12 +119,14 @@ __all__ = [
     "Prompt",
     "PromptTemplate",
     "Reward",
+    "RunContext",
     "SampledTurn",
     "SamplingParameters",
     "SandboxPool",
     "ScoredGroup",
     "ScoredTrajectory",
     "Section",
+    "StatefulTool",
     "StopCondition",
     "StopReason",
     "TokenAdvantages",

@@ -44,7 +44,7 @@ def sample(
     Args:
         model: directory of a Hugging Face causal language model.
         problems: a problem file, problems, or questions.
-        samples: trajectories for each problem.
+        samples_per_problem: trajectories for each problem.
         output: file to write them to as they end, and to resume from; none when unset.
         seed: of everything random.
         sections: of a configuration.
@@ -56,7 +56,7 @@ def sample(
         own = {
             "problems": _source(problems),
             "output": output or Path(scratch) / "trajectories.jsonl",
-            "samples": samples_per_problem,
+            "samples_per_problem": samples_per_problem,
             "seed": seed,
         }
         config = validate_config(SampleConfig, _tree(model, sections, sample=own), {}, source=f"{_SOURCE}.sample")
@@ -78,14 +78,14 @@ def evaluate(
         model: directory of a Hugging Face causal language model.
         problems: a problem file, or problems.
         name: of the problem set; it chooses the seeds.
-        tool: whether the model's tool calls are answered.
+        use_tools: whether the model's tool calls are answered.
         output: directory for the trajectories.
         sections: of a configuration.
 
     Raises:
         TorlError: the settings, the problems, the model or a part are not as they should be.
     """
-    own = {"problems": _source(problems), "tool": use_tools} | ({"output": output} if output else {})
+    own = {"problems": _source(problems), "use_tools": use_tools} | ({"output": output} if output else {})
     config = validate_config(EvaluateConfig, _tree(model, sections, evaluate=own), {}, source=f"{_SOURCE}.evaluate")
     return _run(lambda console: evaluation.evaluate_model(config, console, name))
 
@@ -111,7 +111,7 @@ def verify(run: str | Path, *, logprob_samples: int = 64) -> Audit:
 
     Args:
         run: directory of a run, finished or running.
-        logprobs: trajectories of each policy version whose log-probabilities are computed again.
+        logprob_samples: trajectories of each policy version whose log-probabilities are computed again.
 
     Raises:
         TorlError: the run cannot be read, or the graders do not work.

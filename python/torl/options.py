@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema, core_schema
@@ -111,6 +111,7 @@ class ChosenFrom:
     shorthand: tuple[str, str] | None = None  # (name, option) that a text alone sets
     shared: Callable[[Any], type[Section] | None] | None = None  # options of the place, for what is chosen there
     option_shorthands: tuple[str, ...] = ()  # names that a section need not give: an option of the same name says so
+    bases: tuple[type, ...] = ()  # base classes, one of which a custom choice has to derive from; none for functions
 
     def __hash__(self) -> int:
         return id(self.registry)
@@ -173,7 +174,7 @@ class ChosenFrom:
         """The class or function of a name.
 
         Raises:
-            ValueError: there is none.
+            ValueError: It does not exist, or is of another kind.
         """
         if name in self.registry:
             target = self.registry[name]
@@ -181,7 +182,28 @@ class ChosenFrom:
         if ":" not in name:
             close = suggestion(name, list(self.registry))
             raise ValueError(f"no {self.kind} is called {name!r}{close or f'; there are: {self._known()}'}")
-        return load_object(name)
+        target = load_object(name)
+        self._require_kind(name, target)
+        return target
+
+    def _require_kind(self, name: str, target: Callable[..., Any]) -> None:
+        """Raise ValueError if a custom class or function cannot be what is chosen here."""
+        base, made = _torl_base(target), _class_made_by(target)
+        if self.bases and not any(wanted in made.__mro__ for wanted in self.bases):
+            found = base or ("class" if inspect.isclass(target) else "function")
+            wanted_names = " or ".join(_with_article(wanted.__name__) for wanted in self.bases)
+            is_function = "function" in self.option_shorthands and not inspect.isclass(target)
+            hint = f'; use function = "{name}"' if is_function else ""
+            raise ValueError(f"{name} is {_with_article(found)}; {wanted_names} is wanted{hint}")
+        if not self.bases and base is not None:
+            raise ValueError(f"{name} is {_with_article(base)}; {_with_article(self.kind)} is wanted")
+        if missing := sorted(getattr(target, "__abstractmethods__", ())):
+            raise ValueError(f"{name} does not define {', '.join(missing)}")
+        try:
+            inspect.signature(target).bind_partial(*[None] * self.given)
+        except TypeError as error:
+            count = f"{self.given} positional argument{'s' * (self.given > 1)}"
+            raise ValueError(f"{name} must take {count} before its options to be {_with_article(self.kind)}") from error
 
     def _known(self) -> str:
         return f"{', '.join(self.registry)}, or package.module:Name for your own"
@@ -190,6 +212,27 @@ class ChosenFrom:
         return core_schema.no_info_plain_validator_function(
             self.choose, serialization=core_schema.plain_serializer_function_ser_schema(Choice.dump)
         )
+
+
+def _torl_base(target: Callable[..., Any]) -> str | None:
+    """Return the name of the abstract class of torl that a class derives from, if any."""
+    bases = [base for base in getattr(target, "__mro__", ()) if base.__module__.partition(".")[0] == "torl"]
+    return next((base.__name__ for base in bases if inspect.isabstract(base)), None)
+
+
+def _class_made_by(target: Callable[..., Any]) -> type:
+    """Return the class itself, or the class that a function is annotated to return; `object` if unknown."""
+    if isinstance(target, type):
+        return target
+    try:
+        returned = get_type_hints(target).get("return")
+    except Exception:  # annotations of custom code may be invalid
+        returned = None
+    return returned if isinstance(returned, type) else object
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def load_object(place: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The words of torl as types: what the parts hand to each other. No torch, no vLLM, no DeepSpeed.
+"""The types that torl's packages exchange. Imports neither torch nor vLLM nor DeepSpeed.
 
 Axis suffix `_T`: the tokens of one trajectory's response, sampled and observed, without the prompt.
 """
@@ -33,22 +33,24 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A problem in the template of a run, as the tokens the engine is given."""
+    """A problem in the prompt template of a run, as tokens."""
 
     problem: Problem
     token_ids: tuple[int, ...]
-    low_reward_token_ids: tuple[int, ...] = ()  # the same asking for a low reward, where a run says what is wanted
-    high_reward_fraction: float = 1.0  # of its episodes, those that `token_ids` are the prompt of
+    low_reward_token_ids: tuple[int, ...] = ()
+    """The prompt that asks for a low reward, if the run's prompts state a reward goal."""
+    high_reward_fraction: float = 1.0
+    """Fraction of episodes whose prompt is `token_ids`."""
 
     def for_episode(self, seed: int) -> "Prompt":
-        """The prompt of one episode: this one, or by its `seed` the one that asks for a low reward."""
+        """The prompt of one episode. Its `seed` selects the reward goal."""
         if not self.low_reward_token_ids or seed / 2**63 < self.high_reward_fraction:
             return self
         return replace(self, token_ids=self.low_reward_token_ids)
 
     @property
     def wants_high_reward(self) -> bool | None:
-        """Which reward it asks for; None where a run does not say."""
+        """Whether the prompt asks for a high reward. None if it states no reward goal."""
         return self.token_ids != self.low_reward_token_ids if self.low_reward_token_ids else None
 
 
@@ -56,65 +58,69 @@ class Prompt:
 
 
 class OutcomeStatus(StrEnum):
-    """How a call of a tool ended. Every member is data for the model, never a host failure."""
+    """Results of a tool call. Every member is data for the model, never a host failure."""
 
     OK = "ok"
-    ERROR = "error"  # an uncaught exception of the code, an argument that is none
+    ERROR = "error"
+    """An uncaught exception of the code, or an invalid argument."""
     TIMEOUT = "timeout"
     MEMORY = "memory"
     OUTPUT_LIMIT = "output_limit"
-    CRASH = "crash"  # what ran it died, and died again on the same call
+    CRASH = "crash"
+    """The process that ran the call died twice on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call of a tool gave: the same for every tool, but for `details`.
-
-    `text` is what the tool says: what was printed or found, or one line on what went wrong. `details` are the tool's
-    own, plain JSON; a "traceback" among them may be shown to the model.
-    """
+    """The outcome of a tool call."""
 
     status: OutcomeStatus
     text: str
-    error: str | None = None  # the kind of error: "ZeroDivisionError"
+    """Output of the tool, or one line that describes the error."""
+    error: str | None = None
+    """Type of the error, such as "ZeroDivisionError"."""
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Tool-specific JSON data. A format may show the "traceback" to the model."""
 
     @property
     def ok(self) -> bool:
-        """Whether the call ended well."""
+        """Whether the call succeeded."""
         return self.status is OutcomeStatus.OK
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """What a model asks for: the name of a tool among those of the run, and the arguments of the call, plain JSON."""
+    """A tool call of the model."""
 
     tool: str
+    """Name of the tool."""
     arguments: Mapping[str, Any] = field(hash=False)
+    """Arguments, as JSON data."""
 
 
 @dataclass(frozen=True, slots=True)
 class MalformedCall:
-    """What asks for a tool and cannot be made: nothing runs, and the model is told what is wrong with it."""
+    """An invalid tool call. Nothing runs, and the model receives the error."""
 
-    error: str  # the kind of error: "NoCode"
+    error: str
+    """Type of the error, such as "NoCode"."""
     message: str
 
     @property
     def outcome(self) -> Outcome:
-        """What the model is told. It counts as a call, and as one that failed."""
+        """The outcome of the call, which counts as a failed one."""
         return Outcome(OutcomeStatus.ERROR, f"{self.error}: {self.message}", error=self.error)
 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """What a chat template puts between texts: an added token of the vocabulary that it spells becomes that token."""
+    """Text of a chat template, in which the names of control tokens become these tokens."""
 
     text: str
 
 
 ObservationText: TypeAlias = str | Sequence[str | Markup]
-"""What is put in after a turn: a text, or several in a row. What is no `Markup` stays text, whatever it spells."""
+"""An observation: one text, or several in a row. Names of control tokens stay text except in `Markup`."""
 
 
 # --- the engine -------------------------------------------------------------------------------------------
@@ -180,92 +186,116 @@ class SampledTurn:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call inside a trajectory. The calls of a turn have one observation, which answers all of them."""
+    """A tool call of a trajectory. The calls of a turn share one observation."""
 
-    request: ToolRequest | None  # None: nothing ran, because the call was malformed, or one too many
+    request: ToolRequest | None
+    """The call, or None if nothing ran: it was malformed or exceeded the maximum number of calls."""
     outcome: Outcome
-    observation: str  # the text spliced in, fences included
-    start: int  # index in the response of the first observation token: where the turn that asked has ended
-    stop: int  # one past the last
-    wait_seconds: float  # how long the episode waited for the outcome, after those of the same turn before it
+    observation: str
+    """Text of the observation, including its markers."""
+    start: int
+    """Index of the first observation token in the response, which is the end of the turn."""
+    stop: int
+    """Index after the last observation token."""
+    wait_seconds: float
+    """Time that the episode waited for the outcome, after the outcomes of earlier calls of the turn."""
 
     @property
     def ran(self) -> bool:
-        """Whether anything ran: a call without a request is answered with an error instead."""
+        """Whether the call was executed. Otherwise its outcome is an error."""
         return self.request is not None
 
     @property
     def code(self) -> str:
-        """The code that was asked for; empty for a call that has none."""
+        """The "code" argument of the call, or an empty text."""
         return str(self.request.arguments.get("code", "")) if self.request is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What an environment, or an agent program, said in the middle of an episode, as a message of the user.
+    """A user message of an environment or agent program inside an episode.
 
-    Several behind one turn, and the results of its calls before them, have one observation.
+    All messages after a turn share one observation with the results of its calls.
     """
 
     text: str
-    observation: str  # the text spliced in, what stands around it included
-    start: int  # index in the response of the first observation token: where the turn before has ended
-    stop: int  # one past the last
+    observation: str
+    """Text of the observation, including the chat template's markers."""
+    start: int
+    """Index of the first observation token in the response, which is the end of the turn."""
+    stop: int
+    """Index after the last observation token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A closed code block; [start, stop) are the characters of its code in the text of its turn."""
+    """A closed code block of a turn."""
 
     code: str
     start: int
+    """Index of the first character of the code in the turn's text."""
     stop: int
+    """Index after the last character."""
 
 
 class StopReason(StrEnum):
-    """Why a turn ended."""
+    """Reasons for which a turn ends."""
 
-    CALL = "call"  # where its format ends turns, with a tool asked for
-    STOP = "stop"  # the model sampled its end-of-sequence token, or a stop string
-    LENGTH = "length"  # the response reached its token limit
+    CALL = "call"
+    """A tool call, at a position where the format ends turns."""
+    STOP = "stop"
+    """An end-of-sequence token, or a stop sequence."""
+    LENGTH = "length"
+    """The token limit of the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One generation up to its end: the sampled tokens [start, stop) of the response, and what was found in them."""
+    """One generation of a trajectory, up to its end."""
 
     start: int
+    """Index of the first token in the response."""
     stop: int
-    text: str  # of these tokens
+    """Index after the last token."""
+    text: str
     stop_reason: StopReason
-    blocks: tuple[Block, ...]  # the code blocks that it closed
-    cached_tokens: int  # of its prefix, that the engine did not compute again
+    blocks: tuple[Block, ...]
+    """The closed code blocks."""
+    cached_tokens: int
+    """Tokens of the prefix that came from the prefix cache."""
 
 
 class FinishReason(StrEnum):
-    """Why an episode ended."""
+    """Reasons for which an episode ends."""
 
-    STOP = "stop"  # the model sampled its end-of-sequence token, or a stop string
-    LENGTH = "length"  # the response reached its token limit
-    VOID = "void"  # a turn asked for output with nothing to run in it, and the run ends episodes there
-    ENVIRONMENT = "environment"  # the environment answered the last turn, and ended the episode with that
-    MAX_TURNS = "turns"  # the model wrote as many messages as it may
+    STOP = "stop"
+    """An end-of-sequence token, or a stop sequence."""
+    LENGTH = "length"
+    """The token limit of the response."""
+    VOID = "void"
+    """A void turn: neither a valid call nor an answer, in a run that ends episodes at void turns."""
+    ENVIRONMENT = "environment"
+    """The environment's reply to the last turn."""
+    MAX_TURNS = "turns"
+    """The maximum number of turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
     """The record of one episode. The four `_T` arrays have one entry for each response token.
 
-    An episode that an agent program plays may take several token sequences: the trajectory is the one that was sampled
-    last, and the others are its `branches`. Each sampled token is the response of one of them; what a branch shares
-    with another is prompt there.
+    An episode of an agent program may have several token sequences: the trajectory is the one that was sampled last,
+    and the others are its `branches`. Each sampled token is part of the response of exactly one of them; a shared
+    prefix is part of the prompt in the others.
 
     On observed tokens `loss_mask_T` is False, `rollout_logprobs_T` is 0 and `policy_versions_T` is -1.
     """
 
     prompt: Prompt
-    group_id: str  # equal for the trajectories that are compared with each other: "step/problem"
-    sample_index: int  # index in the group
+    group_id: str
+    """Name of the group, "batch/problem"."""
+    sample_index: int
+    """Index in the group."""
     token_ids_T: Int32Array
     loss_mask_T: BoolArray
     rollout_logprobs_T: Float32Array
@@ -273,96 +303,104 @@ class Trajectory:
     turns: tuple[Turn, ...]
     tool_calls: tuple[ToolCall, ...]
     finish_reason: FinishReason
-    text: str  # the whole response, observations included
+    text: str
+    """The whole response, including observations."""
     seconds: float
-    format: str = "torl"  # the name of the format it was played in
-    branches: tuple["Trajectory", ...] = ()  # the others of its episode, in the order of their beginnings
-    answer: str | None = None  # what the agent program gave as its answer, where one played
-    user_messages: tuple[UserMessage, ...] = ()  # of its environment, or of its agent program
-    environment_rewards: Mapping[str, float] = field(default_factory=dict, hash=False)  # by part
+    format: str = "torl"
+    """Name of the format."""
+    branches: tuple["Trajectory", ...] = ()
+    """The other token sequences of the episode, in the order of their starts."""
+    answer: str | None = None
+    """Answer of the agent program, if one drove the episode."""
+    user_messages: tuple[UserMessage, ...] = ()
+    """Messages of the environment or of the agent program."""
+    environment_rewards: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Rewards of the environment, by part."""
 
     def __len__(self) -> int:
         return len(self.token_ids_T)
 
     @property
     def episode_trajectories(self) -> tuple["Trajectory", ...]:
-        """All trajectories of its episode; it is the last of them."""
+        """All trajectories of the episode, with this one as the last."""
         return (*self.branches, self)
 
     @property
     def answer_text(self) -> str:
-        """The text that holds the answer of its episode: what an agent program gave, or else all that was sampled."""
+        """The text that contains the answer: an agent program's answer, or else all sampled text."""
         return self.sampled_text if self.answer is None else self.answer
 
     @property
     def sampled_text(self) -> str:
-        """The text of its turns only; observations are replaced by one newline."""
+        """The text of the turns, joined by newlines."""
         return "\n".join(turn.text for turn in self.turns)
 
     def calls_in(self, turn: Turn) -> tuple[ToolCall, ...]:
-        """The calls that a turn asked for, in its order."""
+        """The calls of a turn, in order."""
         return tuple(call for call in self.tool_calls if call.start == turn.stop)
 
     def user_messages_after(self, turn: Turn) -> tuple[str, ...]:
-        """What a user said between a turn and the next one."""
+        """The user messages between a turn and the next one."""
         return tuple(message.text for message in self.user_messages if message.start == turn.stop)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trajectories of one prompt, in the order of their samples: what is compared with each other.
-
-    One for each episode; the branches of an episode share what is said of it.
-    """
+    """The trajectories of one prompt, in the order of their samples. Advantages compare them with each other."""
 
     prompt: Prompt
     trajectories: tuple[Trajectory, ...]
-    max_response_tokens: int  # the limit they were played with
+    """One trajectory per episode. Its branches share its grade."""
+    max_response_tokens: int
+    """Token limit of the responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What a reward says of one trajectory.
-
-    `reward` arrives at the last sampled token. `parts`, where there are any, are what it is the sum of, by name, each
-    logged. `turn_rewards` are paid besides, each at the last token of its turn: one for every turn, or none at all.
-    """
+    """The grade of one trajectory."""
 
     reward: float
+    """Reward at the last sampled token."""
     correct: bool
-    answer: str | None  # the last sampled \\boxed{...}, or None
-    failure: str | None = None  # "timeout" or "error": the grader could not decide; counts as not correct
+    answer: str | None
+    """The extracted answer, such as the last sampled \\boxed{...}."""
+    failure: str | None = None
+    """"timeout" or "error" if the grader failed. The answer then counts as incorrect."""
     parts: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """The summands of `reward` by name, each logged. May be empty."""
     turn_rewards: tuple[float, ...] = ()
-    valid_format: bool = True  # whether the response has the form that the reward asks for, where it asks for one
+    """Additional rewards at the last token of each turn: one per turn, or none."""
+    valid_format: bool = True
+    """Whether the response has the format that the reward requires, if any."""
 
     @property
     def credited(self) -> bool:
-        """Whether the answer is paid as right: it is, in a form that counts."""
+        """Whether the answer is rewarded as correct: it is correct, in a valid format."""
         return self.correct and self.valid_format
 
     @property
     def total(self) -> float:
-        """All that the trajectory is paid."""
+        """The reward including turn rewards."""
         return self.reward + sum(self.turn_rewards)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredTrajectory:
-    """A trajectory with its grade, and the reward at its end that the learner is told."""
+    """A trajectory with its grade and its reward for learning."""
 
     trajectory: Trajectory
     grade: Grade
     reward: float
+    """Reward at the last sampled token, which may be normalized or shuffled."""
 
     @property
     def total(self) -> float:
-        """All that the learner is told it was paid, turns included."""
+        """The reward for learning, including turn rewards."""
         return self.reward + sum(self.grade.turn_rewards)
 
     @property
     def episode_trajectories(self) -> tuple["ScoredTrajectory", ...]:
-        """Each trajectory of its episode with what the episode is worth; turns are paid in the last of them."""
+        """All trajectories of the episode with its reward. Only the last one has the turn rewards."""
         grade = replace(self.grade, turn_rewards=())
         return (*(ScoredTrajectory(branch, grade, self.reward) for branch in self.trajectory.branches), self)
 
@@ -376,19 +414,19 @@ class ScoredGroup:
 
     @property
     def accuracy(self) -> float:
-        """The share of its members that are correct, in whatever form."""
+        """Fraction of correct members, in any format."""
         return sum(member.grade.correct for member in self.members) / len(self.members)
 
     @property
     def credited_fraction(self) -> float:
-        """The share of its members whose answer is paid as right."""
+        """Fraction of members whose answer is rewarded as correct."""
         return sum(member.grade.credited for member in self.members) / len(self.members)
 
     @property
     def has_zero_variance(self) -> bool:
-        """Whether all members are paid the same, turns included; a group of one is not.
+        """Whether all members have the same reward, including turn rewards. False for a group of one.
 
-        Every advantage is 0 then: nothing is learned, and DAPO's dynamic sampling draws again.
+        Every advantage is then 0: nothing is learned, and DAPO's dynamic sampling draws another group.
         """
         return len(self.members) > 1 and len({member.total for member in self.members}) == 1
 
@@ -398,22 +436,28 @@ class ScoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSample:
-    """A trajectory as the learner sees it: tokens, mask, behavior, what was computed for it; nothing about tools.
+    """A trajectory as the learner receives it, without tools.
 
-    All arrays run over prompt + response; the mask is False on the prompt and on observations, and the numbers are 0
-    there. Whatever is None has not been computed, because nothing asks for it or because its time has not come.
+    All arrays cover prompt and response. The mask is False on the prompt and on observations, and the other arrays are
+    0 there. An array is None if it is not needed or not computed yet.
     """
 
     token_ids: Int32Array
     loss_mask: BoolArray
     rollout_logprobs: Float32Array
     advantages: Float32Array | None = None
-    old_logprobs: Float32Array | None = None  # the trainer's, before the first update of the step
-    token_rewards: Float32Array | None = None  # what is paid at single tokens, beside the reward at the end
-    ref_logprobs: Float32Array | None = None  # the reference policy's
-    values: Float32Array | None = None  # the critic's, before the first update of the step
-    returns: Float32Array | None = None  # what the critic should have said
-    episode: int | None = None  # equal for the samples of one episode; None for one that is an episode by itself
+    old_logprobs: Float32Array | None = None
+    """Log-probabilities of the trainer before the first update of the step."""
+    token_rewards: Float32Array | None = None
+    """Rewards of single tokens, in addition to the reward at the end."""
+    ref_logprobs: Float32Array | None = None
+    """Log-probabilities of the reference model."""
+    values: Float32Array | None = None
+    """Values of the critic before the first update of the step."""
+    returns: Float32Array | None = None
+    """Value targets of the critic."""
+    episode: int | None = None
+    """Equal for the samples of one episode. None for a sample that is a whole episode."""
 
     def __len__(self) -> int:
         return len(self.token_ids)

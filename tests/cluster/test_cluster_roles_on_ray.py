@@ -37,7 +37,7 @@ async def test_the_log_and_the_stacks_of_a_rank_come_from_its_node(cluster: RayC
     with RankListener(cluster.controller_address) as listener:
         await agent.call("start", order, listener.address, {})
         connection = (await asyncio.to_thread(listener.accept, [0]))[0]
-    await agent.call("write_stacks")  # of a rank that waits for its setup
+    await agent.call("dump_stacks")  # of a rank that waits for its setup
     while not log.exists() or "in recv" not in log.read_text():
         await asyncio.sleep(0.05)
     connection.close()

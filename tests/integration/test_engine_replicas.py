@@ -100,14 +100,14 @@ async def test_two_engines_sample_as_one_and_outlive_each_other(
 
         # The one in its place samples when it has the weights of the others.
         async with asyncio.timeout(240):
-            while not engine.lacks_weights:
+            while not engine.needs_weights:
                 engine.check()
                 await asyncio.sleep(0.1)
         assert engine.engines[1] is not dead
         await play(engine, contexts[:2], SAMPLING, "without it")
-        assert engine.serves
+        assert engine.is_serving
         await receive(engine, changed, tmp_path, 1, receivers=2)
-        assert not engine.lacks_weights
+        assert not engine.needs_weights
         both = await play(engine, contexts, long, "both")
         assert [each.token_ids for each in both] == [each.token_ids for each in undisturbed]
 

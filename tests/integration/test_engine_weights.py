@@ -23,7 +23,7 @@ GREEDY = SamplingParameters(max_tokens=48, temperature=0.0)
 
 
 @pytest_asyncio.fixture
-async def engine_of(
+async def assigned_engine(
     tiny_model_directory: Path, tmp_path: Path
 ) -> AsyncIterator[Callable[[str], Awaitable["VllmEngine"]]]:
     """Makes engines that treat live turns as told."""
@@ -76,9 +76,9 @@ async def test_new_weights_are_those_that_were_sent(engine, prompts, tiny_model_
 
 
 @pytest.mark.parametrize("on_weight_update", ["recompute", "keep", "drain"])
-async def test_weights_in_flight(engine_of, prompts, tiny_model_directory, tmp_path, on_weight_update) -> None:
+async def test_weights_in_flight(assigned_engine, prompts, tiny_model_directory, tmp_path, on_weight_update) -> None:
     """Turns that are being sampled go on, and each token is what the version that it names would have said."""
-    engine = await engine_of(on_weight_update)
+    engine = await assigned_engine(on_weight_update)
     changed = perturbed(tiny_model_directory, tmp_path / "changed")
     sampling = SamplingParameters(max_tokens=400, seed=1)
     prompts = [prompt for prompt in prompts for _ in range(4)]

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from builders import asked, group, trajectory
+from torl.component import RunContext
 from torl.errors import RewardError
 from torl.rewards import BoxedOptions, BoxedReward
 from torl.types import Grade
@@ -13,7 +14,7 @@ from torl.types import Grade
 @pytest.fixture(scope="module")
 async def reward() -> AsyncIterator[BoxedReward]:
     reward = BoxedReward(BoxedOptions(grader_timeout_seconds=1.0))
-    await reward.start()
+    await reward.start(RunContext())
     yield reward
     await reward.close()
 

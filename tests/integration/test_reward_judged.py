@@ -8,6 +8,7 @@ from aiohttp import web
 
 from builders import asked, group, trajectory
 from judge_server import JudgeServer, serving
+from torl.component import RunContext
 from torl.errors import RewardError
 from torl.rewards.grader import Grader
 from torl.rewards.judging.judge import Judge
@@ -30,7 +31,7 @@ async def server() -> AsyncIterator[JudgeServer]:
 
 async def grades(server: JudgeServer, *answers: str | None, **options: Any) -> tuple[list[Grade], JudgedReward]:
     reward = JudgedReward(JudgedOptions(url=server.url, model="judge", grader_workers=1, **options))
-    await reward.start()
+    await reward.start(RunContext())
     try:
         texts = ["no box" if answer is None else f"So \\boxed{{{answer}}}." for answer in answers]
         prompt = asked(answer="12", question="How many eggs?")
@@ -54,7 +55,7 @@ async def test_what_an_answer_that_is_not_right_is_paid_for_its_calls_goes_with_
     server: JudgeServer,
 ) -> None:
     reward = JudgedReward(JudgedOptions(url=server.url, model="judge", grader_workers=1, call_bonus=0.1))
-    await reward.start()
+    await reward.start(RunContext())
     prompt = asked(answer="12", question="How many eggs?")
     played = [trajectory("", f"So \\boxed{{{answer}}}.", prompt=prompt) for answer in ("12", "a dozen", "13")]
     try:

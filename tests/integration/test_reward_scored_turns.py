@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from builders import asked, call, group, printed, trajectory
 from judge_server import JudgeServer, serving
+from torl.component import RunContext
 from torl.errors import RewardError, ToolUnavailableError
 from torl.rewards.judging.chat_model import JudgeClient
 from torl.rewards.judging.scored_turns import ScoredTurnsOptions, ScoredTurnsReward, compute_turn_rewards
@@ -45,7 +46,7 @@ async def server() -> AsyncIterator[JudgeServer]:
 
 async def graded(*played: Trajectory, **options: Any) -> tuple[list[Grade], ScoredTurnsReward]:
     reward = ScoredTurnsReward(ScoredTurnsOptions(grader_workers=1, **options))
-    await reward.start()
+    await reward.start(RunContext())
     try:
         return await reward.grade(group(*played)), reward
     finally:

@@ -20,7 +20,7 @@ def test_a_killed_command_is_resumed_where_it_was(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     words = [
         *("--sample.problems", "torl:demo/problems/heldout.jsonl", "--sample.output", str(output)),
-        *("--sample.samples", "4", "--sample.max_problems", "24", "--rollout.max_concurrent_episodes", "4"),
+        *("--sample.samples_per_problem", "4", "--sample.max_problems", "24", "--rollout.max_concurrent_episodes", "4"),
     ]
     with running("torl.sample", "demo", *words, log=tmp_path / "first.log") as command:
         deadline = time.monotonic() + 200

@@ -10,6 +10,7 @@ from serving import Door, door
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine
 from torl.apps.audit.outcomes import python_mismatch
+from torl.component import RunContext
 from torl.errors import ToolUnavailableError
 from torl.sandbox import SandboxPool
 from torl.tools import SandboxFusionOptions, SandboxFusionTool
@@ -59,7 +60,7 @@ async def played(tool: Any, pool: SandboxPool, problems: int = len(CODES)) -> li
     if tool is not None:
         playing.tools["python"] = tool  # type: ignore[index]
     prompts = [asked(f"p{number}", token_ids=ENCODER.encode("Question\n")) for number in range(problems)]
-    trajectories = await play_trajectories(playing, prompts, series=0, samples=2)
+    trajectories = await play_trajectories(playing, prompts, batch_id=0, samples=2)
     return sorted(trajectories, key=lambda each: (each.group_id, each.sample_index))
 
 
@@ -67,7 +68,7 @@ async def test_an_episode_is_the_same_token_for_token(server: Door) -> None:
     tool = SandboxFusionTool(
         SandboxFusionOptions(url=server.url, run_timeout_seconds=LIMITS["cpu_seconds"], max_concurrent=8)
     )
-    await tool.start()
+    await tool.start(RunContext())
     with SandboxPool(1, **LIMITS) as pool:
         own = await played(None, pool)
         served = await played(tool, pool)
@@ -90,7 +91,7 @@ async def test_a_server_that_is_killed_spoils_every_episode_which_stops_the_run(
     with door("--workers", "1") as server, SandboxPool(1) as pool:
         options = SandboxFusionOptions(url=server.url, retries=2, initial_backoff_seconds=0.01)
         tool = SandboxFusionTool(options)
-        await tool.start()
+        await tool.start(RunContext())
         server.process.kill()
         server.process.wait()
         last = f"the SandboxFusion server at {server.url} gave no outcome in 3 tries"
@@ -109,7 +110,7 @@ async def test_a_server_under_overload_delays_episodes_and_changes_none() -> Non
             initial_backoff_seconds=0.01,
         )
         tool = SandboxFusionTool(options)
-        await tool.start()
+        await tool.start(RunContext())
         served = await played(tool, pool, problems=5)
         refused = server.metric("torl_sandbox_refused_total")
         assert tool.metrics()["retried"] == refused > 0

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from torl.component import RunContext
 from torl.config import RolloutConfig
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.tools import McpServer, Tool, make_tool
@@ -32,7 +33,7 @@ async def offered(mcp: str, **options: Any) -> AsyncIterator[dict[str, Tool]]:
     section = {"mcp": mcp, "environment": ENVIRONMENT, "initial_backoff_seconds": 0, **options}
     tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
     try:
-        await tool.start()
+        await tool.start(RunContext())
         yield dict(tool.provided_tools("small"))
     finally:
         await tool.close()
@@ -67,7 +68,7 @@ async def test_what_a_server_offers_is_known_before_it_is_started_and_only_what_
     before = tool.provided_tools("small")
     assert list(before) == ["add"]
     assert "a" in before["add"].parameters["properties"]
-    await tool.start()
+    await tool.start(RunContext())
     assert tool.provided_tools("small")["add"].parameters == before["add"].parameters
     assert await called(tool.provided_tools("small")["add"], a=5, b=6) == (OutcomeStatus.OK, "1...")
     await tool.close()

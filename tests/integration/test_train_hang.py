@@ -15,7 +15,7 @@ TOOL = """
 import asyncio
 import torl
 
-class Hanging(torl.Tool):
+class Hanging(torl.StatefulTool):
     description = "Gives no answer."
     parameters = {"type": "object"}
 

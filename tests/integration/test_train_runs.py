@@ -49,7 +49,7 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     changes = {"learner__ranks": "2", "learner__zero_stage": "2"}
     changes |= {"engine__replicas": "2", "learner__verify_weights": "true"}
     changes |= {"engine__sleep_while_learning": "true", "learner__offload_while_sampling": "true"}
-    changes |= {"run__kinds_by": "source"}
+    changes |= {"run__group_metrics_by": "source"}
     with train(directory, **changes) as command:
         assert command.wait() == 0, command.output()
         command.assert_nothing_left()
@@ -63,8 +63,8 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     assert Path(summary["report"]).read_text().startswith("<!doctype html>")
     assert steps_trained(directory) == [0, 1]
     rows = metric_rows(directory)
-    assert any(name.startswith("kind/") for row in rows if "time/step" in row for name in row)
-    assert any(name.startswith("evaluation/heldout/kind/") for row in rows for name in row)
+    assert any(name.startswith("by/") for row in rows if "time/step" in row for name in row)
+    assert any(name.startswith("evaluation/heldout/by/") for row in rows for name in row)
     # fp32 on both sides: trainer and engine hold the same policy at every step. Rounding alone reaches 1e-5 to 7e-5 on
     # single tokens of this model, whose logits are large; weights that are one step old differ by far more.
     trained = [row for row in rows if "learner/logprob_gap_max" in row]
@@ -148,7 +148,7 @@ def test_sigterm_stops_a_run_and_leaves_nothing(tmp_path: Path) -> None:
 )
 def test_a_dead_part_ends_the_run_with_its_name(tmp_path: Path, victim: str, message: str) -> None:
     directory = tmp_path / "run"
-    with train(directory, run__steps="50", engine__restarts="0") as command:
+    with train(directory, run__steps="50", engine__max_restarts="0") as command:
         command.wait_for(directory / "metrics.jsonl", '"time/step"')
         if victim == "serve_sandbox":
             # One dead worker is replaced and its run repeated; a sandbox whose workers keep dying is broken.

@@ -178,9 +178,9 @@ def _turn_text(row: dict[str, Any]) -> bool:
 
 
 def _turn_ending(row: dict[str, Any]) -> bool:
-    if row["turns"][0]["ended_by"] != "call":
+    if row["turns"][0]["stop_reason"] != "call":
         return False
-    row["turns"][0]["ended_by"] = "stop"
+    row["turns"][0]["stop_reason"] = "stop"
     return True
 
 
@@ -196,7 +196,7 @@ def _finish_reason(row: dict[str, Any]) -> bool:
     """It is said to have been cut where the model ended it."""
     if row["finish_reason"] != "stop":
         return False
-    row["finish_reason"] = row["turns"][-1]["ended_by"] = "length"
+    row["finish_reason"] = row["turns"][-1]["stop_reason"] = "length"
     return True
 
 

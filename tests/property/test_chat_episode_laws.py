@@ -91,4 +91,4 @@ def test_an_episode_is_what_was_sampled_and_what_was_answered(
 def ends(played, playing: ChatModel) -> bool:
     """Whether its last turn ended by itself, and asked for nothing."""
     last = played.turns[-1]
-    return last.stop == len(played) and last.ended_by is StopReason.STOP
+    return last.stop == len(played) and last.stop_reason is StopReason.STOP

@@ -41,7 +41,7 @@ def test_a_curriculum_that_leaves_nothing_out_has_whole_epochs(count: int, seed:
 
 def test_a_window_keeps_the_pass_rates_in_it() -> None:
     given_ = prompts(4, pass_rate=[0.0, 0.25, 0.75, 1.0])
-    assert sorted(ids(CurriculumSampler(given_, 0, window=(0.25, 0.75)).take(2))) == ["p1", "p2"]
+    assert sorted(ids(CurriculumSampler(given_, 0, pass_rate_range=(0.25, 0.75)).take(2))) == ["p1", "p2"]
     with pytest.raises(DataError, match=r"no number in 'pass_rate', which data.sampler asks for"):
         CurriculumSampler(prompts(2), 0, pass_rate_range=(0, 1))
     with pytest.raises(DataError, match="there are no problems"):
@@ -65,7 +65,7 @@ def test_what_is_always_or_never_solved_rests_and_comes_back() -> None:
         (name,) = ids(sampler.take(1))
         if sampler.epoch < 8:
             by_epoch[sampler.epoch].add(name)
-        sampler.observe({name: accuracies[name]})
+        sampler.record_accuracies({name: accuracies[name]})
     everyone = {"p0", "p1", "p2"}
     assert by_epoch == [everyone, everyone, {"p2"}, {"p2"}, {"p2"}, everyone, everyone, {"p2"}]
 
@@ -73,15 +73,15 @@ def test_what_is_always_or_never_solved_rests_and_comes_back() -> None:
 def test_one_group_that_teaches_something_ends_a_streak() -> None:
     sampler = CurriculumSampler(prompts(1), 0, cooldown_after=3, cooldown_epochs=100)
     for accuracy in (1.0, 1.0, 0.5, 1.0, 1.0, 0.0, 0.0):
-        sampler.observe({"p0": accuracy})
+        sampler.record_accuracies({"p0": accuracy})
     assert sampler.state_dict()["curriculum"]["resting"] == {}
-    sampler.observe({"p0": 0.0})
+    sampler.record_accuracies({"p0": 0.0})
     assert sampler.state_dict()["curriculum"]["resting"] == {"p0": 101}
 
 
 def test_a_step_is_never_short_though_all_rest() -> None:
     sampler = CurriculumSampler(prompts(5), 0, cooldown_after=1, cooldown_epochs=1000)
-    sampler.observe({f"p{number}": 0.0 for number in range(4)})
+    sampler.record_accuracies({f"p{number}": 0.0 for number in range(4)})
     assert sorted(ids(sampler.take(5))) == [f"p{number}" for number in range(5)]
     with pytest.raises(ValueError, match="6 prompts were asked for, there are 5"):
         sampler.take(6)
@@ -97,7 +97,7 @@ def test_resuming_is_exact(count: int, seed: int, takes: list[int], cut: int) ->
         steps = []
         for number in takes:
             steps.append(ids(sampler.take(min(number, count))))
-            sampler.observe({name: float(len(name + str(number)) % 2) for name in steps[-1]})
+            sampler.record_accuracies({name: float(len(name + str(number)) % 2) for name in steps[-1]})
         return steps
 
     whole, first, second = sampler(), sampler(), sampler()
@@ -123,7 +123,10 @@ def test_a_configuration_chooses_it() -> None:
     tree = {
         "run": {"directory": "x", "steps": 1},
         "model": {"path": "m"},
-        "data": {"train": "t.jsonl", "sampler": {"name": "curriculum", "cooldown_after": 2, "window": [0.1, 0.9]}},
+        "data": {
+            "train": "t.jsonl",
+            "sampler": {"name": "curriculum", "cooldown_after": 2, "pass_rate_range": [0.1, 0.9]},
+        },
     }
     sampler = TrainConfig.model_validate(tree).data.sampler.make(prompts(2, pass_rate=[0.5, 1.0]), 0)
     assert isinstance(sampler, CurriculumSampler)

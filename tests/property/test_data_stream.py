@@ -106,7 +106,7 @@ def test_a_state_that_is_not_its_own_is_refused(
 def test_what_cannot_be_sampled() -> None:
     with pytest.raises(DataError, match="no problems to sample from"):
         StreamSampler([], 0)
-    with pytest.raises(DataError, match=r"buffer must be at least 1"):
+    with pytest.raises(DataError, match=r"buffer_size must be at least 1"):
         StreamSampler(prompts(2), 0, 0)
     with pytest.raises(DataError, match="two problems have the same id, 'p0'"):
         StreamSampler(prompts(1) * 2, 0)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Self
+from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -28,16 +28,10 @@ class Echo(torl.Tool):
     description = "Says what it is told."
     parameters: Mapping[str, Any] = {"type": "object"}
 
-    def session(self, seed: int) -> Self:
-        return self
-
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         for _ in range(20 - 5 * int(arguments["code"][4])):
             await asyncio.sleep(0)
         return Outcome(OutcomeStatus.OK, arguments["code"])
-
-    def fork(self) -> Self:
-        return self
 
 
 @cache

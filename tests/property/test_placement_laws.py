@@ -17,7 +17,7 @@ wishes = st.builds(
     tensor_parallel=st.sampled_from([1, 2, 3, 4, 8]),
     learns=st.booleans(),
     asynchronous=st.booleans(),
-    samples_here=st.booleans(),
+    has_local_engine=st.booleans(),
 ).filter(lambda wanted: wanted.learns or not wanted.asynchronous)
 some = st.lists(st.integers(0, 9), min_size=1, unique=True)
 machines = st.builds(Machine, st.just(()), cores=st.integers(1, 9), host_bytes=st.just(1)) | st.builds(

@@ -50,7 +50,7 @@ def test_an_agent_and_an_environment_are_one_too_many() -> None:
 
 def test_limits_are_checked() -> None:
     with pytest.raises(ValidationError):
-        AgentLimits.model_validate({"failures": "ignore"})
+        AgentLimits.model_validate({"on_failure": "ignore"})
 
 
 async def _opened(template: str | None) -> Any:

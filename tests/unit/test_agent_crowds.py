@@ -55,7 +55,7 @@ async def test_where_too_many_connections_are_open_the_oldest_idle_ones_are_clos
         episode = begun(player)
         reading = await Connection.to(player, episode)
         reading.ask(episode, ASKED[:-1], length=len(ASKED))
-        while not player.agents.server._open[episode.name]:
+        while not player.agents.server._pending[episode.name]:
             await asyncio.sleep(0)
         idle = [await Connection.to(player, episode) for _ in range(8)]
         for each in idle[:6]:
@@ -75,7 +75,7 @@ async def test_a_request_whose_body_does_not_come_is_given_up_with_its_episode()
         episode = begun(player)
         connection = await Connection.to(player, episode)
         connection.ask(episode, b"{", length=100)
-        while not player.agents.server._open[episode.name]:
+        while not player.agents.server._pending[episode.name]:
             await asyncio.sleep(0)
         await player.agents.server.close_episode(episode)
         assert await connection.status() == 410

@@ -86,7 +86,7 @@ async def test_what_a_program_has_started_ends_with_it(tmp_path: Path) -> None:
 
 
 async def test_a_failure_may_count_as_no_answer(tmp_path: Path) -> None:
-    limits = {"failures": "no_answer"}
+    limits = {"on_failure": "no_answer"}
     agent = program(tmp_path, "ask(messages=first); sys.exit(3)")
     trajectory = await played(agent_player(MODEL, turns("4<|im_end|>"), agent=agent, limits=limits))
     assert trajectory.answer == ""
@@ -96,7 +96,7 @@ async def test_a_failure_may_count_as_no_answer(tmp_path: Path) -> None:
 async def test_a_host_that_breaks_is_not_the_programs_fault(tmp_path: Path) -> None:
     agent = program(tmp_path, "\ntry:\n    ask(messages=first)\nexcept urllib.error.HTTPError:\n    time.sleep(1e6)")
     player = agent_player(
-        MODEL, turns("4<|im_end|>"), agent=agent, fail_on="0/sum/0/0", limits={"failures": "no_answer"}
+        MODEL, turns("4<|im_end|>"), agent=agent, fail_on="0/sum/0/0", limits={"on_failure": "no_answer"}
     )
     with pytest.raises(EngineError, match="the engine died"):
         await played(player)

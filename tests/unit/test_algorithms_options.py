@@ -96,7 +96,7 @@ def test_equal_bounds_are_an_interval() -> None:
 
 def test_what_an_estimator_requires_of_a_run() -> None:
     assert {name for name, function in ESTIMATORS.items() if getattr(function, "needs_critic", False)} == {"ppo"}
-    assert {name: getattr(function, "smallest_group", 1) for name, function in ESTIMATORS.items()} == {
+    assert {name: getattr(function, "min_group_size", 1) for name, function in ESTIMATORS.items()} == {
         "grpo": 1,
         "dr_grpo": 1,
         "rloo": 2,
@@ -121,7 +121,7 @@ def example(protocol: type, function: str, **options: object) -> Choice[Any]:
 
 def test_the_estimator_of_the_docstring() -> None:
     chosen = example(Estimator, "best_of_group", margin=0.5)
-    assert getattr(chosen.target, "smallest_group", 1) == 2
+    assert getattr(chosen.target, "min_group_size", 1) == 2
     rewards = EstimatorInputs(
         np.array([1.0, 0.5, 0.0, 0.0]), ["a", "a", "a", "b"], np.full(4, 2), np.array([False, True] * 4)
     )

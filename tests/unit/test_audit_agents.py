@@ -62,10 +62,10 @@ def learned_observation(played: Trajectory) -> Trajectory:
     return replace(played, loss_mask_T=mask)
 
 
-def other_end(number: int, ended_by: StopReason) -> Callable[[Trajectory], Trajectory]:
+def other_end(number: int, stop_reason: StopReason) -> Callable[[Trajectory], Trajectory]:
     def change(played: Trajectory) -> Trajectory:
         turns = list(played.turns)
-        turns[number] = replace(turns[number], stop_reason=ended_by)
+        turns[number] = replace(turns[number], stop_reason=stop_reason)
         return replace(played, turns=tuple(turns))
 
     return change

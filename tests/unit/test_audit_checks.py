@@ -213,7 +213,7 @@ def test_an_estimator_of_one_s_own_is_asked_again_and_the_note_says_so() -> None
 
 
 def test_shuffled_rewards_are_not_in_the_records() -> None:
-    check = checked(batch(1.0, -1.0), control__shuffle_rewards=True)
+    check = checked(batch(1.0, -1.0), ablation__shuffle_rewards=True)
     assert (check.compared, check.note) == (0, "the records do not hold the shuffled rewards")
 
 
@@ -283,4 +283,4 @@ def test_an_engine_s_logprobs_are_not_compared_where_they_are_not_those_of_its_p
     assert "top_p is below 1" in (skip_reason(config(rollout__top_p=0.9)) or "")
     stale = {"rollout__max_staleness": 1, "algorithm__importance_correction__name": "tis"}
     assert skip_reason(config(**stale)) is None
-    assert "keeps its cache" in (skip_reason(config(**stale, engine__live_turns="keep")) or "")
+    assert "keeps its cache" in (skip_reason(config(**stale, engine__on_weight_update="keep")) or "")

@@ -12,6 +12,7 @@ import pytest
 from clusters import NodesInOneProcess
 from scripted_engine import ENCODER, ScriptedEngine
 from torl._core import StopCondition
+from torl.component import RunContext
 from torl.engine.remote import RemoteEngine
 from torl.engine.replicas import Replicas
 from torl.errors import (
@@ -112,7 +113,11 @@ async def test_a_run_goes_on_without_a_lost_engine_and_takes_its_node_back() -> 
     engines = [ScriptedEngine(lambda _: ENCODER.encode(CODE)) for _ in range(4)]
     made = iter(engines)
     replicas = Replicas(
-        lambda number, _: engine_on(cluster, number, next(made)), 2, restarts=1, policy_version=0, shares_devices=False
+        lambda number, _: engine_on(cluster, number, next(made)),
+        2,
+        max_restarts=1,
+        policy_version=0,
+        shares_devices=False,
     )
     await replicas.start()
     await cluster.lose(0)
@@ -142,7 +147,7 @@ async def test_an_engine_that_is_left_with_half_of_the_weights_ends_the_run_as_a
     """It may say so before the sender has noticed the node that is lost."""
     cluster, engine = NodesInOneProcess(1), HalfChanged(lambda _: [5])
     replicas = Replicas(
-        lambda number, _: engine_on(cluster, number, engine), 1, restarts=1, policy_version=0, shares_devices=False
+        lambda number, _: engine_on(cluster, number, engine), 1, max_restarts=1, policy_version=0, shares_devices=False
     )
     await replicas.start()
     engine.broken = True
@@ -204,9 +209,8 @@ async def test_what_a_lost_node_was_asked_another_answers_and_the_node_is_taken_
 async def test_the_sandboxes_of_two_nodes_are_one_interpreter_also_when_one_is_lost() -> None:
     cluster = NodesInOneProcess(2)
     tool = PythonTool(PythonOptions(interpreter_state="episode", workers=2))
-    tool.use_cluster(cluster)
     try:
-        await tool.start()
+        await tool.start(RunContext(cluster))
         sessions = [tool.session(seed) for seed in range(4)]
         for number, session in enumerate(sessions):
             await session.call({"code": f"x = {number}"})

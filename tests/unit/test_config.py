@@ -163,7 +163,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "[rollout.format]\nerors = 'hidden'",
             "rollout.format.erors is unknown; did you mean rollout.format.error_style?",
         ),
-        ("[rollout.format]\nerrors = 'hiden'", "rollout.format.error_style: Input should be 'last_line'"),
+        ("[rollout.format]\nerror_style = 'hiden'", "rollout.format.error_style: Input should be 'last_line'"),
         (
             "[rollout.format]\nname = 'torl.formats:ToRLFormat'\nerors = 'hidden'",
             "rollout.format.erors is unknown; did you mean rollout.format.error_style?",
@@ -185,7 +185,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "[algorithm.kl]\ncoeficient = 1.0",
             "algorithm.kl.coeficient is unknown; did you mean algorithm.kl.coefficient?",
         ),
-        ("[selection]\naccuracy_window = [0.8, 0.2]", "accuracy_range must be two shares, the lower first"),
+        ("[selection]\naccuracy_range = [0.8, 0.2]", "accuracy_range must be two shares, the lower first"),
         ("[selection]\ndynamic_sampling = true", "dynamic_sampling needs drop_zero_variance_groups or accuracy_range"),
         (
             "[reward]\noverlong_buffer = 3072",
@@ -250,7 +250,7 @@ def test_a_text_chooses_with_the_options_of_its_own(config_file: Path) -> None:
     config = parse(config_file, "--rollout.format", "zerotir")
     assert chosen(config.rollout.format) == {
         "name": "zerotir",
-        "errors": "traceback",
+        "error_style": "traceback",
         "fences": "lines",
         "max_observation_tokens": 256,
     }
@@ -263,7 +263,7 @@ def test_another_name_drops_the_options_of_the_file(config_file: Path) -> None:
     assert isinstance(config.rollout.format.make(), ToRLFormat)
     assert chosen(config.rollout.format) == {
         "name": "torl",
-        "errors": "tagged",
+        "error_style": "tagged",
         "fences": "lines",
         "max_observation_characters": 256,
     }
@@ -278,7 +278,7 @@ def test_a_name_is_chosen_before_its_options_in_whatever_order_they_come(config_
         config = load_config(TrainConfig, config_file, overrides)
         assert chosen(config.rollout.format) == {
             "name": "torl",
-            "errors": "tagged",
+            "error_style": "tagged",
             "fences": "lines",
             "max_observation_characters": 256,
         }
@@ -288,7 +288,7 @@ def test_an_option_joins_what_the_file_chose_by_a_text(config_file: Path) -> Non
     config_file.write_text(f"{MINIMAL}[rollout]\nformat = 'zerotir'\n")
     assert chosen(parse(config_file, "--rollout.format.max_observation_tokens", "9").rollout.format) == {
         "name": "zerotir",
-        "errors": "traceback",
+        "error_style": "traceback",
         "fences": "lines",
         "max_observation_tokens": 9,
     }
@@ -301,6 +301,8 @@ def test_the_name_that_a_key_stands_for_keeps_the_options_of_the_file(config_fil
 
 
 OTHER = "torl.formats:ZeroTIRFormat"
+OTHER_ENGINE = "torl.engine:VllmEngine"
+OTHER_TOOL = "torl.tools:PythonTool"
 STRANGE_SOURCE = "[data.train]\nname = 'torl.formats:ToRLFormat'\nmax_observation_characters = 9"
 
 
@@ -308,8 +310,8 @@ STRANGE_SOURCE = "[data.train]\nname = 'torl.formats:ToRLFormat'\nmax_observatio
     ("place", "section", "options", "name"),
     [
         ("rollout.format", "[rollout.format]\nmax_observation_characters = 9", [".name", OTHER], OTHER),
-        ("engine", "[engine]\nmax_sequences = 9", [".name", OTHER], OTHER),
-        ("rollout.tools.python", "[rollout.tools.python]\nworkers = 9", [".name", OTHER], OTHER),
+        ("engine", "[engine]\nmax_sequences = 9", [".name", OTHER_ENGINE], OTHER_ENGINE),
+        ("rollout.tools.python", "[rollout.tools.python]\nworkers = 9", [".name", OTHER_TOOL], OTHER_TOOL),
         ("data.train", STRANGE_SOURCE, ["", "other.jsonl"], "file"),
         ("data.train", STRANGE_SOURCE, [".name", "file", ".path", "other.jsonl"], "file"),
     ],
@@ -332,14 +334,15 @@ def test_options_of_ones_own_are_read_from_the_command_line(
     config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "somebodys_search.py").write_text(
-        "class Search:\n    def __init__(self, path: str, results: int = 3):\n        self.asked = path, results\n"
+        "import torl\n\n\nclass Search(torl.Tool):\n    def __init__(self, path: str, top_k: int = 3):\n"
+        "        self.asked = path, top_k\n\n    async def call(self, arguments): ...\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     own = ("--rollout.tools.search.name", "somebodys_search:Search", "--rollout.tools.search.path", "index")
     config = parse(config_file, *own, "--rollout.tools.search.top_k=7")
     assert config.rollout.tools["search"].make().asked == ("index", 7)  # type: ignore[attr-defined]
     for wrong, message in (
-        (["--rollout.tools.search.result", "7"], "is unknown; did you mean --rollout.tools.search.top_k?"),
+        (["--rollout.tools.search.topk", "7"], "is unknown; did you mean --rollout.tools.search.top_k?"),
         (["--rollout.tools.search.top_k", "x"], "--rollout.tools.search.top_k: Input should be a valid integer"),
     ):
         with pytest.raises(ConfigError) as error:
@@ -452,7 +455,9 @@ def test_what_a_command_needs_of_its_own(config_file: Path) -> None:
     with pytest.raises(ConfigError, match="sample is missing"):
         parse_command_line(SampleConfig, "torl.sample", "Sample.", [str(config_file)])
     with pytest.raises(ConfigError, match=r"evaluate\.problems is missing"):
-        parse_command_line(EvaluateConfig, "torl.evaluate", "Evaluate.", [str(config_file), "--evaluate.tool", "false"])
+        parse_command_line(
+            EvaluateConfig, "torl.evaluate", "Evaluate.", [str(config_file), "--evaluate.use_tools", "false"]
+        )
     with pytest.raises(ConfigError, match=r"--learner\.ranks is unknown"):
         parse_command_line(
             SampleConfig, "torl", "Play.", [str(config_file), *OWN[SampleConfig], "--learner.ranks", "2"]
@@ -461,7 +466,14 @@ def test_what_a_command_needs_of_its_own(config_file: Path) -> None:
         EvaluateConfig,
         "torl.evaluate",
         "Evaluate.",
-        [str(config_file), *OWN[EvaluateConfig], "--evaluation.samples_per_problem", "4", "--evaluate.tool", "false"],
+        [
+            str(config_file),
+            *OWN[EvaluateConfig],
+            "--evaluation.samples_per_problem",
+            "4",
+            "--evaluate.use_tools",
+            "false",
+        ],
     )
     assert (config.evaluation.samples_per_problem, config.evaluate.use_tools) == (4, False)
     assert (config.evaluation_settings.samples_per_problem, config.evaluation_settings.max_tool_calls) == (4, 0)

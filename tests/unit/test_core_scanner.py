@@ -83,7 +83,7 @@ def test_a_finished_turn_reads_no_more() -> None:
     scanner.feed(list(b"x```output"))
     assert scanner.is_finished
     for feed in (scanner.feed, lambda ids: scanner.feed_token(ids[0])):
-        with pytest.raises(ValueError, match="this turn is over"):
+        with pytest.raises(ValueError, match="this turn has ended"):
             feed([0])
     assert Scanner(BYTES, END).feed(list(b"```output")).consumed == 9
 

@@ -21,10 +21,10 @@ RENDEZVOUS = Rendezvous("127.0.0.1", 1, 3)
 class MortalEngine(Engine):
     """Ends its turns when `finish` is set, and dies, hangs or refuses when it is told to."""
 
-    def __init__(self, number: int, loads_weights: bool = True, start_error: EngineError | None = None) -> None:
+    def __init__(self, number: int, load_weights: bool = True, start_error: EngineError | None = None) -> None:
         self.number = number
-        self.loads_weights = loads_weights
-        self.version = 0 if loads_weights else NO_POLICY
+        self.load_weights = load_weights
+        self.version = 0 if load_weights else NO_POLICY
         self.start_error = start_error
         self.broken: EngineError | None = None
         self.refusal: EngineError | None = None
@@ -77,7 +77,7 @@ class House:
     """Engines behind a router, and every engine that was made."""
 
     def __init__(
-        self, count: int, *, restarts: int = 2, lends_devices: bool = False, loads_weights: bool = True
+        self, count: int, *, restarts: int = 2, shares_devices: bool = False, load_weights: bool = True
     ) -> None:
         self.made: list[MortalEngine] = []
         self.prepare: Callable[[MortalEngine], object] = lambda _: None
@@ -86,12 +86,12 @@ class House:
             count,
             max_restarts=restarts,
             policy_version=0,
-            shares_devices=lends_devices,
-            load_weights=loads_weights,
+            shares_devices=shares_devices,
+            load_weights=load_weights,
         )
 
-    def _make(self, number: int, loads_weights: bool) -> MortalEngine:
-        self.made.append(MortalEngine(number, loads_weights))
+    def _make(self, number: int, load_weights: bool) -> MortalEngine:
+        self.made.append(MortalEngine(number, load_weights))
         self.prepare(self.made[-1])
         return self.made[-1]
 
@@ -229,14 +229,14 @@ async def test_the_models_weights_are_read_only_by_engines_that_sample_with_them
     await house.engine.receive_weights(RENDEZVOUS, 1)
     house.made[1].fail(EngineDiedError("killed afterwards"))
     await house.until(lambda: house.engine.needs_weights)
-    assert [each.loads_weights for each in house.made] == [True, True, False]
+    assert [each.load_weights for each in house.made] == [True, True, False]
     await house.engine.close()
 
 
 async def test_engines_that_begin_without_weights_wait_for_them() -> None:
-    house = House(2, loads_weights=False)
+    house = House(2, load_weights=False)
     await house.engine.start()
-    assert [each.loads_weights for each in house.made] == [False, False]
+    assert [each.load_weights for each in house.made] == [False, False]
     assert house.engine.policy_version == NO_POLICY
     assert house.engine.needs_weights
     assert not house.engine.is_serving
@@ -250,7 +250,7 @@ async def test_engines_that_begin_without_weights_wait_for_them() -> None:
 
 
 async def test_no_engine_starts_on_devices_that_the_learner_has() -> None:
-    house = House(2, lends_devices=True)
+    house = House(2, shares_devices=True)
     await house.engine.start()
     house.prepare = lambda engine: engine.may_start.clear()
     house.made[0].fail(EngineDiedError("killed"))

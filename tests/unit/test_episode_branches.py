@@ -122,7 +122,7 @@ def test_the_audit_finds_the_same_advantages_and_a_branch_that_was_told_another(
     settings = config(
         algorithm__estimator__name=estimator,
         selection__mask_wrong_truncated=True,
-        selection__silence_after_advantages=late,
+        selection__mask_after_advantages=late,
     )
     group = played()
     cut = replace(group.members[2].trajectory.branches[0], finish_reason=FinishReason.LENGTH)

@@ -22,9 +22,9 @@ from torl.config.command_line import load_config
 from torl.engine import Engine
 from torl.environments import Environment
 from torl.formats import Format
-from torl.options import load_object, options_of
+from torl.options import ChosenFrom, load_object, options_of
 from torl.rewards import Reward
-from torl.tools import Tool
+from torl.tools import StatefulTool, Tool
 
 STRANGE = """
 [run]
@@ -115,7 +115,7 @@ def test_a_strangers_parts_are_all_used_in_training(strange_run: Path) -> None:
     for row in played:
         assert row["reward_parts"].keys() == {"short", "tidy"}
         assert row["reward"] == pytest.approx(sum(row["reward_parts"].values()))
-        assert row["turn_rewards"] == [0.25 * (turn["ended_by"] == "call") for turn in row["turns"]]
+        assert row["turn_rewards"] == [0.25 * (turn["stop_reason"] == "call") for turn in row["turns"]]
 
 
 @pytest.mark.timeout(600)
@@ -166,10 +166,11 @@ def section_of(documented: Any) -> str:
     return next(line.strip() for line in reversed(text.splitlines()) if line.strip().startswith("name = "))
 
 
-PROTOCOLS = [Agent, Tool, Environment, Format, Reward, Engine, Estimator, PolicyLoss, Aggregation, ImportanceCorrection]
+FUNCTIONS = [Estimator, PolicyLoss, Aggregation, ImportanceCorrection]
+BASES = [Agent, Tool, StatefulTool, Environment, Format, Reward, Engine]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.__name__)
+@pytest.mark.parametrize("protocol", [*BASES, *FUNCTIONS], ids=lambda protocol: protocol.__name__)
 def test_the_example_of_a_protocol_can_be_chosen_as_it_stands(
     protocol: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,5 +186,7 @@ def test_the_example_of_a_protocol_can_be_chosen_as_it_stands(
     monkeypatch.setitem(sys.modules, module_name, module)
     exec(compile(program, module_name, "exec"), vars(module))
     target = load_object(place)
-    given = 1 if protocol in (Engine, Estimator, PolicyLoss, Aggregation, ImportanceCorrection) else 0
+    given = 1 if protocol in (Engine, *FUNCTIONS) else 0
     assert issubclass(options_of(target, given), torl.Section)
+    bases = (protocol,) if protocol in BASES else ()
+    assert ChosenFrom({}, "example", given=given, bases=bases).find(place) is target

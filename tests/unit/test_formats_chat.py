@@ -317,7 +317,7 @@ def test_what_a_message_says_is_neither_its_thinking_nor_its_calls(family: str) 
 
 
 def test_a_template_that_opens_the_thinking_opens_it_in_each_message() -> None:
-    form = ChatModel.of("hermes", opening="<think>\n").form
+    form = ChatModel.of("hermes", generation_prefix="<think>\n").form
     assert form.render_reply(turn("7"), said=["And 2?"])[-1] == Markup("\n<|im_start|>assistant\n<think>\n")
 
 

@@ -199,7 +199,7 @@ def test_zerotir_says_that_a_result_is_too_long() -> None:
 def test_zerotir_shows_errors_as_the_option_says() -> None:
     options: list[ErrorStyle] = ["traceback", "hidden"]
     shown = [
-        ZeroTIRFormat(ZeroTIROptions(errors=errors)).render_observation(turn(), [ERROR], b"\n", fits)
+        ZeroTIRFormat(ZeroTIROptions(error_style=errors)).render_observation(turn(), [ERROR], b"\n", fits)
         for errors in options
     ]
     assert shown == [f"```output\n{TRACEBACK}```\n\n\n", "```output\n\n```\n\n\n"]
@@ -233,5 +233,5 @@ def test_formats_come_by_name() -> None:
     assert torl.options == ToRLOptions(error_style="last_line", max_observation_characters=9)
     zerotir = choice.choose({"name": "zerotir", "max_observation_tokens": 77}).make()
     assert isinstance(zerotir, ZeroTIRFormat)
-    assert zerotir.options == ZeroTIROptions(errors="traceback", max_observation_tokens=77)
+    assert zerotir.options == ZeroTIROptions(error_style="traceback", max_observation_tokens=77)
     assert [torl.name, zerotir.name, choice.choose("tora").make().name] == ["torl", "zerotir", "tora"]

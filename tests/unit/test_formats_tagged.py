@@ -42,7 +42,7 @@ def test_results_stand_between_tags_and_errors_with_them() -> None:
     assert shown(ARTIST, printed("")) == "\n<output>\n[no output]\n</output>\n"
     broken = Outcome(OutcomeStatus.ERROR, "NameError: x", "NameError", {"traceback": "Traceback\nNameError: x\n"})
     assert shown(RETOOL, broken) == "\n<interpreter>\nTraceback\nNameError: x\n</interpreter>\n"
-    last_line = ReToolFormat(TaggedOptions(errors="last_line", max_observation_characters=8))
+    last_line = ReToolFormat(TaggedOptions(error_style="last_line", max_observation_characters=8))
     assert shown(last_line, broken) == "\n<interpreter>\nName...r: x\n</interpreter>\n"
 
 

@@ -13,11 +13,11 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 FLOORS: list[set[str]] = [
     {"_core"},
     {"errors", "types", "seeds", "version"},
-    {"options", "paths", "runtime"},
-    {"algorithms", "hub", "sandbox", "text", "weights"},
+    {"options", "paths"},
+    {"runtime"},
+    {"algorithms", "component", "hub", "sandbox", "text", "weights"},
     {"agents", "data", "engine", "formats", "rewards", "tools"},
     {"environments"},
-    {"interop"},
     {"config"},
     {"placement"},
     {"learner", "records"},
@@ -25,6 +25,7 @@ FLOORS: list[set[str]] = [
     {"rollout"},
     {"training"},
     {"apps"},
+    {"interop"},
     {"api"},
     {"train", "sample", "evaluate", "verify", "plan"},
 ]

@@ -360,7 +360,7 @@ def test_learning_rate_schedules() -> None:
 
     assert rates() == [1.0] * 10
     assert rates(4, warmup_steps=3) == pytest.approx([0.25, 0.5, 0.75, 1.0])
-    assert rates(4, schedule="linear") == pytest.approx([1.0, 0.75, 0.5, 0.25])
-    assert rates(6, schedule="linear", warmup_steps=2) == pytest.approx([1 / 3, 2 / 3, 1.0, 0.75, 0.5, 0.25])
-    assert rates(4, schedule="cosine") == pytest.approx([1.0, 0.8535534, 0.5, 0.1464466])
+    assert rates(4, lr_schedule="linear") == pytest.approx([1.0, 0.75, 0.5, 0.25])
+    assert rates(6, lr_schedule="linear", warmup_steps=2) == pytest.approx([1 / 3, 2 / 3, 1.0, 0.75, 0.5, 0.25])
+    assert rates(4, lr_schedule="cosine") == pytest.approx([1.0, 0.8535534, 0.5, 0.1464466])
     assert learning_rate_at(99, 10, LearnerConfig(lr_schedule="linear")) == 0

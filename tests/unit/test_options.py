@@ -2,15 +2,35 @@
 
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Annotated, Any
 
 import pytest
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
+import torl
+from torl.config import SampleConfig
+from torl.config.choices import (
+    AgentChoice,
+    AggregationChoice,
+    CorrectionChoice,
+    EngineChoice,
+    EnvironmentChoice,
+    EstimatorChoice,
+    FormatChoice,
+    PolicyLossChoice,
+    ProblemChoice,
+    RewardChoice,
+    SamplerChoice,
+    TemplateChoice,
+    ToolChoice,
+)
+from torl.config.command_line import load_config
 from torl.options import Choice, ChosenFrom, PositiveInt, Section, load_object, options_of, suggestion
+from torl.tools import FunctionTool
+from torl.types import Grade, Group, Outcome, OutcomeStatus
 
 
 class Greeting:
@@ -319,3 +339,93 @@ def test_the_nearest_name() -> None:
     assert suggestion("greting", ["greeting", "shout"]) == "; did you mean greeting?"
     assert suggestion("a.greting", ["a.greeting"], "--") == "; did you mean --a.greeting?"
     assert suggestion("x", ["greeting", "shout"]) == ""
+
+
+# --- choices of the wrong kind --------------------------------------------------------------------------------------
+
+
+class Calculator(torl.Tool):
+    """A tool."""
+
+    description = "Adds."
+    parameters: Mapping[str, Any] = MappingProxyType({"type": "object"})
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        return Outcome(OutcomeStatus.OK, "2")
+
+
+class Notebook(torl.StatefulTool):
+    """A stateful tool."""
+
+    def session(self, seed: int) -> torl.ToolSession:
+        raise NotImplementedError
+
+
+class Halfway(torl.Reward):
+    """A reward without `grade`."""
+
+
+class Constant(torl.Reward):
+    """A reward."""
+
+    async def grade(self, group: Group) -> list[Grade]:
+        return []
+
+
+def constant_reward(count: int = 1) -> Constant:
+    """Make a reward, as the annotation says."""
+    return Constant()
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def nothing(*, scale: float = 1.0) -> float:
+    """Take no positional argument."""
+    return scale
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        (RewardChoice, "Calculator", ":Calculator is a Tool; a Reward is wanted"),
+        (RewardChoice, "Notebook", ":Notebook is a StatefulTool; a Reward is wanted"),
+        (RewardChoice, "Greeting", ":Greeting is a class; a Reward is wanted"),
+        (RewardChoice, "add", ":add is a function; a Reward is wanted"),
+        (RewardChoice, "Halfway", ":Halfway does not define grade"),
+        (ToolChoice, "Constant", ":Constant is a Reward; a Tool or a StatefulTool is wanted"),
+        (ToolChoice, "add", f':add is a function; .* is wanted; use function = "{__name__}:add"'),
+        (FormatChoice, "Constant", ":Constant is a Reward; a Format is wanted"),
+        (EnvironmentChoice, "Calculator", ":Calculator is a Tool; an Environment is wanted"),
+        (AgentChoice, "Calculator", ":Calculator is a Tool; an Agent is wanted"),
+        (EngineChoice, "Calculator", ":Calculator is a Tool; an Engine is wanted"),
+        (EstimatorChoice, "Calculator", ":Calculator is a Tool; an advantage estimator is wanted"),
+        (ProblemChoice, "Calculator", ":Calculator is a Tool; a problem source is wanted"),
+        (EstimatorChoice, "nothing", "must take 1 positional argument before its options to be an advantage estimator"),
+        (PolicyLossChoice, "nothing", "must take 1 positional argument before its options to be a policy loss"),
+        (AggregationChoice, "nothing", "must take 1 positional argument before its options to be an aggregation"),
+        (CorrectionChoice, "nothing", "must take 1 positional argument before .* an importance correction"),
+        (TemplateChoice, "nothing", "must take 1 positional argument before its options to be a prompt template"),
+        (SamplerChoice, "whisper", "must take 2 positional arguments before its options to be a sampler"),
+    ],
+)
+def test_choice_of_the_wrong_kind_is_refused(kind: Any, name: str, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TypeAdapter(kind).validate_python({"name": f"{__name__}:{name}"})
+
+
+def test_choice_of_the_right_kind_is_accepted() -> None:
+    assert TypeAdapter(ToolChoice).validate_python(f"{__name__}:Calculator").target is Calculator
+    assert TypeAdapter(ToolChoice).validate_python(f"{__name__}:Notebook").target is Notebook
+    assert TypeAdapter(ToolChoice).validate_python({"function": f"{__name__}:add"}).target is FunctionTool
+    assert TypeAdapter(RewardChoice).validate_python(f"{__name__}:constant_reward").target is constant_reward
+    assert TypeAdapter(TemplateChoice).validate_python(f"{__name__}:whisper").target is whisper
+
+
+def test_wrong_kind_is_reported_with_its_setting(tmp_path: Path) -> None:
+    path = tmp_path / "sample.toml"
+    path.write_text(f'[reward]\nname = "{__name__}:Calculator"\n')
+    with pytest.raises(torl.TorlError, match=rf"reward: {__name__}:Calculator is a Tool; a Reward is wanted"):
+        load_config(SampleConfig, path)

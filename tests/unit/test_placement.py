@@ -151,13 +151,13 @@ def test_gpus_are_not_asked_for_where_there_are_none() -> None:
 def test_what_works_beside_gpus_leaves_cores_to_their_processes() -> None:
     settled = resolve(config("torl_7b"), gpus(8))
     assert settled.config.rollout.tools["python"].options.workers == 64 - 16  # type: ignore[attr-defined]
-    assert settled.config.reward.options.workers == 8  # type: ignore[attr-defined]
+    assert settled.config.reward.options.grader_workers == 8  # type: ignore[attr-defined]
     assert settled.config.rollout.max_concurrent_episodes == 8 * 512
-    few = resolve(config("torl_7b", reward__workers=3, rollout__max_concurrent_episodes=9), gpus(1)).config
-    assert (few.reward.options.workers, few.rollout.max_concurrent_episodes) == (3, 9)  # type: ignore[attr-defined]
+    few = resolve(config("torl_7b", reward__grader_workers=3, rollout__max_concurrent_episodes=9), gpus(1)).config
+    assert (few.reward.options.grader_workers, few.rollout.max_concurrent_episodes) == (3, 9)  # type: ignore[attr-defined]
     own = resolve(config("demo"), CORES).config
     assert own.rollout.tools["python"].options.workers is None  # type: ignore[attr-defined]
-    assert own.reward.options.workers == 2  # type: ignore[attr-defined]
+    assert own.reward.options.grader_workers == 2  # type: ignore[attr-defined]
 
 
 def test_an_engine_elsewhere_has_no_devices(tmp_path: Path) -> None:

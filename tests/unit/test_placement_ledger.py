@@ -156,7 +156,7 @@ def test_a_host_without_room_for_what_is_moved_there_is_refused() -> None:
 
 
 def test_an_engine_that_cannot_hold_one_sample_is_refused() -> None:
-    given = config("torl_7b", engine__memory_share=0.23)
+    given = config("torl_7b", engine__gpu_memory_utilization=0.23)
     with pytest.raises(ConfigError, match="cache for one sample"):
         require_room(given, resolve(given, machine(8)), shape_of(given))
 
@@ -179,9 +179,9 @@ def test_offloading_what_never_returns_is_no_move() -> None:
 
 def test_adapters_train_the_smallest_model_on_a_card_of_24_gb() -> None:
     there = machine(1, gpu_bytes=24_564 << 20)
-    given = config("torl_1.5b", model__lora={"rank": 32}, engine__memory_share=0.75)
+    given = config("torl_1.5b", model__lora={"rank": 32}, engine__gpu_memory_utilization=0.75)
     assert fits(given, there, shape_of(given))
-    assert not fits(config("torl_1.5b", engine__memory_share=0.3), there, shape_of(given))
+    assert not fits(config("torl_1.5b", engine__gpu_memory_utilization=0.3), there, shape_of(given))
 
 
 def test_changes_are_those_of_the_configuration() -> None:

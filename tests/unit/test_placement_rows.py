@@ -53,7 +53,7 @@ def test_without_room_a_row_is_the_longest_sample_or_a_rank_s_part_of_it() -> No
 
 
 def test_what_is_configured_stays() -> None:
-    assert settled("torl_7b", 8, 79.6, learner__row_tokens=5000).config.learner.max_row_tokens == 5000
+    assert settled("torl_7b", 8, 79.6, learner__max_row_tokens=5000).config.learner.max_row_tokens == 5000
 
 
 def test_where_nothing_is_counted_rows_have_a_length_still() -> None:

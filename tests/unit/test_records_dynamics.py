@@ -44,8 +44,8 @@ def turn(text: str, index: int = 0, cached_tokens: int = 0, last: bool = True) -
     """A turn of this text, with the blocks that the scanner of episodes finds in it."""
     token_ids = list(text.encode())
     scan = Scanner(single_bytes(), StopCondition.never()).feed(token_ids)
-    ended_by = StopReason.STOP if last else StopReason.CALL
-    found = read_turn(single_bytes(), token_ids, scan, index, ended_by, cached_tokens)
+    stop_reason = StopReason.STOP if last else StopReason.CALL
+    found = read_turn(single_bytes(), token_ids, scan, index, stop_reason, cached_tokens)
     return Turn(index, index + 1, found.text, found.stop_reason, found.blocks, cached_tokens)
 
 

@@ -146,7 +146,7 @@ def test_a_row_says_everything_to_a_reader_without_torl(tmp_path: Path) -> None:
         "start": 0,
         "stop": 2,
         "text": "hé ```python\n",
-        "ended_by": "call",
+        "stop_reason": "call",
         "blocks": [[1, 12], [0, 0]],
         "cached_tokens": 0,
     }
@@ -206,7 +206,7 @@ def test_details_that_are_no_json_are_named() -> None:
         (lambda line: line.replace(b'"token_ids": [0, ', b'"token_ids": ['), "differ in length"),
         (lambda line: line.replace(b'"advantage"', b'"turn_rewards": [1.0], "advantage"'), "not one for each turn"),
         (
-            lambda line: line.replace(b'"ended_by": "call"', b'"ended_by": "chance"'),
+            lambda line: line.replace(b'"stop_reason": "call"', b'"stop_reason": "chance"'),
             "'chance' is not a valid StopReason",
         ),
         (lambda line: b"[]\n", "not an object"),

@@ -89,7 +89,7 @@ import time, torl.report.console as module
 module.SHOW_AFTER_SECONDS = 0.1
 with module.Console() as console:
     assert console.is_terminal
-    with console.wait("outer", total=10) as outer, console.wait("inner"):
+    with console.progress("outer", total=10) as outer, console.progress("inner"):
         time.sleep(1)
         outer.update(completed=7)
         console.line("a line above the bars")

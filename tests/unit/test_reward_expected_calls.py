@@ -75,7 +75,10 @@ async def test_rewards_between_the_worst_and_the_best() -> None:
         (-3.0, False),
         (-3.0, False),
     ]
-    assert await grades(answer_of(WEATHER), WEATHER, [], best=1.0, worst=-1.0) == [(1.0, True), (-1.0, False)]
+    assert await grades(answer_of(WEATHER), WEATHER, [], max_reward=1.0, min_reward=-1.0) == [
+        (1.0, True),
+        (-1.0, False),
+    ]
 
 
 async def test_a_call_beyond_the_last_is_one_that_was_not_expected_and_no_more_are_expected_than_may_be_made() -> None:

@@ -10,7 +10,7 @@ import pytest
 from scripted_engine import ScriptedInterpreter
 from torl.rollout.calls import CallCounters, EpisodeTools
 from torl.sandbox import Execution
-from torl.tools import PythonTool, Tool, ToolSession
+from torl.tools import PythonTool, StatefulTool, Tool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
 
 
@@ -117,7 +117,7 @@ async def test_a_host_that_broke_where_nobody_asked_is_not_raised() -> None:
 
 
 @dataclass
-class Notes(Tool):
+class Notes(StatefulTool):
     """Counts the calls of a session; says how many sessions it opened."""
 
     speculative: bool = True
@@ -203,18 +203,12 @@ class Meeting(Tool):
     here: int = 0
     met: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def session(self, seed: int) -> Self:
-        return self
-
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         self.here += 1
         if self.here == self.together:
             self.met.set()
         await self.met.wait()
         return Outcome(OutcomeStatus.OK, arguments["note"])
-
-    def fork(self) -> Self:
-        return self
 
 
 async def texts(episode: EpisodeTools, *requests: ToolRequest) -> list[str]:
@@ -237,7 +231,10 @@ async def test_calls_of_several_tools_run_side_by_side() -> None:
 
     class Guest(ToolSession):
         def __init__(self, meeting: Meeting) -> None:
-            self.call = meeting.call  # type: ignore[method-assign]
+            self.meeting = meeting
+
+        async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+            return await self.meeting.call(arguments)
 
         def fork(self) -> "Guest":
             return Guest(meeting)
@@ -294,14 +291,11 @@ async def test_a_broken_host_ends_the_other_calls_of_the_turn() -> None:
 
 
 @dataclass
-class Surrogates(Tool, ToolSession):
+class Surrogates(Tool):
     """Gives what JSON may hold and no tokenizer takes."""
 
     description = "Says half of a character."
     parameters: Mapping[str, Any] = field(default_factory=dict)  # type: ignore[misc]
-
-    def session(self, seed: int) -> Self:
-        return self
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         return Outcome(OutcomeStatus.ERROR, "\ud800 \ud83d\ude00", "\udfff", {"traceback": "\ud800", "lines": 1})

@@ -225,7 +225,7 @@ def test_a_prompt_of_text_or_one_that_is_too_long_cannot_be_begun_with() -> None
     assert (environment.closed, environment.open) == (1, 0)
     assert player.environment is not None
     player.environment = replace(player.environment, template=lambda problem: problem.question)
-    with pytest.raises(DataError, match=r"choose data\.template"):
+    with pytest.raises(DataError, match=r"set data\.template"):
         asyncio.run(player.play(asked(), batch_id=0, sample=0))
 
 
@@ -241,7 +241,7 @@ def test_a_beginning_that_the_chat_template_refuses_spoils_the_episode() -> None
     assert (environment.closed, environment.open) == (1, 0)
 
 
-@pytest.mark.parametrize("method", ["answer", "rewards"])
+@pytest.mark.parametrize("method", ["step", "rewards"])
 def test_what_breaks_in_the_environment_spoils_the_episode(method: str) -> None:
     model, environment = ChatModel.of("hermes"), said("No.")
     environment.fail_in = method
@@ -250,7 +250,7 @@ def test_what_breaks_in_the_environment_spoils_the_episode(method: str) -> None:
     assert (environment.open, environment.closed) == (0, 1)
 
 
-@pytest.mark.parametrize("method", ["answer", "rewards"])
+@pytest.mark.parametrize("method", ["step", "rewards"])
 def test_what_the_environment_itself_cancels_spoils_the_episode(method: str) -> None:
     model, environment = ChatModel.of("hermes"), said("No.")
     environment.fail_in, environment.failure = method, asyncio.CancelledError()
@@ -262,8 +262,8 @@ def test_what_the_environment_itself_cancels_spoils_the_episode(method: str) -> 
 @pytest.mark.parametrize(
     ("method", "given", "message"),
     [
-        ("begin", (), r"begins with \(\), and no message"),
-        ("answer", None, "answered with None, which is no Reply"),
+        ("reset", (), r"begins with \(\), and no message"),
+        ("step", None, "answered with None, which is no Reply"),
         ("rewards", None, "rewards are None, and no numbers by their names"),
         ("rewards", {"right": None}, "reward 'right' is no number: None"),
         ("rewards", {"right": 10**400}, "reward 'right' is no number: 1000"),
@@ -288,7 +288,7 @@ def test_what_is_no_answer_spoils_the_episode(method: str, given: Any, message: 
 
 def test_only_the_beginning_is_tried_again() -> None:
     model, environment = ChatModel.of("hermes"), said()
-    environment.fail_in, environment.failures = "begin", 2
+    environment.fail_in, environment.failures = "reset", 2
     player = in_environment(model.player(["1<|im_end|>"]), model, environment, retries=2)
     asyncio.run(player.play(asked(token_ids=model.ids("Q")), batch_id=0, sample=0))
     assert player.environment is not None

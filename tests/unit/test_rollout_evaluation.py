@@ -7,6 +7,7 @@ import pytest
 
 from builders import asked, player
 from scripted_engine import ENCODER, Request, ScriptedEngine, ScriptedInterpreter
+from torl.component import RunContext
 from torl.config import EvaluationConfig
 from torl.formats import Format, ToRLFormat, ZeroTIRFormat
 from torl.records import metric_names as names
@@ -23,7 +24,7 @@ CALL = "```python\nprint(1)\n```\n```output"
 @pytest.fixture(scope="module")
 async def reward() -> AsyncIterator[BoxedReward]:
     boxed = BoxedReward(BoxedOptions(grader_workers=1))
-    await boxed.start()
+    await boxed.start(RunContext())
     yield boxed
     await boxed.close()
 
@@ -85,7 +86,9 @@ async def test_problems_that_are_too_long_to_be_played_count_as_not_solved(rewar
 
 
 async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward: BoxedReward) -> None:
-    evaluation, playing = await evaluated(reward, problems="dcb", greedy=True, samples=2, temperature=0.6, top_p=0.7)
+    evaluation, playing = await evaluated(
+        reward, problems="dcb", greedy=True, samples_per_problem=2, temperature=0.6, top_p=0.7
+    )
     requests = first_turns(playing)
     greedy = {f"set-greedy/{problem}/0" for problem in "dcb"}
     sampled = {f"set-sampled/{problem}/{sample}" for problem in "dcb" for sample in range(2)}
@@ -119,7 +122,7 @@ async def test_groups_are_in_the_order_of_the_problems_whichever_ended_first(rew
 
 async def test_an_evaluation_is_paid_as_the_run_is() -> None:
     boxed = BoxedReward(BoxedOptions(grader_workers=1, correct=3.0))
-    await boxed.start()
+    await boxed.start(RunContext())
     try:
         evaluation, _ = await evaluated(boxed)
     finally:
@@ -128,7 +131,7 @@ async def test_an_evaluation_is_paid_as_the_run_is() -> None:
 
 
 async def test_without_samples_the_groups_are_the_greedy_ones(reward: BoxedReward) -> None:
-    evaluation, playing = await evaluated(reward, greedy=True, samples=0)
+    evaluation, playing = await evaluated(reward, greedy=True, samples_per_problem=0)
     groups = [member.trajectory.group_id for group in evaluation.groups for member in group.members]
     assert groups == ["set-greedy/a", "set-greedy/b"]
     assert evaluation.by_file("set") == {"set": evaluation.groups}
@@ -136,7 +139,7 @@ async def test_without_samples_the_groups_are_the_greedy_ones(reward: BoxedRewar
 
 
 async def test_without_greedy_responses_there_is_no_greedy_accuracy(reward: BoxedReward) -> None:
-    evaluation, playing = await evaluated(reward, greedy=False, samples=1)
+    evaluation, playing = await evaluated(reward, greedy=False, samples_per_problem=1)
     assert names.GREEDY_ACCURACY not in evaluation.metrics
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {1.0}
     assert {request.sampling.top_p for request in first_turns(playing).values()} == {1.0}  # that of training
@@ -144,7 +147,7 @@ async def test_without_greedy_responses_there_is_no_greedy_accuracy(reward: Boxe
 
 async def test_seeds_depend_on_the_set_and_the_problem_only(reward: BoxedReward) -> None:
     async def seeds(name: str) -> dict[str, int | None]:
-        _, playing = await evaluated(reward, name=name, greedy=False, samples=2)
+        _, playing = await evaluated(reward, name=name, greedy=False, samples_per_problem=2)
         return {name.partition("/")[2]: request.sampling.seed for name, request in first_turns(playing).items()}
 
     first, again, other = [await seeds(name) for name in ("one", "one", "two")]

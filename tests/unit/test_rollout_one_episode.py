@@ -130,7 +130,7 @@ def test_a_long_observation_is_made_while_other_episodes_go_on() -> None:
             self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
         ) -> str:
             assert went_on.wait(20), "the event loop stood still"
-            return super().answer(turn, outcomes, overshoot, fits_tokens)
+            return super().render_observation(turn, outcomes, overshoot, fits_tokens)
 
     class Signalling(ScriptedInterpreter):
         async def run_async(self, code: str, *, seed: int = 0) -> Execution:
@@ -210,7 +210,7 @@ def test_an_engine_that_ends_a_turn_elsewhere_is_refused() -> None:
             return replace(await super().sample(*arguments, **named), finish_reason=TurnFinish.END)
 
     playing = player(EndsAnywhere(lambda _: ENCODER.encode("no marker")), ScriptedInterpreter())
-    with pytest.raises(RuntimeError, match="not at its end"):
+    with pytest.raises(RuntimeError, match="for an unfinished turn"):
         asyncio.run(playing.play(asked(), batch_id=0, sample=0))
 
 

@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,16 @@ import torl
 from chat_models import ChatModel
 from torl.config import EvaluateConfig, EvaluationConfig, ModelRunConfig, PromptConfig, RolloutConfig, TrainConfig
 from torl.engine import Engine, EngineOptions, EngineSetup
-from torl.environments import Environment, ToolSchema
+from torl.environments import Environment, EnvironmentSession, ToolSchema
 from torl.errors import ConfigError, DataError, EngineError, RecordError, RewardError, SandboxError
 from torl.options import Choice, Section
 from torl.paths import resolve_path
 from torl.report.console import Console
 from torl.rollout.evaluation import evaluate_model
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
-from torl.rollout.startup import open_rollouts
+from torl.rollout.startup import Components, open_rollouts
 from torl.tools import ShuffledTool
-from torl.types import Grade, Group
+from torl.types import Grade, Group, Outcome, Problem
 
 BASE_MODEL = "torl:demo/base_model"
 ONE = {"name": f"{__name__}:Part"}
@@ -44,7 +45,10 @@ class Part(torl.Tool):
     def __init__(self, number: int = 0) -> None:
         self.number = number
 
-    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        raise NotImplementedError
+
+    async def start(self, context: torl.RunContext) -> None:
         happened(f"start tool {self.number}", SandboxError("no tool"))
 
     async def close(self) -> None:
@@ -76,7 +80,7 @@ class NotedReward(torl.Reward):
     async def grade(self, group: Group) -> list[Grade]:
         return []
 
-    async def start(self) -> None:
+    async def start(self, context: torl.RunContext) -> None:
         happened("start reward", RewardError("no reward"))
 
     async def close(self) -> None:
@@ -87,6 +91,10 @@ class NotedReward(torl.Reward):
 def nothing_happened() -> None:
     events.clear()
     failing.clear()
+
+
+def shuffled(config: ModelRunConfig) -> Components:
+    return replace(Components.from_config(config), shuffle_observations=True)
 
 
 def configuration(**rollout: Any) -> ModelRunConfig:
@@ -123,7 +131,7 @@ async def test_a_section_may_bring_several_tools_but_none_that_another_brings(
     many, part = {"name": f"{__name__}:Several", "number": 2, "retries": 5}, {"name": f"{__name__}:Part"}
     console = Console(io.StringIO())
     config = configuration(tools={"many": many, "one": part})
-    async with open_rollouts(config, model, console, log_directory=tmp_path, shuffle_observations=True) as rollouts:
+    async with open_rollouts(config, model, console, log_directory=tmp_path, components=shuffled(config)) as rollouts:
         tools = rollouts.player.tools
         assert list(tools) == ["many.0", "many.1", "one"]
         assert all(isinstance(tool, ShuffledTool) for tool in tools.values())
@@ -131,7 +139,7 @@ async def test_a_section_may_bring_several_tools_but_none_that_another_brings(
         assert [event for event in events if "tool" in event] == ["start tool 2", "start tool 0"]
     assert events[-2:] == ["close tool 0", "close tool 2"]
     config = configuration(tools={"many": many, "many.1": part})
-    with pytest.raises(ConfigError, match=r"rollout\.tools\.many\.1 brings a second tool that is called 'many\.1'"):
+    with pytest.raises(ConfigError, match=r"rollout\.tools\.many\.1 provides a second tool with the name 'many\.1'"):
         async with open_rollouts(config, model, console, log_directory=tmp_path):
             pass
 
@@ -216,9 +224,8 @@ async def test_all_is_closed_when_the_work_fails(model: ModelDirectory, tmp_path
 
 async def test_every_tool_is_shuffled_in_the_control(model: ModelDirectory, tmp_path: Path) -> None:
     console = Console(io.StringIO())
-    async with open_rollouts(
-        configuration(), model, console, log_directory=tmp_path, shuffle_observations=True
-    ) as rollouts:
+    config = configuration()
+    async with open_rollouts(config, model, console, log_directory=tmp_path, components=shuffled(config)) as rollouts:
         assert all(isinstance(tool, ShuffledTool) for tool in rollouts.player.tools.values())
     assert "close tool 2" in events
 
@@ -245,7 +252,10 @@ class Place(Environment):
     def tools(self) -> dict[str, ToolSchema]:
         return {self.tool: ToolSchema("Look.", {"type": "object"})}
 
-    async def start(self) -> None:
+    def session(self, problem: Problem, seed: int) -> EnvironmentSession:
+        raise NotImplementedError
+
+    async def start(self, context: torl.RunContext) -> None:
         happened("start environment", SandboxError("no environment"))
 
     async def close(self) -> None:
@@ -311,7 +321,7 @@ async def test_a_tool_whose_name_the_calls_of_the_format_cannot_hold_is_refused(
     config = configuration(format="kimi", environment=environment)
     config = config.model_copy(update={"data": PromptConfig.model_validate({"template": "chat"})})
     model = ModelDirectory(resolve_path(BASE_MODEL), ChatModel.of("kimi").tokenizer, config.rollout.tools)
-    with pytest.raises(ConfigError, match="the format 'kimi' cannot write a call of the tool 'two words'"):
+    with pytest.raises(ConfigError, match="the format 'kimi' cannot express a call to the tool 'two words'"):
         async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
             raise AssertionError("unreachable")
     assert "start engine" not in events
@@ -325,13 +335,13 @@ async def test_an_environment_that_does_not_start_or_has_a_tool_of_the_run_is_an
             raise AssertionError("unreachable")
     assert "close environment" in events
     config, model = with_environment(tool="two")
-    with pytest.raises(ConfigError, match=r"rollout\.environment brings a second tool that is called 'two'"):
+    with pytest.raises(ConfigError, match=r"rollout\.environment provides a second tool with the name 'two'"):
         async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
             raise AssertionError("unreachable")
     config, model = with_environment()
-    with pytest.raises(ConfigError, match=r"leave rollout\.environment out"):
+    with pytest.raises(ConfigError, match=r"remove rollout\.environment"):
         async with open_rollouts(
-            config, model, Console(io.StringIO()), log_directory=tmp_path, shuffle_observations=True
+            config, model, Console(io.StringIO()), log_directory=tmp_path, components=shuffled(config)
         ):
             raise AssertionError("unreachable")
 

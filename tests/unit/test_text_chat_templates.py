@@ -38,7 +38,7 @@ def test_the_prompt_of_a_chat_model(name: str) -> None:
 
 
 def test_a_prompt_in_chatml_of_ones_own() -> None:
-    config = PromptConfig.model_validate({"template": {"name": "chatml", "system": "Be brief.", "ending": " Go."}})
+    config = PromptConfig.model_validate({"template": {"name": "chatml", "system": "Be brief.", "suffix": " Go."}})
     prompt = config.template.bind()(Problem("p", "1 + 1?", "2"))
     assert prompt == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1 + 1? Go.<|im_end|>\n<|im_start|>assistant\n"

@@ -151,7 +151,7 @@ TOOLS = [{"type": "function", "function": {"name": "python", "description": "Run
 def test_the_models_own_template_is_told_of_the_tools_and_nothing_is_added_to_its_text() -> None:
     tokenizer = copy.deepcopy(byte_level_bpe())
     tokenizer.chat_template = TOOLS_THEN_MESSAGES
-    template = functools.partial(TEMPLATES["chat"], system="Think.", ending=" Say.")
+    template = functools.partial(TEMPLATES["chat"], system="Think.", suffix=" Say.")
     (prompt,) = encode_prompts([Problem("a", "What?", "1")], tokenizer, template, 1000, lambda: TOOLS).prompts
     said = tokenizer.decode(prompt.token_ids)
     assert said == "python: Runs code.\nsystem: Think.\nuser: What? Say.\nassistant: "

@@ -8,12 +8,12 @@ from typing import Any, Self
 import pytest
 
 from torl.errors import SandboxError, ToolUnavailableError
-from torl.tools import BoundedTool, PythonTool, SandboxFusionTool, Tool, ToolLimits, ToolSession, tool_limits
+from torl.tools import BoundedTool, PythonTool, SandboxFusionTool, StatefulTool, ToolLimits, ToolSession, tool_limits
 from torl.types import Outcome, OutcomeStatus
 
 
 @dataclass
-class Counter(Tool, ToolSession):
+class Counter(StatefulTool, ToolSession):
     """Adds one in each call, before `trouble(n)` of its nth try, counted over all forks; `n` is what it has counted."""
 
     description = "Counts."

@@ -7,6 +7,7 @@ import pytest
 
 from sandboxes import GUESTS
 from scripted_engine import ScriptedInterpreter
+from torl.component import RunContext
 from torl.errors import ConfigError, SandboxError
 from torl.rollout.calls import EpisodeTools
 from torl.sandbox import SandboxPool
@@ -133,7 +134,7 @@ async def test_a_tool_that_is_not_running_says_so() -> None:
 
 async def test_a_tool_starts_proves_and_ends_a_sandbox_of_its_own() -> None:
     tool = PythonTool(PythonOptions(workers=1, cpu_seconds=0.5, wall_seconds=30.0, output_kib=1))
-    await tool.start()
+    await tool.start(RunContext())
     try:
         await tool.check()
         session = tool.session(0)

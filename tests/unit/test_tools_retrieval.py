@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
+from torl.component import RunContext
 from torl.errors import ToolUnavailableError
 from torl.tools import BoundedTool, RetrievalTool, ToolLimits
 from torl.tools.search.server import RetrievalOptions
@@ -46,7 +47,7 @@ async def test_queries_and_answers_have_the_servers_form() -> None:
 
     async with served(retrieve) as url:
         tool = RetrievalTool(RetrievalOptions(url=url, top_k=2))
-        await tool.start()
+        await tool.start(RunContext())
         outcome = await tool.session(0).call({"query": "capital of France"})
         assert (await tool.call({})).error == "TypeError"
         await tool.close()
@@ -64,7 +65,7 @@ async def test_no_more_passages_are_shown_than_were_asked_for_however_many_the_s
 
     async with served(retrieve) as url:
         tool = RetrievalTool(RetrievalOptions(url=url, top_k=2))
-        await tool.start()
+        await tool.start(RunContext())
         outcome = await tool.session(0).call({"query": "?"})
         await tool.close()
     lines = [f"Doc {number + 1}(Title: {number}) ." for number in range(shown)]
@@ -91,7 +92,7 @@ async def test_an_answer_without_passages_is_none(answer: Callable[[], web.Respo
     async with served(retrieve) as url:
         tool = RetrievalTool(RetrievalOptions(url=url))
         with pytest.raises(ToolUnavailableError, match=message):
-            await tool.start()
+            await tool.start(RunContext())
         await tool.close()
 
 
@@ -106,7 +107,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.
     async with served(retrieve) as url:
         tool = RetrievalTool(RetrievalOptions(url=url))
         with pytest.raises(ToolUnavailableError, match=f"{url} gave no answer within 0.05 s"):
-            await tool.start()
+            await tool.start(RunContext())
         await tool.close()
         asked.set()
 
@@ -125,7 +126,7 @@ async def test_a_server_that_is_away_for_a_while_is_asked_again_and_then_given_u
     async with served(retrieve) as url:
         bounds = ToolLimits(retries=2, initial_backoff_seconds=0)
         tool = BoundedTool("search", RetrievalTool(RetrievalOptions(url=url)), bounds)
-        await tool.start()
+        await tool.start(RunContext())
         broken = 2
         assert (await tool.session(0).call({"query": "x"})).text == "Doc 1(Title: a) b"
         assert tool.metrics()["retried"] == 2

@@ -13,13 +13,14 @@ from pydantic import ValidationError
 from builders import asked, player
 from faulty_server import FaultyServer, Reply, faulty_server, hangs, hangs_up, hangs_up_halfway, ran, result, says
 from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
+from torl.component import RunContext
 from torl.errors import SandboxError, ToolUnavailableError
 from torl.rollout.calls import EpisodeTools
 from torl.tools import SandboxFusionOptions, SandboxFusionTool
 from torl.types import OutcomeStatus, ToolRequest
 
 PROOF = ran(stdout="42\n")
-QUICK = {"initial_backoff_seconds": 0.001, "retries": 2, "run_seconds": 0.1, "timeout_seconds": 0.3}
+QUICK = {"initial_backoff_seconds": 0.001, "retries": 2, "run_timeout_seconds": 0.1, "timeout_seconds": 0.3}
 
 
 @asynccontextmanager
@@ -27,7 +28,7 @@ async def started(*replies: Reply, **options: Any) -> AsyncIterator[tuple[Sandbo
     """A tool whose server has proved that it works, and replies so from then on."""
     async with faulty_server(PROOF, *replies) as server:
         tool = SandboxFusionTool(SandboxFusionOptions(url=server.url, **(QUICK | options)))
-        await tool.start()
+        await tool.start(RunContext())
         server.asked.clear()
         try:
             yield tool, server
@@ -151,7 +152,7 @@ async def test_requests_at_once_are_bounded() -> None:
         await asyncio.sleep(0.01)
         return await ran()(request)
 
-    async with started(slow, concurrency=3) as (tool, server):
+    async with started(slow, max_concurrent=3) as (tool, server):
         calls = [tool.session(0).call({"code": str(number)}) for number in range(30)]
         assert all(outcome.ok for outcome in await asyncio.gather(*calls))
     assert server.most_open == 3
@@ -178,7 +179,7 @@ async def test_a_start_without_a_server_says_so() -> None:
     with pytest.raises(
         ToolUnavailableError, match=rf"the SandboxFusion server at {url} gave no outcome in 3 tries; .*Cannot connect"
     ):
-        await tool.start()
+        await tool.start(RunContext())
     await tool.close()
 
 
@@ -186,7 +187,7 @@ async def test_a_server_that_cannot_compute_is_refused() -> None:
     async with faulty_server(ran(stdout="41\n")) as server:
         tool = SandboxFusionTool(SandboxFusionOptions(url=f"{server.url}/run_code", **QUICK))
         with pytest.raises(SandboxError, match=r"ran 'print\(6 \* 7\)' and gave Outcome"):
-            await tool.start()
+            await tool.start(RunContext())
         await tool.close()
 
 
@@ -209,7 +210,7 @@ async def test_a_tool_that_is_not_running_says_so() -> None:
     ("options", "said"),
     [
         ({"url": "localhost:8080"}, "url must begin with http:// or https://"),
-        ({"url": "http://x", "timeout_seconds": 5}, "timeout_seconds must be longer than run_seconds"),
+        ({"url": "http://x", "timeout_seconds": 5}, "timeout_seconds must be longer than run_timeout_seconds"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], said: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from torl.component import RunContext
 from torl.errors import ConfigError, DataError, ToolUnavailableError
 from torl.tools import Bm25Tool
 from torl.tools.search.bm25 import Bm25Options
@@ -33,7 +34,7 @@ def passages(outcome_text: str) -> list[int]:
 
 async def searching(path: Path, query: str, **options: Any) -> list[int]:
     tool = Bm25Tool(Bm25Options(corpus=str(path), **options))
-    await tool.start()
+    await tool.start(RunContext())
     try:
         return passages((await tool.session(0).call({"query": query})).text)
     finally:
@@ -62,7 +63,7 @@ async def test_what_is_found_is_what_the_formula_ranks_highest(tmp_path: Path, k
     texts = [" ".join(chance.choices(WORDS, k=chance.randint(3, 12))) for _ in range(60)]
     path = corpus_of(tmp_path / "corpus.jsonl", texts)
     tool = Bm25Tool(Bm25Options(corpus=str(path), top_k=5, k1=k1, b=b))
-    await tool.start()
+    await tool.start(RunContext())
     for _ in range(20):
         query = " ".join(chance.choices(WORDS, k=2))
         expected = slow_ranking(texts, query, k1, b)
@@ -75,9 +76,9 @@ async def test_what_is_found_is_what_the_formula_ranks_highest(tmp_path: Path, k
 
 async def test_of_equal_passages_the_first_is_found_first_and_no_others_than_those_that_fit(tmp_path: Path) -> None:
     path = corpus_of(tmp_path / "corpus.jsonl", ["alpha beta", "gamma", "beta alpha", "alpha beta", "beta alpha"])
-    assert await searching(path, "alpha", results=3) == [0, 2, 3]
-    assert await searching(path, "alpha", results=9) == [0, 2, 3, 4]
-    assert await searching(path, "Gamma!", results=9) == [1]
+    assert await searching(path, "alpha", top_k=3) == [0, 2, 3]
+    assert await searching(path, "alpha", top_k=9) == [0, 2, 3, 4]
+    assert await searching(path, "Gamma!", top_k=9) == [1]
     assert await searching(path, "delta") == await searching(path, "?") == []
 
 
@@ -89,7 +90,7 @@ async def test_passages_are_shown_in_search_r1s_words(tmp_path: Path) -> None:
     path = tmp_path / "titled.jsonl"
     path.write_text('\n{"title": "Paris", "text": "The capital of France."}\r\n\n{"text": "Köln liegt am Rhein."}')
     tool = Bm25Tool(Bm25Options(corpus=str(path)))
-    await tool.start()
+    await tool.start(RunContext())
     assert (await tool.call({"query": "capital"})).text == "Doc 1(Title: Paris) The capital of France."
     assert (await tool.call({"query": "köln"})).text == "Doc 1(Title: ) Köln liegt am Rhein."
     await tool.close()
@@ -111,7 +112,7 @@ async def test_an_index_is_made_once_for_a_corpus_and_its_parameters(tmp_path: P
     corpus_of(path, ["beta", "alpha"])
     assert await searching(path, "beta") == [0]
     assert len(indexes()) == 3
-    assert await searching(path, "beta", index=tmp_path / "elsewhere" / "kept") == [0]
+    assert await searching(path, "beta", index_directory=tmp_path / "elsewhere" / "kept") == [0]
     assert len(list((tmp_path / "elsewhere" / "kept").iterdir())) == 1
 
 
@@ -124,7 +125,7 @@ async def test_those_who_make_an_index_at_once_share_one(tmp_path: Path) -> None
 
 async def test_an_index_is_mapped_and_not_read(tmp_path: Path) -> None:
     tool = Bm25Tool(Bm25Options(corpus=str(corpus_of(tmp_path / "corpus.jsonl", ["alpha"]))))
-    await tool.start()
+    await tool.start(RunContext())
     assert tool._index is not None
     assert isinstance(tool._index._starts, np.memmap)
     assert isinstance(tool._index._ranking.scores["data"], np.memmap)
@@ -147,7 +148,7 @@ async def test_what_is_no_corpus_is_named_with_its_line(tmp_path: Path, text: st
     path.write_text(text)
     tool = Bm25Tool(Bm25Options(corpus=str(path)))
     with pytest.raises(DataError, match=message):
-        await tool.start()
+        await tool.start(RunContext())
     await tool.close()
     assert [each.name for each in tmp_path.iterdir()] == ["corpus.jsonl"]
 
@@ -155,7 +156,7 @@ async def test_what_is_no_corpus_is_named_with_its_line(tmp_path: Path, text: st
 async def test_a_place_where_no_index_can_be_kept_is_an_error_of_the_configuration(tmp_path: Path) -> None:
     path = corpus_of(tmp_path / "corpus.jsonl", ["alpha"])
     with pytest.raises(ConfigError, match=r"cannot be written.*name another directory in 'index'"):
-        await searching(path, "alpha", index=path / "below a file")
+        await searching(path, "alpha", index_directory=path / "below a file")
 
 
 @pytest.mark.parametrize("arguments", [{}, {"query": 3}, {"query": " "}])
@@ -163,6 +164,6 @@ async def test_a_call_without_a_query_is_the_models_error(tmp_path: Path, argume
     tool = Bm25Tool(Bm25Options(corpus=str(corpus_of(tmp_path / "corpus.jsonl", ["alpha"]))))
     with pytest.raises(ToolUnavailableError, match="not running"):
         await tool.call({"query": "alpha"})
-    await tool.start()
+    await tool.start(RunContext())
     assert (await tool.call(arguments)).error == "TypeError"
     await tool.close()

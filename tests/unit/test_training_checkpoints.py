@@ -39,7 +39,7 @@ def left(directory: Path) -> list[int]:
 
 
 async def test_the_best_is_kept_beside_the_newest(tmp_path: Path) -> None:
-    checkpoints = checkpoints_of(tmp_path, WritesTheControllersState(), keep=1, keep_best=METRIC)
+    checkpoints = checkpoints_of(tmp_path, WritesTheControllersState(), keep_last=1, keep_best=METRIC)
     for step, accuracy in enumerate([0.9, 0.3, 0.5, 0.4, 0.45], start=0):
         if step > 0:  # there is none before the first step, however good the model was
             await checkpoints.begin(step, {})
@@ -50,13 +50,13 @@ async def test_the_best_is_kept_beside_the_newest(tmp_path: Path) -> None:
 
 async def test_a_resumed_run_remembers_what_was_best(tmp_path: Path) -> None:
     learner = WritesTheControllersState()
-    before = checkpoints_of(tmp_path, learner, keep=3)
+    before = checkpoints_of(tmp_path, learner, keep_last=3)
     for step in (1, 2, 3):
         await before.begin(step, {})
     await before.wait()
     rows = [{"step": step, METRIC: value} for step, value in [(1, 0.8), (2, 0.1), (3, 0.2), (4, 0.9)]]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"step": 5}]))
-    resumed = checkpoints_of(tmp_path, learner, keep=1, keep_best=METRIC)
+    resumed = checkpoints_of(tmp_path, learner, keep_last=1, keep_best=METRIC)
     resumed.load_history(3)
     await resumed.begin(4, {})
     await resumed.wait()

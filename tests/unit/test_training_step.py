@@ -197,6 +197,21 @@ class ShortReward(Reward):
         return [grade() for _ in group.trajectories[1:]]
 
 
+class FailingReward(ShortReward):
+    """Grades every trajectory, and fails its check."""
+
+    async def grade(self, group: Group) -> list[Grade]:
+        return [grade() for _ in group.trajectories]
+
+    async def check(self) -> None:
+        raise RewardError("the grader has crashed")
+
+
+async def test_reward_is_checked_after_each_step(tmp_path: Path) -> None:
+    with pytest.raises(RewardError, match="the grader has crashed"):
+        await ScriptedRun(tmp_path, graded_by=FailingReward()).step_player.play(0)
+
+
 async def test_a_reward_that_forgets_a_trajectory_stops_the_run_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(ExceptionGroup) as raised:
         await ScriptedRun(tmp_path, graded_by=ShortReward()).step_player.play(0)

@@ -1,7 +1,9 @@
-"""What plays an episode in the place of torl's own loop."""
+"""The base class of agents, which play episodes instead of torl's own loop."""
 
-from typing import Any, Literal, Protocol
+from abc import abstractmethod
+from typing import Any, Literal
 
+from torl.component import Component
 from torl.options import PositiveFloat, PositiveInt, Section
 from torl.types import Problem
 
@@ -25,10 +27,8 @@ def limits_of(_: Any) -> type[AgentLimits]:
     return AgentLimits
 
 
-class Agent(Protocol):
-    """Plays episodes by asking the model at an address of OpenAI's chat completions; one object serves all episodes.
-
-    A whole one, which asks once:
+class Agent(Component):
+    """A program that plays episodes by requesting the model through OpenAI's chat completions API. Example:
 
         import json
         from asyncio import to_thread
@@ -41,26 +41,26 @@ class Agent(Protocol):
                 self.hint = hint
 
             async def run(self, problem: torl.Problem, url: str) -> str | None:
-                asked = {"messages": [{"role": "user", "content": problem.question + self.hint}]}
-                request = Request(f"{url}/chat/completions", json.dumps(asked).encode())
-                with await to_thread(urlopen, request) as answer:
-                    return json.load(answer)["choices"][0]["message"]["content"]
+                body = {"messages": [{"role": "user", "content": problem.question + self.hint}]}
+                request = Request(f"{url}/chat/completions", json.dumps(body).encode())
+                with await to_thread(urlopen, request) as response:
+                    return json.load(response)["choices"][0]["message"]["content"]
 
         [rollout.agent]
         name = "my_agents:AskOnce"
         hint = "Think."
 
-    The parameters of its `__init__`, if it has any, are its options, beside those of `AgentLimits`.
+    The parameters of `__init__` are the options, in addition to `AgentLimits`.
     """
 
+    @abstractmethod
     async def run(self, problem: Problem, url: str) -> str | None:
-        """Play one episode and return its answer; None for what the model said last.
+        """Play one episode and return its answer; None selects the last message of the model.
 
-        Cancelling the call ends whatever it has started. What it raises spoils the episode.
+        Cancellation must stop everything that the call has started. An exception fails the episode.
 
         Args:
-            problem: to solve.
-            url: of the interface, for this episode alone; "/chat/completions" is below it. Nobody guesses it, and any
-                key will do.
+            problem: Problem to solve.
+            url: Base URL of the API for this episode, the parent of "/chat/completions". The URL is secret, and any API
+                key is accepted.
         """
-        ...

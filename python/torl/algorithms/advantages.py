@@ -61,7 +61,7 @@ class TokenAdvantages:
 
 
 class Estimator(Protocol):
-    '''From the rewards of a step to the advantages of its tokens: a function of `Rewards`, then of its own options.
+    '''An advantage estimator: a function of `EstimatorInputs` and its own options that returns per-token advantages.
 
     A whole one, which asks only who was the best of a group:
 
@@ -69,17 +69,17 @@ class Estimator(Protocol):
 
         import numpy as np
 
-        from torl.algorithms.advantages import Rewards, TokenAdvantages, requires
+        from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages, requires
         from torl.options import NonNegativeFloat
 
-        @requires(smallest_group=2)
-        def best_of_group(rewards: Rewards, margin: NonNegativeFloat = 0.0) -> TokenAdvantages:
+        @requires(min_group_size=2)
+        def best_of_group(rewards: EstimatorInputs, margin: NonNegativeFloat = 0.0) -> TokenAdvantages:
             """1 for every trajectory within `margin` of the best of its group, -1 for the others."""
             best: dict[Hashable, float] = {}
             for group, total in zip(rewards.groups_N, rewards.totals, strict=True):
                 best[group] = max(total, best.get(group, total))
             best_N = np.array([best[group] for group in rewards.groups_N])
-            return TokenAdvantages(rewards.spread(np.where(rewards.totals >= best_N - margin, 1.0, -1.0)))
+            return TokenAdvantages(rewards.broadcast_to_tokens(np.where(rewards.totals >= best_N - margin, 1.0, -1.0)))
 
         [algorithm.estimator]
         name = "my_package.estimators:best_of_group"
@@ -95,7 +95,7 @@ def requires(*, critic: bool = False, min_group_size: int = 1) -> Callable[[Func
     """What an estimator requires of a run: a critic beside the policy, and trajectories in each group."""
 
     def mark(function: Function) -> Function:
-        vars(function).update(needs_critic=critic, smallest_group=min_group_size)
+        vars(function).update(needs_critic=critic, min_group_size=min_group_size)
         return function
 
     return mark

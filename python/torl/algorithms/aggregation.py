@@ -23,9 +23,9 @@ class Aggregation(Protocol):
 
         import numpy as np
 
-        from torl.options import Share
+        from torl.options import PositiveFraction
 
-        def by_power_of_length(sampled_tokens_N: np.ndarray, power: Share = 0.5) -> np.ndarray:
+        def by_power_of_length(sampled_tokens_N: np.ndarray, power: PositiveFraction = 0.5) -> np.ndarray:
             """Each trajectory has the weight of its length to this power, shared by its tokens."""
             lengths_N = np.maximum(sampled_tokens_N, 1).astype(np.float64)
             shares_N = np.where(sampled_tokens_N > 0, lengths_N**power, 0.0)

@@ -18,23 +18,27 @@ from torl.options import (
 )
 from torl.rewards import REWARDS, Reward
 from torl.text.templates import TEMPLATES, PromptTemplate
-from torl.tools import TOOL_SHORTHANDS, TOOLS, Tool, tool_limits
+from torl.tools import TOOL_SHORTHANDS, TOOLS, BaseTool, StatefulTool, Tool, tool_limits
 
 PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
 SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", given=2)]
 TemplateChoice = Annotated[Choice[PromptTemplate], ChosenFrom(TEMPLATES, "prompt template", "torl", given=1)]
-FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl")]
-TOOL = ChosenFrom(TOOLS, "tool", shared=tool_limits, option_shorthands=TOOL_SHORTHANDS)
-ToolChoice = Annotated[Choice[Tool], TOOL]
+FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl", bases=(Format,))]
+TOOL = ChosenFrom(TOOLS, "tool", shared=tool_limits, option_shorthands=TOOL_SHORTHANDS, bases=(Tool, StatefulTool))
+ToolChoice = Annotated[Choice[BaseTool], TOOL]
 ENVIRONMENT = ChosenFrom(
-    ENVIRONMENTS, "environment", shared=lambda _: EnvironmentLimits, option_shorthands=ENVIRONMENT_SHORTHANDS
+    ENVIRONMENTS,
+    "environment",
+    shared=lambda _: EnvironmentLimits,
+    option_shorthands=ENVIRONMENT_SHORTHANDS,
+    bases=(Environment,),
 )
 EnvironmentChoice = Annotated[Choice[Environment], ENVIRONMENT]
-AGENT = ChosenFrom(AGENTS, "agent", shared=limits_of, option_shorthands=AGENT_SHORTHANDS)
+AGENT = ChosenFrom(AGENTS, "agent", shared=limits_of, option_shorthands=AGENT_SHORTHANDS, bases=(Agent,))
 AgentChoice = Annotated[Choice[Agent], AGENT]
-EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", given=1)]
-RewardChoice = Annotated[Choice[Reward], ChosenFrom(REWARDS, "reward", "boxed")]
+EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", given=1, bases=(Engine,))]
+RewardChoice = Annotated[Choice[Reward], ChosenFrom(REWARDS, "reward", "boxed", bases=(Reward,))]
 EstimatorChoice = Annotated[Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", given=1)]
 PolicyLossChoice = Annotated[Choice[PolicyLoss], ChosenFrom(POLICY_LOSSES, "policy loss", "clipped", given=1)]
 AggregationChoice = Annotated[Choice[Aggregation], ChosenFrom(AGGREGATIONS, "aggregation", "token", given=1)]

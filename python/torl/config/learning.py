@@ -114,7 +114,7 @@ class AlgorithmConfig(Section):
     @property
     def min_group_size(self) -> int:
         """Trajectories of one prompt that the estimator asks for."""
-        return int(getattr(self.estimator.target, "smallest_group", 1))
+        return int(getattr(self.estimator.target, "min_group_size", 1))
 
     @property
     def needs_old_logprobs(self) -> bool:

@@ -162,7 +162,7 @@ class TrainConfig(ModelRunConfig):
         return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
 
     @property
-    def smallest_group(self) -> int:
+    def min_group_size(self) -> int:
         """Trajectories that a group must have to be learned from: one alone is compared with nothing."""
         return min(self.rollout.samples_per_prompt, max(2, self.algorithm.min_group_size))
 

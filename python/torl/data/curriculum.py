@@ -26,8 +26,8 @@ class CurriculumSampler(PromptSampler):
         """Start at the beginning of epoch 0.
 
         Args:
-            window: pass rates of the problems that are met, both ends included; `torl.data difficulty` measures them.
-            weights: field of the problems that says in which share of the epochs each is met, from 0 to 1.
+            pass_rate_range: Pass rates of the sampled problems, bounds included; `torl.data difficulty` measures them.
+            weight_field: field of the problems that says in which share of the epochs each is met, from 0 to 1.
             cooldown_after: a problem that all of a group solved, or none, so many times in a row rests; 0 for never.
             cooldown_epochs: epochs for which it rests.
 

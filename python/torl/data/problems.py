@@ -116,7 +116,7 @@ def raw_problems(
         path: see `load_problems`.
         columns: see there.
         split: see there.
-        stored: whether a data set of the hub is downloaded first, or read over the network each time.
+        download: whether a data set of the hub is downloaded first, or read over the network each time.
 
     Raises:
         DataError: the file is missing, or, when its turn comes, a row is broken.

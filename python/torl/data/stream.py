@@ -27,7 +27,7 @@ class StreamSampler:
         Args:
             prompts: the same in the same order each time that they are read.
             seed: of the order.
-            buffer: prompts that are held, out of which the next is drawn; a file that is sorted needs a large one.
+            buffer_size: prompts that are held, out of which the next is drawn; a file that is sorted needs a large one.
 
         Raises:
             DataError: there are no prompts, or two in the buffer have the same id; whatever reading them raises.

@@ -1,78 +1,87 @@
-"""What an episode needs of an environment."""
+"""The base classes of environments."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from torl.component import Component
 from torl.text.chat_templates import Messages
 from torl.types import Outcome, Problem, ToolRequest
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSchema:
-    """A tool of an environment, as a model is told of it; `parameters` is the JSON schema of its arguments."""
+    """A tool of an environment, as described to the model."""
 
     description: str
+    """Description of the tool."""
     parameters: Mapping[str, Any]
+    """JSON schema of the arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A turn of the model, as an environment sees it."""
+    """A turn of the model, as an environment receives it."""
 
     text: str
-    """All of it, thinking and calls included; without the token that ended it."""
+    """Whole text of the turn, with thinking and calls; without the token that ended it."""
     content: str
-    """What it says besides its thinking and its calls."""
+    """Text without thinking and calls."""
     calls: Sequence[ToolRequest] = ()
-    """Those of the environment's own tools, in their order."""
+    """Calls of the environment's own tools, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an environment answers. A message without calls that nothing is said about is the last."""
+    """The reply of an environment to a message. If it has neither outcomes nor user messages, the episode ends."""
 
     outcomes: Sequence[Outcome] = ()
-    """Of the message's calls, one for each."""
+    """Outcomes of the message's calls, one for each."""
     user_messages: Sequence[str] = ()
-    """Messages of the user, behind the outcomes."""
+    """User messages, appended after the outcomes."""
     done: bool = False
-    """Whether the episode ends with this."""
+    """Whether the episode ends."""
 
 
-class EnvironmentSession(Protocol):
-    """An environment as one episode sees it. Its methods are called one after the other, each within a time limit.
+class EnvironmentSession(ABC):
+    """An environment within one episode. Its methods are called one after the other, each with a time limit.
 
-    What one of them raises is the host's failure: the episode is spoilt, left out of its group and counted. Only
-    `begin` is tried again, each time with another session.
+    An exception fails the episode, which is then left out of its group and counted. Only `reset` is retried, each time
+    in a new session.
     """
 
     async def reset(self, messages: Messages) -> Messages:
-        """The messages that the episode begins with; `messages` are those of the problem in its template."""
+        """Start the episode and return its first messages.
+
+        Args:
+            messages: Messages of the problem in the run's template.
+        """
         return messages
 
+    @abstractmethod
     async def step(self, message: Message) -> Reply:
-        """The answer to a message that calls a tool of the environment, or calls nothing at all.
+        """Reply to a message that calls a tool of the environment, or that has no calls at all.
 
-        One whose calls are all of other tools, or malformed, is not shown to the environment.
+        The environment does not receive messages whose calls are all malformed or of other tools.
         """
-        ...
 
+    @abstractmethod
     async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
-        """What the episode is worth, by part. Asked once, when it has ended.
+        """Return the rewards of the episode, by part. Called once, after the last step.
 
-        `unanswered` is its last message where that was not answered: it ended at a limit, or with a stop string. One of
-        the environment's `parts` that is missing counts as 0.
+        Args:
+            last_message: Last message of the model if `step` has not received it, because the episode reached a limit
+                or a stop string. Missing parts among the environment's `reward_parts` count as 0.
         """
-        ...
 
     async def close(self) -> None:
-        """End what the episode holds; also after a `begin` that failed. What it raises is counted and passed over."""
+        """Release the resources of the episode. Also called if `reset` failed. Exceptions are counted and ignored."""
         return
 
 
-class Environment(Protocol):
-    '''What a model is trained in: it opens episodes, answers turns, and says what an episode is worth. A whole one:
+class Environment(Component):
+    '''A world that a model is trained in: it replies to messages and rewards episodes. Example:
 
         from collections.abc import Mapping
         from random import Random
@@ -91,51 +100,35 @@ class Environment(Protocol):
 
         class Guessing(EnvironmentSession):
             def __init__(self, number: int) -> None:
-                self.number, self.right = number, False
+                self.number, self.correct = number, False
 
-            async def answer(self, message: Message) -> Reply:
-                self.right = message.content.strip() == str(self.number)
-                return Reply(ended=True) if self.right else Reply(said=["No. Guess again."])
+            async def step(self, message: Message) -> Reply:
+                self.correct = message.content.strip() == str(self.number)
+                return Reply(done=True) if self.correct else Reply(user_messages=["No. Guess again."])
 
-            async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
-                return {"right": float(self.right)}
+            async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
+                return {"correct": float(self.correct)}
 
         [rollout.environment]
         name = "my_package.environments:Guess"
         largest = 99
 
-    One object serves all episodes of a run. The parameters of its `__init__` are its options.
+    The parameters of `__init__` are the options.
     '''
 
     @property
     def tools(self) -> Mapping[str, ToolSchema]:
-        """Its tools by name, also before the start. Their calls are answered by `EnvironmentSession.answer`."""
+        """Tools by name, which `EnvironmentSession.step` executes. Also available before `start`."""
         return {}
 
     @property
     def reward_parts(self) -> Collection[str]:
-        """The names of all its rewards, for an environment that gives some of them only sometimes.
+        """Names of all reward parts, for an environment that returns some parts only sometimes.
 
-        Where there are none, every episode has to give each part that a configuration weighs.
+        If empty, every episode must return each part that the configuration weights.
         """
         return ()
 
+    @abstractmethod
     def session(self, problem: Problem, seed: int) -> EnvironmentSession:
-        """The environment for one episode. Episodes of one problem that are compared have equal seeds."""
-        ...
-
-    async def start(self) -> None:
-        """Start what it needs, once, before the first episode; raises a `TorlError` if it does not work."""
-        return
-
-    async def close(self) -> None:
-        """End what `start` started; also after a `start` that failed."""
-        return
-
-    async def check(self) -> None:
-        """Raise a `TorlError` if the environment no longer works; called after each step of a training run."""
-        return
-
-    def metrics(self) -> Mapping[str, float]:
-        """Counts since the start, by name, for the records of a run."""
-        return {}
+        """Open a session for one episode. Episodes of one problem that are compared have equal seeds."""

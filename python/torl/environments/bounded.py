@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from torl.component import RunContext
 from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.environments.limits import EnvironmentLimits, LimitEnforcer, failure
 from torl.errors import ToolUnavailableError, TorlError
@@ -78,9 +79,9 @@ class BoundedEnvironment:
             raise
         return BoundedSession(session, self._limits, self._slots, self._parts), opening
 
-    async def start(self) -> None:
-        """Start the environment itself."""
-        await self.environment.start()
+    async def start(self, context: RunContext) -> None:
+        """Start the environment."""
+        await self.environment.start(context)
 
     async def close(self) -> None:
         """Close it."""

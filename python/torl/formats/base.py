@@ -1,7 +1,8 @@
 """The protocol between a model and its tools that an episode follows."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from torl._core import StopCondition
 from torl.text.answers import find_answer
@@ -13,7 +14,7 @@ TOO_MANY_CALLS = Outcome(
 """The outcome of a call that the turn of the last call holds beyond it. Nothing ran."""
 
 
-class Format(Protocol):
+class Format(ABC):
     r"""How a model asks for a tool, and how it is answered.
 
     One object serves all episodes of a run, so it keeps nothing of any of them. A whole one, which searches what stands
@@ -22,24 +23,24 @@ class Format(Protocol):
         from collections.abc import Callable, Sequence
 
         import torl
-        from torl import Answer, MalformedCall, Outcome, ToolRequest, Turn, StopCondition
+        from torl import MalformedCall, ObservationText, Outcome, StopCondition, ToolRequest, Turn
 
         class TaggedSearch(torl.Format):
             name = "tagged_search"
 
-            def turn_end(self) -> StopCondition:
+            def stop_condition(self) -> StopCondition:
                 return StopCondition.marker(b"</search>")
 
-            def requests(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+            def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
                 _, opened, query = turn.text.rpartition("<search>")
                 query = query.partition("</search>")[0].strip()
                 if not opened or not query:
                     return [MalformedCall("NoQuery", "there was nothing to search for")]
                 return [ToolRequest("search", {"query": query})]
 
-            def answer(
-                self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits: Callable[[str, int], bool]
-            ) -> Answer:
+            def render_observation(
+                self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
+            ) -> ObservationText:
                 return f"\n<result>{outcomes[0].text}</result>\n"
 
         [rollout.format]
@@ -59,16 +60,16 @@ class Format(Protocol):
     every_block_is_a_call: bool = False
     """Whether a call that began early with its block is still asked for when the turn closes another."""
 
+    @abstractmethod
     def stop_condition(self) -> StopCondition:
         """What ends a turn that may call a tool, beside an end token. After the last call nothing does."""
-        ...
 
+    @abstractmethod
     def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """What the turn that just ended asks for, in its order; where that is nothing, the response ends with it.
 
         What cannot be called is a `MalformedCall`: it is answered with its error.
         """
-        ...
 
     def supports_tool(self, tool: str) -> bool:
         """Whether a call of a tool of this name can be written."""
@@ -78,6 +79,7 @@ class Format(Protocol):
         """The call that a block may become which closed while its turn continues; None begins nothing early."""
         return None
 
+    @abstractmethod
     def render_observation(
         self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
     ) -> ObservationText:
@@ -87,9 +89,8 @@ class Format(Protocol):
             turn: that asked.
             outcomes: of its requests, one for each.
             overshoot: what the token that ended the turn held beyond that end; the model has sampled it already.
-            fits: whether a text has at most so many tokens of the model.
+            fits_tokens: whether a text has at most so many tokens of the model.
         """
-        ...
 
 
 def turn_stop_condition(format: Format, stop: Sequence[str], *, calls_left: bool) -> StopCondition:

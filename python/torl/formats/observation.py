@@ -26,13 +26,13 @@ _LIMIT_LINES = {
 }
 
 
-def render_outcome(outcome: Outcome, errors: ErrorStyle = "last_line", max_characters: int | None = 256) -> str:
+def render_outcome(outcome: Outcome, error_style: ErrorStyle = "last_line", max_characters: int | None = 256) -> str:
     """The observation of a run: what it printed, or one line on what went wrong; never more than the cap allows.
 
     Only the newlines at the end of the output are taken away. A run that ended well and printed nothing says so,
-    and is not mistaken for a time-out. `errors` chooses what an exception or a limit shows (ToRL, section 3.2).
+    and is not mistaken for a time-out. `error_style` chooses what an exception or a limit shows (ToRL, section 3.2).
     """
-    text = _text(outcome, errors)
+    text = _text(outcome, error_style)
     return text if max_characters is None else truncate_middle(text, max_characters)
 
 
@@ -44,17 +44,17 @@ def truncate_middle(text: str, max_characters: int) -> str:
     return text[:half] + ELLIPSIS + text[len(text) - half :]
 
 
-def _text(outcome: Outcome, errors: ErrorStyle) -> str:
+def _text(outcome: Outcome, error_style: ErrorStyle) -> str:
     if outcome.ok:
         return outcome.text.rstrip("\n") or NO_OUTPUT
-    if errors == "hidden":
+    if error_style == "hidden":
         return ""
     line = _LIMIT_LINES.get(outcome.status) or outcome.text or outcome.error or "Error"
     traceback = str(outcome.details.get("traceback") or "").rstrip("\n")
-    if errors == "output_first":
+    if error_style == "output_first":
         return str(outcome.details.get("stdout") or "").rstrip("\n") or line
-    if errors == "traceback":
+    if error_style == "traceback":
         return traceback or line
-    if errors == "bare_traceback":
+    if error_style == "bare_traceback":
         return _FILE.sub("", traceback).replace("^", "") or line
-    return f"<error>{line}</error>" if errors == "tagged" else line
+    return f"<error>{line}</error>" if error_style == "tagged" else line

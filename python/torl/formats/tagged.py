@@ -14,7 +14,7 @@ from torl.types import MalformedCall, Outcome, ToolRequest, Turn
 class TaggedOptions(Section):
     """Options of the formats whose code stands between tags."""
 
-    errors: ErrorStyle = "traceback"
+    error_style: ErrorStyle = "traceback"
     """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
     traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
     max_observation_characters: PositiveInt | None = None
@@ -54,7 +54,7 @@ class TaggedFormat(Format):
         self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
     ) -> str:
         """The result between its tags, each on a line; a line break that the closing tag's token holds stays one."""
-        result = render_outcome(outcomes[0], self.options.errors, max_characters=None).strip()
+        result = render_outcome(outcomes[0], self.options.error_style, max_characters=None).strip()
         if self.options.max_observation_characters is not None:
             result = truncate_middle(result, self.options.max_observation_characters)
         opening, closing = self.result_tags

@@ -17,7 +17,7 @@ TOO_LONG = "The output of the code execution is too long, please check your code
 class ZeroTIROptions(Section):
     """Options of the format "zerotir"."""
 
-    errors: ErrorStyle = "traceback"
+    error_style: ErrorStyle = "traceback"
     """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
     traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
     fences: FenceChoice = "lines"
@@ -56,7 +56,7 @@ class ZeroTIRFormat(Format):
         self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
     ) -> str:
         """The newline that the closing fence's token may hold already is not repeated."""
-        text = _framed(render_outcome(outcomes[0], self.options.errors, max_characters=None))
+        text = _framed(render_outcome(outcomes[0], self.options.error_style, max_characters=None))
         if not fits_tokens(text, self.options.max_observation_tokens):
             text = _framed(TOO_LONG)
         return strip_overshoot(overshoot, text)

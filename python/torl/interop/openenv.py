@@ -165,6 +165,6 @@ class OpenEnvSession(EnvironmentSession):
             return as_text(dict(observation))
         if missing := [name for name in fields if name not in observation]:
             raise ConfigError(
-                f"rollout.environment.visible_fields: the observation lacks {missing[0]!r}, has {', '.join(observation)}"
+                f"rollout.environment.visible_fields: no {missing[0]!r} in the observation: {', '.join(observation)}"
             )
         return "\n".join(filter(None, (as_text(observation[name]) for name in fields)))

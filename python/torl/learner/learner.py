@@ -109,7 +109,7 @@ class Learner:
         Args:
             receivers: engine workers; `Rendezvous` says which rank each of them takes its weights from.
             colocated: whether learner and engine share their GPUs; with `learner.weight_transfer` it decides the way.
-            fresh: connect anew, because the workers are not those of the last transfer.
+            reconnect: connect anew, because the workers are not those of the last transfer.
             nodes: that of each worker, so that a network carries the weights to every node once.
 
         Raises:

@@ -55,7 +55,7 @@ def resolve(config: Config, machine: Machine) -> ResolvedConfig[Config]:
     update: dict[str, Any] = {
         "engine": _engine(config.engine, placement, sleeps=turns),
         "rollout": _rollout(config.rollout, placement),
-        "reward": _filled(config.reward, {"workers": max(MIN_WORKERS, machine.cores // _CORES_OF_GRADER)}),
+        "reward": _filled(config.reward, {"grader_workers": max(MIN_WORKERS, machine.cores // _CORES_OF_GRADER)}),
     }
     if learner is not None:
         update["learner"] = _learner(learner, placement, moves=turns)

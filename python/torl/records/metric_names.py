@@ -229,7 +229,7 @@ TRAINED_GROUPS: Final = "data/trained_groups"
 """Groups whose trajectories entered the loss."""
 
 _EVALUATION: Final = "evaluation/"
-_KIND: Final = "kind/"
+_KIND: Final = "by/"
 
 
 def speculation_counts(speculated: int, wasted: int) -> dict[str, float]:

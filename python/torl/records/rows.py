@@ -54,7 +54,7 @@ class TrajectoryRecord:
     branches: tuple["TrajectoryRecord", ...] = ()
 
     @property
-    def whole_episode(self) -> tuple["TrajectoryRecord", ...]:
+    def episode_trajectories(self) -> tuple["TrajectoryRecord", ...]:
         """The records of all trajectories of its episode; it is the last of them."""
         return (*self.branches, self)
 
@@ -191,7 +191,7 @@ def _encode_turn(turn: Turn) -> dict[str, Any]:
         "start": turn.start,
         "stop": turn.stop,
         "text": turn.text,
-        "ended_by": turn.stop_reason.value,
+        "stop_reason": turn.stop_reason.value,
         "blocks": [[block.start, block.stop] for block in turn.blocks],  # characters of the text
         "cached_tokens": turn.cached_tokens,
     }
@@ -200,7 +200,7 @@ def _encode_turn(turn: Turn) -> dict[str, Any]:
 def _decode_turn(row: Mapping[str, Any]) -> Turn:
     text = row["text"]
     blocks = tuple(Block(text[start:stop], start, stop) for start, stop in row["blocks"])
-    return Turn(row["start"], row["stop"], text, StopReason(row["ended_by"]), blocks, row["cached_tokens"])
+    return Turn(row["start"], row["stop"], text, StopReason(row["stop_reason"]), blocks, row["cached_tokens"])
 
 
 def _encode_call(call: ToolCall) -> dict[str, Any]:

@@ -3,13 +3,13 @@ r"""The outcome reward of the papers: what stands in the last \boxed{...}, compa
 import asyncio
 from typing import Any
 
+from torl.component import RunContext
 from torl.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.rewards.base import Reward
 from torl.rewards.cluster_grader import ClusterGrader
 from torl.rewards.grader import Grader
 from torl.rewards.shaping import has_valid_format, malformed_turns, overlong_punishment, ran_failing_code
 from torl.rewards.verdict import Verdict
-from torl.runtime.cluster import Cluster
 from torl.text.answer_tags import AnswerFormat
 from torl.text.answers import find_answer
 from torl.types import Grade, Group, Trajectory
@@ -66,7 +66,6 @@ class BoxedReward(Reward):
         self.grader: Grader | ClusterGrader = Grader(
             self.options.grader_workers or MIN_WORKERS, self.options.grader_timeout_seconds
         )
-        self._cluster: Cluster | None = None
 
     async def grade(self, group: Group) -> list[Grade]:
         """Every trajectory by itself; all of them at once.
@@ -77,17 +76,14 @@ class BoxedReward(Reward):
         limit = group.max_response_tokens
         return list(await asyncio.gather(*(self._grade(each, limit) for each in group.trajectories)))
 
-    def use_cluster(self, cluster: Cluster) -> None:
-        """Have graders on every node, which share the workers."""
+    async def start(self, context: RunContext) -> None:
+        """Start the grader's processes; on a cluster, divide them among the nodes."""
+        cluster = context.cluster
         if cluster.is_remote:
             workers = -(-(self.options.grader_workers or MIN_WORKERS) // cluster.nodes)
-            self.grader, self._cluster = ClusterGrader(workers, self.options.grader_timeout_seconds), cluster
-
-    async def start(self) -> None:
-        """Start the grader's processes."""
+            self.grader = ClusterGrader(workers, self.options.grader_timeout_seconds)
         if isinstance(self.grader, ClusterGrader):
-            assert self._cluster is not None
-            await self.grader.start(self._cluster)
+            await self.grader.start(cluster)
         else:
             await asyncio.to_thread(self.grader.start)
 

@@ -44,7 +44,7 @@ class ClusterGrader:
         verdict = compare_exactly(reference, answer)
         if verdict is None:
             try:
-                verdict = await self._hosts.call(f"{reference}\0{answer}", "judge", reference, answer)
+                verdict = await self._hosts.call(f"{reference}\0{answer}", "grade", reference, answer)
             except ClusterError as error:
                 raise RewardError(str(error)) from error
         return verdict

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torl.text.chat_templates import Messages
-from torl.tools import Tool, ToolSession
+from torl.tools import BaseTool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
 
 
@@ -56,7 +56,7 @@ class EpisodeTools:
 
     def __init__(
         self,
-        tools: Mapping[str, Tool],
+        tools: Mapping[str, BaseTool],
         *,
         seed: int,
         counters: CallCounters | None = None,

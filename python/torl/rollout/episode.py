@@ -28,7 +28,7 @@ from torl.rollout.transcript import (
 from torl.runtime.processes.pending_calls import PendingCalls
 from torl.seeds import derive_seed
 from torl.text.tokenizer import PlainTextEncoder
-from torl.tools import Tool
+from torl.tools import BaseTool
 from torl.types import FinishReason, Outcome, Prompt, StopReason, ToolRequest, Trajectory, Turn
 
 
@@ -37,7 +37,7 @@ class EpisodePlayer:
     """The resources shared by all episodes of a run. A player runs any number of episodes concurrently."""
 
     engine: Engine
-    tools: Mapping[str, Tool]
+    tools: Mapping[str, BaseTool]
     vocabulary: Vocabulary
     encoder: PlainTextEncoder
     format: Format
@@ -69,6 +69,15 @@ class EpisodePlayer:
         episode = EpisodeId(batch_id, prompt.problem.id, sample, self.counters.started)
         self.counters.started += 1
         return episode
+
+    async def check(self) -> None:
+        """Verify that the environment still works; an agent in `AgentPlayer`.
+
+        Raises:
+            TorlError: A component failed.
+        """
+        if self.environment is not None:
+            await self.environment.bounded.check()
 
     async def play(self, prompt: Prompt, *, batch_id: int | str, sample: int) -> Trajectory:
         """Play one episode to its end: sample a turn, execute its calls, append the observation, and repeat.

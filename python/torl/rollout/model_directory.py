@@ -17,7 +17,7 @@ from torl.report.console import Console
 from torl.text.prompt_encoder import ToolSchemas
 from torl.text.prompts import EncodedPrompts, PromptStream, encode_prompts
 from torl.text.tokenizer import load_tokenizer
-from torl.tools import Tool, make_tool
+from torl.tools import BaseTool, make_tool
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -78,7 +78,7 @@ class ModelDirectory:
 
     @cached_property
     def _tool_schemas(self) -> ToolSchemas:
-        toolsets: list[Mapping[str, Tool | ToolSchema]] = [
+        toolsets: list[Mapping[str, BaseTool | ToolSchema]] = [
             make_tool(section, choice).provided_tools(section) for section, choice in self.tools.items()
         ]
         if self.environment is not None:
@@ -86,7 +86,7 @@ class ModelDirectory:
         return schemas(toolsets)
 
 
-def schemas(toolsets: Iterable[Mapping[str, Tool | ToolSchema]]) -> ToolSchemas:
+def schemas(toolsets: Iterable[Mapping[str, BaseTool | ToolSchema]]) -> ToolSchemas:
     """The schemas of tools, as chat templates expect them."""
     functions = [
         {"name": name, "description": tool.description, "parameters": dict(tool.parameters)}

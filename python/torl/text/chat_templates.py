@@ -44,7 +44,7 @@ def chat(
 
     Args:
         system: the system message; the template's own when empty.
-        ending: what stands behind the question.
+        suffix: what stands behind the question.
         variables: of the template: { enable_thinking = false } for Qwen3, { reasoning_effort = "low" } for gpt-oss.
     """
     before = [{"role": "system", "content": system}] if system else []
@@ -56,7 +56,7 @@ def chatml(problem: Problem, system: str = "", suffix: str = "") -> str:
 
     Args:
         system: the system message; none when empty.
-        ending: what stands behind the question.
+        suffix: what stands behind the question.
     """
     before = f"<|im_start|>system\n{system}<|im_end|>\n" if system else ""
     return f"{before}<|im_start|>user\n{problem.question}{suffix}<|im_end|>\n<|im_start|>assistant\n"

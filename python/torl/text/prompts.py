@@ -64,7 +64,7 @@ class PromptStream:
             template: see there.
             max_prompt_tokens: see there.
             tools: see there.
-            drop: is told the id of each problem that is left out.
+            on_drop: is told the id of each problem that is left out.
             goal: see `encode_prompts`.
         """
         self._goal = goal

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-from torl.tools.base import Tool, ToolSession
+from torl.tools.base import BaseTool, StatefulTool, Tool, ToolSession
 from torl.tools.bounded import BoundedTool, ToolLimits, make_tool, tool_limits
 from torl.tools.function import FunctionTool
 from torl.tools.mcp import McpServer
@@ -30,6 +30,7 @@ TOOL_SHORTHANDS = ("function", "mcp")
 __all__ = [
     "TOOLS",
     "TOOL_SHORTHANDS",
+    "BaseTool",
     "Bm25Tool",
     "BoundedTool",
     "FunctionTool",
@@ -40,6 +41,7 @@ __all__ = [
     "SandboxFusionOptions",
     "SandboxFusionTool",
     "ShuffledTool",
+    "StatefulTool",
     "Tool",
     "ToolLimits",
     "ToolSession",

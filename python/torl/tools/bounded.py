@@ -9,7 +9,7 @@ from typing import Any, Self
 from torl.errors import ToolUnavailableError
 from torl.options import Choice, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.runtime.processes.supervision import is_cancelled
-from torl.tools.base import Tool, ToolSession
+from torl.tools.base import BaseTool, ToolSession
 from torl.tools.wrapped import WrappedTool
 from torl.types import Outcome
 
@@ -44,7 +44,7 @@ def tool_limits(target: Any) -> type[ToolLimits] | None:
     return None if getattr(target, "has_own_limits", False) else ToolLimits
 
 
-def make_tool(name: str, choice: Choice[Tool]) -> Tool:
+def make_tool(name: str, choice: Choice[BaseTool]) -> BaseTool:
     """The tool that a section of the configuration chose, within its bounds. `name` is the section's key."""
     tool = choice.make()
     return BoundedTool(name, tool, choice.common_options) if isinstance(choice.common_options, ToolLimits) else tool
@@ -65,7 +65,7 @@ class BoundedTool(WrappedTool):
     leaves nothing behind in it.
     """
 
-    def __init__(self, name: str, tool: Tool, bounds: ToolLimits, slots: asyncio.Semaphore | None = None) -> None:
+    def __init__(self, name: str, tool: BaseTool, bounds: ToolLimits, slots: asyncio.Semaphore | None = None) -> None:
         """Bound `tool`, which messages call `name`; its calls share `slots`, where they are given, with others'."""
         super().__init__(tool)
         self.name, self.bounds = name, bounds
@@ -76,7 +76,7 @@ class BoundedTool(WrappedTool):
         """The tool's own session, within the bounds."""
         return _BoundedSession(self, self.tool.session(seed))
 
-    def provided_tools(self, name: str) -> Mapping[str, Tool]:
+    def provided_tools(self, name: str) -> Mapping[str, BaseTool]:
         """What the tool itself offers, within the same bounds; all together make so many calls at once."""
         offered = self.tool.provided_tools(name)
         others = {each: BoundedTool(each, tool, self.bounds, self._slots) for each, tool in offered.items()}

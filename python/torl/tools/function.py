@@ -12,13 +12,13 @@ from pydantic_core import CoreSchema, to_json
 from torl.errors import ConfigError, TorlError
 from torl.options import arguments_of, load_object, suggestion
 from torl.runtime.processes.threads import run_in_thread
-from torl.tools.base import StatelessTool
+from torl.tools.base import Tool
 from torl.types import Outcome, OutcomeStatus
 
 _SECTION = re.compile(r"^(Args|Arguments|Returns|Yields|Raises|Examples?):$", re.MULTILINE)
 
 
-class FunctionTool(StatelessTool):
+class FunctionTool(Tool):
     """Calls a function of this process: a coroutine function in the event loop, any other in a thread.
 
     Its schema comes from its type hints, its description from its docstring, and what "Args:" says of each parameter.

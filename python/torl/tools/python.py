@@ -2,17 +2,17 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from torl.component import RunContext
 from torl.errors import ConfigError, SandboxError
 from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
-from torl.runtime.cluster import Cluster
 from torl.sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
-from torl.tools.base import Tool, ToolSession
+from torl.tools.base import StatefulTool, ToolSession
 from torl.tools.cluster_sandbox import ClusterSandbox
 from torl.types import Outcome, OutcomeStatus
 
@@ -48,7 +48,7 @@ class PythonOptions(Section):
         return self
 
 
-class PythonTool(Tool):
+class PythonTool(StatefulTool):
     """Runs Python in a `SandboxPool`, which it starts, proves and closes."""
 
     description = "Runs Python code and returns what it prints, or its error."
@@ -73,7 +73,6 @@ class PythonTool(Tool):
         self.options = options or PythonOptions()
         self._interpreter = interpreter
         self._pool: SandboxPool | ClusterSandbox | None = None
-        self._cluster: Cluster | None = None
         if interpreter is not None:
             self._require_state(interpreter)
 
@@ -86,23 +85,20 @@ class PythonTool(Tool):
             return _Replay(interpreter, seed)
         return _Continued(interpreter.session(seed=seed))
 
-    def use_cluster(self, cluster: Cluster) -> None:
-        """Have a pool on every node."""
-        self._cluster = cluster if cluster.is_remote else None
-
-    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
-        """Prepare the guest (once for a machine), start the workers and prove that they work.
+    async def start(self, context: RunContext) -> None:
+        """Prepare the guest (once per machine), start the workers and run their self-test; on a cluster, on every node.
 
         Raises:
-            SandboxError: there is no guest, the workers do not start, or the self-test fails.
+            SandboxError: The guest is missing, the workers do not start, or the self-test fails.
         """
         if self._interpreter is not None:
             return
-        if self._cluster is not None:
-            self._pool = ClusterSandbox(functools.partial(make_pool, self._of_node(self._cluster.nodes)))
-            await self._pool.start(self._cluster)
+        cluster = context.cluster
+        if cluster.is_remote:
+            self._pool = ClusterSandbox(functools.partial(make_pool, self._of_node(cluster.nodes)))
+            await self._pool.start(cluster)
             return
-        await asyncio.to_thread(prepare_guest, on_progress)
+        await asyncio.to_thread(prepare_guest, context.progress)
         self._pool = await asyncio.to_thread(make_pool, self.options)
         await self.check()
 

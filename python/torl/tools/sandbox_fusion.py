@@ -1,16 +1,17 @@
 """The Python interpreter as a tool, on a server that speaks SandboxFusion's interface: its own, or torl's."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
 from pydantic import model_validator
 
+from torl.component import RunContext
 from torl.errors import SandboxError
 from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
-from torl.tools.base import Tool, ToolSession
+from torl.tools.base import StatefulTool, ToolSession
 from torl.tools.fusion_client import FusionClient, Json
 from torl.tools.python import MISSING_CODE, PythonTool, code_argument
 from torl.types import Outcome, OutcomeStatus
@@ -46,11 +47,11 @@ class SandboxFusionOptions(Section):
         if not self.url.startswith(("http://", "https://")):
             raise ValueError(f"url must begin with http:// or https://, not {self.url!r}")
         if self.timeout_seconds <= self.run_timeout_seconds:
-            raise ValueError("timeout_seconds must be longer than run_seconds")
+            raise ValueError("timeout_seconds must be longer than run_timeout_seconds")
         return self
 
 
-class SandboxFusionTool(Tool):
+class SandboxFusionTool(StatefulTool):
     """Runs each call in a fresh state on the server. What the server does wrong is no outcome: it spoils an episode."""
 
     description = PythonTool.description
@@ -73,7 +74,7 @@ class SandboxFusionTool(Tool):
             request["memory_limit_MB"] = self.options.memory_mib
         return _Session(self._client, request)
 
-    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
+    async def start(self, context: RunContext) -> None:
         """Ask the server to prove that it works.
 
         Raises:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, Self
 
-from torl.tools.base import Tool, ToolSession
+from torl.tools.base import BaseTool, ToolSession
 from torl.tools.wrapped import WrappedTool
 from torl.types import Outcome
 
@@ -19,7 +19,7 @@ class ShuffledTool(WrappedTool):
     The very first call, before there is another problem's, is answered with its own outcome.
     """
 
-    def __init__(self, tool: Tool, seed: int) -> None:
+    def __init__(self, tool: BaseTool, seed: int) -> None:
         """`seed` chooses among the last outcomes."""
         super().__init__(tool)
         self._random = Random(seed)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from torl.errors import EngineError, SandboxError
 from torl.records.metric_names import LOGPROB_GAP_MEAN
-from torl.tools import Tool
+from torl.tools import BaseTool
 from torl.types import OutcomeStatus, Trajectory
 
 # Fewer calls than this say nothing about whether a tool works; above, half of them crashing is no accident.
@@ -13,7 +13,7 @@ _CALLS_TO_JUDGE = 16
 _CRASH_SHARE = 0.5
 
 
-async def require_working_tools(tools: Mapping[str, Tool], trajectories: Iterable[Trajectory]) -> None:
+async def require_working_tools(tools: Mapping[str, BaseTool], trajectories: Iterable[Trajectory]) -> None:
     """Stop rather than train with a tool that no longer works, whatever it reports of itself.
 
     Raises:

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.data import Sampler
 from torl.errors import ConfigError
@@ -20,10 +21,9 @@ from torl.records import metric_names as names
 from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
-from torl.rollout.components import Components
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.model_directory import ModelDirectory
-from torl.rollout.startup import Rollouts, machine_of, open_rollouts
+from torl.rollout.startup import Components, Rollouts, machine_of, start_rollouts
 from torl.runtime.cluster import Cluster
 from torl.text.prompts import EncodedPrompts
 from torl.training.checkpoints import Checkpoints
@@ -91,23 +91,21 @@ async def open_run_components(
     if cluster.is_remote:
         await require_shared_storage(cluster, directory, placement.rank_nodes)
     settled = _fitted(config, settled, model.path, console)
-    made = Components.from_config(settled.config)
+    components = replace(
+        Components.from_config(settled.config), shuffle_observations=config.ablation.shuffle_observations
+    )
     for line in write_config(directory, config):
         console.line(line)
     async with AsyncExitStack() as stack:
         writer = stack.enter_context(RunWriter(directory, resume_step=first_step if config.run.resume else None))
         logs = directory / "logs"
-        opening = open_rollouts(
-            settled.config,
+        opening = start_rollouts(
+            settled,
             model,
             console,
-            log_directory=logs,
-            seed=config.run.seed,
-            shuffle_observations=config.ablation.shuffle_observations,
-            cluster=cluster,
-            machine=placement.machine,
-            loads_weights=checkpoint is None,  # otherwise the learner's come before anything is sampled
-            made=made,
+            RunContext(cluster, seed=config.run.seed, directory=logs),
+            components,
+            load_weights=checkpoint is None,  # otherwise the learner's weights arrive before the first turn
         )
         learning = _open_learner(stack, settled, logs, console, checkpoint, cluster)
         if placement.colocated and placement.machine.gpus:

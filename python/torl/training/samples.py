@@ -15,7 +15,7 @@ from torl.types import BoolArray, Float32Array, Int32Array, ScoredGroup, ScoredT
 def training_samples(scored: Sequence[ScoredTrajectory]) -> list[TrainingSample]:
     """One sample for each trajectory, prompt and response, as the engine sampled it; no advantages yet.
 
-    Those of an episode are neighbors, its branches first (`Scored.whole_episode`).
+    Those of an episode are neighbors, its branches first (`Scored.episode_trajectories`).
 
     Turn rewards stand at the last token of their turns; samples have none where no trajectory has any.
 

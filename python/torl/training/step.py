@@ -75,7 +75,7 @@ class StepPlayer:
             reward_seconds += played.reward_seconds
             rounds += 1
             told = self._shuffled_if_asked(step, groups)
-            comparable = [group for group in told if len(group.members) >= self.config.smallest_group]
+            comparable = [group for group in told if len(group.members) >= self.config.min_group_size]
             chosen = select_groups(comparable, selection)
             missing = wanted - len(chosen.kept) if selection.dynamic_sampling else 0
             if missing <= 0 or rounds == selection.max_rounds or len(groups) == len(self.sampler):
@@ -104,8 +104,8 @@ class StepPlayer:
         )
         require_allowed_versions(step_played.trajectories, step, self.config.rollout.max_staleness)
         await require_working_tools(self.player.tools, step_played.trajectories)
-        if self.player.environment is not None:
-            await self.player.environment.bounded.check()
+        await self.player.check()
+        await self.reward.check()
         return step_played
 
     def _next_prompts(self, count: int, played: Sequence[ScoredGroup]) -> list[Prompt]:

@@ -75,7 +75,7 @@ class PolicyLoss(Protocol):
             """-ratio * A + pull * (ratio - 1)^2 / 2."""
             ratio = inputs.log_ratio().exp()
             per_token = -ratio * inputs.masked_advantages() + pull * (ratio - 1).square() / 2
-            return PolicyLossValues.of(inputs, per_token)
+            return PolicyLossValues.from_per_token(inputs, per_token)
 
         [algorithm.policy_loss]
         name = "my_package.losses:tethered"

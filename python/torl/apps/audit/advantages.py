@@ -31,7 +31,7 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
         return
     algorithm = config.algorithm
     episodes = [record for record in records if record.advantage is not None]
-    batch = [each for record in episodes for each in record.whole_episode]
+    batch = [each for record in episodes for each in record.episode_trajectories]
     scored = [ScoredTrajectory(record.trajectory, record.grade, record.grade.reward) for record in batch]
     quiet = frozenset().union(*masked_trajectories(scored, config.selection).values(), _improbable(batch, algorithm))
     uncounted = frozenset[int]() if config.selection.mask_after_advantages else quiet
@@ -78,7 +78,7 @@ def _payment(episodes: Sequence[TrajectoryRecord], quiet: frozenset[int], algori
     turns: list[list[int]] = []
     first = 0
     for record in episodes:
-        own = list(enumerate(record.whole_episode, first))
+        own = list(enumerate(record.episode_trajectories, first))
         first += len(own)
         loud = [each for index, each in own if index not in quiet]
         # A silenced trajectory has no token that can be paid for its turns: their pay comes at the end.
@@ -122,11 +122,11 @@ def _asked_again(
     first = 0
     for record in episodes:
         own: list[BoolArray] = []
-        for index, each in enumerate(record.whole_episode, first):
+        for index, each in enumerate(record.episode_trajectories, first):
             mask_T = each.trajectory.loss_mask_T
             own += [np.zeros(len(each.trajectory.prompt.token_ids), np.bool_)]
             own += [np.zeros_like(mask_T) if index in quiet else mask_T]
-        first += len(record.whole_episode)
+        first += len(record.episode_trajectories)
         masks.append(np.concatenate(own))
     lengths = [len(mask) for mask in masks]
     mask_M = np.concatenate([np.zeros(0, np.bool_), *masks])
@@ -154,4 +154,4 @@ def _asked_again(
 
 
 def _turns_of(record: TrajectoryRecord) -> Int32Array:
-    return turn_numbers([each.trajectory for each in record.whole_episode])
+    return turn_numbers([each.trajectory for each in record.episode_trajectories])

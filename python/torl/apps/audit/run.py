@@ -34,6 +34,7 @@ from torl.apps.audit.rewards import check_rewards
 from torl.apps.audit.rules import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
 from torl.apps.audit.versions import version_mismatch
+from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.config.command_line import load_config
 from torl.errors import TorlError
@@ -96,7 +97,8 @@ async def verify_run(directory: Path, logprobs: int = 64) -> Audit:
     reward = config.reward.make()
     async with _closing(reward):
         _, rules = await asyncio.gather(
-            reward.start(), asyncio.to_thread(ReplayContext.from_config, config.rollout, model)
+            reward.start(RunContext(seed=config.run.seed, directory=directory)),
+            asyncio.to_thread(ReplayContext.from_config, config.rollout, model),
         )
         work = _Work(config, rules, directory, logprobs)
         for path in training_files(directory):
@@ -138,7 +140,7 @@ class _Work:
 
     def check_step(self, records: Sequence[TrajectoryRecord]) -> None:
         """Everything about a step that needs neither graders nor weights."""
-        for record in [each for episode in records for each in episode.whole_episode]:
+        for record in [each for episode in records for each in episode.episode_trajectories]:
             problem = token_mismatch if self.config.rollout.agent is None else agent_mismatch
             self.tokens.add_mismatch(record, problem(record.trajectory, self.rules))
             self.versions.add_mismatch(record, version_mismatch(record, self.config.rollout.max_staleness))

@@ -117,7 +117,7 @@ async def _difficulty(words: Sequence[str]) -> None:
     own = {
         "model.path": arguments.model_path,
         "sample.problems": arguments.problems,
-        "sample.samples": arguments.samples,
+        "sample.samples_per_problem": arguments.samples,
         "sample.output": arguments.output.with_name(f"{arguments.output.stem}.trajectories.jsonl"),
     }
     config = load_config(SampleConfig, find_config(arguments.config) if arguments.config else None, overrides | own)

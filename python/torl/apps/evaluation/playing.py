@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
+from torl.component import RunContext
 from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.config.command_line import dump_config
 from torl.report.console import Console
@@ -67,7 +68,7 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
     changed = 0
     try:
         with console.progress("starting the reward"):
-            await reward.start()
+            await reward.start(RunContext(directory=directory))
         for cell in cells_in(directory):
             before = cell.file.read()
             with console.progress(f"grading {directory.name} {cell.series}", len(before)) as wait:

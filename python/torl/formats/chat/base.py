@@ -18,7 +18,7 @@ TRUNCATED_CALL = "CutCall"
 class ChatOptions(Section):
     """Options of the formats of chat models."""
 
-    errors: ErrorStyle = "last_line"
+    error_style: ErrorStyle = "last_line"
     """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
     traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
     max_observation_characters: PositiveInt = 1024
@@ -159,7 +159,7 @@ class ChatFormat(Format):
             said: messages of the user.
         """
         shown = [
-            render_outcome(each, self.options.errors, self.options.max_observation_characters) for each in outcomes
+            render_outcome(each, self.options.error_style, self.options.max_observation_characters) for each in outcomes
         ]
         return self.continuation(self.calls(turn) if outcomes else [], shown, said)
 

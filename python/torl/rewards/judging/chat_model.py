@@ -34,7 +34,7 @@ class JudgeClient(Generic[Parsed]):
         Args:
             url: of the server, such as http://host:8000/v1.
             model: its name there.
-            read: what a reply says; None for one that says nothing of use, which is a failure.
+            parse_reply: what a reply says; None for one that says nothing of use, which is a failure.
             api_key_env: environment variable that holds the key, if it needs one.
             timeout_seconds: of one question.
             concurrency: questions that are asked at once.

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
+from torl.component import RunContext
 from torl.options import PositiveFloat, PositiveInt
 from torl.rewards.base import Reward
 from torl.rewards.boxed import BoxedOptions, BoxedReward
 from torl.rewards.judging.judge import Judge
-from torl.runtime.cluster import Cluster
 from torl.types import Grade, Group, Trajectory
 
 
@@ -52,13 +52,9 @@ class JudgedReward(Reward):
         pairs = zip(group.trajectories, grades, strict=True)
         return list(await asyncio.gather(*(self._judged(trajectory, grade) for trajectory, grade in pairs)))
 
-    def use_cluster(self, cluster: Cluster) -> None:
-        """Have graders on every node."""
-        self._rules.use_cluster(cluster)
-
-    async def start(self) -> None:
+    async def start(self, context: RunContext) -> None:
         """Start the graders, and ask the judge what anybody knows."""
-        await self._rules.start()
+        await self._rules.start(context)
         await self._judge.start()
 
     async def close(self) -> None:

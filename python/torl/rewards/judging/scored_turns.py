@@ -7,12 +7,12 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from torl.component import RunContext
 from torl.options import PositiveFloat, PositiveInt
 from torl.rewards.base import Reward
 from torl.rewards.boxed import BoxedOptions, BoxedReward
 from torl.rewards.judging.chat_model import JudgeClient
 from torl.rewards.judging.turn_scores import FunctionScorer, JudgeScorer, TurnScorer, read_score
-from torl.runtime.cluster import Cluster
 from torl.types import Grade, Group, Trajectory
 
 
@@ -80,13 +80,9 @@ class ScoredTurnsReward(Reward):
         given = zip(group.trajectories, grades, scores, strict=True)
         return [self._with_turns(trajectory, grade, of_turns) for trajectory, grade, of_turns in given]
 
-    def use_cluster(self, cluster: Cluster) -> None:
-        """Have graders on every node."""
-        self._rules.use_cluster(cluster)
-
-    async def start(self) -> None:
+    async def start(self, context: RunContext) -> None:
         """Start the graders, and ask the judge."""
-        await self._rules.start()
+        await self._rules.start(context)
         await self._scores.start()
 
     async def close(self) -> None:

@@ -58,7 +58,11 @@ class AgentPlayer(EpisodePlayer):
     def metrics(self) -> dict[str, float]:
         """The metrics of every player, and counts of programs and requests."""
         failures = {name: self.agents.counts[name] for name in ("crashed", "timed_out", "no_request")}
-        return EpisodePlayer.metrics(self) | names.agent_counts(failures | self.agents.server.counts())
+        counts = {**self.agents.agent.metrics(), **failures, **self.agents.server.counts()}
+        return EpisodePlayer.metrics(self) | names.agent_counts(counts)
+
+    async def check(self) -> None:
+        await self.agents.agent.check()
 
     async def play(self, prompt: Prompt, *, batch_id: int | str, sample: int) -> Trajectory:
         """Run the program, serve its requests, and return the sampled token sequences.

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from torl.component import RunContext
 from torl.errors import ConfigError
 from torl.options import Section, suggestion
-from torl.tools.base import StatelessTool, Tool
+from torl.tools.base import BaseTool, StatefulTool, Tool, ToolSession
 from torl.tools.mcp.connection import McpConnection, RefusedCallError
 from torl.tools.server_startup import wait_for_server
 from torl.types import Outcome, OutcomeStatus
@@ -33,7 +34,7 @@ class McpOptions(Section):
     they are."""
 
 
-class McpServer(Tool):
+class McpServer(StatefulTool):
     """Connects to a server. What a model may call are its tools, by their own names."""
 
     description = "The tools of a server."
@@ -47,9 +48,12 @@ class McpServer(Tool):
         """
         self.options = options
         self._connection = self._connection_of_its_own()
-        self._tools: dict[str, Tool] = {}
+        self._tools: dict[str, BaseTool] = {}
 
-    def provided_tools(self, name: str) -> Mapping[str, Tool]:
+    def session(self, seed: int) -> ToolSession:
+        raise AssertionError("a model calls the tools of an MCP server, never the server itself")
+
+    def provided_tools(self, name: str) -> Mapping[str, BaseTool]:
         """The server's tools, or those of them that the options name.
 
         Before the start the server is asked in a connection for that alone, while the caller waits.
@@ -62,7 +66,7 @@ class McpServer(Tool):
                 thread.submit(asyncio.run, self._ask_alone()).result()
         return self._tools
 
-    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
+    async def start(self, context: RunContext) -> None:
         """Connect, and ask for the tools.
 
         Raises:
@@ -101,7 +105,7 @@ class McpServer(Tool):
         await self._connection.close()
 
 
-class McpTool(StatelessTool):
+class McpTool(Tool):
     """One tool of a server. The server does not know which episode calls it."""
 
     def __init__(self, connection: McpConnection, described: "Described") -> None:

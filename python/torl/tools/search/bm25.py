@@ -1,16 +1,17 @@
 """Search by words as a tool: BM25 over a corpus in this process."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from torl.component import RunContext
 from torl.errors import ToolUnavailableError
 from torl.options import NonNegativeFloat, PositiveInt, Section
 from torl.paths import resolve_path
-from torl.tools.base import StatelessTool
+from torl.tools.base import Tool
 from torl.tools.search.corpus import Corpus
 from torl.tools.search.index import Bm25Index, open_index
 from torl.tools.search.passages import DESCRIPTION, MISSING_QUERY, PARAMETERS, passages_outcome, query_argument
@@ -32,7 +33,7 @@ class Bm25Options(Section):
     """How much the length of a passage counts against it."""
 
 
-class Bm25Tool(StatelessTool):
+class Bm25Tool(Tool):
     """Answers a query with the passages that BM25 ranks highest, in Search-R1's words."""
 
     description = DESCRIPTION
@@ -45,7 +46,7 @@ class Bm25Tool(StatelessTool):
         self._corpus: Corpus | None = None
         self._index: Bm25Index | None = None
 
-    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
+    async def start(self, context: RunContext) -> None:
         """Open the index, or make it.
 
         Raises:
@@ -55,7 +56,9 @@ class Bm25Tool(StatelessTool):
         options = self.options
         self._corpus = Corpus(resolve_path(options.corpus))
         directory = options.index_directory or self._corpus.path.parent
-        self._index = await asyncio.to_thread(open_index, self._corpus, directory, options.k1, options.b, on_progress)
+        self._index = await asyncio.to_thread(
+            open_index, self._corpus, directory, options.k1, options.b, context.progress
+        )
 
     async def close(self) -> None:
         """Let go of the corpus."""

@@ -46,7 +46,7 @@ class Bm25Index:
         return [self._corpus.read(int(start)) for start in self._starts[best]]
 
 
-def open_index(corpus: Corpus, directory: Path, k1: float, b: float, on_progress: Progress = None) -> Bm25Index:
+def open_index(corpus: Corpus, directory: Path, k1: float, b: float, progress: Progress = None) -> Bm25Index:
     """The index of a corpus and these parameters, from `directory`; it is made and put there if it is not there yet.
 
     Whose index it is stands in its name: a digest of the corpus' bytes, the parameters and the library. What was made
@@ -63,12 +63,12 @@ def open_index(corpus: Corpus, directory: Path, k1: float, b: float, on_progress
     key = hashlib.sha256(f"{bm25s.__version__} {k1!r} {b!r} {_digest(corpus.path)}".encode()).hexdigest()[:16]
     place = directory / f"{corpus.path.name}.bm25-{key}"
     if not place.is_dir():
-        _make(corpus, place, k1, b, on_progress)
+        _make(corpus, place, k1, b, progress)
     ranking = bm25s.BM25.load(place, mmap=True, show_progress=False)
     return Bm25Index(corpus, ranking, np.load(place / _STARTS, mmap_mode="r"))
 
 
-def _make(corpus: Corpus, place: Path, k1: float, b: float, on_progress: Progress) -> None:
+def _make(corpus: Corpus, place: Path, k1: float, b: float, progress: Progress) -> None:
     """Make an index in a directory of its own, which becomes `place` when it is whole."""
     import bm25s
 
@@ -78,8 +78,8 @@ def _make(corpus: Corpus, place: Path, k1: float, b: float, on_progress: Progres
         size = corpus.path.stat().st_size
         for start, contents in corpus.scan():
             starts.append(start)
-            if on_progress is not None and len(starts) % 10_000 == 0:
-                on_progress("indexing", start / size)
+            if progress is not None and len(starts) % 10_000 == 0:
+                progress("indexing", start / size)
             yield contents
 
     tokenized = bm25s.tokenize(texts(), stopwords="en", show_progress=False)

@@ -1,14 +1,15 @@
 """Search on a server as a tool, by the interface of Search-R1's retrieval server."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
 
+from torl.component import RunContext
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.options import PositiveInt, Section
-from torl.tools.base import StatelessTool
+from torl.tools.base import Tool
 from torl.tools.search.passages import DESCRIPTION, MISSING_QUERY, PARAMETERS, passages_outcome, query_argument
 from torl.tools.server_startup import wait_for_server
 from torl.types import Outcome
@@ -36,7 +37,7 @@ class RetrievalOptions(Section):
         return url
 
 
-class RetrievalTool(StatelessTool):
+class RetrievalTool(Tool):
     """Sends each query to the server and shows its passages as Search-R1 does.
 
     The interface (`search_r1/search/retrieval_server.py`): posted is `{"queries": [text], "topk": number,
@@ -53,7 +54,7 @@ class RetrievalTool(StatelessTool):
         self.options = options
         self._connections: aiohttp.ClientSession | None = None
 
-    async def start(self, on_progress: Callable[[str, float], object] | None = None) -> None:
+    async def start(self, context: RunContext) -> None:
         """Ask the server a question.
 
         Raises:

@@ -1,0 +1,62 @@
+"""The base class of the components that a run starts: tools, rewards, environments and agents."""
+
+from abc import ABC
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torl.runtime.cluster import Cluster, LocalCluster
+
+
+def _ignore_progress(stage: str, fraction: float) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """The run that a component is started in. The defaults describe a component that is used alone."""
+
+    cluster: Cluster = field(default_factory=LocalCluster)
+    """Cluster of the run. A component that does not use its nodes runs in the controller."""
+    progress: Callable[[str, float], object] = _ignore_progress
+    """Callback for a slow start: `progress(stage, fraction)`, with the fraction done from 0 to 1. Thread-safe."""
+    seed: int = 0
+    """Random seed of the run."""
+    directory: Path = Path()
+    """Directory for files that the component writes, such as logs."""
+
+
+class Component(ABC):  # noqa: B024 (no method is required of every component)
+    """A part of a run that is started, checked and closed. One instance serves the whole run.
+
+    All methods are optional. A run calls `start` once, before the component is used; `check` after each training step;
+    `metrics` when it writes a record; and `close` at the end, also if `start` failed. The parameters of `__init__` are
+    the options of the component in a configuration.
+    """
+
+    async def start(self, context: RunContext) -> None:
+        """Allocate the resources that the component needs, such as processes and connections.
+
+        Args:
+            context: Run that the component is part of.
+
+        Raises:
+            TorlError: The component cannot be used. The run stops with this message.
+        """
+        return
+
+    async def check(self) -> None:
+        """Verify that the component still works.
+
+        Raises:
+            TorlError: The component has failed. The run stops with this message.
+        """
+        return
+
+    async def close(self) -> None:
+        """Release the resources of `start`. Also called if `start` failed, perhaps halfway."""
+        return
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return counts since the start, by name, for the metrics of the run."""
+        return {}
