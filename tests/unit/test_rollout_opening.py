@@ -22,7 +22,7 @@ from torl.rollout.evaluation import evaluate_model
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.startup import Components, open_rollouts
 from torl.tools import ShuffledTool
-from torl.types import Grade, Group, Outcome, Problem
+from torl.types import Grade, Group, Outcome, Problem, SampledTurn, TurnRequest
 
 BASE_MODEL = "torl:demo/base_model"
 ONE = {"name": f"{__name__}:Part"}
@@ -69,6 +69,9 @@ class NotedEngine(Engine):
 
     async def start(self) -> None:
         happened("start engine", EngineError("no engine"))
+
+    async def sample(self, request: TurnRequest, on_block: Any = None) -> SampledTurn:
+        raise AssertionError("unreachable")
 
     async def close(self) -> None:
         happened("close engine")

@@ -1,10 +1,11 @@
-"""The protocol of inference engines: sample a turn after a prefix, with log-probabilities."""
+"""The base class of inference engines, which sample a turn after a prefix, with log-probabilities."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NoReturn, Protocol, TypeAlias
+from typing import Literal, NoReturn, TypeAlias
 
 from torl._core import Vocabulary
 from torl.errors import EngineError
@@ -78,7 +79,7 @@ class Receivers:
     """Whether they differ from the receivers of the last transfer."""
 
 
-class Engine(Protocol):
+class Engine(ABC):
     '''An inference engine that holds one version of the policy at a time.
 
     Every method raises `EngineError`, with the cause, if the engine is dead, was never started or refuses a request.
@@ -152,6 +153,7 @@ class Engine(Protocol):
         """Load the model and return once requests are served. If cancelled, it leaves nothing running."""
         return
 
+    @abstractmethod
     async def sample(self, request: TurnRequest, on_block: Callable[[str], None] | None = None) -> SampledTurn:
         """Sample one turn. Cancelling the call aborts the request.
 
@@ -160,7 +162,6 @@ class Engine(Protocol):
             on_block: Callback with the code of each block that closes while the turn continues. Calls may be late or
                 missing.
         """
-        ...
 
     def forget(self, episode: int) -> None:
         """Forget an episode that has ended."""
