@@ -215,7 +215,7 @@ async def test_a_core_that_hangs_ends_every_request(tiny_model_directory, prompt
         async with asyncio.timeout(120):
             results = await asyncio.gather(*turns, watch, return_exceptions=True)
         assert [result for result in results if not isinstance(result, EngineError)] == []
-        assert "hung and was ended: no token came for 4 s although 16 requests are open" in str(results[-1])
+        assert "hung and was killed: no token came for 4 s although 16 requests are pending" in str(results[-1])
         assert "stopped after 4 s" in caplog.text
         with pytest.raises(EngineError, match="hung"):
             await turn(engine, prompts[0].token_ids, LONG)
