@@ -49,17 +49,17 @@ PIPELINE_SIMILARITY ?= $(if $(filter torl:%,$(PIPELINE_PROBLEMS)),0.95,0.8)
 PIPELINE_MEASURED = { $(basename $(notdir $(firstword $(PIPELINE_SETS)))) = "$(firstword $(PIPELINE_SETS))" }
 pipeline: install
 	$(BIN)/python -m torl.data prepare $(PIPELINE_PROBLEMS) --against $(PIPELINE_SETS) \
-		--similarity $(PIPELINE_SIMILARITY) --output $(PIPELINE)/clean
+		--similarity-threshold $(PIPELINE_SIMILARITY) --output $(PIPELINE)/clean
 	$(BIN)/python -m torl.data difficulty $(PIPELINE_MODEL) --problems $(PIPELINE)/clean/problems.jsonl --config demo \
 		--samples 4 --sample.max_problems 96 --output $(PIPELINE)/measured.jsonl
-	$(BIN)/python -m torl.data select --problems $(PIPELINE)/measured.jsonl --count $(PIPELINE_COUNT) --bins 4 --any-source \
+	$(BIN)/python -m torl.data select --problems $(PIPELINE)/measured.jsonl --count $(PIPELINE_COUNT) --difficulty-bins 4 --ignore-source \
 		--output $(PIPELINE)/train.jsonl
 	for calls in $(PIPELINE_CALLS); do run=$(PIPELINE)/trained-with-$$calls; $(BIN)/python -m torl.train demo \
 		--model.path $(PIPELINE_MODEL) --data.train $(PIPELINE)/train.jsonl --data.evaluation '$(PIPELINE_MEASURED)' \
 		--run.directory $$run $$(test ! -e $$run/config.toml || echo --run.resume) --run.steps $(PIPELINE_STEPS) \
 		--rollout.max_tool_calls $$calls --evaluation.max_problems 8 || exit 1; done
 	$(BIN)/python -m torl.evaluate $(foreach calls,$(PIPELINE_CALLS),$(PIPELINE)/trained-with-$(calls)) --suite $(PIPELINE_SETS) \
-		--grid $(shell echo $(PIPELINE_CALLS) | tr ' ' ',') --evaluation.max_problems 32 --output $(PIPELINE)/table
+		--max-tool-calls $(shell echo $(PIPELINE_CALLS) | tr ' ' ',') --evaluation.max_problems 32 --output $(PIPELINE)/table
 
 test: install $(VENV)/ray/installed
 	$(CARGO_TEST)

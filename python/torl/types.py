@@ -1,4 +1,4 @@
-"""The types that torl's packages exchange. Imports neither torch nor vLLM nor DeepSpeed.
+"""The data types that torl's packages exchange. No torch, no vLLM, no DeepSpeed.
 
 Axis suffix `_T`: the tokens of one trajectory's response, sampled and observed, without the prompt.
 """
@@ -23,7 +23,14 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A question with its reference answer."""
+    """A question with its reference answer.
+
+    Attributes:
+        id: Unique name of the problem.
+        question: Text of the question.
+        answer: Reference answer.
+        metadata: Further fields of the problem, such as its source or level.
+    """
 
     id: str
     question: str
@@ -33,24 +40,29 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A problem in the prompt template of a run, as tokens."""
+    """A problem in the prompt template of a run.
+
+    Attributes:
+        problem: Problem of the prompt.
+        token_ids: Tokens of the prompt.
+        low_reward_token_ids: Tokens of the variant that asks for a low reward. Empty if prompts state no reward goal.
+        high_reward_fraction: Fraction of the episodes whose prompt is `token_ids`, which asks for a high reward.
+    """
 
     problem: Problem
     token_ids: tuple[int, ...]
     low_reward_token_ids: tuple[int, ...] = ()
-    """The prompt that asks for a low reward, if the run's prompts state a reward goal."""
     high_reward_fraction: float = 1.0
-    """Fraction of episodes whose prompt is `token_ids`."""
 
     def for_episode(self, seed: int) -> "Prompt":
-        """The prompt of one episode. Its `seed` selects the reward goal."""
+        """Return the prompt of one episode, whose seed chooses the reward goal."""
         if not self.low_reward_token_ids or seed / 2**63 < self.high_reward_fraction:
             return self
         return replace(self, token_ids=self.low_reward_token_ids)
 
     @property
     def wants_high_reward(self) -> bool | None:
-        """Whether the prompt asks for a high reward. None if it states no reward goal."""
+        """Whether the prompt asks for a high reward; None if it states no reward goal."""
         return self.token_ids != self.low_reward_token_ids if self.low_reward_token_ids else None
 
 
@@ -58,29 +70,40 @@ class Prompt:
 
 
 class OutcomeStatus(StrEnum):
-    """Results of a tool call. Every member is data for the model, never a host failure."""
+    """The status of a tool call. Every status is data for the model, never a host failure.
+
+    Attributes:
+        OK: The call succeeded.
+        ERROR: The code raised an exception, or an argument is invalid.
+        TIMEOUT: The call exceeded its time limit.
+        MEMORY: The call exceeded its memory limit.
+        OUTPUT_LIMIT: The call printed too much.
+        CRASH: The process that executed the call died, and died again in a second attempt.
+    """
 
     OK = "ok"
     ERROR = "error"
-    """An uncaught exception of the code, or an invalid argument."""
     TIMEOUT = "timeout"
     MEMORY = "memory"
     OUTPUT_LIMIT = "output_limit"
     CRASH = "crash"
-    """The process that ran the call died twice on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a tool call."""
+    """The result of a tool call.
+
+    Attributes:
+        status: Status of the call.
+        text: Output of the tool: printed text, search results, or a line that describes an error.
+        error: Type of the error, such as "ZeroDivisionError".
+        details: Further results of the tool, as plain JSON. A "traceback" may be shown to the model.
+    """
 
     status: OutcomeStatus
     text: str
-    """Output of the tool, or one line that describes the error."""
     error: str | None = None
-    """Type of the error, such as "ZeroDivisionError"."""
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Tool-specific JSON data. A format may show the "traceback" to the model."""
 
     @property
     def ok(self) -> bool:
@@ -90,37 +113,48 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A tool call of the model."""
+    """A tool call that the model requests.
+
+    Attributes:
+        tool: Name of the tool in the run.
+        arguments: Arguments of the call, as plain JSON.
+    """
 
     tool: str
-    """Name of the tool."""
     arguments: Mapping[str, Any] = field(hash=False)
-    """Arguments, as JSON data."""
 
 
 @dataclass(frozen=True, slots=True)
 class MalformedCall:
-    """An invalid tool call. Nothing runs, and the model receives the error."""
+    """A tool call that cannot be executed. The model receives an error message instead.
+
+    Attributes:
+        error: Type of the error, such as "NoCode".
+        message: Description of the error.
+    """
 
     error: str
-    """Type of the error, such as "NoCode"."""
     message: str
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome of the call, which counts as a failed one."""
+        """Outcome shown to the model. It counts as a failed call."""
         return Outcome(OutcomeStatus.ERROR, f"{self.error}: {self.message}", error=self.error)
 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """Text of a chat template, in which the names of control tokens become these tokens."""
+    """Markup of a chat template. Added tokens of the vocabulary in its text are encoded as such.
+
+    Attributes:
+        text: Text of the markup.
+    """
 
     text: str
 
 
 ObservationText: TypeAlias = str | Sequence[str | Markup]
-"""An observation: one text, or several in a row. Names of control tokens stay text except in `Markup`."""
+"""Text inserted after a turn, in one or several parts. Parts other than `Markup` never become added tokens."""
 
 
 # --- the engine -------------------------------------------------------------------------------------------
@@ -128,57 +162,76 @@ ObservationText: TypeAlias = str | Sequence[str | Markup]
 
 @dataclass(frozen=True, slots=True)
 class SamplingParameters:
-    """Sampling settings of one turn."""
+    """Sampling settings of one turn.
+
+    Attributes:
+        max_tokens: Maximum number of sampled tokens.
+        temperature: Sampling temperature. 0 samples greedily.
+        top_p: Probability mass of nucleus sampling.
+        seed: Random seed of the turn.
+    """
 
     max_tokens: int
     temperature: float = 1.0
-    """0 samples greedily."""
     top_p: float = 1.0
     seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """A request for one turn, sampled after a prefix."""
+    """A request for one turn, sampled after a prefix.
+
+    Attributes:
+        id: Unique among the pending requests of an engine.
+        prefix: All tokens before the turn, prompt included.
+        sampling: Sampling settings.
+        stop_condition: End of the turn, in addition to end-of-sequence tokens and `sampling.max_tokens`.
+        at_line_start: Whether the text of `prefix` is empty or ends with a newline.
+        episode: Number of the episode. Lower numbers take precedence; the turns of an episode share a prefix cache.
+        group: Name of the episodes with the same prompt, which is best computed once.
+    """
 
     id: str
-    """Unique among the pending requests of an engine."""
     prefix: Sequence[int]
-    """All tokens before the turn, prompt included."""
     sampling: SamplingParameters
     stop_condition: StopCondition = field(default_factory=StopCondition.never)
-    """The end of the turn, in addition to end-of-sequence tokens and `sampling.max_tokens`."""
     at_line_start: bool = True
-    """Whether the text of `prefix` is empty or ends with a newline."""
     episode: int = 0
-    """Number of the episode. Lower numbers take precedence, and all turns of an episode share a prefix cache."""
     group: str = ""
-    """Name of the episodes with the same prompt, which is best computed once."""
 
 
 class TurnFinish(StrEnum):
-    """Reasons for which an engine ends a turn."""
+    """The reason why an engine ended a turn.
+
+    Attributes:
+        STOP: The model sampled an end-of-sequence token, the last of the turn.
+        LENGTH: The turn reached `SamplingParameters.max_tokens`.
+        END: The turn met its `TurnRequest.stop_condition`. Some tokens may follow the end.
+    """
 
     STOP = "stop"
-    """An end-of-sequence token, the last of the ids."""
     LENGTH = "length"
-    """`SamplingParameters.max_tokens`."""
     END = "end"
-    """`TurnRequest.stop_condition`. Some tokens may follow the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampledTurn:
-    """A turn as an engine sampled it, token for token."""
+    """A turn as an engine sampled it, token for token.
+
+    Attributes:
+        token_ids: Sampled tokens.
+        logprobs: Log-probabilities of the tokens according to the engine, after temperature.
+        policy_versions: Pairs of a policy version and the index of its first token, in order. There is more than one
+            pair if the weights changed in flight.
+        finish_reason: Reason why the turn ended.
+        cached_tokens: Number of prefix tokens that the engine found in its prefix cache.
+    """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """The engine's log-probability of each token, after temperature."""
     policy_versions: tuple[tuple[int, int], ...]
-    """Pairs of a version and the index of its first token, in order. More than one if weights changed in flight."""
     finish_reason: TurnFinish
     cached_tokens: int
-    """Tokens of the prefix that came from the prefix cache."""
 
 
 # --- trajectories -----------------------------------------------------------------------------------------
@@ -186,116 +239,153 @@ class SampledTurn:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call of a trajectory. The calls of a turn share one observation."""
+    """A tool call in a trajectory. The calls of one turn share an observation.
+
+    Attributes:
+        request: Executed request. None if nothing was executed, because the call was malformed or above the limit.
+        outcome: Outcome of the call.
+        observation: Inserted text, fences included.
+        start: Index in the response of the first observation token, which is the end of the turn with the call.
+        stop: Index after the last observation token.
+        wait_seconds: Time that the episode waited for the outcome, after the outcomes of the turn's earlier calls.
+    """
 
     request: ToolRequest | None
-    """The call, or None if nothing ran: it was malformed or exceeded the maximum number of calls."""
     outcome: Outcome
     observation: str
-    """Text of the observation, including its markers."""
     start: int
-    """Index of the first observation token in the response, which is the end of the turn."""
     stop: int
-    """Index after the last observation token."""
     wait_seconds: float
-    """Time that the episode waited for the outcome, after the outcomes of earlier calls of the turn."""
 
     @property
     def ran(self) -> bool:
-        """Whether the call was executed. Otherwise its outcome is an error."""
+        """Whether the call was executed."""
         return self.request is not None
 
     @property
     def code(self) -> str:
-        """The "code" argument of the call, or an empty text."""
+        """Code argument of the call. Empty for calls without code."""
         return str(self.request.arguments.get("code", "")) if self.request is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """A user message of an environment or agent program inside an episode.
+    """A user message that an environment or an agent program sent during an episode.
 
-    All messages after a turn share one observation with the results of its calls.
+    Several messages after the same turn share one observation, which also holds the results of the turn's calls.
+
+    Attributes:
+        text: Text of the message.
+        observation: Inserted text, markup included.
+        start: Index in the response of the first observation token, which is the end of the previous turn.
+        stop: Index after the last observation token.
     """
 
     text: str
     observation: str
-    """Text of the observation, including the chat template's markers."""
     start: int
-    """Index of the first observation token in the response, which is the end of the turn."""
     stop: int
-    """Index after the last observation token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A closed code block of a turn."""
+    """A closed code block.
+
+    Attributes:
+        code: Code of the block.
+        start: Index in the text of the turn of the first character of the code.
+        stop: Index after the last character of the code.
+    """
 
     code: str
     start: int
-    """Index of the first character of the code in the turn's text."""
     stop: int
-    """Index after the last character."""
 
 
 class StopReason(StrEnum):
-    """Reasons for which a turn ends."""
+    """The reason why a turn ended.
+
+    Attributes:
+        CALL: The stop condition of the format, which marks the end of tool calls.
+        STOP: An end-of-sequence token or a stop sequence.
+        LENGTH: The token limit of the response.
+    """
 
     CALL = "call"
-    """A tool call, at a position where the format ends turns."""
     STOP = "stop"
-    """An end-of-sequence token, or a stop sequence."""
     LENGTH = "length"
-    """The token limit of the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One generation of a trajectory, up to its end."""
+    """One generation of the model: the sampled tokens [start, stop) of the response.
+
+    Attributes:
+        start: Index in the response of the first token.
+        stop: Index after the last token.
+        text: Text of these tokens.
+        stop_reason: Reason why the turn ended.
+        blocks: Code blocks closed in the turn.
+        cached_tokens: Number of prefix tokens that the engine found in its prefix cache.
+    """
 
     start: int
-    """Index of the first token in the response."""
     stop: int
-    """Index after the last token."""
     text: str
     stop_reason: StopReason
     blocks: tuple[Block, ...]
-    """The closed code blocks."""
     cached_tokens: int
-    """Tokens of the prefix that came from the prefix cache."""
 
 
 class FinishReason(StrEnum):
-    """Reasons for which an episode ends."""
+    """The reason why an episode ended.
+
+    Attributes:
+        STOP: The model sampled an end-of-sequence token or a stop sequence.
+        LENGTH: The response reached its token limit.
+        VOID: A turn requested output without a call to execute, and the run ends episodes at such turns.
+        ENVIRONMENT: The environment ended the episode in its reply to the last turn.
+        MAX_TURNS: The model wrote the maximum number of messages.
+    """
 
     STOP = "stop"
-    """An end-of-sequence token, or a stop sequence."""
     LENGTH = "length"
-    """The token limit of the response."""
     VOID = "void"
-    """A void turn: neither a valid call nor an answer, in a run that ends episodes at void turns."""
     ENVIRONMENT = "environment"
-    """The environment's reply to the last turn."""
     MAX_TURNS = "turns"
-    """The maximum number of turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
     """The record of one episode. The four `_T` arrays have one entry for each response token.
 
-    An episode of an agent program may have several token sequences: the trajectory is the one that was sampled last,
-    and the others are its `branches`. Each sampled token is part of the response of exactly one of them; a shared
-    prefix is part of the prompt in the others.
+    The episode of an agent program may consist of several token sequences. The trajectory is the sequence that was
+    sampled last; the others are its `branches`. Each sampled token is a response token of exactly one sequence, and a
+    prompt token of the sequences that share it.
 
-    On observed tokens `loss_mask_T` is False, `rollout_logprobs_T` is 0 and `policy_versions_T` is -1.
+    Attributes:
+        prompt: Prompt of the episode.
+        group_id: Name of the group whose trajectories are compared with each other: "step/problem".
+        sample_index: Index in the group.
+        token_ids_T: Tokens of the response.
+        loss_mask_T: True for sampled tokens, False for observed tokens.
+        rollout_logprobs_T: Log-probabilities according to the engine; 0 for observed tokens.
+        policy_versions_T: Versions of the policy that sampled the tokens; -1 for observed tokens.
+        turns: Turns of the model.
+        tool_calls: Tool calls of all turns.
+        finish_reason: Reason why the episode ended.
+        text: Text of the response, observations included.
+        seconds: Duration of the episode.
+        format: Name of the format that parsed it.
+        branches: Other trajectories of the episode, in the order in which they started.
+        answer: Answer of the agent program, if one drove the episode.
+        user_messages: Messages of the environment or the agent program.
+        environment_rewards: Rewards of the environment, by part.
     """
 
     prompt: Prompt
     group_id: str
-    """Name of the group, "batch/problem"."""
     sample_index: int
-    """Index in the group."""
     token_ids_T: Int32Array
     loss_mask_T: BoolArray
     rollout_logprobs_T: Float32Array
@@ -304,129 +394,141 @@ class Trajectory:
     tool_calls: tuple[ToolCall, ...]
     finish_reason: FinishReason
     text: str
-    """The whole response, including observations."""
     seconds: float
     format: str = "torl"
-    """Name of the format."""
     branches: tuple["Trajectory", ...] = ()
-    """The other token sequences of the episode, in the order of their starts."""
     answer: str | None = None
-    """Answer of the agent program, if one drove the episode."""
     user_messages: tuple[UserMessage, ...] = ()
-    """Messages of the environment or of the agent program."""
     environment_rewards: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Rewards of the environment, by part."""
 
     def __len__(self) -> int:
         return len(self.token_ids_T)
 
     @property
     def episode_trajectories(self) -> tuple["Trajectory", ...]:
-        """All trajectories of the episode, with this one as the last."""
+        """All trajectories of the episode, this one last."""
         return (*self.branches, self)
 
     @property
     def answer_text(self) -> str:
-        """The text that contains the answer: an agent program's answer, or else all sampled text."""
+        """Text that contains the answer: the answer of the agent program, or else all sampled text."""
         return self.sampled_text if self.answer is None else self.answer
 
     @property
     def sampled_text(self) -> str:
-        """The text of the turns, joined by newlines."""
+        """Text of all turns, with a newline instead of each observation."""
         return "\n".join(turn.text for turn in self.turns)
 
     def calls_in(self, turn: Turn) -> tuple[ToolCall, ...]:
-        """The calls of a turn, in order."""
+        """Return the calls of a turn, in order."""
         return tuple(call for call in self.tool_calls if call.start == turn.stop)
 
     def user_messages_after(self, turn: Turn) -> tuple[str, ...]:
-        """The user messages between a turn and the next one."""
+        """Return the texts of the user messages between a turn and the next one."""
         return tuple(message.text for message in self.user_messages if message.start == turn.stop)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trajectories of one prompt, in the order of their samples. Advantages compare them with each other."""
+    """The trajectories of one prompt, which are compared with each other.
+
+    Attributes:
+        prompt: Common prompt.
+        trajectories: One trajectory for each episode, in the order of their samples. Branches share its grade.
+        max_response_tokens: Token limit of the responses.
+    """
 
     prompt: Prompt
     trajectories: tuple[Trajectory, ...]
-    """One trajectory per episode. Its branches share its grade."""
     max_response_tokens: int
-    """Token limit of the responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """The grade of one trajectory."""
+    """The grade of one trajectory.
+
+    Attributes:
+        reward: Reward at the last sampled token.
+        correct: Whether the answer is correct.
+        answer: Answer in the last sampled \\boxed{...}, or None.
+        failure: "timeout" or "error" if the grader failed, in which case the answer counts as wrong.
+        parts: Parts of the reward by name, whose sum is `reward`. Each part is logged.
+        turn_rewards: Additional rewards at the last token of each turn: one for every turn, or none.
+        valid_format: Whether the response has the format that the reward requires, if it requires one.
+    """
 
     reward: float
-    """Reward at the last sampled token."""
     correct: bool
     answer: str | None
-    """The extracted answer, such as the last sampled \\boxed{...}."""
     failure: str | None = None
-    """"timeout" or "error" if the grader failed. The answer then counts as incorrect."""
     parts: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """The summands of `reward` by name, each logged. May be empty."""
     turn_rewards: tuple[float, ...] = ()
-    """Additional rewards at the last token of each turn: one per turn, or none."""
     valid_format: bool = True
-    """Whether the response has the format that the reward requires, if any."""
 
     @property
     def credited(self) -> bool:
-        """Whether the answer is rewarded as correct: it is correct, in a valid format."""
+        """Whether the answer is rewarded as correct: correct, and in a valid format."""
         return self.correct and self.valid_format
 
     @property
     def total(self) -> float:
-        """The reward including turn rewards."""
+        """Sum of the reward and all turn rewards."""
         return self.reward + sum(self.turn_rewards)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredTrajectory:
-    """A trajectory with its grade and its reward for learning."""
+    """A trajectory with its grade and the reward used for training.
+
+    Attributes:
+        trajectory: Trajectory.
+        grade: Its grade.
+        reward: Reward at the last sampled token, as used for training.
+    """
 
     trajectory: Trajectory
     grade: Grade
     reward: float
-    """Reward at the last sampled token, which may be normalized or shuffled."""
 
     @property
     def total(self) -> float:
-        """The reward for learning, including turn rewards."""
+        """Sum of the reward used for training and all turn rewards."""
         return self.reward + sum(self.grade.turn_rewards)
 
     @property
     def episode_trajectories(self) -> tuple["ScoredTrajectory", ...]:
-        """All trajectories of the episode with its reward. Only the last one has the turn rewards."""
+        """All trajectories of the episode with its reward. Turn rewards belong to the last trajectory."""
         grade = replace(self.grade, turn_rewards=())
         return (*(ScoredTrajectory(branch, grade, self.reward) for branch in self.trajectory.branches), self)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredGroup:
-    """The scored trajectories of one prompt."""
+    """The scored trajectories of one prompt.
+
+    Attributes:
+        prompt: Common prompt.
+        members: Scored trajectories.
+    """
 
     prompt: Prompt
     members: tuple[ScoredTrajectory, ...]
 
     @property
     def accuracy(self) -> float:
-        """Fraction of correct members, in any format."""
+        """Fraction of the members with a correct answer, in any format."""
         return sum(member.grade.correct for member in self.members) / len(self.members)
 
     @property
     def credited_fraction(self) -> float:
-        """Fraction of members whose answer is rewarded as correct."""
+        """Fraction of the members whose answer is rewarded as correct."""
         return sum(member.grade.credited for member in self.members) / len(self.members)
 
     @property
     def has_zero_variance(self) -> bool:
-        """Whether all members have the same reward, including turn rewards. False for a group of one.
+        """Whether all members have the same total reward. False for a group of one.
 
-        Every advantage is then 0: nothing is learned, and DAPO's dynamic sampling draws another group.
+        All advantages of such a group are 0, so that nothing is learned from it. DAPO's dynamic sampling replaces it.
         """
         return len(self.members) > 1 and len({member.total for member in self.members}) == 1
 
@@ -436,10 +538,22 @@ class ScoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSample:
-    """A trajectory as the learner receives it, without tools.
+    """The learner's view of a trajectory: tokens, mask and annotations, without any knowledge of tools.
 
-    All arrays cover prompt and response. The mask is False on the prompt and on observations, and the other arrays are
-    0 there. An array is None if it is not needed or not computed yet.
+    All arrays have one entry for each token of prompt and response. On prompts and observations, the mask is False and
+    the other arrays are 0. An array is None before it is computed, or if the algorithm does not need it.
+
+    Attributes:
+        token_ids: Tokens of prompt and response.
+        loss_mask: True for sampled tokens that enter the loss.
+        rollout_logprobs: Log-probabilities according to the engine.
+        advantages: Advantages.
+        old_logprobs: Log-probabilities according to the learner, before the first update of the step.
+        token_rewards: Rewards of single tokens, in addition to the reward at the end.
+        ref_logprobs: Log-probabilities according to the reference model.
+        values: Values according to the critic, before the first update of the step.
+        returns: Value targets of the critic.
+        episode: Number of the episode, equal for all of its samples. None for an episode with a single sample.
     """
 
     token_ids: Int32Array
@@ -447,17 +561,11 @@ class TrainingSample:
     rollout_logprobs: Float32Array
     advantages: Float32Array | None = None
     old_logprobs: Float32Array | None = None
-    """Log-probabilities of the trainer before the first update of the step."""
     token_rewards: Float32Array | None = None
-    """Rewards of single tokens, in addition to the reward at the end."""
     ref_logprobs: Float32Array | None = None
-    """Log-probabilities of the reference model."""
     values: Float32Array | None = None
-    """Values of the critic before the first update of the step."""
     returns: Float32Array | None = None
-    """Value targets of the critic."""
     episode: int | None = None
-    """Equal for the samples of one episode. None for a sample that is a whole episode."""
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -25,7 +25,7 @@ from torl.rollout.transcript import (
     TurnSampler,
     ends_line,
 )
-from torl.runtime.processes.pending_calls import PendingCalls
+from torl.runtime.processes.watchdogs import PendingCalls
 from torl.seeds import derive_seed
 from torl.text.tokenizer import PlainTextEncoder
 from torl.tools import BaseTool

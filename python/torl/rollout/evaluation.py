@@ -1,10 +1,9 @@
 """Evaluation of a policy on problems, with the episode loop of training."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from torl.config import EvaluateConfig, EvaluationConfig
 from torl.errors import ToolUnavailableError
@@ -14,11 +13,12 @@ from torl.records.layout import trajectory_file
 from torl.records.rows import group_records
 from torl.records.writers import write_trajectories
 from torl.report.console import Console
+from torl.report.notebook import groups_html, metrics_html
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_groups
-from torl.rollout.model_directory import ModelDirectory, cap_to_context
+from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.scheduler import play_groups
-from torl.rollout.startup import Rollouts, open_rollouts
+from torl.rollout.startup import OpenRollouts, Rollouts
 from torl.runtime.processes.supervision import run_with_watchers
 from torl.text.prompts import EncodedPrompts
 from torl.types import Prompt, ScoredGroup
@@ -27,50 +27,59 @@ _OF_ALL_PROBLEMS = frozenset({names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVE
 _STEP = 0  # of the records of an untrained model
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation:
     """The result of one pass over a problem set."""
 
     metrics: dict[str, float]
-    """Training dynamics of `groups`, and the greedy accuracy. Accuracies count problems with too long prompts."""
+    """The training dynamics of the sampled trajectories, or of the greedy ones if none were sampled, and the greedy
+    accuracy. Accuracies count problems whose prompts are too long as not solved."""
     groups: tuple[ScoredGroup, ...]
-    """The sampled trajectories, or the greedy ones if none were sampled, in the order of the problems."""
+    """The trajectories that the dynamics describe, in the order of the problems."""
     greedy: tuple[ScoredGroup, ...] = ()
-    """The greedy trajectories, if others were sampled."""
+    """The trajectories of the greedy accuracy, if they are not `groups`."""
+
+    def __repr__(self) -> str:
+        shown = (names.ACCURACY, names.GREEDY_ACCURACY, names.CODE_RATIO, names.PASS_RATIO)
+        cells = [f"{name} {self.metrics[name]:.3f}" for name in shown if name in self.metrics]
+        return f"<Evaluation of {len(self.groups)} problems: {', '.join(cells)}>"
+
+    def _repr_html_(self) -> str:
+        return metrics_html(self.metrics) + groups_html(self.groups)
 
     def by_file(self, name: str) -> dict[str, tuple[ScoredGroup, ...]]:
         """All trajectories by the name of their file: the name of the problem set, with the suffix `.greedy`."""
         return {name: self.groups} | ({f"{name}.greedy": self.greedy} if self.greedy else {})
 
 
-async def evaluate_model(config: EvaluateConfig, console: Console, name: str | None = None) -> Evaluation:
-    """Start a model, evaluate it on `config.evaluate.problems`, and write the trajectories if configured.
+async def evaluate_with(
+    open_running: OpenRollouts, model: ModelDirectory, config: EvaluateConfig, console: Console, name: str | None = None
+) -> Evaluation:
+    """Evaluate on `config.evaluate.problems`, and write the trajectories if so configured.
 
     Args:
-        config: The configuration.
-        console: The console.
-        name: Name of the problem set, by default the name of its file.
+        open_running: Opens the rollouts, once the problems are read.
+        model: The model.
+        config: The configuration, capped to the model's context.
+        console: Console for progress.
+        name: Name of the problem set. None for the name of the problem file.
 
     Raises:
-        TorlError: The configuration, the problems or a component is invalid or failed.
+        TorlError: The problems cannot be read, or a component fails.
     """
-    model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
-    config = cap_to_context(config, model.path)
     evaluation_config = config.evaluation_settings
     name = name or _problem_set_name(config)
-    if config.evaluate.output is not None:
-        trajectory_file(config.evaluate.output, _STEP, name)  # rejects an invalid file name before the start
+    output = config.evaluate.output
+    if output is not None:
+        trajectory_file(output, _STEP, name)  # rejects an invalid file name before the start
     problems = model.problem_set(name, config.evaluate.problems, config.data, evaluation_config, console)
-    with ExitStack() as stack:
-        output = config.evaluate.output
-        logs = output or Path(stack.enter_context(TemporaryDirectory(prefix="torl-evaluate-")))
-        async with open_rollouts(config, model, console, log_directory=logs) as rollouts:
-            episodes = evaluation_config.episodes(len(problems.prompts))
-            with console.progress(f"evaluating {name}", episodes) as progress:
-                evaluation = await run_with_watchers(
-                    evaluate(rollouts, problems, evaluation_config, name=name, on_episode=progress.advance),
-                    *rollouts.watchers(config.rollout.stall_timeout_seconds),
-                )
+    async with open_running() as rollouts:
+        episodes = evaluation_config.episodes(len(problems.prompts))
+        with console.progress(f"evaluating {name}", episodes) as progress:
+            evaluation = await run_with_watchers(
+                evaluate(rollouts, problems, evaluation_config, name=name, on_episode=progress.advance),
+                *rollouts.watchers(config.rollout.stall_timeout_seconds),
+            )
     console.evaluation(None, name, evaluation.metrics)
     if output is not None:
         for label, groups in evaluation.by_file(name).items():

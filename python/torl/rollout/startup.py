@@ -1,11 +1,11 @@
 """Startup of the components that play episodes: tools, environment, agent, engine and reward."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeAlias
 
 from torl.agents import Agent
 from torl.component import RunContext
@@ -72,6 +72,10 @@ class Rollouts:
         return self.player.engine.watch(), self.player.open_calls.watch(
             stall_timeout_seconds, "rollout.stall_timeout_seconds"
         )
+
+
+OpenRollouts: TypeAlias = Callable[[], AbstractAsyncContextManager[Rollouts]]
+"""Starts rollouts, or lends running ones."""
 
 
 @asynccontextmanager
