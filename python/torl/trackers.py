@@ -42,7 +42,7 @@ class Tracker(Guarded, ABC, kind="tracker"):
         """
 
     @guarded()
-    def close(self) -> None:  # noqa: B027 (trackers without pending metrics need none)
+    def close(self) -> None:
         """Write all pending metrics. Called at the end of the run."""
 
 
