@@ -86,7 +86,7 @@ def importance_weights(name: str, batch: Batch, *, low: float, high: float) -> T
     keys = ("old_logprobs", "rollout_logprobs", "loss_mask", "sequences")
     options = {"high": high} if name == "tis" else {"low": low, "high": high}
     inputs = CorrectionInputs(*(batch[key] for key in keys))
-    return ChosenFrom(CORRECTIONS, "correction", given=1).choose({"name": name, **options}).bind()(inputs)
+    return ChosenFrom(CORRECTIONS, "correction", positional_count=1).choose({"name": name, **options}).bind()(inputs)
 
 
 def trajectory_weights(name: str, counts: object, length: int) -> np.ndarray:

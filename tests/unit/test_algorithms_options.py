@@ -32,7 +32,7 @@ REGISTRIES: dict[str, Mapping[str, Callable[..., Any]]] = {
 
 
 def choose(kind: str, name: str, **options: object) -> Choice[Any]:
-    return ChosenFrom(REGISTRIES[kind], kind, given=1).choose({"name": name, **options})
+    return ChosenFrom(REGISTRIES[kind], kind, positional_count=1).choose({"name": name, **options})
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_each_has_its_own_options_with_their_defaults(kind: str, name: str, opti
 )
 def test_what_is_refused(kind: str, section: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ChosenFrom(REGISTRIES[kind], kind, given=1).choose(section)
+        ChosenFrom(REGISTRIES[kind], kind, positional_count=1).choose(section)
 
 
 def test_equal_bounds_are_an_interval() -> None:
@@ -116,7 +116,9 @@ def example(protocol: type, function: str, **options: object) -> Choice[Any]:
     assert indented is not None
     module: dict[str, Any] = {"Tensor": torch.Tensor}
     exec(textwrap.dedent(indented.group(1)), module)
-    return ChosenFrom({function: module[function]}, "function", given=1).choose({"name": function, **options})
+    return ChosenFrom({function: module[function]}, "function", positional_count=1).choose(
+        {"name": function, **options}
+    )
 
 
 def test_the_estimator_of_the_docstring() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from torl.config import TrainConfig
-from torl.config.command_line import PRESETS as FOLDER
-from torl.config.command_line import load_config
+from torl.config.loading import PRESETS as FOLDER
+from torl.config.loading import load_config
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(path for path in FOLDER.glob("*.toml") if not path.stem.startswith("demo"))

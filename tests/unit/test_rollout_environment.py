@@ -13,7 +13,7 @@ import pytest
 from builders import asked, group
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedEngine, ScriptedInterpreter
-from scripted_environment import ScriptedEnvironment, in_environment
+from scripted_environment import ScriptedEnvironment, ScriptedSession, in_environment
 from torl.apps.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.environments import Message
@@ -147,7 +147,7 @@ def test_an_episode_has_at_most_so_many_turns() -> None:
     rules = model.rules(environment={**ENVIRONMENT, "max_turns": 3})
     assert token_mismatch(played, rules) is None
     wrong = model.rules(environment={**ENVIRONMENT, "max_turns": 4})
-    assert token_mismatch(played, wrong) == "it ended after 3 turns, and the run allows 4"
+    assert token_mismatch(played, wrong) == "the episode ended after 3 turns, but rollout.max_turns = 4"
 
 
 def test_what_the_limit_cuts_or_a_stop_string_ends_is_shown_to_the_environment_for_its_rewards() -> None:
@@ -245,7 +245,10 @@ def test_a_beginning_that_the_chat_template_refuses_spoils_the_episode() -> None
 def test_what_breaks_in_the_environment_spoils_the_episode(method: str) -> None:
     model, environment = ChatModel.of("hermes"), said("No.")
     environment.fail_in = method
-    with pytest.raises(ToolUnavailableError, match=r"the environment failed to .*: ValueError: the environment's own"):
+    with pytest.raises(
+        ToolUnavailableError,
+        match=r"the environment \(.*:ScriptedSession\) failed in .*\nValueError: the environment's own mistake\nat ",
+    ):
         play(model, ["1<|im_end|>"] * 2, environment)
     assert (environment.open, environment.closed) == (0, 1)
 
@@ -254,7 +257,7 @@ def test_what_breaks_in_the_environment_spoils_the_episode(method: str) -> None:
 def test_what_the_environment_itself_cancels_spoils_the_episode(method: str) -> None:
     model, environment = ChatModel.of("hermes"), said("No.")
     environment.fail_in, environment.failure = method, asyncio.CancelledError()
-    with pytest.raises(ToolUnavailableError, match=r"the environment failed to .*: CancelledError"):
+    with pytest.raises(ToolUnavailableError, match=r"the environment \(.*\) cancelled .* itself"):
         play(model, ["1<|im_end|>"] * 2, environment)
     assert (environment.open, environment.closed) == (0, 1)
 
@@ -262,23 +265,27 @@ def test_what_the_environment_itself_cancels_spoils_the_episode(method: str) -> 
 @pytest.mark.parametrize(
     ("method", "given", "message"),
     [
-        ("reset", (), r"begins with \(\), and no message"),
-        ("step", None, "answered with None, which is no Reply"),
-        ("rewards", None, "rewards are None, and no numbers by their names"),
-        ("rewards", {"right": None}, "reward 'right' is no number: None"),
-        ("rewards", {"right": 10**400}, "reward 'right' is no number: 1000"),
+        ("reset", (), "expected a list of at least one message, got tuple"),
+        ("step", None, "expected Reply, got None"),
+        ("rewards", None, "expected a mapping of names to numbers, got None"),
+        ("rewards", {"right": None}, "reward 'right' is not a finite number: None"),
+        ("rewards", {"right": 10**400}, "reward 'right' is not a finite number: int 1000"),
     ],
 )
 def test_what_is_no_answer_spoils_the_episode(method: str, given: Any, message: str) -> None:
     model = ChatModel.of("hermes")
 
+    async def mistaken(self: Any, _: Any) -> Any:
+        return given
+
+    session_class: Any = type("MistakenSession", (ScriptedSession,), {method: mistaken})
+
     class Mistaken(ScriptedEnvironment):
-        """Gives something else than it should."""
+        """Returns an invalid value."""
 
         def session(self, problem: Problem, seed: int) -> Any:
-            made = super().session(problem, seed)
-            setattr(made, method, lambda _: asyncio.sleep(0, given))
-            return made
+            super().session(problem, seed)
+            return session_class(self)
 
     environment = Mistaken()
     with pytest.raises(ToolUnavailableError, match=message):
@@ -298,7 +305,8 @@ def test_only_the_beginning_is_tried_again() -> None:
     environment.failures = 2
     player = in_environment(player, model, environment, retries=1)
     with pytest.raises(
-        ToolUnavailableError, match="no episode began in 2 tries; the last: the environment failed to begin"
+        ToolUnavailableError,
+        match=r"the episode did not start in 2 attempts; the last error: the environment \(.*\) failed in reset",
     ):
         asyncio.run(player.play(asked(), batch_id=0, sample=1))
 
@@ -378,7 +386,7 @@ def test_rewards_are_parts_with_weights_and_a_reward_that_is_no_number_spoils_th
     with pytest.raises(RewardError, match=r"choose rollout\.environment"):
         asyncio.run(score_group(reward, group(replace(played, environment_rewards={}))))
     environment.rewarded = {"right": float("nan")}
-    with pytest.raises(ToolUnavailableError, match="the environment's reward 'right' is no number"):
+    with pytest.raises(ToolUnavailableError, match="the reward 'right' is not a finite number"):
         play(model, ["1<|im_end|>"], environment)
 
 
@@ -438,9 +446,12 @@ def test_an_environment_needs_the_format_of_a_chat_model() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda played: replace(played.user_messages[0], text="Right."), "is not what its code gave"),
-        (lambda played: replace(played.user_messages[0], start=0), "nothing|is not where|several|turns are|not closed"),
-        (lambda played: replace(played.user_messages[0], observation="No."), "is not what its code gave"),
+        (lambda played: replace(played.user_messages[0], text="Right."), "does not match its outcome"),
+        (
+            lambda played: replace(played.user_messages[0], start=0),
+            "no turn requests|wrong position|different observations|the turns are|lacks its end token",
+        ),
+        (lambda played: replace(played.user_messages[0], observation="No."), "does not match its outcome"),
     ],
 )
 def test_a_planted_fault_in_what_was_said_is_found(change: Any, problem: str) -> None:
@@ -457,11 +468,11 @@ def test_a_planted_fault_in_what_was_said_is_found(change: Any, problem: str) ->
 def test_an_environment_that_speaks_in_a_run_without_one_is_found() -> None:
     model = ChatModel.of("hermes")
     played = play(model, ["1<|im_end|>", "2<|im_end|>"], said("No."))
-    assert token_mismatch(played, model.rules()) == "an environment said something, and the run has none"
+    assert token_mismatch(played, model.rules()) == "the environment sent a message, but the run has no environment"
     ended = play(model, [message("hermes", "1", tool="look")], ScriptedEnvironment(lambda _: ((), True)))
-    assert token_mismatch(ended, model.rules()) == "an environment ended it, and the run has none"
+    assert token_mismatch(ended, model.rules()) == "the environment ended the episode, but the run has no environment"
     unanswered = replace(play(model, ["1<|im_end|>"], said()), finish_reason=FinishReason.ENVIRONMENT)
-    assert "its last turn was not answered" in str(token_mismatch(unanswered, model.rules(environment=ENVIRONMENT)))
+    assert "the last turn has no reply" in str(token_mismatch(unanswered, model.rules(environment=ENVIRONMENT)))
 
 
 def test_a_call_of_python_still_starts_when_it_closes() -> None:

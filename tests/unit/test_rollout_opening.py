@@ -17,7 +17,6 @@ from torl.errors import ConfigError, DataError, EngineError, RecordError, Reward
 from torl.options import Choice, Section
 from torl.paths import resolve_path
 from torl.report.console import Console
-from torl.rollout.evaluate_model import evaluate_model
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.startup import open_rollouts
 from torl.tools import ShuffledTool
@@ -130,11 +129,11 @@ async def test_a_section_may_bring_several_tools_but_none_that_another_brings(
         tools = rollouts.player.tools
         assert list(tools) == ["many.0", "many.1", "one"]
         assert all(isinstance(tool, ShuffledTool) for tool in tools.values())
-        assert [tool.tool.bounds.retries for tool in tools.values()] == [5, 5, 3]  # type: ignore[attr-defined]
+        assert [tool.tool.limits.retries for tool in tools.values()] == [5, 5, 3]  # type: ignore[attr-defined]
         assert [event for event in events if "tool" in event] == ["start tool 2", "start tool 0"]
     assert events[-2:] == ["close tool 0", "close tool 2"]
     config = configuration(tools={"many": many, "many.1": part})
-    with pytest.raises(ConfigError, match=r"rollout\.tools\.many\.1 brings a second tool that is called 'many\.1'"):
+    with pytest.raises(ConfigError, match=r"rollout\.tools\.many\.1 provides a second tool with the name 'many\.1'"):
         async with open_rollouts(config, model, console, log_directory=tmp_path):
             pass
 
@@ -151,7 +150,7 @@ async def test_parts_are_what_the_configuration_says(model: ModelDirectory, tmp_
         assert setup.stop_token_ids == (model.tokenizer.eos_token_id,)
         tools = list(player.tools.values())
         assert [tool.tool.number for tool in tools] == [1, 2]  # type: ignore[attr-defined]
-        assert [(tool.name, tool.bounds.retries) for tool in tools] == [("one", 3), ("two", 7)]  # type: ignore[attr-defined]
+        assert [(tool.name, tool.limits.retries) for tool in tools] == [("one", 3), ("two", 7)]  # type: ignore[attr-defined]
         settings = player.settings
         assert (settings.max_tool_calls, settings.temperature, settings.max_response_tokens) == (3, 0.5, 60)
         assert settings.seed == 11
@@ -226,12 +225,10 @@ async def test_every_tool_is_shuffled_in_the_control(model: ModelDirectory, tmp_
     assert "close tool 2" in events
 
 
-async def test_a_set_whose_name_no_file_can_have_is_refused_before_it_is_played(tmp_path: Path) -> None:
-    own = {"problems": "torl:demo/problems/heldout.jsonl", "output": str(tmp_path / "out")}
-    settings = {"model": {"path": BASE_MODEL}, "evaluate": own, "engine": {"name": f"{__name__}:NotedEngine"}}
-    config = EvaluateConfig.model_validate(settings)
+def test_a_set_whose_name_no_file_can_have_is_refused_before_it_is_played(tmp_path: Path) -> None:
+    problems = "torl:demo/problems/heldout.jsonl"
     with pytest.raises(RecordError, match="evaluation set 'my set': use letters"):
-        await evaluate_model(config, Console(io.StringIO()), "my set")
+        torl.evaluate(BASE_MODEL, problems, name="my set", output=tmp_path, engine=f"{__name__}:NotedEngine")
     assert events == []
 
 
@@ -317,7 +314,7 @@ async def test_a_tool_whose_name_the_calls_of_the_format_cannot_hold_is_refused(
     config = configuration(format="kimi", environment=environment)
     config = config.model_copy(update={"data": PromptConfig.model_validate({"template": "chat"})})
     model = ModelDirectory(resolve_path(BASE_MODEL), ChatModel.of("kimi").tokenizer, config.rollout.tools)
-    with pytest.raises(ConfigError, match="the format 'kimi' cannot write a call of the tool 'two words'"):
+    with pytest.raises(ConfigError, match=r"rollout\.format = 'kimi' cannot call the tool 'two words'"):
         async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
             raise AssertionError("unreachable")
     assert "start engine" not in events
@@ -331,7 +328,7 @@ async def test_an_environment_that_does_not_start_or_has_a_tool_of_the_run_is_an
             raise AssertionError("unreachable")
     assert "close environment" in events
     config, model = with_environment(tool="two")
-    with pytest.raises(ConfigError, match=r"rollout\.environment brings a second tool that is called 'two'"):
+    with pytest.raises(ConfigError, match=r"rollout\.environment provides a second tool with the name 'two'"):
         async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
             raise AssertionError("unreachable")
     config, model = with_environment()

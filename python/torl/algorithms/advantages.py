@@ -18,6 +18,7 @@ from pydantic import Field
 
 import torl._core as _core
 from torl.algorithms.turns import Turns
+from torl.guard import InvalidResultError, describe
 from torl.options import PositiveFraction
 from torl.types import BoolArray, Float32Array, Int32Array
 
@@ -67,6 +68,26 @@ class TokenAdvantages:
     """Advantage of each token; 0 for tokens that were not sampled."""
     returns_M: Float32Array | None = None
     """Value targets of the critic. None unless the estimator requires a critic."""
+
+
+def check_advantages(estimated: object, rewards: EstimatorInputs) -> None:
+    """Check the result of an estimator.
+
+    Raises:
+        InvalidResultError: `estimated` is not a `TokenAdvantages` with one finite float32 for each token.
+    """
+    if not isinstance(estimated, TokenAdvantages):
+        raise InvalidResultError(f"expected TokenAdvantages, got {describe(estimated)}")
+    for name, array in (("advantages_M", estimated.advantages_M), ("returns_M", estimated.returns_M)):
+        if name == "returns_M" and array is None:
+            continue
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+            found = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else describe(array)
+            raise InvalidResultError(f"expected {name} as an array of float32, got {found}")
+        if array.shape != rewards.mask_M.shape:
+            raise InvalidResultError(f"expected {name} of shape {rewards.mask_M.shape}, got {array.shape}")
+        if not np.isfinite(array).all():
+            raise InvalidResultError(f"{name} must be finite, got {np.count_nonzero(~np.isfinite(array))} other values")
 
 
 class Estimator(Protocol):

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from torl.guard import InvalidResultError, describe
 from torl.options import PositiveInt
 
 
@@ -62,6 +63,20 @@ def by_fixed_length(sampled_tokens_N: npt.ArrayLike, length: PositiveInt) -> npt
     """
     _, present_N = _present(sampled_tokens_N)
     return np.where(present_N, 1 / (max(1, present_N.sum()) * length), 0.0)
+
+
+def check_weights(weights_N: object, sampled_tokens_N: npt.NDArray[np.int64]) -> None:
+    """Check the result of an aggregation.
+
+    Raises:
+        InvalidResultError: `weights_N` is not an array with one finite number for each trajectory.
+    """
+    if not isinstance(weights_N, np.ndarray) or not np.issubdtype(weights_N.dtype, np.floating):
+        raise InvalidResultError(f"expected an array of floats, got {describe(weights_N)}")
+    if weights_N.shape != sampled_tokens_N.shape:
+        raise InvalidResultError(f"expected weights of shape {sampled_tokens_N.shape}, got {weights_N.shape}")
+    if not np.isfinite(weights_N).all():
+        raise InvalidResultError("weights must be finite")
 
 
 AGGREGATIONS: Mapping[str, Callable[..., npt.NDArray[np.float64]]] = MappingProxyType(

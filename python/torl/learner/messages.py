@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
-from torl.errors import CheckpointError, DataError, LearnerError, TorlError, WeightTransferError
+from torl.errors import CheckpointError, ComponentError, DataError, LearnerError, TorlError, WeightTransferError
 from torl.hub import resolve_model
 from torl.learner.batch import PackedRow
 from torl.weights.rendezvous import Receivers, Rendezvous
 
 # Errors that keep their type on the way from a rank to the controller. Any other becomes a LearnerError.
 _KNOWN_ERRORS: dict[str, type[TorlError]] = {
-    error.__name__: error for error in (CheckpointError, DataError, LearnerError, WeightTransferError)
+    error.__name__: error for error in (CheckpointError, ComponentError, DataError, LearnerError, WeightTransferError)
 }
 
 Annotation: TypeAlias = Literal["old_logprobs", "ref_logprobs", "values"]

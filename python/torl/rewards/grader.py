@@ -84,6 +84,7 @@ class Grader:
         Raises:
             RewardError: the grader is broken or not running.
         """
+        self._require_running()
         verdict = compare_exactly(reference, answer) if shortcuts else None
         if verdict is not None:
             return verdict
@@ -94,6 +95,7 @@ class Grader:
 
     async def grade_async(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
         """`grade`, for coroutines. A pair that is cancelled while it waits is not judged."""
+        self._require_running()
         verdict = compare_exactly(reference, answer) if shortcuts else None
         if verdict is None:
             verdict = await asyncio.wrap_future(self._submit(reference, answer))
@@ -110,12 +112,16 @@ class Grader:
                 each.cancel()
         return [judged[pair].result() for pair in given]
 
-    def _submit(self, reference: str, answer: str) -> Future[Verdict]:
+    def _require_running(self) -> ThreadPoolExecutor:
         if self._executor is None:
             raise RewardError("the grader is not running: use it in a with statement, or start it")
+        return self._executor
+
+    def _submit(self, reference: str, answer: str) -> Future[Verdict]:
+        executor = self._require_running()
         self._processes.require_working()
         limits = (self._cpu_seconds, self._wall_seconds)
-        return self._executor.submit(self._processes.judge, reference, answer, *limits)
+        return executor.submit(self._processes.judge, reference, answer, *limits)
 
     def __enter__(self) -> Self:
         self.start()

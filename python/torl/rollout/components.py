@@ -1,4 +1,4 @@
-"""What a configuration chose, made before anything is started: what cannot be found is said at once."""
+"""The components of a configuration, made before anything starts, so that mistakes are reported at once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from torl.tools import BaseTool, make_tool
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Parts of a run that others may have written. Nothing of them has been started."""
+    """Tools, environment, agent and reward of a run. They are not started."""
 
     tools: Mapping[str, BaseTool]
-    """By the names of their sections."""
+    """Tools by the keys of their sections."""
     environment: BoundedEnvironment | None
     agent: Agent | None
     reward: Reward
 
     @classmethod
     def from_config(cls, config: ModelRunConfig) -> Self:
-        """Make them.
+        """Make the components of a configuration.
 
         Raises:
-            TorlError: one cannot be made as the configuration says.
+            TorlError: A component cannot be made.
         """
         rollout = config.rollout
         return cls(

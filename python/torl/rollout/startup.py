@@ -1,11 +1,11 @@
-"""One door: from a configuration to the running parts that play episodes and say what they are worth."""
+"""Start the tools, the environment, the engine and the reward of a configuration."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from torl.component import RunContext
 from torl.config import ModelRunConfig
@@ -34,16 +34,20 @@ from torl.tools import BaseTool, ShuffledTool
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """The running parts that play problems: the player with its engine and tools, and the reward."""
+    """The running components: the player with its engine and tools, and the reward."""
 
     player: EpisodePlayer
     reward: Reward
 
     def watchers(self, stall_timeout_seconds: float) -> tuple[Coroutine[Any, Any, NoReturn], ...]:
-        """To run beside what is done with the parts: they raise when one has died or gives no answer for so long."""
+        """Return coroutines that raise when a component has died, or has not replied within the timeout."""
         return self.player.engine.watch(), self.player.open_calls.watch(
             stall_timeout_seconds, "rollout.stall_timeout_seconds"
         )
+
+
+OpenRollouts: TypeAlias = Callable[[], AbstractAsyncContextManager[Rollouts]]
+"""Starts rollouts, or lends running ones."""
 
 
 @asynccontextmanager
@@ -60,22 +64,22 @@ async def open_rollouts(
     loads_weights: bool = True,
     made: Components | None = None,
 ) -> AsyncIterator[Rollouts]:
-    """Start tools, engine and reward, each with progress; all are closed at the end, however that comes.
+    """Start the components with progress, and close them at the end.
 
     Args:
-        config: of any command; what it leaves to the devices is settled here.
-        model: that the engine loads.
-        console: says what is waited for.
-        log_directory: of the engine's log.
-        seed: of the run.
-        shuffle_observations: the control experiment of `torl.tools.ShuffledTool`.
-        cluster: where they are started; that of the configuration when unset.
-        machine: whose devices the engine has; the cluster's when unset.
-        loads_weights: whether the engine begins with the model's weights; where not, it waits for others.
-        made: of the configuration; made here when unset.
+        config: Configuration of any command. Settings that depend on the devices are resolved here.
+        model: Model that the engine loads.
+        console: Console for the progress.
+        log_directory: Directory of the engine's log.
+        seed: Random seed of the run.
+        shuffle_observations: Whether to wrap the tools in `torl.tools.ShuffledTool`, an ablation.
+        cluster: Cluster to start them on. Default: the cluster of the configuration.
+        machine: Machine with the engine's devices. Default: the machine of the cluster.
+        loads_weights: Whether the engine loads the model's weights. Otherwise it waits for a weight update.
+        made: Components of the configuration. Default: made here.
 
     Raises:
-        TorlError: a part did not start; says which and why.
+        TorlError: A component did not start.
     """
     async with AsyncExitStack() as stack:
         if cluster is None:
@@ -88,15 +92,17 @@ async def open_rollouts(
         for name, tool in made.tools.items():
             offered = await _start_tool(stack, name, tool, context, console)
             if twice := tools.keys() & offered.keys():
-                raise ConfigError(f"rollout.tools.{name} brings a second tool that is called {min(twice)!r}")
+                raise ConfigError(
+                    f"rollout.tools.{name} provides a second tool with the name {min(twice)!r}; rename one"
+                )
             tools |= offered
         if (bounded := made.environment) is not None:
             if shuffle_observations:
-                raise ConfigError(
-                    "ablation.shuffle_observations shuffles what tools say: leave rollout.environment out"
-                )
+                raise ConfigError("ablation.shuffle_observations applies to tools only; remove rollout.environment")
             if twice := tools.keys() & bounded.tools.keys():
-                raise ConfigError(f"rollout.environment brings a second tool that is called {min(twice)!r}")
+                raise ConfigError(
+                    f"rollout.environment provides a second tool with the name {min(twice)!r}; rename one"
+                )
             stack.push_async_callback(bounded.close)
             with console.progress("starting the environment"):
                 await bounded.start(context)
@@ -125,11 +131,11 @@ async def open_rollouts(
 
 
 async def machine_of(cluster: Cluster) -> Machine:
-    """The devices of all nodes of a cluster.
+    """Return the devices of all nodes of a cluster.
 
     Raises:
-        ConfigError: those of a node cannot be used as they are.
-        ClusterError: a node was lost.
+        ConfigError: The devices of a node cannot be used.
+        ClusterError: A node was lost.
     """
     return combine_machines([await cluster.run_on(node, this_machine) for node in range(cluster.nodes)])
 
@@ -144,19 +150,23 @@ async def _start_tool(
 
 
 def require_supported_tools(tools: Iterable[str], choice: Choice[Format]) -> None:
-    """Raise `ConfigError` for a tool that calls of the run's format have no place for."""
-    form = choice.make()
-    if unwritten := [tool for tool in tools if not form.supports_tool(tool)]:
+    """Refuse a format that cannot call a tool of the run.
+
+    Raises:
+        ConfigError: The format cannot call one of the tools.
+    """
+    format = choice.make()
+    if unsupported := [tool for tool in tools if not format.supports_tool(tool)]:
         raise ConfigError(
-            f"the format {form.name!r} cannot write a call of the tool {unwritten[0]!r}: give it another name, or "
-            "leave it out (of an MCP server by naming the others in `tools`)"
+            f"rollout.format = {choice.name!r} cannot call the tool {unsupported[0]!r}; rename the tool, remove it (a "
+            "tool of an MCP server by listing the others in `tools`), or choose another format"
         )
 
 
 def make_run_environment(
     config: ModelRunConfig, model: ModelDirectory, bounded: BoundedEnvironment, player: EpisodePlayer
 ) -> RunEnvironment:
-    """The environment as episodes of a run see it, beside the player's tools."""
+    """Make the environment of the episodes of a run."""
     form = player.format
     assert isinstance(form, ChatFormat)  # as the configuration says
     return RunEnvironment(
@@ -179,10 +189,10 @@ def make_player(
     cluster: Cluster,
     loads_weights: bool = True,
 ) -> EpisodePlayer:
-    """A player whose engine is not yet started.
+    """Make a player. Its engine is not started.
 
     Raises:
-        DataError: the tokenizer has no end-of-sequence token, lacks one of the format, or cannot encode observations.
+        DataError: The tokenizer lacks an end-of-sequence token or a token of the format, or cannot encode observations.
     """
     config = settled.config
     rollout = config.rollout

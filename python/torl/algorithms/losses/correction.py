@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from pydantic import model_validator
 
 from torl.algorithms.losses.divergence import LOG_RATIO_LIMIT, clamped_log_ratio
+from torl.algorithms.losses.policy import check_token_values
 from torl.algorithms.losses.sequences import sequence_sums
 from torl.options import NonNegativeFloat, PositiveFloat, Section
 
@@ -57,6 +58,15 @@ class ImportanceCorrection(Protocol):
     def __call__(self, inputs: CorrectionInputs, /) -> "Tensor":
         """Compute the weights, of the inputs' shape, with the options already bound."""
         ...
+
+
+def check_correction(weights: object, inputs: CorrectionInputs) -> None:
+    """Check the result of an importance correction.
+
+    Raises:
+        InvalidResultError: `weights` is not a tensor with one finite weight for each token.
+    """
+    check_token_values("weights", weights, inputs.old_logprobs)
 
 
 class Bounds(Section):

@@ -6,12 +6,13 @@ The importance ratio of a token is exp(logprobs - old_logprobs).
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
 from pydantic import Field
 
 from torl.algorithms.losses.divergence import clamped_log_ratio, k3
 from torl.algorithms.losses.sequences import sequence_means
+from torl.guard import InvalidResultError, describe
 from torl.options import NonNegativeFloat
 
 if TYPE_CHECKING:
@@ -80,6 +81,33 @@ class PolicyLossValues:
             dual_clipped_tokens=(no_tokens if dual_clipped is None else dual_clipped & inputs.loss_mask).sum(),
             approximate_kl=k3(inputs.log_ratio().detach()).sum(),
         )
+
+
+def check_policy_loss(loss: object, inputs: LossInputs) -> None:
+    """Check the result of a policy loss.
+
+    Raises:
+        InvalidResultError: `loss` is not a `PolicyLossValues` with one finite value for each token.
+    """
+    if not isinstance(loss, PolicyLossValues):
+        raise InvalidResultError(
+            f"expected PolicyLossValues, such as of PolicyLossValues.from_per_token; got {describe(loss)}"
+        )
+    check_token_values("per_token", loss.per_token, inputs.logprobs)
+
+
+def check_token_values(name: str, values: Any, logprobs: "Tensor") -> None:
+    """Check that `values` is a tensor with one value for each of `logprobs`, finite if these are.
+
+    Raises:
+        InvalidResultError: The type, the shape or a value is wrong.
+    """
+    if not hasattr(values, "is_floating_point") or not values.is_floating_point():
+        raise InvalidResultError(f"expected {name} as a tensor of floats, got {describe(values)}")
+    if values.shape != logprobs.shape:
+        raise InvalidResultError(f"expected {name} of shape {tuple(logprobs.shape)}, got {tuple(values.shape)}")
+    if not values.isfinite().all() and logprobs.isfinite().all():
+        raise InvalidResultError(f"{name} must be finite, got {int((~values.isfinite()).sum())} other values")
 
 
 class PolicyLoss(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from torl.errors import RewardError, TorlError
 from torl.options import load_object
 from torl.rewards.judging.chat_model import JudgeClient
-from torl.runtime.processes.threads import run_in_thread
+from torl.runtime.processes.supervision import run_in_thread
 from torl.types import Trajectory
 
 MAX_TRANSCRIPT_CHARACTERS = 20_000

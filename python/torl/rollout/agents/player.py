@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torl.agents import Agent
-from torl.errors import AgentProgramError, TorlError
+from torl.errors import AgentProgramError, ComponentError
 from torl.records import metric_names as names
 from torl.rollout.agents.episode import AgentEpisode, AgentSettings
 from torl.rollout.agents.server import AgentServer
 from torl.rollout.episode import EpisodePlayer
-from torl.runtime.processes.children import first_line
 from torl.types import Prompt, Trajectory
 
 
@@ -83,12 +82,12 @@ class AgentPlayer(EpisodePlayer):
                 agents.counts["timed_out"] += 1
                 return self._failed(episode, f"took more than {limits.timeout_seconds:g} s (timeout_seconds)")
             error = None if playing.cancelled() else playing.exception()
-            if isinstance(error, TorlError):
+            if error is not None and not isinstance(error, AgentProgramError | ComponentError):
                 raise error
-            if playing.cancelled() or error is not None:  # the program's own, whatever it is
+            if playing.cancelled() or error is not None:
                 agents.counts["crashed"] += 1
-                told = "was cancelled" if error is None else f"failed: {first_line(error)}"
-                return self._failed(episode, told, error)
+                how = "was cancelled" if error is None else f"failed: {error}"
+                return self._failed(episode, how, error)
             answer = playing.result()
         finally:
             for task in (playing, limit):
@@ -97,9 +96,9 @@ class AgentPlayer(EpisodePlayer):
         return (episode.last_message or "") if answer is None else answer
 
     def _failed(self, episode: AgentEpisode, how: str, error: BaseException | None = None) -> str:
-        if self.agents.settings.limits.on_failure == "no_answer":
+        if self.agents.settings.limits.on_failure == "grade_empty":
             return ""
-        raise AgentProgramError(f"the agent program {how}, on problem {_name(episode)}") from error
+        raise AgentProgramError(f"problem {_name(episode)}: the agent program {how}") from error
 
 
 async def _own_seconds(episode: AgentEpisode, seconds: float) -> None:
