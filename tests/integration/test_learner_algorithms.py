@@ -185,7 +185,7 @@ async def test_updates_equal_plain_torch(
         assert report["reference_kl"] > 0
 
 
-async def test_what_has_no_advantage_is_not_computed_and_changes_nothing(model_directory: Path, tmp_path: Path) -> None:
+async def test_zero_advantage_samples_are_skipped_without_effect(model_directory: Path, tmp_path: Path) -> None:
     """Half of the trajectories have none: the step is the whole batch's, in fewer rows. None at all is no step."""
     half = [
         sample if index % 2 else replace(sample, advantages=np.zeros_like(sample.rollout_logprobs))
