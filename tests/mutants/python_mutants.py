@@ -202,7 +202,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/rationals.py", "> _APART * max(Fraction(1), abs(one), abs(other))", "> 0", _EQUIVALENCE),
     ("rewards/rationals.py", "int(found[1] + numerator)", "int(numerator)", _EQUIVALENCE),
     ("rewards/rationals.py", "(?:0|[1-9]\\d*)", "\\d*", _EQUIVALENCE),
-    ("rewards/pool.py", "1 if self._has_spare else 2", "1", f"{_GRADER} -k nobody_waits"),
+    ("rewards/pool.py", "1 if self._has_spare else 2", "1", f"{_GRADER} -k delays_no_other"),
     ("rewards/equivalence.py", "verify(gold, target,", "verify(target, gold,", _EQUIVALENCE),
     ("rewards/equivalence.py", "if error is not None:", "if False:", _EQUIVALENCE),
     ("text/answer_tags.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
@@ -511,7 +511,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/tokens.py", " and ids[stop:position] == expected[: position - stop]", "", _AUDIT_TOKENS),
     # --- whole runs: nothing smaller notices these
     ("config/commands.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _CONFIG),
-    ("training/samples.py", "return mask_samples(samples, masks)", "return samples", f"{_VERIFY}silenced"),
+    ("training/samples.py", "return mask_samples(samples, masks)", "return samples", f"{_VERIFY}masked"),
     ("learner/messages.py", "temperature=config.rollout.temperature", "temperature=1.0", f"{_VERIFY}one_temperature"),
     # --- agent programs
     (
