@@ -30,7 +30,7 @@ from torl.runtime.cluster.ray_nodes import bundles_for
 from torl.tools import PythonTool
 from torl.tools.python import PythonOptions
 from torl.training.checkpoints import require_shared_storage
-from torl.types import SampledTurn, SamplingParameters
+from torl.types import SampledTurn, SamplingParameters, TurnRequest
 
 CODE = "Look:\n```python\nprint(1)\n```\nand so on"
 FENCED = StopCondition.marker(b"```output")
@@ -55,7 +55,7 @@ def engine_on(cluster: NodesInOneProcess, node: int, engine: ScriptedEngine) -> 
 async def turn_of(
     engine: RemoteEngine | Replicas | ScriptedEngine, on_block: Callable[[str], None] | None = None
 ) -> SampledTurn:
-    return await engine.sample([1, 2], sampling(), "r", end=FENCED, at_line_start=True, on_block=on_block)
+    return await engine.sample(TurnRequest("r", [1, 2], sampling(), FENCED), on_block)
 
 
 async def test_a_turn_and_its_blocks_come_from_a_node_as_from_here() -> None:
@@ -108,12 +108,16 @@ async def test_an_engine_dies_with_its_node() -> None:
     await placed.close()
 
 
-async def test_a_run_goes_on_without_a_lost_engine_and_takes_its_node_back() -> None:
+async def test_run_continues_without_a_lost_engine_and_readmits_its_node() -> None:
     cluster = NodesInOneProcess(2)
     engines = [ScriptedEngine(lambda _: ENCODER.encode(CODE)) for _ in range(4)]
     made = iter(engines)
     replicas = Replicas(
-        lambda number, _: engine_on(cluster, number, next(made)), 2, restarts=1, policy_version=0, shares_devices=False
+        lambda number, _: engine_on(cluster, number, next(made)),
+        2,
+        max_restarts=1,
+        policy_version=0,
+        shares_devices=False,
     )
     await replicas.start()
     await cluster.lose(0)
@@ -139,11 +143,11 @@ class HalfChanged(ScriptedEngine):
             raise EngineUnusableError("it did not take the weights of version 1")
 
 
-async def test_an_engine_that_is_left_with_half_of_the_weights_ends_the_run_as_a_broken_transfer_does() -> None:
+async def test_half_transferred_weights_stop_the_run() -> None:
     """It may say so before the sender has noticed the node that is lost."""
     cluster, engine = NodesInOneProcess(1), HalfChanged(lambda _: [5])
     replicas = Replicas(
-        lambda number, _: engine_on(cluster, number, engine), 1, restarts=1, policy_version=0, shares_devices=False
+        lambda number, _: engine_on(cluster, number, engine), 1, max_restarts=1, policy_version=0, shares_devices=False
     )
     await replicas.start()
     engine.broken = True
@@ -185,7 +189,7 @@ async def test_equal_keys_go_to_one_node_and_all_nodes_have_work() -> None:
     assert len(set.union(*places.values())) == 3
 
 
-async def test_what_a_lost_node_was_asked_another_answers_and_the_node_is_taken_back() -> None:
+async def test_calls_of_a_lost_node_go_to_another_and_the_node_rejoins() -> None:
     cluster = NodesInOneProcess(2)
     async with echoes(cluster) as everywhere:
         asked = [asyncio.create_task(everywhere.call(str(key), "say", str(key))) for key in range(20)]
@@ -262,7 +266,7 @@ def test_a_run_reserves_the_nodes_with_most_gpus() -> None:
     ("kind", "said"),
     [("ray", r"pip install 'torl\[ray\]'"), ("rai", "did you mean ray"), ("nowhere:Cluster", "cannot be imported")],
 )
-async def test_a_cluster_that_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch, kind: str, said: str) -> None:
+async def test_impossible_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch, kind: str, said: str) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not installed
     with pytest.raises(ConfigError, match=said):
         async with open_cluster(ClusterConfig(kind=kind)):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from torl.engine.vllm.stall import StallWatch
+from torl.engine.vllm.health import StallWatch
 
 
 async def test_an_engine_that_is_silent_for_the_limit_has_stalled(caplog: pytest.LogCaptureFixture) -> None:
@@ -16,7 +16,7 @@ async def test_an_engine_that_is_silent_for_the_limit_has_stalled(caplog: pytest
     assert said.startswith("no token came for")
     assert said.endswith("although 3 requests are open")
     (warning,) = caplog.records
-    assert "given up after 0.4 s" in warning.getMessage()
+    assert "stopped after 0.4 s" in warning.getMessage()
 
 
 async def test_one_that_computes_now_and_then_has_not(caplog: pytest.LogCaptureFixture) -> None:
@@ -25,7 +25,7 @@ async def test_one_that_computes_now_and_then_has_not(caplog: pytest.LogCaptureF
     for _ in range(3):
         await asyncio.sleep(1.0)
         watch.step()
-    assert [record for record in caplog.records if "given up" in record.getMessage()]  # slow enough for a warning
+    assert [record for record in caplog.records if "stopped after" in record.getMessage()]  # slow enough for a warning
     await asyncio.sleep(2.0)
     assert not waiting.done()
     waiting.cancel()
@@ -43,7 +43,7 @@ async def test_an_idle_engine_is_not_counted(caplog: pytest.LogCaptureFixture) -
     waiting.cancel()
 
 
-async def test_a_controller_that_was_busy_itself_blames_nobody() -> None:
+async def test_busy_controller_raises_no_stall() -> None:
     watch = StallWatch(1.0)
     waiting = asyncio.ensure_future(watch.wait(lambda: "1 request is open"))
     await asyncio.sleep(0.1)

@@ -437,7 +437,7 @@ BASES = [Agent, Tool, StatefulTool, Environment, Format, Reward, Engine]
 
 
 @pytest.mark.parametrize("protocol", [*BASES, *FUNCTIONS], ids=lambda protocol: protocol.__name__)
-def test_the_example_of_a_protocol_can_be_chosen_as_it_stands(
+def test_docstring_example_can_be_chosen_unchanged(
     protocol: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = example_of(protocol)

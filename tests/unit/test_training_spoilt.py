@@ -15,8 +15,7 @@ from scripted_run import ScriptedRun, ScriptedTool
 from torl.apps.audit.formulas import BatchRewards, naive_advantages
 from torl.errors import ToolUnavailableError
 from torl.rollout.evaluation import evaluate
-from torl.rollout.group_file import GroupFile
-from torl.rollout.play_to_file import play_to_file
+from torl.rollout.group_file import GroupFile, play_to_file
 from torl.rollout.startup import Rollouts
 from torl.runtime.processes.supervision import first_error
 from torl.text.prompts import EncodedPrompts
@@ -61,7 +60,7 @@ def samples(groups: tuple[ScoredGroup, ...]) -> dict[str, list[int]]:
     return {group.prompt.problem.id: [each.trajectory.sample_index for each in group.members] for group in groups}
 
 
-async def test_a_spoilt_episode_is_missing_from_its_group_and_counted(tmp_path: Path) -> None:
+async def test_failed_episode_is_dropped_from_its_group_and_counted(tmp_path: Path) -> None:
     first, second, *others = ScriptedRun(tmp_path, problems=8).order(4)
     run = run_with(tmp_path, {f"{first}/0", f"{first}/3", f"{second}/1"}, rollout={"max_failed_fraction": 0.2})
     played = await run.step_player.play(0)
@@ -83,7 +82,7 @@ async def test_a_group_with_nothing_left_to_compare_is_not_learned_from(tmp_path
     assert played.counts["selection/failed_groups"] == 1
 
 
-async def test_dynamic_sampling_plays_others_for_spoilt_groups(tmp_path: Path) -> None:
+async def test_dynamic_sampling_replaces_failed_groups(tmp_path: Path) -> None:
     spoilt = ScriptedRun(tmp_path, problems=8).order(4)[0]
     selection = {"drop_zero_variance_groups": True, "dynamic_sampling": True}
     away = {f"{spoilt}/{sample}" for sample in range(4)}
@@ -101,14 +100,14 @@ async def test_above_a_share_the_run_stops(tmp_path: Path, share: float, stops: 
     if not stops:
         assert (await run.step_player.play(0)).counts["rollout/failed_episodes"] == 2
         return
-    many = r"tools spoilt \d of 16 episodes, and rollout.max_failed_fraction allows 0.*: p\d/\d found nobody"
+    many = r"\d of 16 episodes failed \(rollout.max_failed_fraction = 0.*\); last error: p\d/\d found nobody"
     with pytest.raises(ExceptionGroup) as raised:
         await run.step_player.play(0)
     assert re.fullmatch(many, str(first_error(raised.value)))
     assert run.engine.open == 0
 
 
-async def test_steps_ahead_go_on_without_spoilt_episodes(tmp_path: Path) -> None:
+async def test_prefetched_steps_continue_without_failed_episodes(tmp_path: Path) -> None:
     names = ScriptedRun(tmp_path, problems=8).order(8)
     run = run_with(tmp_path, {f"{name}/2" for name in names[::4]}, rollout={"max_staleness": 1, "prompts_per_step": 4})
     run.experience = Experience(run.config, run.sampler, run.player, run.reward, run.step_player.console)
@@ -156,8 +155,8 @@ async def test_an_evaluation_leaves_them_out_and_says_how_many(tmp_path: Path) -
 async def test_a_file_of_groups_holds_whole_ones_only_and_the_rest_is_played_again(tmp_path: Path) -> None:
     run = run_with(tmp_path, {"p1/0"})
     output = GroupFile(tmp_path / "groups.jsonl")
-    asked = {"name": "episodes", "series": 0, "samples": 4}
-    with pytest.raises(ToolUnavailableError, match="spoilt 1 episodes; run the command again to play their problems"):
+    asked = {"name": "episodes", "batch_id": 0, "samples": 4}
+    with pytest.raises(ToolUnavailableError, match="1 episodes failed; run the command again to play their problems"):
         await play_to_file(Rollouts(run.player, run.reward), run.prompts[:4], output, run.step_player.console, **asked)
     assert {group.prompt.problem.id for group in output.read()} == {"p0", "p2", "p3"} == output.drop_incomplete(4)
     run.player.tools = {"python": Line(set())}
@@ -166,7 +165,7 @@ async def test_a_file_of_groups_holds_whole_ones_only_and_the_rest_is_played_aga
     assert len(output.read()) == 4
 
 
-async def test_the_slots_of_spoilt_episodes_are_given_back(tmp_path: Path) -> None:
+async def test_slots_of_failed_episodes_are_released(tmp_path: Path) -> None:
     run = run_with(tmp_path, {"p0/0"})
     assert len(await play_all(run.player, run.prompts[:4], 0, samples=4)) == 4
     assert run.player.slots.sampling == 0

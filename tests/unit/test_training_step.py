@@ -67,7 +67,7 @@ async def test_rounds_are_played_until_the_batch_is_full(tmp_path: Path) -> None
     assert "kept after" not in run.said.getvalue()
 
 
-async def test_what_a_round_keeps_beyond_the_batch_is_not_learned_from(tmp_path: Path) -> None:
+async def test_surplus_groups_of_a_round_are_not_trained_on(tmp_path: Path) -> None:
     # Of the first round's four problems only the last has a signal; of the twelve of the second round all have.
     order = ScriptedRun(tmp_path).order(16)
     without = {int(name.removeprefix("p")) for name in order[:3]}
@@ -124,7 +124,7 @@ async def test_rewards_of_the_batch_are_normalized_where_that_is_asked_for(tmp_p
     assert sorted(rewards(plain.batch)) == [-1.0] * 4 + [1.0] * 4
 
 
-async def test_shuffled_rewards_are_those_of_the_step_in_an_order_of_its_own(tmp_path: Path) -> None:
+async def test_shuffled_rewards_are_a_permutation_within_the_step(tmp_path: Path) -> None:
     run = ScriptedRun(tmp_path, ablation={"shuffle_rewards": True})
     steps: list[PlayedStep] = []
     for step in range(6):
@@ -222,7 +222,7 @@ async def test_a_reward_that_forgets_a_trajectory_stops_the_run_by_its_name(tmp_
 
 
 @pytest.mark.parametrize(("share", "calls", "broken"), [(9, 16, True), (8, 16, False), (9, 8, False)])
-async def test_a_tool_whose_calls_mostly_crash_stops_the_run(
+async def test_tool_with_mostly_crashing_calls_stops_the_run(
     tmp_path: Path, share: int, calls: int, broken: bool
 ) -> None:
     """More than half of at least 16 calls; of fewer nothing can be said."""

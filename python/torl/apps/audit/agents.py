@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torl._core import Scanner
 from torl.apps.audit.replay import MismatchError, ReplayContext, is_complete
 from torl.apps.audit.tokens import check_arrays, make_turn
-from torl.formats import ChatFormat
+from torl.formats import ChatFormat, require_chat_format
 from torl.formats.base import turn_stop_condition
 from torl.formats.chat.base import ChatCall
 from torl.types import FinishReason, Markup, StopReason, ToolCall, Trajectory, Turn
@@ -67,8 +67,8 @@ def _check_turn(turn: Turn, number: int, ids: list[int], context: ReplayContext,
 
 def _inserted(trajectory: Trajectory, turn: Turn, ids: list[int], stop: int, context: ReplayContext) -> int:
     """Check the tokens between a turn and the next one, which starts at `stop`, and return their number."""
-    form, calls, messages = context.format, trajectory.calls_in(turn), trajectory.user_messages_after(turn)
-    assert isinstance(form, ChatFormat)
+    form = require_chat_format(context.format)
+    calls, messages = trajectory.calls_in(turn), trajectory.user_messages_after(turn)
     if not calls and not messages:
         raise MismatchError(f"there is no result and no message between the turn that ends at {turn.stop} and the next")
     spans = {(call.start, call.stop) for call in calls}
