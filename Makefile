@@ -14,7 +14,7 @@ export UV_EXCLUDE := requirements/excluded.txt
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-interop test-cluster fuzz lint format install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-interop test-cluster fuzz lint format reference install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -132,6 +132,10 @@ format:
 	cargo fmt --manifest-path crates/sandbox/fuzz/Cargo.toml
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# docs/reference, from the docstrings of settings and metrics.
+reference: install
+	$(BIN)/python scripts/write_reference.py
 
 # The packages are loaded while the extension is compiled and the sandbox's interpreter prepared with it.
 install: $(VENV)/base

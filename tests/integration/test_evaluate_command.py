@@ -66,7 +66,7 @@ async def test_called_from_python() -> None:
         problems,
         name="sums",
         rollout={"max_response_tokens": 60},
-        evaluation={"samples": 2, "greedy": False},
+        evaluation={"samples_per_problem": 2, "greedy": False},
         engine={"dtype": "float32", "cpu_threads": 1},
         reward={"wrong": -3.0, "correct": 5.0, "grader_workers": 1},
     )

@@ -57,8 +57,8 @@ async def test_a_shell_script_with_curl_is_an_agent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said", "counted"),
     [
-        ('ask(messages=first); sys.exit("no idea")', "failed: it exited with status 1: no idea", "crashed"),
-        ('ask(messages=first); print("x" * 2_000_000)', "failed: it printed more than 1048576 bytes", "crashed"),
+        ('ask(messages=first); sys.exit("no idea")', "failed: exited with status 1: no idea", "crashed"),
+        ('ask(messages=first); print("x" * 2_000_000)', "failed: stdout exceeds 1048576 bytes", "crashed"),
         ("print(1)", "ended without a turn of the model", "no_request"),
         ("ask(messages=first); time.sleep(1e6)", r"took more than 0.5 s \(timeout_seconds\)", "timed_out"),
     ],
@@ -86,7 +86,7 @@ async def test_what_a_program_has_started_ends_with_it(tmp_path: Path) -> None:
 
 
 async def test_a_failure_may_count_as_no_answer(tmp_path: Path) -> None:
-    limits = {"on_failure": "no_answer"}
+    limits = {"on_failure": "grade_empty"}
     agent = program(tmp_path, "ask(messages=first); sys.exit(3)")
     trajectory = await played(agent_player(MODEL, turns("4<|im_end|>"), agent=agent, limits=limits))
     assert trajectory.answer == ""
@@ -96,7 +96,7 @@ async def test_a_failure_may_count_as_no_answer(tmp_path: Path) -> None:
 async def test_a_host_that_breaks_is_not_the_programs_fault(tmp_path: Path) -> None:
     agent = program(tmp_path, "\ntry:\n    ask(messages=first)\nexcept urllib.error.HTTPError:\n    time.sleep(1e6)")
     player = agent_player(
-        MODEL, turns("4<|im_end|>"), agent=agent, fail_on="0/sum/0/0", limits={"on_failure": "no_answer"}
+        MODEL, turns("4<|im_end|>"), agent=agent, fail_on="0/sum/0/0", limits={"on_failure": "grade_empty"}
     )
     with pytest.raises(EngineError, match="the engine died"):
         await played(player)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from torl.engine import Engine
-from torl.engine.protocol import NO_POLICY, Receivers
+from torl.engine.protocol import NO_POLICY
 from torl.engine.replicas import Replicas
 from torl.errors import EngineDiedError, EngineError
 from torl.types import SampledTurn, SamplingParameters, TurnFinish, TurnRequest
-from torl.weights.rendezvous import Rendezvous
+from torl.weights.rendezvous import Receivers, Rendezvous
 
 RENDEZVOUS = Rendezvous("127.0.0.1", 1, 3)
 
@@ -55,7 +55,7 @@ class MortalEngine(Engine):
         return SampledTurn((self.number,), (-1.0,), ((self.version, 0),), TurnFinish.STOP, 0)
 
     async def select_receivers(self) -> Receivers:
-        return Receivers(2)
+        return Receivers(2, changed=True)
 
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         self.asked.append(("receive", policy_version, first))

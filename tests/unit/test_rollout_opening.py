@@ -137,7 +137,7 @@ async def test_a_section_may_bring_several_tools_but_none_that_another_brings(
         tools = rollouts.player.tools
         assert list(tools) == ["many.0", "many.1", "one"]
         assert all(isinstance(tool, ShuffledTool) for tool in tools.values())
-        assert [tool.tool.bounds.retries for tool in tools.values()] == [5, 5, 3]  # type: ignore[attr-defined]
+        assert [tool.tool.limits.retries for tool in tools.values()] == [5, 5, 3]  # type: ignore[attr-defined]
         assert [event for event in events if "tool" in event] == ["start tool 2", "start tool 0"]
     assert events[-2:] == ["close tool 0", "close tool 2"]
     config = configuration(tools={"many": many, "many.1": part})
@@ -158,7 +158,7 @@ async def test_parts_are_what_the_configuration_says(model: ModelDirectory, tmp_
         assert setup.stop_token_ids == (model.tokenizer.eos_token_id,)
         tools = list(player.tools.values())
         assert [tool.tool.number for tool in tools] == [1, 2]  # type: ignore[attr-defined]
-        assert [(tool.name, tool.bounds.retries) for tool in tools] == [("one", 3), ("two", 7)]  # type: ignore[attr-defined]
+        assert [(tool.name, tool.limits.retries) for tool in tools] == [("one", 3), ("two", 7)]  # type: ignore[attr-defined]
         settings = player.settings
         assert (settings.max_tool_calls, settings.temperature, settings.max_response_tokens) == (3, 0.5, 60)
         assert settings.seed == 11
@@ -321,7 +321,7 @@ async def test_a_tool_whose_name_the_calls_of_the_format_cannot_hold_is_refused(
     config = configuration(format="kimi", environment=environment)
     config = config.model_copy(update={"data": PromptConfig.model_validate({"template": "chat"})})
     model = ModelDirectory(resolve_path(BASE_MODEL), ChatModel.of("kimi").tokenizer, config.rollout.tools)
-    with pytest.raises(ConfigError, match="the format 'kimi' cannot express a call to the tool 'two words'"):
+    with pytest.raises(ConfigError, match=r"rollout\.format = 'kimi' cannot call the tool 'two words'"):
         async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
             raise AssertionError("unreachable")
     assert "start engine" not in events

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from torl.engine.protocol import WATCH_SECONDS, Receivers
+from torl.engine.protocol import WATCH_SECONDS
 from torl.training.residency import DeviceSharing, EngineMemory, InvalidTransitionError, LearnerMemory, Residency
+from torl.weights.rendezvous import Receivers
 
 
 class EngineAndLearner:
@@ -30,8 +31,8 @@ class EngineAndLearner:
     async def wake(self, part: str) -> None:
         self.asked.append(("wake", part))
 
-    async def open_channel(self, receivers: int, *, colocated: bool, reconnect: bool, nodes: tuple[int, ...]) -> str:
-        self.asked.append(("open", receivers, colocated, reconnect, nodes))
+    async def open_channel(self, receivers: Receivers) -> str:
+        self.asked.append(("open", receivers))
         return "rendezvous"
 
     async def send_weights(self, rendezvous: str, *, checksum: bool) -> None:
@@ -56,7 +57,7 @@ async def test_checksums_are_computed_if_weights_are_verified(checksum: bool) ->
     both, residency = both_sides(sleeps=False, moves=False, checksum=checksum)
     async with residency.lend_learner() as loan:
         await loan.publish(policy_version=7)
-    opened = ("open", 6, True, False, (0, 0, 0, 1, 1, 1))
+    opened = ("open", Receivers(6, (0, 0, 0, 1, 1, 1), changed=False, share_gpus=True))
     assert both.asked == [opened, ("send", "rendezvous", checksum), ("receive", "rendezvous", 7)]
 
 

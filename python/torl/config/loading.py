@@ -165,8 +165,10 @@ def _merge(
     for key, value in top.items():
         choice = choice_at(config_class, [*path, key])
         if choice is None:
-            both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
-            merged[key] = _merge(config_class, base[key], value, [*path, key]) if both else value
+            if isinstance(value, Mapping):
+                old = base.get(key)
+                value = _merge(config_class, old if isinstance(old, Mapping) else {}, value, [*path, key])
+            merged[key] = value
         elif value is False:
             merged.pop(key, None)
         else:

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-from torl.engine.protocol import Engine, EngineOptions, EngineSetup, Receivers
+from torl.engine.protocol import Engine, EngineOptions, EngineSetup
 from torl.engine.vllm.engine import VllmEngine
 from torl.engine.vllm.replicas import VllmReplicas
 
 ENGINES: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"vllm": VllmReplicas})
 """The engines by their names in a configuration."""
 
-__all__ = ["ENGINES", "Engine", "EngineOptions", "EngineSetup", "Receivers", "VllmEngine", "VllmReplicas"]
+__all__ = ["ENGINES", "Engine", "EngineOptions", "EngineSetup", "VllmEngine", "VllmReplicas"]

@@ -12,7 +12,7 @@ from torl.errors import EngineError
 from torl.options import Precision, Section
 from torl.runtime.cluster import Cluster, LocalCluster
 from torl.types import SampledTurn, TurnRequest
-from torl.weights.rendezvous import Rendezvous
+from torl.weights.rendezvous import Receivers, Rendezvous
 
 NO_POLICY = -1
 """Policy version of an engine without weights."""
@@ -66,17 +66,6 @@ class EngineOptions(Section):
     def keeps_stale_cache(self) -> bool:
         """Whether turns may continue on keys and values of an older policy, which makes logprobs inexact."""
         return False
-
-
-@dataclass(frozen=True, slots=True)
-class Receivers:
-    """The receivers of the next weight transfer: one for each device of each engine."""
-
-    count: int = 1
-    nodes: tuple[int, ...] = ()
-    """Node of each receiver. Empty if unknown."""
-    changed: bool = True
-    """Whether they differ from the receivers of the last transfer."""
 
 
 class Engine(ABC):
@@ -169,7 +158,7 @@ class Engine(ABC):
 
     async def select_receivers(self) -> Receivers:
         """Choose the receivers of the next `receive_weights`."""
-        return Receivers()
+        return Receivers(1, changed=True)
 
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Receive the weights that a `WeightChannel` sends at `rendezvous`, and sample with them from then on.

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
-from torl.engine.protocol import Engine, EngineMemoryPart, Receivers
+from torl.engine.protocol import Engine, EngineMemoryPart
 from torl.errors import ActorDiedError, EngineDiedError, EngineError
 from torl.runtime.cluster import ActorHandle, Cluster
 from torl.runtime.cluster.logs import LogFolder, gather_logs
 from torl.runtime.processes.stacks import dump_stacks
 from torl.types import SampledTurn, TurnRequest
-from torl.weights.rendezvous import Rendezvous
+from torl.weights.rendezvous import Receivers, Rendezvous
 
 _CLOSE_TIMEOUT_SECONDS = 60.0  # an engine that takes longer is killed
 _REPLY_TIMEOUT_SECONDS = 20.0  # for stacks, and for the end of a log
@@ -158,7 +158,7 @@ class RemoteEngine(Engine):
         raise EngineError(f"{self._name} never ended request {request.id}")
 
     async def select_receivers(self) -> Receivers:
-        return Receivers(self._receivers, (self._node,) * self._receivers)
+        return Receivers(self._receivers, (self._node,) * self._receivers, changed=True)
 
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         await self._call(EngineHost.receive_weights, rendezvous, policy_version, first)

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart, Receivers
+from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart
 from torl.engine.routing import Router
 from torl.errors import EngineDiedError, EngineError
 from torl.runtime.processes.children import first_line
 from torl.runtime.processes.supervision import first_error
 from torl.types import SampledTurn, TurnRequest
-from torl.weights.rendezvous import Rendezvous
+from torl.weights.rendezvous import Receivers, Rendezvous
 
 _logger = logging.getLogger(__name__)
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from torl._core import StopCondition
+from torl.guard import Guarded, InvalidResultError, describe, guarded
 from torl.text.answers import find_answer
-from torl.types import MalformedCall, ObservationText, Outcome, OutcomeStatus, ToolRequest, Turn
+from torl.types import MalformedCall, Markup, ObservationText, Outcome, OutcomeStatus, ToolRequest, Turn
 
 TOO_MANY_CALLS = Outcome(
     OutcomeStatus.ERROR, "TooManyCalls: no call is left of those that a response may make", error="TooManyCalls"
@@ -14,7 +15,28 @@ TOO_MANY_CALLS = Outcome(
 """The outcome of a call that the turn of the last call holds beyond it. Nothing ran."""
 
 
-class Format(ABC):
+def _check_calls(calls: object, turn: Turn) -> None:
+    if not isinstance(calls, Sequence) or not all(isinstance(call, ToolRequest | MalformedCall) for call in calls):
+        raise InvalidResultError(f"expected a list of ToolRequest and MalformedCall, got {describe(calls)}")
+
+
+def _check_observation(text: object, *_: object) -> None:
+    parts = text if isinstance(text, Sequence) and not isinstance(text, str) else [text]
+    if not all(isinstance(part, str | Markup) for part in parts):
+        raise InvalidResultError(f"expected str, Markup or a list of them, got {describe(text)}")
+
+
+def _check_stop_condition(condition: object) -> None:
+    if not isinstance(condition, StopCondition):
+        raise InvalidResultError(f"expected StopCondition, got {describe(condition)}")
+
+
+def _check_speculative_call(call: object, code: str) -> None:
+    if not isinstance(call, ToolRequest | None):
+        raise InvalidResultError(f"expected ToolRequest or None, got {describe(call)}")
+
+
+class Format(Guarded, ABC, kind="format"):
     r"""How a model asks for a tool, and how it is answered.
 
     One object serves all episodes of a run, so it keeps nothing of any of them. A whole one, which searches what stands
@@ -60,10 +82,12 @@ class Format(ABC):
     every_block_is_a_call: bool = False
     """Whether a call that began early with its block is still asked for when the turn closes another."""
 
+    @guarded(_check_stop_condition)
     @abstractmethod
     def stop_condition(self) -> StopCondition:
         """What ends a turn that may call a tool, beside an end token. After the last call nothing does."""
 
+    @guarded(_check_calls)
     @abstractmethod
     def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """What the turn that just ended asks for, in its order; where that is nothing, the response ends with it.
@@ -75,10 +99,12 @@ class Format(ABC):
         """Whether a call of a tool of this name can be written."""
         return True
 
+    @guarded(_check_speculative_call)
     def speculative_call(self, code: str) -> ToolRequest | None:
         """The call that a block may become which closed while its turn continues; None begins nothing early."""
         return None
 
+    @guarded(_check_observation)
     @abstractmethod
     def render_observation(
         self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]

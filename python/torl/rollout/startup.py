@@ -166,7 +166,7 @@ async def start_rollouts(
 
 
 async def machine_of(cluster: Cluster) -> Machine:
-    """The devices of all nodes of a cluster.
+    """Return the devices of all nodes of a cluster.
 
     Raises:
         ConfigError: The devices of a node cannot be used.
@@ -187,7 +187,7 @@ async def _start_tool(
 
 def _require_unique(section: str, tools: Mapping[str, object], provided: Mapping[str, object]) -> None:
     if duplicates := tools.keys() & provided.keys():
-        raise ConfigError(f"{section} provides a second tool with the name {min(duplicates)!r}")
+        raise ConfigError(f"{section} provides a second tool with the name {min(duplicates)!r}; rename one")
 
 
 def _require_supported(tools: Iterable[str], choice: Choice[Format]) -> None:
@@ -195,8 +195,8 @@ def _require_supported(tools: Iterable[str], choice: Choice[Format]) -> None:
     form = choice.make()
     if unsupported := [tool for tool in tools if not form.supports_tool(tool)]:
         raise ConfigError(
-            f"the format {form.name!r} cannot express a call to the tool {unsupported[0]!r}: rename the tool or remove "
-            "it (of an MCP server by listing the others in `tools`)"
+            f"rollout.format = {choice.name!r} cannot call the tool {unsupported[0]!r}; rename the tool, remove it (a "
+            "tool of an MCP server by listing the others in `tools`), or choose another format"
         )
 
 

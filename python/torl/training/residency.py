@@ -17,7 +17,7 @@ If both have separate devices, or fit on them together, the unnecessary moves ar
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NoReturn
 
@@ -142,12 +142,7 @@ class Residency:
 
     async def _transfer(self, policy_version: int) -> None:
         receivers = await self._engine.select_receivers()
-        rendezvous = await self._learner.open_channel(
-            receivers.count,
-            colocated=self._sharing.colocated,
-            reconnect=receivers.changed,
-            nodes=receivers.nodes,
-        )
+        rendezvous = await self._learner.open_channel(replace(receivers, share_gpus=self._sharing.colocated))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._learner.send_weights(rendezvous, checksum=self._checksum))
             tasks.create_task(self._engine.receive_weights(rendezvous, policy_version))

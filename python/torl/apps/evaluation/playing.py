@@ -88,8 +88,8 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
                 after: list[ScoredGroup] = []
                 for group in before:
                     trajectories = tuple(member.trajectory for member in group.members)
-                    again = Group(group.prompt, trajectories, config.rollout.max_response_tokens)
-                    after.append(await score_group(reward, again))
+                    ungraded = Group(group.prompt, trajectories, config.rollout.max_response_tokens)
+                    after.append(await score_group(reward, ungraded))
                     wait.advance()
             cell.file.replace(after)
             changed += sum(

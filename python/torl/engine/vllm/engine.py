@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart, EngineSetup, Receivers
+from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart, EngineSetup
 from torl.engine.vllm.health import StallWatch, fail_calls_on_engine_death
 from torl.engine.vllm.launch import Launch, LaunchPaths
 from torl.engine.vllm.messages import Listener, sampled_turn, sampling_params
@@ -22,7 +22,7 @@ from torl.errors import ConfigError, EngineDiedError, EngineError, EngineHungErr
 from torl.runtime.processes.children import first_line, log_tail
 from torl.runtime.processes.stacks import dump_stacks
 from torl.types import SampledTurn, TurnRequest
-from torl.weights.rendezvous import Rendezvous
+from torl.weights.rendezvous import Receivers, Rendezvous
 
 _SHUTDOWN_TIMEOUT_SECONDS = 10.0  # then vLLM kills its processes
 
@@ -144,7 +144,7 @@ class VllmEngine(Engine):
 
     async def select_receivers(self) -> Receivers:
         count = self._options.tensor_parallel
-        return Receivers(count, nodes=(0,) * count)
+        return Receivers(count, nodes=(0,) * count, changed=True)
 
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         """Receive new weights. `VllmOptions.on_weight_update` defines the handling of turns in flight."""

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from torl.agents import Agent, AgentLimits
 from torl.config import ModelRunConfig
-from torl.errors import AgentProgramError, ConfigError, DataError, TorlError
+from torl.errors import AgentProgramError, ComponentError, ConfigError, DataError
 from torl.records import metric_names as names
 from torl.rollout.agents.episode import AgentEpisode, AgentSettings
 from torl.rollout.agents.messages import PromptRenderer
 from torl.rollout.agents.server import AgentServer
 from torl.rollout.episode import EpisodePlayer
-from torl.runtime.processes.children import first_line
 from torl.text.chat_templates import Conversation
 from torl.types import Problem, Prompt, Trajectory
 
@@ -99,11 +98,11 @@ class AgentPlayer(EpisodePlayer):
                 agents.counts["timed_out"] += 1
                 return self._failed(episode, f"took more than {limits.timeout_seconds:g} s (timeout_seconds)")
             error = None if program.cancelled() else program.exception()
-            if isinstance(error, TorlError):
+            if error is not None and not isinstance(error, AgentProgramError | ComponentError):
                 raise error
-            if program.cancelled() or error is not None:  # any exception of the program
+            if program.cancelled() or error is not None:
                 agents.counts["crashed"] += 1
-                failure = "was cancelled" if error is None else f"failed: {first_line(error)}"
+                failure = "was cancelled" if error is None else f"failed: {error}"
                 return self._failed(episode, failure, error)
             answer = program.result()
         finally:
@@ -113,9 +112,9 @@ class AgentPlayer(EpisodePlayer):
         return (episode.last_message or "") if answer is None else answer
 
     def _failed(self, episode: AgentEpisode, failure: str, error: BaseException | None = None) -> str:
-        if self.agents.settings.limits.on_failure == "no_answer":
+        if self.agents.settings.limits.on_failure == "grade_empty":
             return ""
-        raise AgentProgramError(f"the agent program {failure}, on problem {_name(episode)}") from error
+        raise AgentProgramError(f"problem {_name(episode)}: the agent program {failure}") from error
 
 
 async def open_agent_player(

@@ -1,4 +1,4 @@
-"""A connection to an MCP server, which is made again after it broke."""
+"""A connection to an MCP server that reconnects after a failure."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,37 +6,37 @@ from typing import TYPE_CHECKING, Any
 
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.runtime.processes.children import command_words
-from torl.tools.server_startup import wait_for_server
+from torl.tools.retry import wait_for_server
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import CallToolResult, Tool
 
-# What a server says of a request of the model's, by JSON-RPC's codes: the arguments are wrong, there is no such tool.
-_OF_THE_MODEL = {-32602, -32601}
+# JSON-RPC error codes for mistakes of the model: invalid arguments, unknown tool.
+_MODEL_ERRORS = {-32602, -32601}
 _CLOSED = -32000
 
 
 class RefusedCallError(Exception):
-    """The server refuses a call for what the model asked."""
+    """The server rejects a call because of a mistake of the model."""
 
 
 class McpConnection:
-    """One connection for all episodes, to a command's stdin and stdout or to a URL.
+    """One connection for all episodes, to a URL or to the stdin and stdout of a command.
 
-    The SDK wants a client closed by the task that opened it: `_keep` is that task, and its end is the connection's. The
-    call after one that broke makes another, which starts a command again.
+    The SDK requires that the task that opens a client also closes it: the task `_keep`, which lasts as long as the
+    connection. After a failure, the next call reconnects, which starts a command again.
     """
 
     def __init__(self, target: str, environment: Mapping[str, str]) -> None:
-        """Connect to nothing yet.
+        """Prepare the connection.
 
         Args:
-            target: a URL, or the words of a command.
-            environment: of the command, beside the few variables that the SDK hands on.
+            target: URL, or command line of a server.
+            environment: Environment variables of the command, in addition to those that the SDK passes through.
 
         Raises:
-            ConfigError: there is no such command.
+            ConfigError: The command does not exist.
         """
         self._target = target
         self._is_url = target.startswith(("http://", "https://"))
@@ -47,23 +47,23 @@ class McpConnection:
         self._connecting: asyncio.Task[Client] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._keepers: set[asyncio.Task[None]] = set()
-        self.connected = 0  # times
+        self.connected = 0  # number of connections made
 
     async def tools(self) -> "list[Tool]":
-        """All tools of the server.
+        """Return all tools of the server.
 
         Raises:
-            ToolUnavailableError: there is none that says them.
+            ToolUnavailableError: The server cannot be reached.
         """
         await self._connect()
         return self._tools
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> "CallToolResult":
-        """What the server gives.
+        """Call a tool of the server and return the result.
 
         Raises:
-            RefusedCallError: the server does not know the tool or its arguments.
-            ToolUnavailableError: it gave nothing.
+            RefusedCallError: The server rejects the tool or its arguments.
+            ToolUnavailableError: The server returned no result.
         """
         from mcp import MCPError
 
@@ -71,22 +71,22 @@ class McpConnection:
         try:
             return await client.call_tool(tool, dict(arguments))
         except MCPError as error:
-            if error.code in _OF_THE_MODEL:
+            if error.code in _MODEL_ERRORS:
                 raise RefusedCallError(error.message) from error
-            raise self._broken(client, error) from error
+            raise self._failure(client, error) from error
         except Exception as error:
-            raise self._broken(client, error) from error
+            raise self._failure(client, error) from error
 
     async def close(self) -> None:
-        """End the connection, and the command."""
+        """Close the connection, and stop the command."""
         connecting = [] if self._connecting is None else [self._connecting]
         for task in connecting:
             task.cancel()
-        self._leave()
+        self._disconnect()
         await asyncio.gather(*connecting, *self._keepers, return_exceptions=True)
 
     async def _connect(self) -> "Client":
-        """The connection there is, or one that all who wait for it share, as they share its failure."""
+        """Return the open connection, or wait for a new one. Concurrent callers share the new one, and its failure."""
         if self._client is not None:
             return self._client
         if self._connecting is None:
@@ -102,12 +102,12 @@ class McpConnection:
         try:
             self._client = await wait_for_server(ready, f"the MCP server {self._target!r}")
         except ToolUnavailableError:
-            self._leave()
+            self._disconnect()
             raise
         except Exception as error:
             raise ToolUnavailableError(f"no MCP server at {self._target!r}: {_innermost(error)}") from error
         except asyncio.CancelledError:
-            self._leave()
+            self._disconnect()
             raise
         self.connected += 1
         return self._client
@@ -115,7 +115,7 @@ class McpConnection:
     def _forget_connecting(self, task: "asyncio.Task[Client]") -> None:
         self._connecting = None
         if not task.cancelled():
-            task.exception()  # who waited for it has it, if anybody still does
+            task.exception()  # retrieved: its waiters, if any, have received it
 
     def _make(self) -> "Client":
         try:
@@ -130,37 +130,37 @@ class McpConnection:
     async def _keep(self, client: "Client", ready: "asyncio.Future[Client]") -> None:
         try:
             async with client:
-                # In every connection: by the schemas of its tools the SDK reads what they give.
-                self._tools = await _listed(client)
+                # Required in every connection: the SDK parses results with the schemas of the tools.
+                self._tools = await _list_tools(client)
                 if not ready.done():
                     ready.set_result(client)
-                await asyncio.Event().wait()  # until `_leave`
+                await asyncio.Event().wait()  # until `_disconnect`
         except asyncio.CancelledError:
             if not ready.done():
-                ready.set_exception(ConnectionError("it was closed"))
+                ready.set_exception(ConnectionError("the connection was closed"))
             raise
         except Exception as error:
             if not ready.done():
                 ready.set_exception(error)
 
-    def _broken(self, client: "Client", error: Exception) -> ToolUnavailableError:
-        """The error of a call without an outcome; if the connection ended, the next call makes another.
+    def _failure(self, client: "Client", error: Exception) -> ToolUnavailableError:
+        """Return the error of a call without a result, and close the connection if it was lost.
 
-        An answer that is not as it should be (the SDK raises a RuntimeError or ValueError) leaves it to other calls.
+        After an invalid reply (the SDK raises RuntimeError or ValueError), the connection stays open for other calls.
         """
         lost = getattr(error, "code", _CLOSED) == _CLOSED and not isinstance(error, RuntimeError | ValueError)
         if self._client is client and (lost or self._keeper is None or self._keeper.done()):
-            self._leave()
+            self._disconnect()
         return ToolUnavailableError(f"the MCP server {self._target!r}: {_innermost(error)}")
 
-    def _leave(self) -> None:
+    def _disconnect(self) -> None:
         self._client = None
         if self._keeper is not None:
             self._keeper.cancel()
 
 
-async def _listed(client: "Client") -> "list[Tool]":
-    """All tools, page after page."""
+async def _list_tools(client: "Client") -> "list[Tool]":
+    """Request all pages of the list of tools."""
     tools, cursor = [], None
     while True:
         page = await client.list_tools(cursor=cursor)
