@@ -393,8 +393,8 @@ def test_torl_error_of_a_component_keeps_its_meaning() -> None:
 
 
 async def test_format_that_cannot_call_a_tool_of_the_run_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"rollout.format = 'torl' cannot call the tool 'x'; rename the tool"):
-        require_supported_tools(["x"], chosen(FormatChoice, "torl"))
+    with pytest.raises(ConfigError, match=r"rollout.format = 'kimi' cannot call the tool 'two words'; rename the tool"):
+        require_supported_tools(["two words"], chosen(FormatChoice, "kimi"))
 
 
 def test_failing_tool_drops_episodes_until_the_run_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -437,7 +437,7 @@ BASES = [Agent, Tool, StatefulTool, Environment, Format, Reward, Engine]
 
 
 @pytest.mark.parametrize("protocol", [*BASES, *FUNCTIONS], ids=lambda protocol: protocol.__name__)
-def test_the_example_of_a_protocol_can_be_chosen_as_it_stands(
+def test_example_in_the_docstring_of_a_protocol_can_be_chosen(
     protocol: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = example_of(protocol)

@@ -332,7 +332,7 @@ async def test_an_environment_that_does_not_start_or_has_a_tool_of_the_run_is_an
         async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
             raise AssertionError("unreachable")
     config, model = with_environment()
-    with pytest.raises(ConfigError, match=r"leave rollout\.environment out"):
+    with pytest.raises(ConfigError, match=r"remove rollout\.environment"):
         async with open_rollouts(
             config, model, Console(io.StringIO()), log_directory=tmp_path, shuffle_observations=True
         ):
