@@ -20,8 +20,8 @@ from torl.engine import Engine
 from torl.formats import Format, ToRLFormat
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
-from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
+from torl.rollout.transcript import EpisodeSettings
 from torl.sandbox import Interpreter
 from torl.text.tokenizer import PlainTextEncoder
 from torl.tools import PythonOptions, PythonTool

@@ -13,7 +13,7 @@ from torl.agents import AgentLimits, CommandAgent
 from torl.config import SampleConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError, DataError
-from torl.rollout.agents.startup import open_agent_player
+from torl.rollout.agents.player import open_agent_player
 
 MODEL = ChatModel.of("hermes")
 SAMPLE = {"sample.problems": "p.jsonl", "sample.output": "o.jsonl"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torl.config import TrainConfig
-from torl.config.command_line import load_config
+from torl.config.loading import load_config
 from torl.options import load_object
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"

@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 
 # A room may import what stands on the floors below its own, and nothing beside it or above it.
 FLOORS: list[set[str]] = [
-    {"errors", "types", "seeds", "version", "_core"},
+    {"_core"},
+    {"errors", "types", "seeds", "version"},
     {"guard", "paths"},
     {"options"},
     {"runtime"},

@@ -225,7 +225,7 @@ def test_a_prompt_of_text_or_one_that_is_too_long_cannot_be_begun_with() -> None
     assert (environment.closed, environment.open) == (1, 0)
     assert player.environment is not None
     player.environment = replace(player.environment, template=lambda problem: problem.question)
-    with pytest.raises(DataError, match=r"choose data\.template"):
+    with pytest.raises(DataError, match=r"set data\.template"):
         asyncio.run(player.play(asked(), batch_id=0, sample=0))
 
 

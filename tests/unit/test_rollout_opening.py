@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from torl.options import Choice, Section
 from torl.paths import resolve_path
 from torl.report.console import Console
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
-from torl.rollout.startup import open_rollouts
+from torl.rollout.startup import Components, open_rollouts
 from torl.tools import ShuffledTool
-from torl.types import Grade, Group, Outcome, Problem
+from torl.types import Grade, Group, Outcome, Problem, SampledTurn, TurnRequest
 
 BASE_MODEL = "torl:demo/base_model"
 ONE = {"name": f"{__name__}:Part"}
@@ -68,6 +69,9 @@ class NotedEngine(Engine):
     async def start(self) -> None:
         happened("start engine", EngineError("no engine"))
 
+    async def sample(self, request: TurnRequest, on_block: Any = None) -> SampledTurn:
+        raise AssertionError("unreachable")
+
     async def close(self) -> None:
         happened("close engine")
 
@@ -89,6 +93,10 @@ class NotedReward(torl.Reward):
 def nothing_happened() -> None:
     events.clear()
     failing.clear()
+
+
+def shuffled(config: ModelRunConfig) -> Components:
+    return replace(Components.from_config(config), shuffle_observations=True)
 
 
 def configuration(**rollout: Any) -> ModelRunConfig:
@@ -125,7 +133,7 @@ async def test_a_section_may_bring_several_tools_but_none_that_another_brings(
     many, part = {"name": f"{__name__}:Several", "number": 2, "retries": 5}, {"name": f"{__name__}:Part"}
     console = Console(io.StringIO())
     config = configuration(tools={"many": many, "one": part})
-    async with open_rollouts(config, model, console, log_directory=tmp_path, shuffle_observations=True) as rollouts:
+    async with open_rollouts(config, model, console, log_directory=tmp_path, components=shuffled(config)) as rollouts:
         tools = rollouts.player.tools
         assert list(tools) == ["many.0", "many.1", "one"]
         assert all(isinstance(tool, ShuffledTool) for tool in tools.values())
@@ -218,9 +226,8 @@ async def test_all_is_closed_when_the_work_fails(model: ModelDirectory, tmp_path
 
 async def test_every_tool_is_shuffled_in_the_control(model: ModelDirectory, tmp_path: Path) -> None:
     console = Console(io.StringIO())
-    async with open_rollouts(
-        configuration(), model, console, log_directory=tmp_path, shuffle_observations=True
-    ) as rollouts:
+    config = configuration()
+    async with open_rollouts(config, model, console, log_directory=tmp_path, components=shuffled(config)) as rollouts:
         assert all(isinstance(tool, ShuffledTool) for tool in rollouts.player.tools.values())
     assert "close tool 2" in events
 
@@ -334,7 +341,7 @@ async def test_an_environment_that_does_not_start_or_has_a_tool_of_the_run_is_an
     config, model = with_environment()
     with pytest.raises(ConfigError, match=r"remove rollout\.environment"):
         async with open_rollouts(
-            config, model, Console(io.StringIO()), log_directory=tmp_path, shuffle_observations=True
+            config, model, Console(io.StringIO()), log_directory=tmp_path, components=shuffled(config)
         ):
             raise AssertionError("unreachable")
 

@@ -14,6 +14,7 @@ from torl.formats.chat import (
     KimiFormat,
     LlamaFormat,
     MistralFormat,
+    require_chat_format,
 )
 from torl.formats.mathcoder import MathCoderFormat
 from torl.formats.retool import ReToolFormat
@@ -41,4 +42,13 @@ FORMATS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
 )
 """By the names that a configuration calls them."""
 
-__all__ = ["FORMATS", "ChatFormat", "Format", "SearchR1Format", "ToRAFormat", "ToRLFormat", "ZeroTIRFormat"]
+__all__ = [
+    "FORMATS",
+    "ChatFormat",
+    "Format",
+    "SearchR1Format",
+    "ToRAFormat",
+    "ToRLFormat",
+    "ZeroTIRFormat",
+    "require_chat_format",
+]

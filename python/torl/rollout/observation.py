@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from torl.formats import ChatFormat, Format
+from torl.formats import Format, require_chat_format
 from torl.text.tokenizer import PlainTextEncoder
 from torl.types import Outcome, Turn
 
@@ -32,8 +32,7 @@ async def observation_tokens(
 
     def encode() -> tuple[list[int], str]:
         if said:
-            assert isinstance(format, ChatFormat)  # of a run with an environment
-            return encoder.encode_observation(format.render_reply(turn, outcomes, said))
+            return encoder.encode_observation(require_chat_format(format).render_reply(turn, outcomes, said))
         return encoder.encode_observation(format.render_observation(turn, outcomes, overshoot, encoder.fits))
 
     length = sum(len(each.text) + len(str(each.details.get("traceback", ""))) for each in outcomes)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torl._core import Vocabulary
 from torl.config import RolloutConfig
-from torl.formats import ChatFormat, Format
+from torl.formats import Format, require_chat_format
 from torl.formats.base import limit_calls
 from torl.records.rows import MAX_OUTPUT_CHARACTERS
 from torl.text.tokenizer import PlainTextEncoder, control_token_ids, load_tokenizer, stop_token_ids
@@ -124,8 +124,8 @@ def check_observation(reply: TurnReply, turn: Turn, overshoot: bytes, context: R
         raise MismatchError(f"the results from call {number} have different observations")
     outcomes = [call.outcome for call in calls]
     if messages:
-        assert isinstance(context.format, ChatFormat)  # guaranteed by the configuration
-        text: ObservationText = context.format.render_reply(turn, outcomes, [message.text for message in messages])
+        form = require_chat_format(context.format)
+        text: ObservationText = form.render_reply(turn, outcomes, [message.text for message in messages])
     else:
         text = context.format.render_observation(turn, outcomes, overshoot, context.encoder.fits)
     if not all(is_complete(call.outcome) for call in calls):

@@ -1,6 +1,6 @@
 """How chat models call tools: by their own templates, a family in each file."""
 
-from torl.formats.chat.base import ChatFormat, ChatOptions
+from torl.formats.chat.base import ChatFormat, ChatOptions, require_chat_format
 from torl.formats.chat.deepseek import DeepSeekFormat
 from torl.formats.chat.harmony import HarmonyFormat
 from torl.formats.chat.hermes import HermesFormat
@@ -17,4 +17,5 @@ __all__ = [
     "KimiFormat",
     "LlamaFormat",
     "MistralFormat",
+    "require_chat_format",
 ]

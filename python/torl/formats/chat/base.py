@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torl._core import StopCondition
+from torl.errors import ConfigError
 from torl.formats.base import Format
 from torl.formats.observation import ErrorStyle, render_outcome
 from torl.options import PositiveInt, Section
@@ -161,3 +162,14 @@ class ChatFormat(Format):
             render_outcome(each, self.options.error_style, self.options.max_observation_characters) for each in outcomes
         ]
         return self.continuation(self.calls(turn) if outcomes else [], shown, said)
+
+
+def require_chat_format(format: Format) -> ChatFormat:
+    """Return the format of a chat model, which environments and agents require.
+
+    Raises:
+        ConfigError: The format is not a chat model's.
+    """
+    if not isinstance(format, ChatFormat):
+        raise ConfigError(f"rollout.format = {format.name!r} must be the format of a chat model")
+    return format
