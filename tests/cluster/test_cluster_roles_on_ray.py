@@ -77,7 +77,7 @@ async def test_errors_of_torl_come_as_they_are_and_defects_with_their_traceback(
     await role.kill()
 
 
-async def test_what_is_given_up_here_is_given_up_there(cluster: RayCluster) -> None:
+async def test_cancelled_call_is_cancelled_on_the_node(cluster: RayCluster) -> None:
     role = await cluster.start_actor(0, Something, name="something")
     waiting = asyncio.create_task(role.call("wait"))
     await role.call("add", 1, 1)

@@ -48,7 +48,7 @@ def test_a_run_that_is_ended_leaves_nothing_on_the_nodes(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("number", "lost"), [(2, "engine"), (0, "learner")])
-def test_a_run_goes_on_when_a_node_is_lost(nodes: RayNodes, tmp_path: Path, number: int, lost: str) -> None:
+def test_run_continues_when_a_node_is_lost(nodes: RayNodes, tmp_path: Path, number: int, lost: str) -> None:
     """Node 2 has an engine and a pool, node 0 a learner rank and a pool."""
     directory = tmp_path / "run"
     with train(directory, nodes, 4) as command:

@@ -63,7 +63,7 @@ def unused_port() -> int:
     return port
 
 
-async def test_a_cluster_that_is_nowhere_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreachable_cluster_fails_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"127.0.0.1:{unused_port()}"
     monkeypatch.setenv("RAY_ADDRESS", address)
     for asked, said in (

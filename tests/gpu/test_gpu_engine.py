@@ -52,7 +52,7 @@ async def test_an_engine_holds_in_each_state_what_the_ledger_says(tmp_path: Path
 
 
 @pytest.mark.timeout(900)
-async def test_what_is_held_changes_no_token(tmp_path: Path) -> None:
+async def test_retained_blocks_change_no_token(tmp_path: Path) -> None:
     """By a model that has been trained to call Python: its most likely tokens are no ties."""
     model = build_tiny_model(tmp_path / "model")
     tokenizer = load_tokenizer(model)

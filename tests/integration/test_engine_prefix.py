@@ -79,11 +79,11 @@ async def test_only_what_is_new_is_computed(engine, prompts, observation, refere
     assert later > 30
 
 
-async def test_what_is_held_changes_no_token(engine, prompts, observation) -> None:
+async def test_retained_blocks_change_no_token(engine, prompts, observation) -> None:
     await assert_what_is_held_changes_no_token(engine, [prompt.token_ids for prompt in prompts], observation)
 
 
-async def test_nothing_is_held_for_turns_that_nobody_goes_on_from(engine, prompts, observation) -> None:
+async def test_no_block_is_retained_for_turns_that_are_not_continued(engine, prompts, observation) -> None:
     await asyncio.gather(
         *(
             engine.sample(TurnRequest(f"left-{n}", prompt.token_ids, SamplingParameters(max_tokens=90, seed=n), END))

@@ -39,7 +39,7 @@ async def test_a_call_answers_with_what_was_printed_and_the_value_of_the_last_li
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-async def test_an_attack_ends_alike_behind_trls_environment(
+async def test_attack_has_the_same_outcome_through_trls_environment(
     pools: dict[bool, SandboxPool], memory_end: int, attack: Attack
 ) -> None:
     pool = pools["timeout" in attack.ends]
@@ -56,7 +56,7 @@ async def test_an_attack_ends_alike_behind_trls_environment(
 
 
 @pytest.mark.slow
-async def test_ten_thousand_rollouts_that_nobody_ends_leave_nothing_in_memory(pools: dict[bool, SandboxPool]) -> None:
+async def test_ten_thousand_abandoned_rollouts_leave_no_memory(pools: dict[bool, SandboxPool]) -> None:
     make = environment_factory(pools[False])
     reused = make()
     before = 0.0

@@ -167,7 +167,7 @@ async def test_updates_equal_plain_torch(
         max_row_tokens=max_row_tokens,
     )
     async with learner:
-        prepared = await learner.prepare(samples)
+        prepared = await learner.annotate(samples)
         assert all(sample.old_logprobs is not None for sample in prepared)
         assert all((sample.ref_logprobs is not None) == algorithm.needs_reference for sample in prepared)
         report = await learner.update(prepared, step=0)
@@ -185,7 +185,7 @@ async def test_updates_equal_plain_torch(
         assert report["reference_kl"] > 0
 
 
-async def test_what_has_no_advantage_is_not_computed_and_changes_nothing(model_directory: Path, tmp_path: Path) -> None:
+async def test_zero_advantage_samples_are_skipped_without_effect(model_directory: Path, tmp_path: Path) -> None:
     """Half of the trajectories have none: the step is the whole batch's, in fewer rows. None at all is no step."""
     half = [
         sample if index % 2 else replace(sample, advantages=np.zeros_like(sample.rollout_logprobs))
@@ -269,7 +269,7 @@ async def test_the_critic_equals_plain_torch_and_resumes(
     seconds = {"seconds": 0.0, "update_seconds": 0.0, "critic_update_seconds": 0.0}
 
     async def step(learner: Any, number: int) -> tuple[list[TrainingSample], dict[str, float]]:
-        prepared = with_advantages(await learner.prepare(SAMPLES), groups, algorithm)
+        prepared = with_advantages(await learner.annotate(SAMPLES), groups, algorithm)
         return prepared, await learner.update(prepared, step=number)
 
     async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:

@@ -67,15 +67,15 @@ async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
     async with learner:
         metrics = []
         for step, samples in enumerate(STEPS):
-            prepared = await learner.prepare(samples)
+            prepared = await learner.annotate(samples)
             metrics.append(await learner.update(prepared, step=step))
             if step == 0:
                 await learner.save_checkpoint(checkpoint_path(tmp_path, 1), {})
                 await learner.export(tmp_path / "first")
         await learner.export(tmp_path / "straight")
-        references = [sample.ref_logprobs for sample in await learner.prepare(STEPS[0])]
+        references = [sample.ref_logprobs for sample in await learner.annotate(STEPS[0])]
         await learner.load_checkpoint(checkpoint_path(tmp_path, 1))
-        await learner.update(await learner.prepare(STEPS[1]), step=1)
+        await learner.update(await learner.annotate(STEPS[1]), step=1)
         await learner.export(tmp_path / "resumed")
 
     assert [row["loss"] for row in metrics] == pytest.approx(losses, rel=1e-6, abs=1e-6)

@@ -77,7 +77,7 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
     # Two updates on the same samples: the second one's ratio is not 1 any more, and some of it is clipped.
     settings = {"algorithm": AlgorithmConfig(epochs=2), "zero_stage": 3, "ranks": 2, "max_row_tokens": 50}
     async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:
-        samples = await learner.prepare(samples)
+        samples = await learner.annotate(samples)
         for sample in samples:
             found = sample.old_logprobs
             expected = plain_logprobs(model, sample, TEMPERATURE).detach().numpy() * sample.loss_mask[1:]

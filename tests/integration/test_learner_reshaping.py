@@ -21,7 +21,7 @@ from torl.learner.checkpoint.shards import read_policy_weights
 
 
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
-def test_what_one_learner_writes_another_takes_up(precision: str, tmp_path: Path) -> None:
+def test_checkpoint_of_one_learner_is_loaded_by_another(precision: str, tmp_path: Path) -> None:
     model, directory = write_tiny_model(tmp_path / "model"), tmp_path / "checkpoints"
     directory.mkdir()
     links = call_forked(run_chain, model, directory, precision)

@@ -36,7 +36,7 @@ async def test_reference_and_answer_are_not_exchanged(reward: BoxedReward) -> No
         assert (await graded(reward, reference, f"\\boxed{{{answer}}}")).correct == correct
 
 
-async def test_an_answer_that_could_not_be_compared_says_so(reward: BoxedReward) -> None:
+async def test_undecided_answer_reports_its_failure(reward: BoxedReward) -> None:
     grade = await graded(reward, "5", r"\boxed{9^{9^{9^9}}}")
     assert (grade.reward, grade.correct, grade.failure) == (-1.0, False, "timeout")
 

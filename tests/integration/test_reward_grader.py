@@ -114,7 +114,7 @@ def test_strange_answers_are_simply_wrong(grader: Grader, answer: str) -> None:
     assert grader.grade("\\frac{1}{7}", answer) == Verdict(correct=False)
 
 
-async def test_a_hostile_pair_costs_a_process_once_and_nobody_waits_for_another(
+async def test_hostile_pair_costs_one_process_and_delays_no_other_pair(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ten equal answers of a group: one process is spent, not ten; the others are judged while none can be started."""
@@ -137,7 +137,7 @@ async def test_a_killed_process_is_replaced_and_its_pair_asked_again() -> None:
         assert process not in processes()
 
 
-async def test_a_pair_whose_processes_were_stopped_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pair_is_graded_again_when_its_process_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """That a machine gives a process no time says nothing about the pair."""
     monkeypatch.setattr(torl.rewards.grader, "WALL_SLACK_SECONDS", 2.0)
     async with grading(2, TIMEOUT_SECONDS) as (grader, processes):
@@ -247,7 +247,7 @@ def test_a_pair_that_waits_when_the_grader_closes_raises() -> None:
                 pair.result()
 
 
-def test_a_grader_that_was_not_started_says_so_and_starts_once() -> None:
+def test_unstarted_grader_raises_and_starts_only_once() -> None:
     grader = Grader(1)
     with pytest.raises(RewardError, match="start it"):
         grader.grade("\\sqrt{4}", "2")

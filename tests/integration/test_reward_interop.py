@@ -94,7 +94,7 @@ def fragile(response: str, reference: str) -> float:
     return float(response.split("\\boxed{")[1].split("}")[0] == reference)
 
 
-def test_an_audit_says_what_pays_without_being_right(capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_finds_wrong_answers_that_are_rewarded(capsys: pytest.CaptureFixture[str]) -> None:
     kinds = {finding.kind for finding in audit(careless, PROBLEMS)}
     assert {"taken back", "a hedge", "no box", "not equal", "a list of guesses"} <= kinds
     assert not {"right", "wrong", "empty"} & kinds

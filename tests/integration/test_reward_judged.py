@@ -51,7 +51,7 @@ async def test_an_answer_is_right_if_rules_or_judge_say_so(server: JudgeServer) 
     assert reward.metrics()["judge_correct"] == 2  # with the one at its start
 
 
-async def test_what_an_answer_that_is_not_right_is_paid_for_its_calls_goes_with_the_verdict(
+async def test_call_bonus_of_wrong_answers_follows_the_verdict(
     server: JudgeServer,
 ) -> None:
     reward = JudgedReward(JudgedOptions(url=server.url, model="judge", grader_workers=1, call_bonus=0.1))

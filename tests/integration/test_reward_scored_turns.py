@@ -53,7 +53,7 @@ async def graded(*played: Trajectory, **options: Any) -> tuple[list[Grade], Scor
         await reward.close()
 
 
-async def test_each_turn_is_paid_what_the_model_says_of_the_response_up_to_it(server: JudgeServer) -> None:
+async def test_each_turn_is_rewarded_by_the_score_of_its_prefix(server: JudgeServer) -> None:
     ((grade,), reward) = await graded(PLAYED, url=server.url, model="judge")
     assert (grade.reward, grade.turn_rewards) == (1.0, (0.25, 0.75, 0.5))
     assert grade.total == 2.5
@@ -200,7 +200,7 @@ def test_a_reply_begins_with_a_number_from_0_to_1(reply: str, score: float | Non
     assert read_score(reply) == score
 
 
-def test_progress_goes_on_from_the_last_number_there_was() -> None:
+def test_progress_continues_from_the_last_available_score() -> None:
     assert compute_turn_rewards([0.5, None, 0.75], "progress") == [0.5, 0.0, 0.25]
     assert compute_turn_rewards([None, 0.5], "promise") == [0.0, 0.5]
 

@@ -112,7 +112,7 @@ def give_up(stage: str, fraction: float) -> None:
     raise KeyboardInterrupt
 
 
-def test_what_is_given_up_killed_or_damaged_is_rebuilt_once_by_those_who_come_together(cache: Path) -> None:
+def test_damaged_cache_is_rebuilt_once_by_concurrent_processes(cache: Path) -> None:
     image = only(cache, ".image")
     image.unlink()
     (cache / "x.image.partial-1").write_bytes(b"half")

@@ -77,7 +77,7 @@ def assert_confined(pid: int) -> None:
     assert not [line for line in maps if "wx" in line.split()[1]]
 
 
-def test_the_walls_are_told() -> None:
+def test_confinement_is_reported() -> None:
     with SandboxPool(1) as pool:
         walls = pool.confinement()
     version = landlock_version()
@@ -91,7 +91,7 @@ def test_the_walls_are_told() -> None:
 
 
 @pytest.mark.skipif(not KNOWN, reason="the numbers of the system calls are not known here")
-def test_walls_that_a_container_refuses_are_told_once() -> None:
+def test_confinement_refused_by_a_container_is_reported_once() -> None:
     program = refusing("seccomp", "landlock_create_ruleset") + REPORT
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -101,7 +101,7 @@ def test_walls_that_a_container_refuses_are_told_once() -> None:
     assert others == ["None False 2"] * 2
 
 
-def test_every_thread_of_every_worker_is_behind_them(pool: SandboxPool) -> None:
+def test_every_thread_of_every_worker_is_confined(pool: SandboxPool) -> None:
     for pid in pool.processes():
         assert_confined(pid)
 
@@ -127,7 +127,7 @@ def test_a_parent_that_blocks_signals_changes_nothing() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def test_a_worker_ends_well_behind_them() -> None:
+def test_confined_worker_exits_cleanly() -> None:
     """It notices that its parent hung up, and exits by itself: the exit takes calls too."""
     program = """
 import os, socket, struct, subprocess, sys

@@ -45,7 +45,7 @@ def test_files_go_in_and_what_changes_comes_out(pool: SandboxPool) -> None:
     assert list(outcome.files) == sorted(outcome.files)
 
 
-def test_files_are_returned_only_when_asked_for_and_kept_for_nobody(pool: SandboxPool) -> None:
+def test_files_are_returned_only_on_request_and_not_retained(pool: SandboxPool) -> None:
     assert pool.run("open('x', 'w').write('x')").files == {}
     assert pool.run("import os\nprint(os.listdir(), os.listdir('/tmp'))", return_files=True).stdout == "[] []\n"
     assert pool.run("pass", files={"x": "x"}, return_files=True).files == {}
@@ -61,7 +61,7 @@ def test_files_are_returned_only_when_asked_for_and_kept_for_nobody(pool: Sandbo
         ("open('x', 'w').write('kept\\n')\nwhile True: print('x' * 10**6)", OutcomeStatus.OUTPUT_LIMIT),
     ],
 )
-def test_what_was_written_before_the_end_is_kept(code: str, status: OutcomeStatus) -> None:
+def test_files_written_before_the_end_are_returned(code: str, status: OutcomeStatus) -> None:
     with SandboxPool(1, cpu_seconds=0.3) as pool:
         outcome = pool.run(code, return_files=True)
     assert (outcome.status, outcome.files) == (status, {"x": b"kept\n"})

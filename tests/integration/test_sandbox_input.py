@@ -44,7 +44,7 @@ def test_input_ends(pool: SandboxPool) -> None:
     assert pool.run("import sys\nprint(repr(sys.stdin.read()))").stdout == "''\n"
 
 
-def test_input_that_is_no_text_is_an_error_of_the_reader(pool: SandboxPool) -> None:
+def test_binary_input_raises_in_the_reading_code(pool: SandboxPool) -> None:
     assert pool.run("input()", stdin=b"\xff\n").exception_type == "UnicodeDecodeError"
 
 

@@ -89,7 +89,7 @@ def pool() -> SandboxPool:
     return SandboxPool(1, cpu_seconds=60, **KEPT)
 
 
-def test_what_was_promised_is_printed(pool: SandboxPool) -> None:
+def test_expected_output_is_printed(pool: SandboxPool) -> None:
     for expression, printed in PROMISED.items():
         assert pool.run(f"import numpy as np\nprint({expression})").stdout == printed + "\n", expression
 

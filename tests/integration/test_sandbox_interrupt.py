@@ -30,9 +30,7 @@ INTERRUPTED = [
 
 
 @pytest.mark.parametrize(("code", "printed"), INTERRUPTED)
-def test_a_loop_that_is_stopped_keeps_what_it_did_as_after_an_interrupt_in_a_notebook(
-    pool: SandboxPool, code: str, printed: str
-) -> None:
+def test_interrupted_loop_keeps_its_effects_as_in_a_notebook(pool: SandboxPool, code: str, printed: str) -> None:
     session = pool.session()
     session.run("items = []")
     outcome = session.run(f"import sys\nprint('told', file=sys.stderr)\n{code}", cpu_seconds=0.1)

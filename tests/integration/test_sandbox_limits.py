@@ -74,7 +74,7 @@ def test_the_least_memory_is_enough_for_the_interpreter_and_less_is_refused() ->
         SandboxPool(1, memory_bytes=MINIMUM_MEMORY - 1)
 
 
-def test_a_session_that_has_grown_beyond_the_memory_of_its_next_part_is_told_so() -> None:
+def test_session_larger_than_the_next_memory_limit_fails() -> None:
     with SandboxPool(1, memory_bytes=400 << 20) as large, SandboxPool(1, memory_bytes=256 << 20) as small:
         session = large.session()
         session.run("x = bytearray(b'x') * (150 << 20)")

@@ -50,7 +50,7 @@ def test_values_output_and_what_was_written_before_stay(pool: SandboxPool) -> No
     assert (outcome.exception_line, notebook.run("x").value) == ("ZeroDivisionError: division by zero", "20")
 
 
-def test_a_stopped_cell_that_left_nothing_does_not_shift_the_numbers_of_those_behind_it(pool: SandboxPool) -> None:
+def test_stopped_cell_does_not_shift_later_cell_numbers(pool: SandboxPool) -> None:
     notebook = Notebook(pool.session())
     assert notebook.run("sum(range(10**18))", cpu_seconds=0.2).status is OutcomeStatus.TIMEOUT
     assert notebook.run("def f():\n    return 1 / 0").ok
@@ -81,7 +81,7 @@ def test_an_exception_in_a_long_cell_is_shown_as_in_a_script(pool: SandboxPool, 
     assert told == (pool.session().run(cell).traceback or "").removesuffix("\n")
 
 
-def test_an_object_whose_repr_raises_ends_its_cell_with_that_and_is_kept(pool: SandboxPool) -> None:
+def test_raising_repr_fails_the_cell_and_keeps_the_object(pool: SandboxPool) -> None:
     notebook = Notebook(pool.session())
     outcome = notebook.run("class A:\n    def __repr__(self): raise ValueError('no repr')\n[A()]")
     assert (outcome.traceback or "").split("\n")[1:] == [

@@ -183,7 +183,7 @@ def test_a_megabyte_of_code(pool: SandboxPool) -> None:
         assert patient.run(code).stdout == "20000\n"
 
 
-def test_what_runs_at_exit(pool: SandboxPool) -> None:
+def test_exit_handlers_run(pool: SandboxPool) -> None:
     code = (
         "import atexit\natexit.register(print, 'at exit')\nclass Last:\n    def __del__(self): print('deleted')\n"
         "last = Last()\nprint('end')"
@@ -239,7 +239,7 @@ def test_memory_error_may_be_caught(pool: SandboxPool) -> None:
     assert (outcome.status, outcome.stdout) == (OutcomeStatus.OK, "caught\n")
 
 
-def test_wall_clock_stands_behind_cpu_time() -> None:
+def test_wall_clock_limit_backs_up_the_cpu_limit() -> None:
     with SandboxPool(1, cpu_seconds=1000, wall_seconds=0.3) as pool:
         outcome = pool.run("print('x')\nwhile True: pass")
         assert (outcome.status, outcome.stdout) == (OutcomeStatus.TIMEOUT, "x\n")

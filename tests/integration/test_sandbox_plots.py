@@ -109,6 +109,6 @@ def test_fonts_and_data_are_found(pool: SandboxPool) -> None:
 @pytest.mark.parametrize(
     "name", ["gmpy2", "numba", "requests", "torch", "tensorflow", "cvxpy", "plotly", "pytest", "IPython"]
 )
-def test_what_is_missing_is_a_missing_module(pool: SandboxPool, name: str) -> None:
+def test_missing_plot_backend_is_a_missing_module(pool: SandboxPool, name: str) -> None:
     outcome = pool.run(f"import {name}")
     assert outcome.exception_line == f"ModuleNotFoundError: No module named '{name}'"

@@ -20,7 +20,7 @@ from torl.sandbox import Execution, Interpreter, OutcomeStatus, SandboxPool
 
 
 @pytest.mark.parametrize("code", [b"print(1)", None, 1], ids=repr)
-def test_code_that_is_no_string_is_a_type_error(pool: SandboxPool, code: object) -> None:
+def test_code_of_another_type_is_a_type_error(pool: SandboxPool, code: object) -> None:
     refused: list[Callable[[], object]] = [
         lambda: pool.run(code),  # type: ignore[arg-type]
         lambda: asyncio.run(pool.run_async(code)),  # type: ignore[arg-type]
@@ -192,7 +192,7 @@ def test_a_signal_interrupts_a_waiting_caller(pool: SandboxPool) -> None:
     assert pool.run("print(1)").ok
 
 
-def test_a_signal_interrupts_a_caller_whose_worker_takes_no_input() -> None:
+def test_signal_interrupts_a_caller_with_a_blocked_worker() -> None:
     def stop(number: int, frame: object) -> None:
         raise InterruptedError("stop")
 
@@ -455,7 +455,7 @@ def test_nothing_piles_up(runs: int) -> None:
     assert descendants_of_this_process() <= children
 
 
-def test_a_deep_run_leaves_no_stack_behind() -> None:
+def test_deep_recursion_leaves_no_stack() -> None:
     deep = """import numpy
 x = None
 for _ in range(10**5):

@@ -97,7 +97,7 @@ def test_a_run_that_lost_its_worker_goes_to_another_that_is_free() -> None:
 
 
 @pytest.mark.slow  # the pauses between the tries: 40 s
-def test_what_lasts_ends_the_pool_and_is_told() -> None:
+def test_permanent_failure_closes_the_pool_and_is_reported() -> None:
     with SandboxPool(1) as pool:
         kill(pool.processes()[0])
         with descriptors_withheld():  # before anything asks for another worker

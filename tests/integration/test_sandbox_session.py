@@ -103,7 +103,7 @@ def test_a_fork_goes_its_own_way(pool: SandboxPool) -> None:
         ("y = 3; __import__('os').abort()", OutcomeStatus.CRASH, 3),
     ],
 )
-def test_a_stopped_part_keeps_what_its_whole_statements_did_and_its_loops_where_they_can_be_interrupted(
+def test_stopped_cell_keeps_complete_statements_and_interruptible_loops(
     pool: SandboxPool, code: str, status: OutcomeStatus, y: int
 ) -> None:
     session = pool.session()
@@ -118,7 +118,7 @@ def test_a_stopped_part_keeps_what_its_whole_statements_did_and_its_loops_where_
     assert after.stdout == f"[1, {draws.random()}] {y} ['a'] a {draws.random()}\n"
 
 
-def test_a_part_that_cannot_be_interrupted_in_its_first_statement_leaves_the_session_as_it_was(
+def test_uninterruptible_first_statement_leaves_the_session_unchanged(
     pool: SandboxPool,
 ) -> None:
     session = pool.session()
@@ -280,7 +280,7 @@ def test_files_stay_from_part_to_part_and_input_does_not(pool: SandboxPool) -> N
     assert session.run("print(sorted(os.listdir()))").stdout == "['b', 'data', 'log']\n"
 
 
-def test_what_a_part_leaves_unread_does_not_reach_the_next(pool: SandboxPool) -> None:
+def test_unread_input_of_a_cell_does_not_reach_the_next(pool: SandboxPool) -> None:
     session = pool.session()
     session.run("import sys\na = input()", stdin="secret1\nsecret2\n")
     assert session.run("print(input(), sys.stdin.read())", stdin="new\nrest").stdout == "new rest\n"
@@ -291,13 +291,13 @@ def test_what_a_part_leaves_unread_does_not_reach_the_next(pool: SandboxPool) ->
     assert session.run("print(input())", stdin="open").stdout == "open\n"
 
 
-def test_what_a_part_puts_in_place_of_input_stays(pool: SandboxPool) -> None:
+def test_replaced_input_function_persists(pool: SandboxPool) -> None:
     session = pool.session()
     session.run("import io, sys\nsys.stdin = io.StringIO('a\\nb\\n')\nprint(input())", stdin="x")
     assert session.run("print(input())", stdin="y").stdout == "b\n"
 
 
-def test_a_session_without_its_directory_takes_no_files_and_goes_on(pool: SandboxPool) -> None:
+def test_session_without_its_directory_rejects_files_and_continues(pool: SandboxPool) -> None:
     session = pool.session()
     session.run("x = 1\nimport os\nos.chdir('/')\nos.rmdir('/work')\nopen('/work', 'w').close()")
     outcome = session.run("x = 2", files={"a": b"1"})
@@ -306,7 +306,7 @@ def test_a_session_without_its_directory_takes_no_files_and_goes_on(pool: Sandbo
     assert pool.run("print(open('a').read())", files={"a": "fine"}).stdout == "fine\n"
 
 
-def test_a_session_that_waited_until_the_end_of_time_goes_on(pool: SandboxPool) -> None:
+def test_session_continues_after_sleeping_to_the_end_of_time(pool: SandboxPool) -> None:
     session = pool.session()
     for _ in range(3):
         assert session.run("import time\ntime.sleep(4e9)\ntime.time()").ok
@@ -330,7 +330,7 @@ def test_a_state_that_is_too_large_is_an_outcome_and_undone(capfd: pytest.Captur
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_part_whose_worker_was_killed_counts_its_cpu_time() -> None:
+def test_cell_with_a_killed_worker_counts_its_cpu_time() -> None:
     with SandboxPool(1, cpu_seconds=60) as pool:
         session = pool.session(cpu_seconds=100)
         with ThreadPoolExecutor() as executor:

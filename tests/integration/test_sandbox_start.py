@@ -126,7 +126,7 @@ def test_a_limit_on_the_address_space_is_named(cache: Path) -> None:
 
 
 @as_root
-def test_what_a_limit_on_threads_does_not_let_start_is_named(cache: Path) -> None:
+def test_thread_limit_error_names_the_failed_part(cache: Path) -> None:
     """From a limit that is too low for the first thread of the pool to one that suffices."""
     named, answered = set(), ""
     for processes in range(1, 20):
@@ -158,7 +158,7 @@ def test_a_cache_mounted_noexec_is_named(cache: Path) -> None:
 
 @as_root
 @pytest.mark.parametrize("command", ["check", "clean"])
-def test_a_user_without_a_home_is_told_what_to_set(command: str) -> None:
+def test_user_without_a_home_gets_an_error_with_the_fix(command: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
     done = subprocess.run(
         [*AS_STRANGER, sys.executable, "-m", "torl.sandbox", command],

@@ -83,7 +83,7 @@ def test_new_workers_are_of_the_build_that_made_the_pool(tmp_path: Path, monkeyp
         assert pool.run("print(1)").ok
 
 
-def test_a_worker_may_be_a_program_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_may_be_a_separate_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`crates/sandbox` has one for those without an interpreter; any program does that ends up in the same place."""
     program = tmp_path / "worker"
     shutil.copy(shutil.which("true") or "/bin/true", program)

@@ -20,7 +20,7 @@ print(sorted(name for name in globals() if not name.startswith("__")))
 """
 
 
-def test_the_warm_up_leaves_no_setting_behind() -> None:
+def test_warm_up_leaves_no_setting() -> None:
     native = subprocess.run([sys.executable, "-E", "-c", SETTINGS], capture_output=True, text=True, check=True)
     with SandboxPool(1, **FRESH) as pool:
         outcome = pool.run(SETTINGS)

@@ -51,7 +51,9 @@ def limit(attack: Attack) -> float:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_an_attack_ends_alike_behind_http(http: Door, pool: SandboxPool, memory_end: int, attack: Attack) -> None:
+def test_attack_has_the_same_outcome_through_http(
+    http: Door, pool: SandboxPool, memory_end: int, attack: Attack
+) -> None:
     code = attack.code.replace("END", str(memory_end))
     own = command_result(pool.run(code, cpu_seconds=limit(attack)))
     served = http.run(code, run_timeout=limit(attack))["run_result"]
@@ -67,7 +69,7 @@ def shown(result: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-async def test_an_attack_ends_alike_behind_mcp(
+async def test_attack_has_the_same_outcome_through_mcp(
     mcp: dict[bool, str], pool: SandboxPool, memory_end: int, attack: Attack
 ) -> None:
     code = attack.code.replace("END", str(memory_end))

@@ -87,7 +87,7 @@ async def test_an_episode_is_the_same_token_for_token(server: Door) -> None:
     assert statuses >= STATUSES
 
 
-async def test_a_server_that_is_killed_spoils_every_episode_which_stops_the_run() -> None:
+async def test_killed_server_fails_every_episode_and_stops_the_run() -> None:
     with door("--workers", "1") as server, SandboxPool(1) as pool:
         options = SandboxFusionOptions(url=server.url, retries=2, initial_backoff_seconds=0.01)
         tool = SandboxFusionTool(options)

@@ -123,7 +123,7 @@ async def test_a_call_that_cannot_be_says_why(server: Door, arguments: dict[str,
     assert said in text_of(result)
 
 
-async def test_a_stopped_run_says_so_and_its_session_goes_on(server: Door) -> None:
+async def test_stopped_run_is_reported_and_its_session_continues(server: Door) -> None:
     async with over("http", server) as client:
         result = await called(client, "x = 1\nprint('y' * (2 << 20))", session="new")
         assert result.is_error
@@ -140,7 +140,7 @@ async def test_of_many_sessions_those_used_last_are_kept(server: Door) -> None:
     assert len(set(names)) == 5
 
 
-async def test_overload_is_told_and_what_was_accepted_is_answered(server: Door) -> None:
+async def test_overload_is_reported_and_accepted_calls_are_answered(server: Door) -> None:
     async with over("http", server) as client:
         slow = "n = 0\nwhile n < 3_000_000: n += 1\n{}"
         results = await asyncio.gather(*(called(client, slow.format(i)) for i in range(12)), return_exceptions=True)

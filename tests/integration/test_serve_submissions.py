@@ -92,7 +92,7 @@ def test_the_test_finds_its_files(server: Door) -> None:
         ({"dataset_type": "CommonOJDataset", "provided_data": {"test": DOUBLE}, "language": "cpp"}, "must be 'python'"),
     ],
 )
-def test_what_cannot_be_tested_is_refused(server: Door, config: dict[str, Any], said: str) -> None:
+def test_untestable_submission_is_refused(server: Door, config: dict[str, Any], said: str) -> None:
     status, answer = server.ask("/submit", {"dataset": "mine", "id": 1, "completion": "", "config": config})
     assert status == 422
     assert said in str(answer["detail"])

@@ -61,7 +61,7 @@ async def test_a_servers_tools_have_its_schemas_and_its_answers() -> None:
         assert [text for _, text in many] == [str(number + 1) for number in range(50)]
 
 
-async def test_what_a_server_offers_is_known_before_it_is_started_and_only_what_is_named() -> None:
+async def test_only_named_tools_of_a_server_are_known_before_its_start() -> None:
     """Prompts are made of it."""
     section = {"mcp": SMALL, "environment": ENVIRONMENT, "tools": ["add"], "max_result_characters": 1}
     tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
@@ -80,7 +80,7 @@ async def test_a_tool_that_the_server_does_not_have_is_named() -> None:
             pass
 
 
-async def test_answers_that_nobody_expects_are_shown_or_said_and_disturb_no_other_call() -> None:
+async def test_unexpected_results_are_reported_and_disturb_no_call() -> None:
     async with offered(HOSTILE, retries=0) as tools:
         waiting = asyncio.create_task(called(tools["wait"], until="broken"))
         with pytest.raises(ToolUnavailableError, match="Invalid structured content returned by tool broken"):
@@ -133,7 +133,7 @@ async def test_a_command_that_died_is_started_again_for_the_next_try(tmp_path: P
 
 
 @pytest.mark.parametrize("mcp", ["true", "http://127.0.0.1:9/mcp"])
-async def test_a_server_that_is_not_there_is_said_at_the_start(mcp: str) -> None:
+async def test_missing_server_fails_at_start(mcp: str) -> None:
     with pytest.raises(ToolUnavailableError, match=f"no MCP server at '{mcp}'"):
         async with offered(mcp):
             pass
@@ -147,7 +147,7 @@ async def test_a_server_that_is_not_there_is_said_at_the_start(mcp: str) -> None
         ("", "'': there is no such program"),
     ],
 )
-def test_a_command_that_is_none_is_said_before_anything_starts(mcp: str, message: str) -> None:
+def test_missing_command_fails_before_anything_starts(mcp: str, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"the MCP server's command .*{message}"):
         McpServer(McpOptions(mcp=mcp))
 

@@ -114,7 +114,7 @@ def test_a_killed_run_resumes_where_it_was_and_a_killed_engine_is_replaced(tmp_p
     assert [path.parent.name for path in manifests] == ["step_000003", "step_000004"]
 
 
-def test_a_run_whose_engine_samples_from_another_model_stops_before_its_next_checkpoint(tmp_path: Path) -> None:
+def test_run_stops_before_a_checkpoint_if_the_engine_has_another_model(tmp_path: Path) -> None:
     """Two float32 implementations differ by rounding, which this limit does not allow."""
     directory = tmp_path / "run"
     with train(directory, learner__max_logprob_gap="1e-12", checkpoint__every_steps="1") as command:

@@ -84,7 +84,7 @@ def test_engine_and_learner_sample_and_learn_at_one_temperature(run: Path) -> No
     assert max(gaps) < 1e-4
 
 
-def test_what_is_silenced_teaches_nothing(run: Path) -> None:
+def test_masked_trajectories_have_no_gradient(run: Path) -> None:
     """The learner's own counts: no token of it is in the loss. In the records its advantage is 0."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     silenced = improbable = 0
@@ -280,7 +280,7 @@ def test_a_planted_bug_is_found(
         (_finish_reason, "the finish reason is length, but the last token does not match it"),
     ],
 )
-def test_what_is_off_in_the_tokens_is_named(plant: Callable[[dict[str, Any]], bool], problem: str, run: Path) -> None:
+def test_token_mismatches_are_named(plant: Callable[[dict[str, Any]], bool], problem: str, run: Path) -> None:
     config = load_config(TrainConfig, run / "config.toml")
     rules = ReplayContext.from_config(config.rollout, resolve_path(config.model.path))
     files = sorted((run / "trajectories").glob("step_*.jsonl"))
@@ -311,6 +311,6 @@ def test_weights_of_another_step_are_found(run: Path, tmp_path: Path, capsys: py
     assert not any(checks[name]["wrong"] for name in ("tokens", "versions", "rewards", "advantages"))
 
 
-def test_what_is_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_without_a_run_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
     assert "config.toml: cannot be read" in capsys.readouterr().err

@@ -89,7 +89,7 @@ async def test_the_coding_client_of_that_project_works_unchanged(server: Door) -
         assert (state.step_count, state.last_exit_code) == (1, 0)
 
 
-async def test_a_time_out_is_an_observation_and_the_episode_goes_on(server: Door) -> None:
+async def test_timeout_is_an_observation_and_the_episode_continues(server: Door) -> None:
     with door("--workers", "1", "--cpu-seconds", "0.5", command="openenv") as hasty:
         async with episode(hasty) as client:
             await client.step({"code": "x = 1"})

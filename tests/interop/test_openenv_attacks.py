@@ -40,7 +40,7 @@ def doors() -> Iterator[dict[bool, Door]]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-async def test_an_attack_ends_alike_behind_openenv(
+async def test_attack_has_the_same_outcome_through_openenv(
     doors: dict[bool, Door], pool: SandboxPool, memory_end: int, attack: Attack
 ) -> None:
     code = attack.code.replace("END", str(memory_end))

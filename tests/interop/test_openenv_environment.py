@@ -103,7 +103,7 @@ async def test_calls_are_actions_by_the_servers_own_schema_and_the_last_ends_the
     assert schema.parameters["required"] == ["number"]
 
 
-async def test_several_calls_of_a_message_are_steps_in_their_order_and_none_follows_the_end(number: str) -> None:
+async def test_calls_of_a_message_are_ordered_steps_until_the_end(number: str) -> None:
     played = await play(number, [called(*range(1, 8))], tool="guess", shown=["hint"], reset={"largest": 3})
     hints = [call.outcome.text for call in played.tool_calls]
     last = hints.index("Right.")
@@ -119,7 +119,7 @@ async def test_arguments_that_are_no_action_are_the_models_to_mend(number: str) 
     assert (played.tool_calls[1].outcome.text, played.environment_rewards) == ("Right.", {"reward": 1.0})
 
 
-async def test_what_breaks_in_the_server_spoils_the_episode(number: str) -> None:
+async def test_server_failure_fails_the_episode(number: str) -> None:
     with pytest.raises(ToolUnavailableError, match=r"the environment failed to answer: RuntimeError.*zero breaks it"):
         await play(number, [called(0)], tool="guess")
     with pytest.raises(ConfigError, match="the observation has no 'hints'; it has"):

@@ -72,7 +72,7 @@ def installed_already(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SubprocessRuntime, "prepare_uv_script", prepare)
 
 
-async def test_its_own_loop_samples_rollouts_whose_calls_share_a_session(endpoint: str) -> None:
+async def test_verifiers_loop_samples_rollouts_with_one_session_each(endpoint: str) -> None:
     seat = {"runtime": {"type": "subprocess"}}
     config = vf.SingleAgentEnvConfig.model_validate({"taskset": {"id": "verifiers_sums"}, "agent": seat})
     env = vf.load_environment(config)

@@ -46,7 +46,7 @@ async def test_a_call_answers_with_the_value_of_its_last_line_and_the_next_finds
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-async def test_an_attack_ends_alike_behind_the_toolset(
+async def test_attack_has_the_same_outcome_through_the_toolset(
     servers: dict[bool, ToolServer], pool: SandboxPool, memory_end: int, attack: Attack
 ) -> None:
     code = attack.code.replace("END", str(memory_end))
@@ -61,7 +61,7 @@ async def test_an_attack_ends_alike_behind_the_toolset(
 
 
 @pytest.mark.slow
-async def test_two_thousand_rollouts_that_nobody_ends_cost_bounded_memory(
+async def test_two_thousand_abandoned_rollouts_use_bounded_memory(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """A fifth of the other doors: verifiers takes up to 0.2 s to connect and to keep the state of a rollout."""

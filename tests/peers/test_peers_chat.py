@@ -63,7 +63,7 @@ def play(playing: ChatModel, said: str, printed: list[str]) -> Trajectory:
 @pytest.mark.parametrize("family", ["harmony", "hermes", "llama3", "mistral"])
 @CONVERSATIONS
 @given(text=texts)
-def test_a_text_becomes_what_its_familys_own_program_makes_of_it_and_no_control_token(family: str, text: str) -> None:
+def test_text_is_encoded_as_by_the_familys_own_program(family: str, text: str) -> None:
     playing = model(family)
     assert pieces(playing.tokenizer, playing.encoder.encode(text)) == own_pieces(family, text)
 
@@ -71,7 +71,7 @@ def test_a_text_becomes_what_its_familys_own_program_makes_of_it_and_no_control_
 @pytest.mark.parametrize("family", sorted(RENDERERS))
 @CONVERSATIONS
 @given(data=st.data())
-def test_results_are_what_a_renderer_puts_behind_the_sampled_message(family: str, data: st.DataObject) -> None:
+def test_results_equal_the_renderers_text_after_the_message(family: str, data: st.DataObject) -> None:
     playing = model(family)
     codes = data.draw(st.lists(plain, min_size=1, max_size=1 if family in SINGLE else 4))
     printed = data.draw(st.lists(results, min_size=len(codes), max_size=len(codes)))
@@ -98,9 +98,7 @@ def test_results_are_what_a_renderer_puts_behind_the_sampled_message(family: str
 @pytest.mark.parametrize("family", sorted(RENDERERS))
 @CONVERSATIONS
 @given(data=st.data())
-def test_what_a_user_says_is_what_a_renderer_puts_behind_a_sampled_message_or_its_results(
-    family: str, data: st.DataObject
-) -> None:
+def test_user_message_equals_the_renderers_text_after_a_message_or_results(family: str, data: st.DataObject) -> None:
     playing = model(family)
     said = data.draw(st.lists(texts, min_size=1, max_size=3))
     if family == "llama3":  # whose renderer keeps blanks around what is said; its template does not
@@ -127,7 +125,7 @@ def test_what_a_user_says_is_what_a_renderer_puts_behind_a_sampled_message_or_it
 @pytest.mark.parametrize("template", sorted(TEMPLATES))
 @CONVERSATIONS
 @given(said=texts)
-def test_what_a_user_says_is_what_the_familys_template_renders(template: str, said: str) -> None:
+def test_user_message_equals_the_familys_template(template: str, said: str) -> None:
     playing = model(TEMPLATES[template], **({"opening": "<think>\n"} if template == "deepseekv3" else {}))
     tokenizer = copy.copy(playing.tokenizer)
     tokenizer.chat_template = (package("trl") / "chat_templates" / f"{template}.jinja").read_text()
@@ -205,7 +203,7 @@ def test_mistrals_calls_and_results_are_what_its_own_encoder_writes(data: st.Dat
 
 @CONVERSATIONS
 @given(said=texts)
-def test_what_a_user_says_to_mistral_is_what_its_own_encoder_writes(said: str) -> None:
+def test_user_message_to_mistral_equals_its_own_encoder(said: str) -> None:
     playing, own = model("mistral"), mistral()
     tokens, _ = playing.encoder.observe(playing.form.reply(turn_of(playing, "hm</s>"), said=[said]))
     encoded, *_ = own.encode_user_message(UserMessage(content=said), None, is_last=True, is_first=False)

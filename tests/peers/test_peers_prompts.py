@@ -44,9 +44,7 @@ def oracle(family: str) -> tiktoken.Encoding:
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_question_that_spells_control_tokens_is_ordinary_text_between_those_of_the_familys_template(
-    name: str, data: st.DataObject
-) -> None:
+def test_control_tokens_in_a_question_stay_text_in_the_familys_template(name: str, data: st.DataObject) -> None:
     tokenizer = copy.copy(model(TEMPLATES[name]).tokenizer)
     tokenizer.chat_template = (package("trl") / "chat_templates" / f"{name}.jinja").read_text()
     special = tokenizer.added_tokens_encoder

@@ -141,7 +141,7 @@ async def play(
 
 @given(st.data())
 @settings(deadline=None)
-def test_every_sampled_token_is_learned_from_once_behind_what_the_engine_was_given(data: st.DataObject) -> None:
+def test_every_sampled_token_is_trained_once_after_its_engine_prefix(data: st.DataObject) -> None:
     family = data.draw(st.sampled_from(FAMILIES))
     script = data.draw(st.lists(SAMPLED, min_size=1, max_size=5))
     moves = data.draw(st.lists(st.tuples(MOVES, TEXTS, st.integers(0, 9), MANGLES), min_size=1, max_size=6))

@@ -190,7 +190,7 @@ def test_the_order_changes_no_bit(estimator, batch, random, discount) -> None:
 
 
 @given(estimators, ragged_batches(), st.sampled_from([float("nan"), float("inf"), 1e30]))
-def test_what_was_not_sampled_never_matters(estimator, batch, garbage) -> None:
+def test_tokens_that_were_not_sampled_have_no_effect(estimator, batch, garbage) -> None:
     clean = compute(estimator, batch, discount=0.9, gae_lambda=0.9)
     hidden = np.float32(garbage)
     dirty = RaggedBatch(

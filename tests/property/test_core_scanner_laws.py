@@ -155,7 +155,7 @@ def test_a_turn_knows_nothing_of_the_turn_before(first, second, token_lengths, a
 
 
 @given(soup_bytes, cuts, markers)
-def test_every_find_is_told_at_the_token_that_completes_it(text, token_lengths, marker):
+def test_every_event_is_reported_at_its_completing_token(text, token_lengths, marker):
     tokens = cut(text, token_lengths)
     scanner, told = Scanner(Vocabulary(tokens), ends_at(marker)), []
     for token_id in range(len(tokens)):

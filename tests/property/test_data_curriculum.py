@@ -57,7 +57,7 @@ def test_a_weight_is_the_share_of_epochs_in_which_a_problem_is_met() -> None:
     assert met["p3"] == 0
 
 
-def test_what_is_always_or_never_solved_rests_and_comes_back() -> None:
+def test_always_or_never_solved_problems_cool_down_and_return() -> None:
     sampler = CurriculumSampler(prompts(3), 0, cooldown_after=2, cooldown_epochs=3)
     accuracies = {"p0": 1.0, "p1": 0.0, "p2": 0.5}
     by_epoch: list[set[str]] = [set() for _ in range(8)]

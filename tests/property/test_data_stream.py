@@ -69,7 +69,7 @@ def test_no_prompt_comes_earlier_than_the_buffer_lets_it(count: int, buffer: int
     assert all(number < place + buffer for place, number in enumerate(drawn))
 
 
-def test_the_order_is_one_of_its_own_for_each_seed_and_epoch() -> None:
+def test_order_differs_by_seed_and_epoch() -> None:
     orders = {tuple(ids(StreamSampler(prompts(30), seed, 30).take(30))) for seed in range(5)}
     sampler = StreamSampler(prompts(30), 0, 30)
     orders |= {tuple(ids(sampler.take(30))) for _ in range(5)}
@@ -103,7 +103,7 @@ def test_a_state_that_is_not_its_own_is_refused(
         StreamSampler(prompts(8, "other"), 0, 4).load_state_dict(sampler.state_dict())
 
 
-def test_what_cannot_be_sampled() -> None:
+def test_unsampleable_requests_raise() -> None:
     with pytest.raises(DataError, match="no problems to sample from"):
         StreamSampler([], 0)
     with pytest.raises(DataError, match=r"buffer_size = 0 must be at least 1"):

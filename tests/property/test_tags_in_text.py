@@ -36,7 +36,7 @@ def test_the_calls_are_those_of_complete_tags_and_one_that_was_cut(pieces: str) 
 
 
 @given(st.lists(st.sampled_from(["a", "b1", ".", "(", " ", "\n", "(a", "é"]), max_size=12).map("".join))
-def test_a_called_name_stands_before_its_parenthesis(code: str) -> None:
+def test_called_name_precedes_its_parenthesis(code: str) -> None:
     names = set()
     for place in (found.start() for found in re.finditer(r"\(", code)):
         before = re.search(r"(\w+(?:\.\w+)*)\s*\Z", code[:place])

@@ -93,9 +93,7 @@ async def sides(tiny_model_directory: Path, tmp_path_factory: pytest.TempPathFac
         await engine.close()
 
 
-async def test_what_is_asked_of_engines_that_sleep_is_sampled_with_the_weights_that_come(
-    sides: Sides, tmp_path: Path
-) -> None:
+async def test_requests_to_sleeping_engines_use_the_next_weights(sides: Sides, tmp_path: Path) -> None:
     residency = sides.residency
     for version in (1, 2):
         await sides.turn()

@@ -147,7 +147,7 @@ def abandoned(files: set[Path]) -> list[str]:
     return sorted(path.name for path in files if path.exists() and str(path) not in mapped)
 
 
-def test_what_is_left_out_is_the_same_path_as_what_is_there() -> None:
+def test_omitted_arrangements_share_a_path_with_tested_ones() -> None:
     cases = [arrangement._asdict() for arrangement in ARRANGEMENTS]
 
     def met(*names: str) -> set[tuple[object, ...]]:

@@ -24,7 +24,7 @@ def configured(**options: str) -> SampleConfig:
     return load_config(SampleConfig, find_config("demo"), {**SAMPLE, **overrides})
 
 
-def test_an_agent_has_limits_beside_its_own_options_and_the_presets_tools_are_left_out() -> None:
+def test_agent_has_limits_and_options_and_drops_the_presets_tools() -> None:
     config = configured(rollout__format="hermes", rollout__agent__command="cat", rollout__agent__timeout_seconds="5")
     agent = config.rollout.agent
     assert agent is not None
@@ -65,7 +65,7 @@ async def _opened(template: str | None) -> Any:
         return await open_agent_player(stack, player, player.agents.agent, config, MODEL.tokenizer)
 
 
-def test_a_model_without_a_chat_template_says_so() -> None:
+def test_missing_chat_template_is_an_error() -> None:
     with pytest.raises(DataError, match=r"no chat template.*chat_template\.jinja"):
         asyncio.run(_opened(None))
 

@@ -70,7 +70,7 @@ async def test_where_too_many_connections_are_open_the_oldest_idle_ones_are_clos
         episode.close()
 
 
-async def test_a_request_whose_body_does_not_come_is_given_up_with_its_episode() -> None:
+async def test_request_without_a_body_is_dropped_with_its_episode() -> None:
     async with opened(agent_player(MODEL, turns("Yes.<|im_end|>"))) as player:
         episode = begun(player)
         connection = await Connection.to(player, episode)
@@ -97,7 +97,7 @@ async def test_a_body_has_so_many_bytes() -> None:
         episode.close()
 
 
-async def test_what_no_context_can_hold_is_refused_before_it_is_encoded() -> None:
+async def test_oversized_request_is_refused_before_encoding() -> None:
     player = agent_player(MODEL, turns("Yes.<|im_end|>"), window=10)
     most = MODEL.encoder.max_bytes(10)
     episode = begun(player)
@@ -119,7 +119,7 @@ def open_files(soft: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_the_limit_of_open_files_is_raised_for_the_programs_that_run_at_once_and_never_lowered() -> None:
+def test_open_file_limit_is_raised_for_concurrent_programs_only() -> None:
     with open_files(1024):
         assert connection_limit(1) == (1024 - 512 - 6) // 2
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 1024

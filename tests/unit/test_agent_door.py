@@ -98,7 +98,7 @@ async def test_the_models_and_the_errors_are_what_openais_client_expects() -> No
     assert player.metrics()["agent/turns"] == 1
 
 
-async def test_a_stream_ends_with_its_usage_where_that_is_asked_for_and_a_refused_one_is_an_error() -> None:
+async def test_stream_ends_with_usage_on_request_and_refusal_is_an_error() -> None:
     async def play(problem: Problem, url: str) -> str | None:
         async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
             asked: Any = {"model": "any", "messages": [{"role": "developer", "content": "Be brief."}, user("?")]}
@@ -121,7 +121,7 @@ async def test_a_stream_ends_with_its_usage_where_that_is_asked_for_and_a_refuse
     assert MODEL.tokenizer.decode(trajectory.prompt.token_ids).startswith("<|endoftext|>system\nBe brief.")
 
 
-async def test_a_limit_of_tokens_and_a_stop_string_end_a_turn_and_its_end_is_put_in_when_it_goes_on() -> None:
+async def test_token_limit_or_stop_string_ends_a_turn_and_continuation_closes_it() -> None:
     player = agent_player(MODEL, turns("one two three four five six"))
     episode = begun(player)
     first = await ask(episode, [user("?")], max_tokens=3)

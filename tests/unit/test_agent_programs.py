@@ -36,7 +36,7 @@ first = [{"role": "user", "content": question}]
     return CommandAgent(f"{shlex.quote(sys.executable)} -IS {shlex.quote(str(path))}")
 
 
-async def test_a_program_is_a_command_whose_output_is_the_answer(tmp_path: Path) -> None:
+async def test_command_output_is_the_answer(tmp_path: Path) -> None:
     agent = program(tmp_path, 'print(question, os.environ["TORL_PROBLEM_ID"], ask(messages=first)["content"])')
     trajectory = await played(agent_player(MODEL, turns("It is 4.<|im_end|>"), agent=agent))
     assert trajectory.answer == "? sum It is 4."
@@ -63,7 +63,7 @@ async def test_a_shell_script_with_curl_is_an_agent(tmp_path: Path) -> None:
         ("ask(messages=first); time.sleep(1e6)", r"took more than 0.5 s \(timeout_seconds\)", "timed_out"),
     ],
 )
-async def test_a_program_that_fails_spoils_its_episode_and_is_counted(
+async def test_failing_program_fails_its_episode_and_is_counted(
     tmp_path: Path, text: str, said: str, counted: str
 ) -> None:
     limits = {"timeout_seconds": 0.5} if counted == "timed_out" else {}
@@ -74,7 +74,7 @@ async def test_a_program_that_fails_spoils_its_episode_and_is_counted(
     assert failures == dict.fromkeys(failures, 0) | {counted: 1}
 
 
-async def test_what_a_program_has_started_ends_with_it(tmp_path: Path) -> None:
+async def test_child_processes_end_with_the_program(tmp_path: Path) -> None:
     text = (
         f'ask(messages=first); print(subprocess.Popen([{sys.executable!r}, "-c", "import time; time.sleep(1e6)"]).pid)'
     )
@@ -102,7 +102,7 @@ async def test_a_host_that_breaks_is_not_the_programs_fault(tmp_path: Path) -> N
         await played(player)
 
 
-async def test_a_request_after_the_end_of_its_episode_is_refused_and_one_that_is_open_is_given_up() -> None:
+async def test_late_request_is_refused_and_pending_one_cancelled() -> None:
     addresses: list[str] = []
 
     async def play(problem: Problem, url: str) -> str | None:
@@ -199,7 +199,7 @@ async def test_the_time_in_which_a_program_waits_for_the_model_is_not_its_own() 
 
 
 @pytest.mark.parametrize("command", ["", "'", "no-such-program --at-all"])
-def test_a_command_that_cannot_be_started_says_so_at_once(command: str) -> None:
+def test_unstartable_command_fails_immediately(command: str) -> None:
     with pytest.raises(ConfigError, match="the agent's command"):
         CommandAgent(command)
 

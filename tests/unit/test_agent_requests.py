@@ -82,7 +82,7 @@ def test_conversations_that_mean_the_same_are_one(same: list[dict[str, Any]]) ->
         TOLD[:-1],
     ],
 )
-def test_what_is_edited_is_another_conversation(other: list[dict[str, Any]]) -> None:
+def test_edited_history_starts_another_conversation(other: list[dict[str, Any]]) -> None:
     assert key(other) != key(TOLD)
 
 
@@ -151,7 +151,7 @@ VALUES: dict[str, Any] = {
         ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
     ],
 )
-def test_what_cannot_be_answered_is_named(body: Any, param: str | None) -> None:
+def test_unanswerable_request_names_its_field(body: Any, param: str | None) -> None:
     with pytest.raises(RequestError) as refused:
         ChatRequest.read(body)
     assert refused.value.param == param
@@ -199,7 +199,7 @@ def test_the_tokens_are_those_of_the_models_own_template(messages: list[tuple[st
 
 @given(st.lists(st.lists(SPELLED | PLAIN, max_size=4).map("".join), min_size=1, max_size=3))
 @settings(deadline=None)
-def test_what_a_message_spells_of_a_control_token_stays_text(contents: list[str]) -> None:
+def test_control_token_spelled_in_a_message_stays_text(contents: list[str]) -> None:
     calls = [{"function": {"name": "f", "arguments": {"text": content}}} for content in contents]
     conversation = [{"role": "assistant", "content": content, "tool_calls": calls} for content in contents]
     found = RENDERER.render(conversation, ())

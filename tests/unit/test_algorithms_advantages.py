@@ -25,7 +25,7 @@ def test_two_groups(estimator, expected) -> None:
     np.testing.assert_allclose(group_advantages(estimator, REWARDS, GROUPS), expected, rtol=3e-6)
 
 
-def test_the_epsilon_stands_beside_the_deviation() -> None:
+def test_epsilon_is_added_to_the_deviation() -> None:
     # Rewards 0 and 2e-6: deviation sqrt(2) * 1e-6, so the epsilon takes a large, known share.
     expected = 1e-6 / (math.sqrt(2) * 1e-6 + 1e-6)
     np.testing.assert_allclose(group_advantages("grpo", [0.0, 2e-6], [0, 0]), [-expected, expected], rtol=1e-6)

@@ -442,7 +442,7 @@ def test_the_shape_does_not_matter(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), float("-inf"), 1e30])
-def test_what_the_mask_hides_never_matters(name: str, garbage: float) -> None:
+def test_masked_tokens_have_no_effect(name: str, garbage: float) -> None:
     batch = random_batch(40, seed=13)
     hidden = ~batch["loss_mask"]
     clean = LOSSES[name](batch)

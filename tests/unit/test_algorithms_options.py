@@ -85,7 +85,7 @@ def test_each_has_its_own_options_with_their_defaults(kind: str, name: str, opti
         ("correction", {"name": "mis", "low": -1.0}, "greater than or equal to 0"),
     ],
 )
-def test_what_is_refused(kind: str, section: dict[str, object], message: str) -> None:
+def test_invalid_input_is_refused(kind: str, section: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ChosenFrom(REGISTRIES[kind], kind, positional_count=1).choose(section)
 
@@ -94,7 +94,7 @@ def test_equal_bounds_are_an_interval() -> None:
     assert choose("correction", "mis", low=1.0, high=1.0).dump() == {"name": "mis", "low": 1.0, "high": 1.0}
 
 
-def test_what_an_estimator_requires_of_a_run() -> None:
+def test_estimator_requirements_are_checked() -> None:
     assert {name for name, function in ESTIMATORS.items() if getattr(function, "needs_critic", False)} == {"ppo"}
     assert {name: getattr(function, "min_group_size", 1) for name, function in ESTIMATORS.items()} == {
         "grpo": 1,

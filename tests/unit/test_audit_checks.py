@@ -107,7 +107,7 @@ async def test_a_grade_that_could_not_be_decided_says_nothing() -> None:
         ({"turn_rewards": ()}, "turn rewards"),
     ],
 )
-def test_what_differs_in_a_grade_is_named(again: Mapping[str, Any], words: str) -> None:
+def test_grade_mismatch_is_named(again: Mapping[str, Any], words: str) -> None:
     recorded = Grade(1.0, True, "1", parts={"answer": 0.75, "length": 0.25}, turn_rewards=(0.25, 0.0))
     assert grade_mismatch(recorded, recorded) is None
     assert words in (grade_mismatch(recorded, replace(recorded, **again)) or "")
@@ -132,12 +132,12 @@ def test_advantages_that_follow_from_the_rewards_are_right() -> None:
     assert checked(off, **DR_GRPO).wrong == 1
 
 
-def test_what_turns_are_paid_is_part_of_what_is_compared() -> None:
+def test_turn_rewards_are_compared() -> None:
     check = checked(batch(1.0, -1.0, turn_rewards=(0.5, 0.25)), **DR_GRPO)
     assert (check.compared, check.wrong) == (2, 0)
 
 
-def test_what_the_turns_of_a_silenced_trajectory_were_paid_is_compared_too() -> None:
+def test_turn_rewards_of_masked_trajectories_are_compared() -> None:
     cut, other = batch(-1.0, 1.0, turn_rewards=(0.5, 0.25))
     cut = replace(cut, trajectory=replace(cut.trajectory, finish_reason=FinishReason.LENGTH), advantage=0.0)
     check = checked([cut, other], selection__mask_wrong_truncated=True, **DR_GRPO)
@@ -145,7 +145,7 @@ def test_what_the_turns_of_a_silenced_trajectory_were_paid_is_compared_too() -> 
 
 
 @pytest.mark.parametrize(("most", "wrong"), [(7.9, 0), (8.1, 1), (None, 1)])
-def test_what_the_reference_finds_too_improbable_has_no_advantage(most: float | None, wrong: int) -> None:
+def test_improbable_trajectories_have_no_advantage(most: float | None, wrong: int) -> None:
     """Sampled tokens of perplexity 8 and 2: the first is recorded as silenced."""
     records = batch(-1.0, 1.0)
     for index, perplexity in enumerate((8.0, 2.0)):
@@ -157,7 +157,7 @@ def test_what_the_reference_finds_too_improbable_has_no_advantage(most: float | 
     assert checked(records, **DR_GRPO, **limit).wrong == wrong
 
 
-def test_a_turn_is_paid_at_its_last_token() -> None:
+def test_turn_reward_is_at_its_last_token() -> None:
     """Its reward is in the returns of its own tokens and of those before it."""
     records = batch(0.0, 0.0, turn_rewards=(0.5, 0.25))
     returns = [[0.75, 0.75, 0.75, 0.25, 0.25, 0.25], [0.0] * 6]
@@ -175,7 +175,7 @@ def test_a_turn_is_paid_at_its_last_token() -> None:
     assert checked(records[::-1], algorithm__estimator__name="reinforce_plus_plus").wrong == 0
 
 
-def test_what_is_compared_turn_by_turn_is_worked_out_again_as_training_does() -> None:
+def test_turn_level_advantages_are_recomputed_as_in_training() -> None:
     """Also where the first of three was silenced: its turns stay in the comparison, paid at their end."""
     cut, *others = batch(-1.0, 1.0, -1.0, turn_rewards=(0.5, 0.25))
     cut = replace(cut, trajectory=replace(cut.trajectory, finish_reason=FinishReason.LENGTH))
@@ -202,7 +202,7 @@ def numbers_of(record: TrajectoryRecord, sample: TrainingSample) -> dict[str, An
     return token_arrays(sample, len(record.trajectory), AlgorithmConfig())
 
 
-def test_an_estimator_of_one_s_own_is_asked_again_and_the_note_says_so() -> None:
+def test_custom_estimator_is_called_again_and_noted() -> None:
     name = "strangers:scaled"
     records = [replace(record, advantage=2 * record.grade.reward) for record in batch(1.0, -1.0)]
     check = checked(records, algorithm__estimator__name=name, algorithm__estimator__scale=2.0)
@@ -277,7 +277,7 @@ def test_an_outcome_is_whole_if_no_text_in_it_was_cut() -> None:
 # --- logprobs -----------------------------------------------------------------------------------------------------
 
 
-def test_an_engine_s_logprobs_are_not_compared_where_they_are_not_those_of_its_policy() -> None:
+def test_logprobs_of_another_policy_are_not_compared() -> None:
     assert skip_reason(config()) is None
     assert "top_p is below 1" in (skip_reason(config(rollout__top_p=0.9)) or "")
     stale = {"rollout__max_staleness": 1, "algorithm__importance_correction__name": "tis"}

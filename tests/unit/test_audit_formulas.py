@@ -54,7 +54,7 @@ def test_returns_from_turn_to_turn_by_hand() -> None:
     assert found("gtpo", discount=0.0)[0] == 0
 
 
-def test_what_tokens_are_paid_is_part_of_the_whole_reward_and_comes_at_its_time() -> None:
+def test_token_rewards_count_in_the_total_at_their_position() -> None:
     paid = [[2.0, 0.0], [0.0], [4.0]]
     assert found("dr_grpo", token_rewards=paid) == [2, 2, -2, 5]  # 3 and -1: mean 1; 5 alone
     assert found("rloo", token_rewards=paid) == [4, 4, -4, 5]

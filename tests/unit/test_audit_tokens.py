@@ -130,7 +130,7 @@ def test_an_episode_agrees_with_its_tokens(played: Trajectory) -> None:
         (void, "the finish reason is void, but the last turn is not a void turn"),
     ],
 )
-def test_what_is_off_is_named(change: Callable[[Trajectory], Trajectory], problem: str, played: Trajectory) -> None:
+def test_mismatch_is_named(change: Callable[[Trajectory], Trajectory], problem: str, played: Trajectory) -> None:
     assert (token_mismatch(change(played), RULES) or "nothing").startswith(problem)
 
 

@@ -42,7 +42,7 @@ def test_a_child_dies_with_a_parent_that_was_killed() -> None:
             time.sleep(0.01)
 
 
-def test_a_child_whose_parent_is_gone_already_exits() -> None:
+def test_child_exits_if_its_parent_has_exited() -> None:
     program = (
         "import sys; from torl.runtime.processes.children import die_with_parent; die_with_parent(int(sys.argv[1]))"
     )

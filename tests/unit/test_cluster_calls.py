@@ -72,13 +72,13 @@ async def called(held: object) -> AsyncIterator[tuple[RemoteCalls, Wire]]:
     calls.close(ActorDiedError("it was ended"))
 
 
-async def test_calls_of_one_moment_share_a_message_each_way_and_every_one_has_its_own_answer() -> None:
+async def test_concurrent_calls_share_messages_and_get_separate_results() -> None:
     async with called(Something()) as (calls, wire):
         assert await asyncio.gather(*(calls.call("add", n, n) for n in range(200))) == [2 * n for n in range(200)]
         assert wire.delivered == wire.fetched == [200]
 
 
-async def test_what_cannot_travel_fails_its_own_call_alone() -> None:
+async def test_unpicklable_argument_fails_only_its_own_call() -> None:
     async with called(Other()) as (calls, _):
         others = [asyncio.create_task(calls.call("add", n, 1)) for n in range(3)]
         with pytest.raises(AttributeError, match="pickle"):
@@ -98,7 +98,7 @@ async def test_a_defect_comes_with_the_traceback_of_its_node() -> None:
             await calls.call("divide")
 
 
-async def test_what_is_given_up_here_is_given_up_there_at_whatever_moment() -> None:
+async def test_cancelled_call_is_cancelled_remotely_at_any_moment() -> None:
     held = Something()
     async with called(held) as (calls, _):
         for turns in range(8):  # of the event loop: before it is sent, on its way, begun

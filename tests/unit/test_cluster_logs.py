@@ -83,7 +83,7 @@ class Writer:
         self.logs = self.folder.tail
 
 
-async def test_logs_are_added_to_those_of_an_earlier_attempt_and_keep_what_came_before_a_loss(tmp_path: Path) -> None:
+async def test_logs_append_to_earlier_attempts_and_survive_a_loss(tmp_path: Path) -> None:
     cluster = NodesInOneProcess(1)
     (tmp_path / "a.log").write_text("earlier\n")
     writer = Writer()

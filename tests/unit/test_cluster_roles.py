@@ -108,7 +108,7 @@ async def test_an_engine_dies_with_its_node() -> None:
     await placed.close()
 
 
-async def test_a_run_goes_on_without_a_lost_engine_and_takes_its_node_back() -> None:
+async def test_run_continues_without_a_lost_engine_and_readmits_its_node() -> None:
     cluster = NodesInOneProcess(2)
     engines = [ScriptedEngine(lambda _: ENCODER.encode(CODE)) for _ in range(4)]
     made = iter(engines)
@@ -143,7 +143,7 @@ class HalfChanged(ScriptedEngine):
             raise EngineUnusableError("it did not take the weights of version 1")
 
 
-async def test_an_engine_that_is_left_with_half_of_the_weights_ends_the_run_as_a_broken_transfer_does() -> None:
+async def test_half_transferred_weights_stop_the_run() -> None:
     """It may say so before the sender has noticed the node that is lost."""
     cluster, engine = NodesInOneProcess(1), HalfChanged(lambda _: [5])
     replicas = Replicas(
@@ -189,7 +189,7 @@ async def test_equal_keys_go_to_one_node_and_all_nodes_have_work() -> None:
     assert len(set.union(*places.values())) == 3
 
 
-async def test_what_a_lost_node_was_asked_another_answers_and_the_node_is_taken_back() -> None:
+async def test_calls_of_a_lost_node_go_to_another_and_the_node_rejoins() -> None:
     cluster = NodesInOneProcess(2)
     async with echoes(cluster) as everywhere:
         asked = [asyncio.create_task(everywhere.call(str(key), "say", str(key))) for key in range(20)]
@@ -266,7 +266,7 @@ def test_a_run_reserves_the_nodes_with_most_gpus() -> None:
     ("kind", "said"),
     [("ray", r"pip install 'torl\[ray\]'"), ("rai", "did you mean ray"), ("nowhere:Cluster", "cannot be imported")],
 )
-async def test_a_cluster_that_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch, kind: str, said: str) -> None:
+async def test_impossible_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch, kind: str, said: str) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not installed
     with pytest.raises(ConfigError, match=said):
         async with open_cluster(ClusterConfig(kind=kind)):

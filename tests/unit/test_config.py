@@ -94,7 +94,7 @@ def test_a_text_that_looks_like_a_number_stays_a_text(config_file: Path) -> None
         (["--algorithm.entropy_bonus", "0.1"], False, False, True),
     ],
 )
-def test_what_an_algorithm_asks_for(
+def test_algorithm_requirements_are_derived(
     config_file: Path, options: list[str], old: bool, reference: bool, anyway: bool
 ) -> None:
     algorithm = parse(config_file, *options).algorithm
@@ -250,7 +250,7 @@ def test_missing_file_and_missing_key(tmp_path: Path) -> None:
 # --- choices ------------------------------------------------------------------------------------------------------
 
 
-def test_a_text_chooses_with_the_options_of_its_own(config_file: Path) -> None:
+def test_name_as_text_selects_the_default_options(config_file: Path) -> None:
     config_file.write_text(f"{MINIMAL}[rollout.format]\nname = 'torl'\nmax_observation_characters = 9\n")
     assert parse(config_file).rollout.format.make().options == ToRLOptions(max_observation_characters=9)  # type: ignore[attr-defined]
     config = parse(config_file, "--rollout.format", "zerotir")
@@ -300,7 +300,7 @@ def test_an_option_joins_what_the_file_chose_by_a_text(config_file: Path) -> Non
     }
 
 
-def test_the_name_that_a_key_stands_for_keeps_the_options_of_the_file(config_file: Path) -> None:
+def test_shorthand_key_keeps_the_options_of_the_file(config_file: Path) -> None:
     config_file.write_text(f"{MINIMAL}[rollout.tools.python]\nworkers = 9\n")
     tool = parse(config_file, "--rollout.tools.python.name", "python").rollout.tools["python"]
     assert (tool.name, chosen(tool)["workers"]) == ("python", 9)
@@ -322,7 +322,7 @@ STRANGE_SOURCE = "[data.train]\nname = 'torl.formats:ToRLFormat'\nmax_observatio
         ("data.train", STRANGE_SOURCE, [".name", "file", ".path", "other.jsonl"], "file"),
     ],
 )
-def test_options_of_what_is_no_longer_chosen_are_dropped(
+def test_options_of_a_replaced_choice_are_dropped(
     config_file: Path, place: str, section: str, options: list[str], name: str
 ) -> None:
     """Also those of the default, which a section without a name is one of."""
@@ -448,7 +448,7 @@ def test_sections_of_training_are_passed_over(config_file: Path, config_class: t
         ("[lerner]\nranks = 1", "lerner is unknown"),
     ],
 )
-def test_sections_of_nobody_are_not(
+def test_unknown_sections_are_not_dropped(
     config_file: Path, config_class: type[ModelRunConfig], text: str, message: str
 ) -> None:
     config_file.write_text(MINIMAL + text)
@@ -457,7 +457,7 @@ def test_sections_of_nobody_are_not(
     assert message in str(error.value)
 
 
-def test_what_a_command_needs_of_its_own(config_file: Path) -> None:
+def test_command_requires_its_own_section(config_file: Path) -> None:
     with pytest.raises(ConfigError, match="sample is missing"):
         parse_command_line(SampleConfig, "torl.sample", "Sample.", [str(config_file)])
     with pytest.raises(ConfigError, match=r"evaluate\.problems is missing"):

@@ -98,7 +98,7 @@ def test_half_a_marker_and_an_open_block_end_with_the_turn() -> None:
     assert (found.blocks, found.marker) == ([], None)
 
 
-def test_without_a_marker_the_text_goes_on() -> None:
+def test_text_continues_without_a_marker() -> None:
     text = "```output\n```python\nx\n```\n```output"
     found = scan(text, StopCondition.never())
     assert (len(found.blocks), found.marker, found.consumed) == (1, None, len(text))

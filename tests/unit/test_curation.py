@@ -48,13 +48,13 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_what_is_kept_can_be_verified_and_is_normalized(prepared: Path) -> None:
+def test_kept_problems_are_verifiable_and_normalized(prepared: Path) -> None:
     problems = {problem.id: problem for problem in load_problems(prepared / "problems.jsonl")}
     assert {name: problem.answer for name, problem in problems.items()} == {"sum": "2550", "half": "\\frac{36}{2}"}
     assert problems["half"].metadata == {"source": "raw", "level": 3}
 
 
-def test_what_is_dropped_has_a_reason_and_what_it_is_because_of(prepared: Path) -> None:
+def test_dropped_problem_has_a_reason_and_its_cause(prepared: Path) -> None:
     dropped = {row["id"]: row for row in rows(prepared / "dropped.jsonl")}
     assert dropped["proof"]["reason"] == "proof"
     assert dropped["broken"]["reason"] == "unreadable_answer"
@@ -184,7 +184,7 @@ def test_an_id_that_one_source_uses_twice_and_nothing_left_are_errors(
     assert "no problem is left: {'no_answer': 1}" in capsys.readouterr().err
 
 
-def test_a_step_that_is_asked_for_wrongly_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_misused_step_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepair"]) == 2
     assert "torl data prepare" in capsys.readouterr().err
     words = ["select", "--problems", "x.jsonl", "--output", str(tmp_path / "out")]

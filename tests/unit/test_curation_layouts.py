@@ -11,7 +11,7 @@ from torl.data import load_problems
 from torl.errors import ConfigError
 
 
-def test_what_is_said_of_a_file_goes_before_what_is_said_of_all() -> None:
+def test_per_file_layout_overrides_the_global_one() -> None:
     found = layouts(["numina:answer=final", "answer=solution", "problem=text.body"], ["numina:test"], ["numina", "orz"])
     assert found == {
         "numina": Layout({"answer": "final", "problem": "text.body"}, "test"),
@@ -30,7 +30,7 @@ def test_what_is_said_of_a_file_goes_before_what_is_said_of_all() -> None:
         ([], ["orzz:test"], "--split orzz:test: unknown file 'orzz'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(columns: list[str], splits: list[str], message: str) -> None:
+def test_ambiguous_layout_is_refused(columns: list[str], splits: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         layouts(columns, splits, ["orz", "math"])
 

@@ -49,7 +49,7 @@ DISTANCE = "A train leaves the station at noon and travels at 60 miles per hour.
         ("Who is it?", "It cannot be said because there are too many of them", "prose"),
     ],
 )
-def test_what_cannot_be_verified_has_a_reason(question: str, answer: str, reason: str | None) -> None:
+def test_unverifiable_problem_has_a_reason(question: str, answer: str, reason: str | None) -> None:
     assert rejection_reason(Problem("p", question, answer)) == reason
 
 

@@ -20,9 +20,7 @@ DEMOS = {("python",): chat.conversation, ("python", "search"): two_tools.convers
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("names", DEMOS)
-def test_a_conversation_is_the_models_prompt_and_what_the_format_puts_between_its_messages(
-    names: tuple[str, ...], seed: int
-) -> None:
+def test_conversation_is_the_models_prompt_and_the_formats_text(names: tuple[str, ...], seed: int) -> None:
     conversation, tools = DEMOS[names], [{"type": "function", "function": {"name": name}} for name in names]
     tokenizer, form = make_tokenizer(conversation), HermesFormat()
     encoder = PlainTextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))

@@ -20,7 +20,7 @@ MODEL = "<|im_start|>assistant\n"
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_conversation_is_the_prompt_and_what_the_format_puts_behind_its_messages(seed: int) -> None:
+def test_conversation_is_the_prompt_and_the_formats_text(seed: int) -> None:
     tokenizer, form = make_tokenizer(dialogue.conversation), HermesFormat()
     encoder = PlainTextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
     said = dialogue.conversation(random.Random(seed))
@@ -39,7 +39,7 @@ def test_a_conversation_is_the_prompt_and_what_the_format_puts_behind_its_messag
 
 
 @pytest.mark.parametrize("honest", [True, False])
-def test_who_asks_is_told_and_who_says_the_color_is_paid(honest: bool) -> None:
+def test_question_is_answered_and_the_color_is_rewarded(honest: bool) -> None:
     color = random.Random(5).choice(dialogue.COLORS)
     other = next(each for each in dialogue.COLORS if each != color)
 

@@ -36,7 +36,7 @@ def test_searching_for_a_number_finds_its_code_and_nothing_else_tells_it(world: 
     corpus.close()
 
 
-def test_what_is_held_out_is_not_trained_on_and_other_worlds_have_other_codes(world: Path) -> None:
+def test_heldout_problems_are_not_trained_on(world: Path) -> None:
     held_out = [row["id"] for name in ("remainders", "codes") for row in rows(world / f"{name}.jsonl")]
     train = rows(world / "train.jsonl")
     assert len(held_out) == 200

@@ -35,7 +35,7 @@ async def test_blocks_reach_who_waits_for_their_turn(tmp_path: Path) -> None:
     announcer.block("a", "nobody is there")
 
 
-async def test_a_listener_that_is_behind_holds_up_nobody(tmp_path: Path) -> None:
+async def test_slow_listener_delays_no_other_listener(tmp_path: Path) -> None:
     listener = Listener(lambda: None)
     announcer = Announcer(listener.open(tmp_path))
     for _ in range(10_000):

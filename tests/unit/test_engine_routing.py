@@ -30,7 +30,7 @@ def test_a_large_group_does_not_crowd_one_engine() -> None:
     assert max(routes.loads().values()) - min(routes.loads().values()) <= 8
 
 
-def test_what_begins_late_goes_to_who_is_free() -> None:
+def test_late_episodes_go_to_the_least_loaded_engine() -> None:
     """Long episodes on one engine, all others ended: the rest of a group goes elsewhere."""
     routes = Router()
     home = routes.route(0, "a", ALL)

@@ -43,7 +43,7 @@ async def test_an_idle_engine_is_not_counted(caplog: pytest.LogCaptureFixture) -
     waiting.cancel()
 
 
-async def test_a_controller_that_was_busy_itself_blames_nobody() -> None:
+async def test_busy_controller_raises_no_stall() -> None:
     watch = StallWatch(1.0)
     waiting = asyncio.ensure_future(watch.wait(lambda: "1 request is open"))
     await asyncio.sleep(0.1)

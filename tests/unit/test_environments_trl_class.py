@@ -92,7 +92,7 @@ def test_methods_are_tools_and_results_are_what_they_return() -> None:
     assert (played.finish_reason, len(played.turns)) == (FinishReason.STOP, 3)
 
 
-def test_what_a_method_raises_and_arguments_that_it_does_not_take_are_shown_to_the_model() -> None:
+def test_method_errors_and_invalid_arguments_are_shown_to_the_model() -> None:
     played = play(TrlEnvironment(PLACE), called(("add", {"number": -1}), ("add", {"by": 1})))
     negative, unknown = (call.outcome for call in played.tool_calls)
     assert (negative.text, negative.error) == ("{'error': 'only up'}", "ValueError")
@@ -121,7 +121,7 @@ def test_an_instance_is_used_again_unless_its_episode_failed() -> None:
     assert len(Counter.made) - made == 2
 
 
-async def test_an_instance_is_made_where_it_holds_up_nobody() -> None:
+async def test_instance_is_created_off_the_event_loop() -> None:
     environment = TrlEnvironment(PLACE)
     sessions = [environment.session(asked().problem, 0) for _ in range(2)]
     await asyncio.gather(*(session.reset([{"role": "user", "content": "?"}]) for session in sessions))
@@ -130,7 +130,7 @@ async def test_an_instance_is_made_where_it_holds_up_nobody() -> None:
     assert second.thread is not threading.main_thread()
 
 
-def test_a_reward_that_cannot_be_read_spoils_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_reward_fails_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counter, "get_reward", lambda self: None)
     with pytest.raises(
         ToolUnavailableError, match=r"the environment \(.*TrlSession\) failed in rewards\(None\)\nTypeError"

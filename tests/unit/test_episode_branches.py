@@ -62,7 +62,7 @@ def prepared(members: Sequence[ScoredTrajectory]) -> list[TrainingSample]:
     ]
 
 
-def test_a_group_is_compared_episode_by_episode_and_its_trajectories_share_the_advantage() -> None:
+def test_groups_compare_episodes_and_branches_share_the_advantage() -> None:
     group = played()
     found = with_advantages(
         training_samples(group.members), [group], AlgorithmConfig.model_validate({"estimator": "dr_grpo"})
@@ -73,7 +73,7 @@ def test_a_group_is_compared_episode_by_episode_and_its_trajectories_share_the_a
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_an_episode_of_several_trajectories_is_estimated_as_one_that_holds_all_their_tokens(estimator: str) -> None:
+def test_branched_episode_is_estimated_as_one_with_all_tokens(estimator: str) -> None:
     options = {"discount": 0.5} if estimator in ("reinforce_plus_plus", "ppo") else {}
     algorithm = AlgorithmConfig.model_validate({"estimator": {"name": estimator, **options}})
     group = played()
@@ -118,7 +118,7 @@ def test_an_episode_counts_once_in_the_loss_however_many_trajectories_it_has(agg
 
 @pytest.mark.parametrize("estimator", ESTIMATORS[:-1])
 @pytest.mark.parametrize("late", [False, True])
-def test_the_audit_finds_the_same_advantages_and_a_branch_that_was_told_another(estimator: str, late: bool) -> None:
+def test_audit_recomputes_branch_advantages_and_finds_a_wrong_one(estimator: str, late: bool) -> None:
     settings = config(
         algorithm__estimator__name=estimator,
         selection__mask_wrong_truncated=True,
@@ -144,7 +144,7 @@ def test_the_audit_finds_the_same_advantages_and_a_branch_that_was_told_another(
     assert again.wrong == 1
 
 
-def test_turns_are_paid_in_the_last_trajectory_alone() -> None:
+def test_turn_rewards_are_in_the_last_trajectory_only() -> None:
     branch, main = training_samples([scored(episode(0, 3), turn_rewards=(0.5,))])
     assert branch.token_rewards is not None
     assert main.token_rewards is not None
@@ -169,7 +169,7 @@ def test_metrics_count_responses_and_say_how_many_are_branches() -> None:
     assert "response/branches" not in training_dynamics([plain])
 
 
-async def test_what_a_program_gave_as_its_answer_is_graded_and_not_what_was_sampled() -> None:
+async def test_the_programs_answer_is_graded_instead_of_the_text() -> None:
     said = [trajectory("\\boxed{2}", answer="1"), replace(trajectory("\\boxed{2}", answer="1"), answer="so \\boxed{1}")]
     reward = BoxedReward(BoxedOptions())
     grades = await reward.grade(Group(said[0].prompt, tuple(said), 10))

@@ -79,7 +79,7 @@ def test_a_set_that_is_not_played_to_its_end_is_no_result(tmp_path: Path) -> Non
         read_results(tmp_path / "empty")
 
 
-def test_sets_stand_as_in_the_papers_and_ten_calls_behind_two(tmp_path: Path) -> None:
+def test_sets_are_ordered_as_in_the_papers_and_calls_by_number(tmp_path: Path) -> None:
     for name in ("own", "math500", "amc23", "aime24"):
         (tmp_path / name).mkdir()
         for calls in (10, 2):
@@ -88,7 +88,7 @@ def test_sets_stand_as_in_the_papers_and_ten_calls_behind_two(tmp_path: Path) ->
     assert places == [(name, calls) for name in ("aime24", "math500", "amc23", "own") for calls in (2, 10)]
 
 
-def test_what_the_tool_adds_is_compared_problem_by_problem(tmp_path: Path) -> None:
+def test_tool_gain_is_compared_problem_by_problem(tmp_path: Path) -> None:
     write(tmp_path, "model", 0, "A")
     write(tmp_path, "model", 2, "BC")
     write(tmp_path, "other", 2, "ABC")
@@ -214,7 +214,7 @@ def test_a_suite_is_found_by_the_names_of_its_sets(tmp_path: Path) -> None:
     assert sets["multiples"].name == "strangers:multiples"
 
 
-def test_what_is_missing_of_a_suite_is_said_at_once(tmp_path: Path) -> None:
+def test_missing_suite_file_fails_immediately(tmp_path: Path) -> None:
     (tmp_path / "aime24.jsonl").write_text("")
     with pytest.raises(DataError, match=r"lacks aime25\.jsonl, math500\.jsonl.*--sets-directory"):
         find_sets(["torl"], tmp_path)

@@ -37,7 +37,7 @@ async def test_no_step_begins_further_ahead_than_allowed(tmp_path: Path, stalene
     assert len(set(problems)) == 24  # no step took the problems of another
 
 
-async def test_what_was_played_ahead_is_played_again_after_a_kill(tmp_path: Path) -> None:
+async def test_prefetched_steps_are_played_again_after_a_kill(tmp_path: Path) -> None:
     run = ScriptedRun(tmp_path, staleness=2)
     async with aclosing(run.experience.steps(0)) as steps:
         for step in range(3):
@@ -80,7 +80,7 @@ async def test_closing_leaves_nothing_in_flight(tmp_path: Path) -> None:
     assert run.engine.open == 0
 
 
-async def test_an_evaluation_is_played_beside_the_episodes_of_the_next_step(tmp_path: Path) -> None:
+async def test_evaluation_overlaps_the_next_steps_episodes(tmp_path: Path) -> None:
     """When it has ended, so have they, though nobody has waited for them."""
     run = ScriptedRun(tmp_path)
     problems = EncodedPrompts(tuple(run.prompts[:2]), ())

@@ -394,7 +394,7 @@ def test_torl_error_of_a_component_keeps_its_meaning() -> None:
 def test_failing_tool_drops_episodes_until_the_run_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ScriptedRun(tmp_path, rollout={"max_failed_fraction": 0.0})
     run.player.tools = {"python": BoundedTool("python", mistakes.Calculator(), ToolLimits())}  # no divisor
-    run.engine.script = lambda _: ENCODER.encode("```python\nprint(1)\n```\n")
+    run.engine.script = lambda _: ENCODER.encode("\n```python\nprint(1)\n```\n```output\n")
     assert run_until_done(run.step_player.play(0)) == 1
     shown = capsys.readouterr().err
     assert len(shown.splitlines()) <= 4
@@ -431,7 +431,7 @@ BASES = [Agent, Tool, StatefulTool, Environment, Format, Reward, Engine]
 
 
 @pytest.mark.parametrize("protocol", [*BASES, *FUNCTIONS], ids=lambda protocol: protocol.__name__)
-def test_example_in_the_docstring_of_a_protocol_can_be_chosen(
+def test_docstring_example_can_be_chosen_unchanged(
     protocol: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = example_of(protocol)

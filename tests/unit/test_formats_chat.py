@@ -38,9 +38,7 @@ def last(model: ChatModel, family: str) -> str:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("piece", [1, 1000])
-def test_a_call_is_answered_as_the_family_writes_it_and_only_what_was_sampled_is_learned(
-    family: str, piece: int
-) -> None:
+def test_call_is_answered_in_family_format_and_only_samples_are_trained(family: str, piece: int) -> None:
     model = ChatModel.of(family)
     turns = [message(family, "1"), last(model, family)]
     played = model.play(turns, piece=piece)
@@ -67,7 +65,7 @@ def test_several_calls_of_a_message_are_answered_together_in_their_order(family:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_a_tool_prints_never_becomes_a_control_token(family: str) -> None:
+def test_tool_output_never_becomes_a_control_token(family: str) -> None:
     model = ChatModel.of(family)
     spelled = "".join((*model.form.control_tokens, *model.form.visible_tokens, "<|endoftext|>"))
     turns = [message(family, "print('...')"), last(model, family)]
@@ -136,7 +134,7 @@ def test_calls_beyond_the_last_are_answered_with_an_error() -> None:
     assert token_mismatch(played, model.rules(calls=2)) is None
 
 
-def test_another_end_of_sequence_token_ends_the_response_whatever_stands_before_it() -> None:
+def test_other_end_of_sequence_token_always_ends_the_response() -> None:
     model = ChatModel.of("hermes")
     played = model.play([message("hermes", "1").replace("<|im_end|>", "<|endoftext|>")])
     assert (played.finish_reason, played.tool_calls) == (FinishReason.STOP, ())
@@ -180,7 +178,7 @@ def test_a_call_in_the_thinking_of_a_message_is_a_thought() -> None:
     assert token_mismatch(played, model.rules()) is None
 
 
-def test_llama_runs_code_behind_its_tag_and_leaves_other_braces_alone() -> None:
+def test_llama_runs_code_after_its_tag_and_ignores_other_braces() -> None:
     model = ChatModel.of("llama3")
     played = model.play(["<|python_tag|>print(1)<|eom_id|>", "{1, 2} \\boxed{1}<|eot_id|>"])
     assert [call.code for call in played.tool_calls] == ["print(1)"]
@@ -211,7 +209,7 @@ def test_harmony_runs_code_for_python_and_a_call_without_recipient_is_malformed(
         ('{"name": "python", "arguments": "[]"}', "InvalidJSON"),
     ],
 )
-def test_what_is_no_call_is_malformed(text: str, error: str) -> None:
+def test_invalid_call_is_malformed(text: str, error: str) -> None:
     call = parse_named_call(text)
     assert isinstance(call, MalformedCall)
     assert call.error == error
@@ -283,7 +281,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_a_user_says_stands_alone_or_behind_results_as_the_family_writes_it(family: str) -> None:
+def test_user_message_alone_or_after_results_is_in_family_format(family: str) -> None:
     model = ChatModel.of(family)
     silent = turn(last(model, family))
     alone, _ = model.encoder.encode_observation(model.form.render_reply(silent, said=["And 2?"]))
@@ -295,7 +293,7 @@ def test_what_a_user_says_stands_alone_or_behind_results_as_the_family_writes_it
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_a_user_says_never_becomes_a_control_token(family: str) -> None:
+def test_user_message_never_becomes_a_control_token(family: str) -> None:
     model = ChatModel.of(family)
     spelled = "".join((*model.form.control_tokens, *model.form.visible_tokens, "<|endoftext|>"))
     tokens, text = model.encoder.encode_observation(model.form.render_reply(turn(last(model, family)), said=[spelled]))
@@ -307,7 +305,7 @@ def test_what_a_user_says_never_becomes_a_control_token(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_a_message_says_is_neither_its_thinking_nor_its_calls(family: str) -> None:
+def test_message_content_excludes_thinking_and_calls(family: str) -> None:
     model = ChatModel.of(family)
     shown = {"llama3": "", "harmony": ""}.get(family, "Let us see.")  # a thought in Harmony, and a call alone in Llama
     called = turn(model.vocabulary.decode(model.ids(message(family, "1"))))
@@ -323,7 +321,7 @@ def test_a_template_that_opens_the_thinking_opens_it_in_each_message() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", ["look_up", "files.read", "two words", "a:b", "<b>", " x", "a\nb", "größe"])
-def test_a_format_can_call_the_tools_whose_names_it_reads_as_they_are_written(family: str, name: str) -> None:
+def test_format_supports_tools_whose_names_round_trip(family: str, name: str) -> None:
     model = ChatModel.of(family)
     written = message(family, "1", tool=json.dumps(name)[1:-1] if family in ("hermes", "llama3") else name)
     played = model.play([written, "."])

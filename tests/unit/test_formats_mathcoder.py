@@ -39,7 +39,7 @@ def test_after_the_last_call_blocks_of_code_stand_there_and_run_no_more() -> Non
     assert token_mismatch(played, model.rules(calls=1)) is None
 
 
-def test_what_a_program_prints_closes_no_block() -> None:
+def test_program_output_closes_no_block() -> None:
     model = ChatModel.of("mathcoder")
     spelled = ScriptedInterpreter(lambda _: "<|endofblock|><|endofmessage|>")
     played = model.play([TURNS[0], TURNS[2]], interpreter=spelled)

@@ -76,7 +76,7 @@ def test_an_exception_shows_what_the_option_says(errors: ErrorStyle, expected: s
     assert render_outcome(ERROR, errors) == expected
 
 
-def test_what_was_printed_before_an_exception_goes_first_where_it_is_asked_for() -> None:
+def test_output_before_an_exception_comes_first_on_request() -> None:
     printed = outcome(OutcomeStatus.ERROR, "one\ntwo\n", LINE)
     assert render_outcome(printed, "output_first") == "one\ntwo"
     assert render_outcome(printed) == LINE
@@ -134,7 +134,7 @@ def test_cap_keeps_head_and_tail() -> None:
         (b"\n391\n```\n\n", "\n391\n```\n"),
     ],
 )
-def test_what_the_marker_token_holds_already_is_not_repeated(overshoot: bytes, expected: str) -> None:
+def test_overshoot_of_the_marker_token_is_not_repeated(overshoot: bytes, expected: str) -> None:
     assert ToRLFormat().render_observation(turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
 
 
@@ -160,7 +160,7 @@ def test_the_last_block_of_the_turn_runs(form: Format) -> None:
     assert form.parse_calls(turn()) == [NO_CODE]
 
 
-def test_a_call_without_code_says_so_and_failed() -> None:
+def test_call_without_code_fails_with_a_message() -> None:
     assert not NO_CODE.outcome.ok
     said = ToRLFormat().render_observation(turn(), [NO_CODE.outcome], b"", fits)
     assert said == "\nNoCode: there was no complete ```python block to run\n```\n"
@@ -178,7 +178,7 @@ def test_a_call_without_code_says_so_and_failed() -> None:
         (b"python", "\n```output\n391\n```\n\n\n"),  # a fence that closes one block and opens the next
     ],
 )
-def test_what_zerotir_puts_in(overshoot: bytes, expected: str) -> None:
+def test_observation_of_zerotir(overshoot: bytes, expected: str) -> None:
     assert ZeroTIRFormat().render_observation(turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
 
 
@@ -220,7 +220,7 @@ def test_zerotir_shows_errors_as_the_option_says() -> None:
         (outcome(stdout="7" * 401), "7" * 200 + "..." + "7" * 200),
     ],
 )
-def test_what_tora_puts_in(shown: Outcome, expected: str) -> None:
+def test_observation_of_tora(shown: Outcome, expected: str) -> None:
     """`batch_apply` of ToRA's `python_executor.py`: the result or else the report, both stripped and cut."""
     assert ToRAFormat().render_observation(turn(), [shown], b"", fits) == f"\n{expected}\n```\n"
     assert ToRAFormat().render_observation(turn(), [shown], b"\n", fits) == f"{expected}\n```\n"

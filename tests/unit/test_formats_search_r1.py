@@ -40,7 +40,7 @@ def shown(outcome: Outcome, overshoot: bytes = b"", most: int = 500) -> str:
         ("<search>  </search>", None),
     ],
 )
-def test_the_query_stands_between_the_tags(text: str, query: str | None) -> None:
+def test_query_is_the_text_between_the_tags(text: str, query: str | None) -> None:
     asked_for = asked_by(text)
     if query is None:
         assert asked_for == NO_QUERY

@@ -28,11 +28,11 @@ def shown(form: TaggedFormat, outcome: Outcome, overshoot: bytes = b"") -> str:
         ("```python\nprint(1)", "```python\nprint(1)"),
     ],
 )
-def test_the_code_is_the_fenced_block_or_all_that_stands_between_the_tags(written: str, code: str) -> None:
+def test_code_is_the_fenced_block_or_the_text_between_the_tags(written: str, code: str) -> None:
     assert RETOOL.speculative_call(written).arguments == {"code": code}
 
 
-def test_artist_s_code_is_what_stands_between_the_tags() -> None:
+def test_artist_code_is_the_text_between_the_tags() -> None:
     assert ARTIST.speculative_call(" print(1)\n").arguments == {"code": "print(1)"}
 
 

@@ -88,7 +88,7 @@ async def test_a_run_says_of_everything_that_is_missing_what_to_download(reposit
     assert not Path("run").exists()
 
 
-def test_what_was_downloaded_elsewhere_is_read_as_the_hub_lays_it_out(tmp_path: Path) -> None:
+def test_downloaded_repository_is_read_in_the_hubs_layout(tmp_path: Path) -> None:
     """The way out that the error tells."""
     (tmp_path / "README.md").write_text("a data set")
     (tmp_path / "data").mkdir()

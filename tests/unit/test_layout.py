@@ -108,7 +108,7 @@ def test_torls_own_imports_stand_at_the_top(path: Path) -> None:
     assert not inside
 
 
-def test_every_room_stands_on_a_floor() -> None:
+def test_every_package_has_a_layer() -> None:
     rooms = {room_of(path) for path in FILES} - {"__init__", "demo"}
     assert rooms == set().union(*FLOORS) - {"_core"}
 
@@ -121,7 +121,7 @@ def test_light_imports_stay_light(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["sandbox.__main__", "tools"])
-def test_what_doors_are_built_on_is_loaded_when_one_opens(module: str) -> None:
+def test_server_libraries_are_loaded_when_a_server_starts(module: str) -> None:
     libraries = {"aiohttp", "mcp", "uvicorn", "uvloop", "prometheus_client"}
     program = f"import sys, torl.{module}; print(sorted({libraries!r} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -49,7 +49,7 @@ def test_a_row_of_two_samples() -> None:
         ("returns", "return_K"),
     ],
 )
-def test_what_was_found_out_follows_its_tokens(field: str, of_row: str) -> None:
+def test_computed_arrays_follow_their_tokens(field: str, of_row: str) -> None:
     first = replace(sample([10, 11, 12], [0, 1, 1]), **{field: np.array([0, -1, -2], dtype=np.float32)})
     batch = pack_batch([first], max_row_tokens=3, ranks=1)
     assert getattr(batch.rows[0][0], of_row).tolist() == [-1, -2]
@@ -101,7 +101,7 @@ def with_changes(**changes: list[float]) -> TrainingSample:
         (with_changes(loss_mask=[1, 1, 1]), "sample 1: the first token is marked as sampled"),
     ],
 )
-def test_what_is_refused(bad: TrainingSample, message: str) -> None:
+def test_invalid_input_is_refused(bad: TrainingSample, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         pack_batch([sample([1, 2], [0, 1]), bad], max_row_tokens=8, ranks=1)
 

@@ -36,7 +36,7 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_what_is_written_comes_back(tmp_path: Path) -> None:
+def test_written_checkpoint_is_restored(tmp_path: Path) -> None:
     directory = write(tmp_path, 20)
     assert directory == tmp_path / "checkpoints" / "step_000020"
     assert verify_checkpoint(directory) == FACTS

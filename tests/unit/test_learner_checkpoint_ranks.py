@@ -27,7 +27,7 @@ class EndedRanks:
         raise LearnerError("the ranks were ended")
 
 
-def test_a_checkpoint_that_nobody_waits_for_ends_without_a_word(tmp_path: Path) -> None:
+def test_abandoned_checkpoint_ends_silently(tmp_path: Path) -> None:
     """As when a run is stopped by a signal while its ranks copy their state."""
     setup = LearnerSetup.from_config(load_config(TrainConfig, find_config("demo"), {}))
     assert asyncio.run(said_of_a_begin_that_is_cancelled(setup, tmp_path / "step_000001")) == []

@@ -56,7 +56,7 @@ def test_an_entropy_that_is_only_watched_has_no_gradient() -> None:
     torch.testing.assert_close(entropy, plain(hidden, linear.weight, linear.bias, target, 1.0)[1], atol=1e-5, rtol=1e-5)
 
 
-def test_an_entropy_that_nobody_asks_for_is_not_a_number() -> None:
+def test_entropy_that_is_off_is_nan() -> None:
     hidden, linear, target, _ = inputs()
     logprob, entropy = LogprobHead(linear, VOCABULARY)(hidden, target, 0.6, "off")
     assert torch.isnan(entropy).all()

@@ -18,7 +18,7 @@ def model() -> Qwen2ForCausalLM:
 @pytest.mark.parametrize(
     ("kernels", "said"), [("auto", "torch's kernels: Liger's kernels need"), ("torch", "as configured")]
 )
-def test_without_a_gpu_a_model_stays_as_it_is_and_it_is_said(
+def test_model_is_unchanged_without_a_gpu_and_this_is_logged(
     kernels: str, said: str, model: Qwen2ForCausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

@@ -321,7 +321,7 @@ def _hidden(policy: Policy, row: RowTensors) -> torch.Tensor:
     return packed_hidden_states(policy.causal_lm, row.token_ids_N, row.position_ids_N, row.sample_lengths)
 
 
-def test_a_critic_begins_at_zero_and_reads_what_stands_before_a_token() -> None:
+def test_critic_starts_at_zero_and_reads_the_preceding_tokens() -> None:
     critic = Critic(tiny_policy("sdpa").causal_lm)
     samples = tiny_samples(5)
     packed = only_row(samples)

@@ -57,7 +57,7 @@ async def test_a_node_that_is_found_lost_late_is_the_cause_of_what_the_other_ran
         await asked
 
 
-async def test_where_all_ranks_say_that_a_collective_broke_nobody_is_waited_for(
+async def test_failed_collective_on_all_ranks_ends_the_wait(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     of_ranks, ends = group
@@ -80,7 +80,7 @@ async def test_a_rank_that_says_what_is_wrong_with_itself_is_the_cause(
         await asked
 
 
-async def test_a_command_that_is_cancelled_is_the_failure_of_whoever_cancelled_it(
+async def test_cancelled_command_fails_its_caller(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     """As where an engine is lost while weights are sent: its error is to be seen, and the ranks have none."""
@@ -114,7 +114,7 @@ async def test_a_command_that_is_cancelled_because_a_rank_has_gone_says_that_it_
         await watching
 
 
-async def test_what_a_rank_raises_is_what_the_watch_of_the_ranks_raises(
+async def test_rank_watch_raises_the_error_of_the_rank(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     of_ranks, ends = group
@@ -127,7 +127,7 @@ async def test_what_a_rank_raises_is_what_the_watch_of_the_ranks_raises(
             await raised
 
 
-def test_ranks_are_told_who_is_beside_them(tmp_path: Path) -> None:
+def test_ranks_receive_their_local_neighbors(tmp_path: Path) -> None:
     told = rank_specs([0, 0, 1, 1], ["a", "b", "a", "c"], tmp_path)
     assert [(order.rank, order.local_rank, order.local_world_size) for order in told] == [
         (0, 0, 2), (1, 1, 2), (2, 0, 2), (3, 1, 2),

@@ -163,7 +163,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return made
 
 
-def test_a_place_loads_what_lies_there(module: ModuleType) -> None:
+def test_location_loads_its_object(module: ModuleType) -> None:
     vars(module).update(Greeting=Greeting, Outer=type("Outer", (), {"Inner": Greeting}))
     choice = CHOICE.choose({"name": "somebodys_greetings:Greeting", "times": 2})
     assert (choice.target, choice.make().times) == (Greeting, 2)
@@ -189,7 +189,7 @@ def test_a_place_may_be_a_module_that_is_not_imported_yet(tmp_path: Path, monkey
         (":Greeting", "cannot be imported"),
     ],
 )
-def test_a_place_where_nothing_lies(module: ModuleType, place: str, message: str) -> None:
+def test_empty_location_is_an_error(module: ModuleType, place: str, message: str) -> None:
     vars(module).update(Greeting=Greeting, number=3)
     with pytest.raises(ValueError, match=message):
         CHOICE.choose(place)
@@ -224,7 +224,7 @@ def test_the_options_of_a_section_are_that_section() -> None:
     assert options_of(Shout) is ShoutOptions
 
 
-def test_what_torl_gives_is_no_option() -> None:
+def test_leading_argument_is_not_an_option() -> None:
     assert list(options_of(whisper, 1).model_fields) == ["hushed", "word"]
     assert list(options_of(quoted, 1).model_fields) == ["volume"]
     with pytest.raises(ValidationError):
@@ -326,7 +326,7 @@ def test_a_choice_pickles(chosen: dict[str, Any]) -> None:
     assert type(again.make(*given)) is type(choice.make(*given))
 
 
-def test_what_is_dumped_chooses_the_same_again() -> None:
+def test_dumped_choice_selects_the_same() -> None:
     whole = Whole.model_validate({"greeting": {"name": "shout", "loud": 1}, "aside": "whisper"})
     tree = whole.model_dump(mode="json", exclude_none=True)
     assert tree == {

@@ -78,7 +78,7 @@ def test_asynchronous_halves_are_apart_and_stay_where_they_are() -> None:
         ({"placement__gpus": [5, 3]}, (5,), ((3,),)),
     ],
 )
-def test_what_one_side_has_leaves_the_rest_to_the_other(
+def test_fixed_devices_of_one_side_leave_the_rest_to_the_other(
     overrides: dict[str, Any], learner: tuple[int, ...], engine: tuple[tuple[int, ...], ...]
 ) -> None:
     placement = resolve(asynchronous(**overrides), gpus(8)).placement
@@ -97,7 +97,9 @@ def test_what_one_side_has_leaves_the_rest_to_the_other(
         ({"placement__gpus": [0, 1], "placement__engine": [2]}, 4, "name 2, not in placement.gpus"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_would(overrides: dict[str, Any], count: int, message: str) -> None:
+def test_placement_that_does_not_fit_suggests_one_that_does(
+    overrides: dict[str, Any], count: int, message: str
+) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         resolve(config(**overrides), gpus(count))
 
@@ -148,7 +150,7 @@ def test_gpus_are_not_asked_for_where_there_are_none() -> None:
         resolve(config(placement__gpus=8), CORES)
 
 
-def test_what_works_beside_gpus_leaves_cores_to_their_processes() -> None:
+def test_cpu_work_leaves_cores_to_gpu_processes() -> None:
     settled = resolve(config("torl_7b"), gpus(8))
     assert settled.config.rollout.tools["python"].options.workers == 64 - 16  # type: ignore[attr-defined]
     assert settled.config.reward.options.grader_workers == 8  # type: ignore[attr-defined]

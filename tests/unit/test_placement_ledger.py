@@ -49,7 +49,7 @@ def total(of: Ledger, stage: str, gpu: int = 0) -> int:
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_fits_in_every_stage_or_is_told_what_would(preset: str, count: int) -> None:
+def test_preset_fits_in_every_stage_or_gets_a_remedy(preset: str, count: int) -> None:
     given = config(preset)
     shape, there = shape_of(given), machine(count)
     if try_ledger(given, there, shape) is None:
@@ -100,7 +100,7 @@ def test_seven_billion_on_eight_gpus_take_what_the_arithmetic_says() -> None:
     assert total(of, "update") > total(of, "export") > total(of, "step")
 
 
-def test_a_token_of_the_cache_lies_on_every_worker_that_has_a_head_of_it() -> None:
+def test_cache_token_is_on_every_worker_with_one_of_its_heads() -> None:
     """Two heads of keys and values: a worker of two has one, and so has each worker of four."""
     sizes = [(1, "bfloat16"), (2, "bfloat16"), (4, "bfloat16"), (1, "float32")]
     books = [book("torl_1.5b", 8, engine__tensor_parallel=size, engine__dtype=dtype) for size, dtype in sizes]
@@ -117,7 +117,7 @@ def test_a_checkpoint_is_copied_in_the_host_while_the_engine_samples() -> None:
     assert export.host["model"] == 7_615_616_512 * 2
 
 
-def test_what_would_not_fit_at_once_takes_turns() -> None:
+def test_sides_that_do_not_fit_together_take_turns() -> None:
     """Both sides together are more than a GPU has; each stage by itself is not."""
     of = book("torl_7b", 8)
     resident = sum(of.learner.parameters().values()) + sum(of.learner.optimizer().values())

@@ -52,7 +52,7 @@ def test_without_room_a_row_is_the_longest_sample_or_a_rank_s_part_of_it() -> No
     assert settled("torl_7b", 4, 20, learner__sequence_parallel=4).config.learner.max_row_tokens == SAMPLE // 4
 
 
-def test_what_is_configured_stays() -> None:
+def test_configured_value_is_kept() -> None:
     assert settled("torl_7b", 8, 79.6, learner__max_row_tokens=5000).config.learner.max_row_tokens == 5000
 
 

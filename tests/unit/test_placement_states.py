@@ -71,7 +71,7 @@ BOTH = ["bfloat16", "float32"]
     ("ranks", "dtypes"),
     [(2, ["bfloat16"]), *(pytest.param(ranks, BOTH, marks=pytest.mark.slow) for ranks in (1, 2))],
 )
-def test_what_deepspeed_holds_is_what_is_predicted(ranks: int, dtypes: list[str], tmp_path: Path) -> None:
+def test_deepspeed_memory_equals_the_prediction(ranks: int, dtypes: list[str], tmp_path: Path) -> None:
     """Parameters, master copy, gradients and Adam's state, at stages 0, 2 and 3, for five models."""
     program = Path(__file__).parents[1] / "counted_states.py"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TORCHDYNAMO_DISABLE": "1"}

@@ -55,7 +55,7 @@ def test_a_run_that_fits_is_planned_in_bytes_and_a_roofline(model: str, capsys: 
     )
 
 
-def test_a_run_that_does_not_fit_is_told_the_cheapest_change(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_that_does_not_fit_gets_the_cheapest_change(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["torl_7b", "--model", model, "--gpus", "2", "--host-memory", "1500"]) == 1
     *lines, last = capsys.readouterr().out.splitlines()
     assert any(line.startswith("update: GPU 0 would need 80.0 GiB and has 79.6 GiB") for line in lines)
@@ -64,14 +64,14 @@ def test_a_run_that_does_not_fit_is_told_the_cheapest_change(model: str, capsys:
     assert not json.loads(last)["fits"]
 
 
-def test_what_changes_a_preset_changes_its_plan(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_override_of_a_preset_changes_its_plan(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--gpus", "8", "--model", model, "--host-memory", "1500"]
     split = ["--rollout.max_staleness", "1", "--algorithm.importance_correction.name", "tis"]
     assert main(["torl_7b", *options, *split]) == 0
     assert "split: learner on GPUs 0-3, engines on 4 + 5 + 6 + 7" in capsys.readouterr().out
 
 
-def test_what_is_wrong_is_said(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistake_is_reported(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["torl_7b", "--model", str(tmp_path / "nowhere"), "--gpus", "8"]) == 2
     assert "cannot be read" in capsys.readouterr().err
     assert main(["torl_7b", "--model", model, "--gpus", "8", "--engine.tensor_parallel", "3"]) == 2

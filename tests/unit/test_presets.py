@@ -73,7 +73,7 @@ def test_a_preset_asks_for_no_package_that_is_not_installed_with_torl(path: Path
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_a_default_of_torl_stands_in_for_no_published_number(path: Path) -> None:
+def test_no_default_replaces_a_published_number(path: Path) -> None:
     """What changes results most quietly where it is left out stands in every table, with the source's value."""
     table = published()[path.stem]
     runs_code = table["rollout.max_tool_calls"] and "python" in load_config(TrainConfig, path).rollout.tools
@@ -126,7 +126,7 @@ def kept() -> dict[str, dict[str, tuple[int, int, int]]]:
 
 
 @pytest.mark.parametrize("name", kept())
-def test_an_evaluation_plays_every_problem_of_the_papers_sets_that_their_limits_allow(name: str) -> None:
+def test_evaluation_plays_every_problem_within_the_papers_limits(name: str) -> None:
     """Measured with Qwen's vocabulary: a preset whose limit is changed has to be measured again."""
     table, config = kept()[name], load_config(TrainConfig, FOLDER / f"{name}.toml")
     sizes = {"aime24": 30, "aime25": 30, "math500": 500, "olympiadbench": 675, "amc23": 40}

@@ -51,13 +51,13 @@ def test_code_counts_once_for_each_block() -> None:
         ("so x = 12", ["12"], None),
     ],
 )
-def test_a_cross_check_is_a_run_behind_a_boxed_answer(
+def test_cross_check_is_a_call_after_a_boxed_answer(
     before: str, outputs: list[str | None], check: tuple[str, str] | None
 ) -> None:
     assert cross_check(checked(before, *outputs).trajectory) == check
 
 
-def test_an_answer_behind_the_code_is_no_cross_check() -> None:
+def test_answer_after_the_code_is_not_a_cross_check() -> None:
     assert cross_check(trajectory(BLOCK + r"\boxed{1}", "end", calls=[call("x\n", printed("1"))])) is None
 
 

@@ -251,7 +251,7 @@ def test_grader_failures_are_counted() -> None:
     assert (metrics[names.GRADER_TIMEOUTS], metrics[names.GRADER_ERRORS]) == (1, 1)
 
 
-def test_the_mean_reward_is_of_all_that_is_paid_and_parts_are_of_those_that_have_them() -> None:
+def test_mean_reward_counts_all_and_parts_only_their_trajectories() -> None:
     each = trajectory([BLOCK, ""], call(OK))
     grades = [
         Grade(1.5, True, "2", parts={"answer": 1.0, "length": 0.5}, turn_rewards=(0.25, 0.5)),

@@ -31,7 +31,7 @@ def test_opening_writes_no_configuration(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["logs"]
 
 
-def test_what_is_written_reads_back(directory: Path) -> None:
+def test_written_records_are_read_back(directory: Path) -> None:
     assert load_config(TrainConfig, directory / "config.toml") == config(directory)
     assert changed_keys(directory, config(directory)) == []
 

@@ -66,7 +66,7 @@ def test_a_damaged_row_is_named_and_nothing_is_truncated(tmp_path: Path) -> None
     assert path.read_bytes().count(b"\n") == 3
 
 
-def test_a_row_that_is_no_text_is_named_as_such(tmp_path: Path) -> None:
+def test_binary_row_is_named(tmp_path: Path) -> None:
     # json takes these bytes for UTF-16, and complains of that.
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 0}\n\xfe\xff\xd8\x00\x00\n')
     with pytest.raises(RecordError, match=r"metrics\.jsonl, line 2: damaged: not UTF-8"):
@@ -80,9 +80,7 @@ def test_a_row_that_is_no_text_is_named_as_such(tmp_path: Path) -> None:
         lambda writer: writer.write_trajectories(1, [record(1)]),
     ],
 )
-def test_a_run_whose_directory_is_removed_notices_at_the_next_write(
-    tmp_path: Path, write: Callable[[RunWriter], object]
-) -> None:
+def test_removed_directory_fails_the_next_write(tmp_path: Path, write: Callable[[RunWriter], object]) -> None:
     directory = tmp_path / "run"
     with RunWriter(directory) as writer:
         writer.write_metrics(0, {"reward/mean": 0.5})
@@ -93,7 +91,7 @@ def test_a_run_whose_directory_is_removed_notices_at_the_next_write(
     assert not directory.exists()
 
 
-def test_a_run_whose_metrics_are_replaced_notices_at_the_next_write(tmp_path: Path) -> None:
+def test_replaced_metrics_file_fails_the_next_write(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
         writer.write_metrics(0, {"reward/mean": 0.5})
         (tmp_path / "metrics.jsonl").rename(tmp_path / "old.jsonl")
@@ -150,7 +148,7 @@ except RecordError as error:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_no_space_left_is_said_in_these_words(tmp_path: Path) -> None:
+def test_full_disk_error_has_a_clear_message(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     with pytest.raises(RecordError, match="No space left on device"), RunWriter(tmp_path) as w:
         w.write_metrics(0, {"reward/mean": 1.0})

@@ -199,7 +199,7 @@ def test_accuracy_by_the_calls_that_runs_trained_with(page: str, runs: dict[str,
     ]
 
 
-def test_what_goes_with_the_steps(page: str, runs: dict[str, Path], tmp_path: Path) -> None:
+def test_series_follow_the_steps(page: str, runs: dict[str, Path], tmp_path: Path) -> None:
     """The code ratio of each step against the ranks by counting, and the fit by the normal equations."""
     for label, directory in runs.items():
         row = next(row for row in cells(page) if row[:2] == [label, "code ratio"])
@@ -241,7 +241,7 @@ def test_a_run_may_have_an_equals_sign_in_its_name(tmp_path: Path) -> None:
     assert (run / "report.html").is_file()
 
 
-def test_what_is_no_run_and_runs_of_one_name_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_run_and_duplicate_names_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     assert "metrics.jsonl: cannot be read" in capsys.readouterr().err
     assert main(["a/demo", "b/demo"]) == 2

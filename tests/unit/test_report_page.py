@@ -90,7 +90,7 @@ def test_it_shows_the_numbers_of_the_first_and_the_last_evaluation(run: Path) ->
     assert "Tokens of a response" not in text  # never measured
 
 
-def test_what_a_model_wrote_stays_text(run: Path) -> None:
+def test_model_output_stays_text(run: Path) -> None:
     page = Page(write_report(run, HOSTILE).read_text(encoding="utf-8"))
     assert page.text.count(HOSTILE) >= 6  # questions, responses, observations, statement
     tags = [tag for tag, _ in page.tags]
@@ -165,7 +165,7 @@ def test_examples_are_one_of_each_kind(run: Path) -> None:
     assert [(e.before.step, e.after.step) for e in examples] == [(0, 2), (0, 2)]
 
 
-def test_examples_of_an_error_that_was_recovered_and_of_an_answer_that_code_corrected(tmp_path: Path) -> None:
+def test_examples_of_a_recovered_error_and_a_corrected_answer(tmp_path: Path) -> None:
     block = "```python\nx\n```output"
     error, well = call("x\n", failed()), call("x\n", printed("2"))
     recovered = trajectory(block, block, r"\boxed{2}", prompt=asked("recovered", "2"), calls=[error, well])
@@ -221,7 +221,7 @@ def test_segments_of_a_response() -> None:
     ]
 
 
-def test_a_long_response_is_cut_and_says_so() -> None:
+def test_long_response_is_truncated_with_a_note() -> None:
     segments = response_segments(make("a", "x" * 10_000))
     assert segments == [("sampled", "x" * 6000), ("note", "\n[4000 more characters]")]
 

@@ -66,7 +66,7 @@ async def test_a_reward_that_asks_for_the_format(text: str, finish: FinishReason
         ([], (-0.1,)),
     ],
 )
-async def test_a_turn_pays_for_a_call_that_cannot_be_made(calls: list[ToolCall], paid: tuple[float, ...]) -> None:
+async def test_malformed_call_has_a_turn_penalty(calls: list[ToolCall], paid: tuple[float, ...]) -> None:
     """And the first for none (GTPO, section 3.3). The answer is paid at the end, as without it."""
     played = trajectory(*[""] * len(calls), r"\boxed{204}", answer="204", calls=calls)
     grade = await graded(played, BoxedOptions(malformed_turn=-0.1))

@@ -21,7 +21,7 @@ from torl.text.tagged_answers import is_same_answer, squad_normalize, tagged_ans
         ("the", ""),
     ],
 )
-def test_what_an_answer_is_reduced_to(text: str, normalized: str) -> None:
+def test_normalization_of_answers(text: str, normalized: str) -> None:
     assert squad_normalize(text) == normalized
 
 
@@ -54,7 +54,7 @@ def test_the_last_whole_answer_counts(text: str, answer: str | None) -> None:
     assert tagged_answer(text) == answer
 
 
-async def test_answers_are_paid_and_observations_are_not_read() -> None:
+async def test_answers_are_rewarded_and_observations_ignored() -> None:
     prompt = asked("p", answer="Paris")
     told = "<information><answer>Paris</answer></information>"
     turns = [

@@ -81,7 +81,7 @@ async def test_rewards_between_the_worst_and_the_best() -> None:
     ]
 
 
-async def test_a_call_beyond_the_last_is_one_that_was_not_expected_and_no_more_are_expected_than_may_be_made() -> None:
+async def test_calls_beyond_the_limit_are_unexpected() -> None:
     beyond = replace(call(None), outcome=TOO_MANY_CALLS)
     made = [replace(call(), request=request) for request in requests(WEATHER)]
     played = trajectory(*"abc", prompt=asked("p", answer=answer_of(WEATHER)), calls=[*made, beyond])
@@ -94,11 +94,11 @@ async def test_a_call_beyond_the_last_is_one_that_was_not_expected_and_no_more_a
         await ExpectedCallsReward().grade(group(more))
 
 
-async def test_where_none_is_expected_nothing_is_paid() -> None:
+async def test_no_expected_call_gives_no_reward() -> None:
     assert await grades("", [], WEATHER) == [(0.0, True), (0.0, False)]
 
 
 @pytest.mark.parametrize("answer", ["Rome", '["weather"]', '{"name": "weather"}', '{"name": "w", "parameters": 3}'])
-async def test_an_answer_that_is_no_list_of_calls_is_named(answer: str) -> None:
+async def test_invalid_reference_calls_are_named(answer: str) -> None:
     with pytest.raises(RewardError, match=r"problem 'p': the reward 'expected_calls' needs an answer with a call on"):
         await grades(answer, [])

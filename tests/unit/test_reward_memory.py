@@ -19,7 +19,7 @@ def test_a_pair_is_judged_once_and_the_others_wait_for_it() -> None:
     assert memory.get(pair) == RIGHT
 
 
-def test_what_was_not_decided_is_judged_by_the_next_who_asks() -> None:
+def test_undecided_pair_is_judged_again_by_the_next_caller() -> None:
     memory, pair = VerdictCache(), pair_key("1", "2")
     assert memory.get(pair) is None
     judged = threading.Semaphore(0)

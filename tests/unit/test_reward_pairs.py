@@ -35,7 +35,7 @@ def alone() -> list[bool]:
     return verdicts
 
 
-def test_at_most_a_quarter_of_math_verifys_mistakes_in_either_direction_and_none_of_our_own(alone: list[bool]) -> None:
+def test_mistakes_are_at_most_a_quarter_of_math_verifys(alone: list[bool]) -> None:
     right, wrong = alone[: len(SAME)], alone[len(SAME) :]
     missed = [pair for pair in SAME if not ours(*pair)]
     passed = [pair for pair in DIFFERENT if ours(*pair)]

@@ -102,7 +102,7 @@ async def test_cancelling_ends_a_run_begun_early() -> None:
     assert interpreter.running == 0
 
 
-async def test_a_host_that_broke_where_nobody_asked_is_not_raised() -> None:
+async def test_host_failure_in_an_unused_call_is_not_raised() -> None:
     interpreter = ScriptedInterpreter(fail_with=RuntimeError("broken"))
     episode = python(interpreter)
     episode.speculate(code("a"))
@@ -157,7 +157,7 @@ async def test_each_tool_has_one_session_in_an_episode() -> None:
     assert notes.seeds == [7, 8]
 
 
-async def test_what_an_early_call_did_is_kept_only_if_it_is_asked_for() -> None:
+async def test_speculative_state_is_kept_only_if_requested() -> None:
     episode = EpisodeTools({"notes": Notes()}, seed=7)
     assert (await made(episode, note("a"))).text == "a"
     episode.speculate(note("unasked"))
@@ -182,7 +182,7 @@ async def test_a_tool_that_does_not_start_early_is_not_begun() -> None:
     assert (await made(episode, note("a"))).text == "a"
 
 
-async def test_a_tool_that_nobody_has_is_an_outcome() -> None:
+async def test_unknown_tool_is_an_outcome() -> None:
     episode = EpisodeTools({"notes": Notes(), "others": Notes()}, seed=7)
     outcome = await made(episode, note("a", "nots"))
     assert (outcome.status, outcome.error) == (OutcomeStatus.ERROR, "UnknownTool")
@@ -243,7 +243,7 @@ async def test_calls_of_several_tools_run_side_by_side() -> None:
     assert await texts(episode, note("a", "ones"), note("b", "others")) == ["a", "b"]
 
 
-async def test_what_a_call_did_is_what_the_next_one_of_its_turn_finds() -> None:
+async def test_calls_of_a_turn_share_their_state() -> None:
     episode = EpisodeTools({"notes": Notes(), "others": Notes()}, seed=7)
     answers = await texts(episode, note("a"), note("x", "others"), note("b"), note("y", "nobody"), note("c"))
     assert answers == ["a", "x", "a, b", "there is no tool 'nobody', only notes, others", "a, b, c"]
@@ -251,7 +251,7 @@ async def test_what_a_call_did_is_what_the_next_one_of_its_turn_finds() -> None:
 
 
 @pytest.mark.parametrize("begun", [["a"], ["a", "b"], ["a", "b", "c"], ["b"], ["a", "b", "c", "d"], ["a", "c"]])
-async def test_calls_that_began_early_are_those_asked_for_or_leave_nothing_behind(begun: list[str]) -> None:
+async def test_speculative_calls_are_used_or_leave_nothing(begun: list[str]) -> None:
     counters = CallCounters()
     episode = EpisodeTools({"notes": Notes()}, seed=7, counters=counters)
     for text in begun:

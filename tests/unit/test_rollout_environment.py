@@ -52,7 +52,7 @@ def said(*texts: str) -> ScriptedEnvironment:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_message_without_calls_is_answered_by_the_environment_and_what_it_says_carries_no_loss(family: str) -> None:
+def test_environment_replies_to_messages_without_calls_and_without_loss(family: str) -> None:
     model = ChatModel.of(family)
     environment = said("Wrong.", "Wrong again.")
     turns = [says(model, text) for text in ("1", "2", "3")]
@@ -83,7 +83,7 @@ def grade_of(played: Trajectory) -> Any:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_calls_of_the_environments_tools_are_answered_by_it_beside_those_of_others(family: str) -> None:
+def test_environment_answers_its_tools_next_to_other_tools(family: str) -> None:
     model = ChatModel.of(family)
     environment = ScriptedEnvironment(lambda number: (("And now?",), False) if number == 0 else ((), False))
     if family in ("llama3", "harmony"):  # which make one call in a message
@@ -117,7 +117,7 @@ def both(family: str, first: str, second: str, opening: str | None) -> str:
     return first.replace(section, call + section)
 
 
-def test_a_turn_whose_calls_are_all_of_other_tools_is_not_shown_to_the_environment() -> None:
+def test_turn_with_only_other_tools_skips_the_environment() -> None:
     model, environment = ChatModel.of("hermes"), said()
     play(model, [message("hermes", "1"), "Done.<|im_end|>"], environment)
     assert environment.shown == [Message("Done.", "Done.")]
@@ -150,7 +150,7 @@ def test_an_episode_has_at_most_so_many_turns() -> None:
     assert token_mismatch(played, wrong) == "the episode ended after 3 turns, but rollout.max_turns = 4"
 
 
-def test_what_the_limit_cuts_or_a_stop_string_ends_is_shown_to_the_environment_for_its_rewards() -> None:
+def test_truncated_last_message_reaches_the_environments_rewards() -> None:
     model = ChatModel.of("hermes")
     cut, stopped, full = said("No."), said("No."), said("No.")
     played = play(model, ["1 2 3 4 5 6 7 8 9<|im_end|>"], cut, limit=4)
@@ -164,14 +164,14 @@ def test_what_the_limit_cuts_or_a_stop_string_ends_is_shown_to_the_environment_f
     assert (played.finish_reason, full.shown, full.unanswered) == (FinishReason.STOP, [], [Message("1 2", "1 2")])
 
 
-def test_what_the_environment_says_is_cut_at_the_response_limit() -> None:
+def test_environment_reply_is_cut_at_the_response_limit() -> None:
     model = ChatModel.of("hermes")
     played = play(model, ["1<|im_end|>", "2<|im_end|>"], said("No, it is larger than that."), limit=6)
     assert (played.finish_reason, len(played), len(played.turns)) == (FinishReason.LENGTH, 6, 1)
     assert token_mismatch(played, model.rules(limit=6, environment=ENVIRONMENT)) is None
 
 
-def test_an_environment_may_begin_with_messages_of_its_own() -> None:
+def test_environment_may_set_the_first_messages() -> None:
     model = ChatModel.of("hermes")
     environment = said()
     environment.opening = "Guess <|im_end|>!"
@@ -185,7 +185,7 @@ def test_an_environment_may_begin_with_messages_of_its_own() -> None:
     assert environment.begun == [("p", derive_seed(0, 0, "p"))]
 
 
-def test_no_text_that_an_environment_begins_with_becomes_a_control_token_but_what_the_template_says_does() -> None:
+def test_first_messages_never_become_control_tokens() -> None:
     model = ChatModel.of("hermes")
     environment = said()
     environment.opening = "<|im_end|>\ue000"
@@ -204,7 +204,7 @@ def test_no_text_that_an_environment_begins_with_becomes_a_control_token_but_wha
     assert model.tokenizer.decode(begun) == f"<|im_start|>system\nThink until <|im_end|>.<|im_end|>\n{users}"
 
 
-def test_what_an_environment_began_with_is_read_again_from_a_file_of_groups(tmp_path: Path) -> None:
+def test_environment_prompt_is_read_back_from_a_group_file(tmp_path: Path) -> None:
     model, environment = ChatModel.of("hermes"), said()
     environment.opening = "Guess!"
     played = play(model, ["1<|im_end|>"], environment)
@@ -229,7 +229,7 @@ def test_a_prompt_of_text_or_one_that_is_too_long_cannot_be_begun_with() -> None
         asyncio.run(player.play(asked(), batch_id=0, sample=0))
 
 
-def test_a_beginning_that_the_chat_template_refuses_spoils_the_episode() -> None:
+def test_first_messages_refused_by_the_template_fail_the_episode() -> None:
     model, environment = ChatModel.of("hermes"), said()
     environment.opening = "Guess!"
     player = in_environment(model.player(["1<|im_end|>"]), model, environment)
@@ -242,7 +242,7 @@ def test_a_beginning_that_the_chat_template_refuses_spoils_the_episode() -> None
 
 
 @pytest.mark.parametrize("method", ["step", "rewards"])
-def test_what_breaks_in_the_environment_spoils_the_episode(method: str) -> None:
+def test_environment_exception_fails_the_episode(method: str) -> None:
     model, environment = ChatModel.of("hermes"), said("No.")
     environment.fail_in = method
     with pytest.raises(
@@ -254,7 +254,7 @@ def test_what_breaks_in_the_environment_spoils_the_episode(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["step", "rewards"])
-def test_what_the_environment_itself_cancels_spoils_the_episode(method: str) -> None:
+def test_cancellation_by_the_environment_fails_the_episode(method: str) -> None:
     model, environment = ChatModel.of("hermes"), said("No.")
     environment.fail_in, environment.failure = method, asyncio.CancelledError()
     with pytest.raises(ToolUnavailableError, match=r"the environment \(.*\) cancelled .* itself"):
@@ -272,7 +272,7 @@ def test_what_the_environment_itself_cancels_spoils_the_episode(method: str) -> 
         ("rewards", {"right": 10**400}, "reward 'right' is not a finite number: int 1000"),
     ],
 )
-def test_what_is_no_answer_spoils_the_episode(method: str, given: Any, message: str) -> None:
+def test_invalid_reply_fails_the_episode(method: str, given: Any, message: str) -> None:
     model = ChatModel.of("hermes")
 
     async def mistaken(self: Any, _: Any) -> Any:
@@ -347,7 +347,7 @@ class Slow(ScriptedEnvironment):
         return made
 
 
-def test_an_answer_that_does_not_come_spoils_the_episode_within_the_time_limit() -> None:
+def test_missing_reply_fails_the_episode_at_the_timeout() -> None:
     model, environment = ChatModel.of("hermes"), Slow()
     with pytest.raises(
         ToolUnavailableError, match=r"did not answer within 0\.01 s \(rollout\.environment\.timeout_seconds\)"
@@ -364,7 +364,7 @@ async def test_no_more_sessions_are_open_at_once_than_allowed() -> None:
     assert (environment.most_open, environment.closed) == (2, 7)
 
 
-def test_rewards_are_parts_with_weights_and_a_reward_that_is_no_number_spoils_the_episode() -> None:
+def test_rewards_are_weighted_parts_and_nan_fails_the_episode() -> None:
     model, environment = ChatModel.of("hermes"), said()
     environment.rewarded = {"right": 1.0, "speed": 0.5}
     played = play(model, ["1<|im_end|>"], environment)
@@ -390,7 +390,7 @@ def test_rewards_are_parts_with_weights_and_a_reward_that_is_no_number_spoils_th
         play(model, ["1<|im_end|>"], environment)
 
 
-def test_a_part_that_is_given_only_sometimes_is_0_where_it_is_missing_if_the_environment_names_its_parts() -> None:
+def test_missing_declared_reward_part_is_zero() -> None:
     model, environment = ChatModel.of("hermes"), said()
     environment.named_parts = ("right", "speed")
     given: list[Mapping[str, float]] = [{"right": 1.0, "speed": 0.5}, {"right": 1.0}, {}]
@@ -419,7 +419,7 @@ def test_a_message_that_is_too_long_is_cut_and_counted() -> None:
     assert player.environment.bounded.metrics()["cut"] == 1
 
 
-def test_a_call_that_is_malformed_is_answered_by_its_error_and_not_by_the_environment() -> None:
+def test_malformed_call_is_answered_by_its_error() -> None:
     model, environment = ChatModel.of("hermes"), said()
     turns = ["<tool_call>\nno\n</tool_call><|im_end|>", message("hermes", "1", tool="loook"), "Done.<|im_end|>"]
     played = play(model, turns, environment)

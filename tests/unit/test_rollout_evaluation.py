@@ -120,7 +120,7 @@ async def test_groups_are_in_the_order_of_the_problems_whichever_ended_first(rew
     assert [group.prompt.problem.id for group in evaluation.groups] == ["0", "1", "2", "3"]
 
 
-async def test_an_evaluation_is_paid_as_the_run_is() -> None:
+async def test_evaluation_uses_the_reward_of_the_run() -> None:
     boxed = BoxedReward(BoxedOptions(grader_workers=1, correct=3.0))
     await boxed.start(RunContext())
     try:

@@ -263,7 +263,7 @@ class EndlessInterpreter(ScriptedInterpreter):
         raise AssertionError("unreachable")
 
 
-def test_an_episode_leaves_no_early_run_behind() -> None:
+def test_episode_leaves_no_speculative_run() -> None:
     """A block was written and begun, and the response ended without asking for it."""
 
     async def main() -> int:

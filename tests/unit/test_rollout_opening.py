@@ -206,7 +206,7 @@ async def test_a_part_that_does_not_start_leaves_nothing_open(
         ({"format": "hermes", "agent": {"command": "no_such_program"}}, "there is no such program"),
     ],
 )
-async def test_what_cannot_be_made_is_said_before_anything_starts(
+async def test_unbuildable_component_fails_before_anything_starts(
     model: ModelDirectory, tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -232,7 +232,7 @@ async def test_every_tool_is_shuffled_in_the_control(model: ModelDirectory, tmp_
     assert "close tool 2" in events
 
 
-def test_a_set_whose_name_no_file_can_have_is_refused_before_it_is_played(tmp_path: Path) -> None:
+def test_set_with_an_invalid_file_name_is_refused_before_playing(tmp_path: Path) -> None:
     problems = "torl:demo/problems/heldout.jsonl"
     with pytest.raises(RecordError, match="evaluation set 'my set': use letters"):
         torl.evaluate(BASE_MODEL, problems, name="my set", output=tmp_path, engine=f"{__name__}:NotedEngine")
@@ -277,7 +277,7 @@ def test_an_environment_s_conversations_cannot_ask_for_a_reward() -> None:
         ModelRunConfig.model_validate(whole)
 
 
-async def test_an_environment_starts_behind_the_tools_and_brings_its_own(tmp_path: Path) -> None:
+async def test_environment_starts_after_the_tools_and_adds_its_own(tmp_path: Path) -> None:
     config, model = with_environment(max_turns=5)
     console = Console(io.StringIO())
     async with open_rollouts(config, model, console, log_directory=tmp_path) as rollouts:
@@ -316,7 +316,7 @@ async def test_a_tool_is_asked_once_for_prompts_and_once_when_it_runs(tmp_path: 
     assert events.count("asked slow") == 2
 
 
-async def test_a_tool_whose_name_the_calls_of_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+async def test_tool_name_unsupported_by_the_format_is_refused(tmp_path: Path) -> None:
     environment = {"name": f"{__name__}:Place", "tool": "two words"}
     config = configuration(format="kimi", environment=environment)
     config = config.model_copy(update={"data": PromptConfig.model_validate({"template": "chat"})})
@@ -371,12 +371,12 @@ def test_a_context_without_room_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("config", [None, "{"])
-def test_a_model_whose_configuration_cannot_be_read(tmp_path: Path, config: str | None) -> None:
+def test_unreadable_model_configuration_is_an_error(tmp_path: Path, config: str | None) -> None:
     with pytest.raises(DataError, match=r"config\.json: cannot be read"):
         cap_to_context(configuration(), directory(tmp_path, config))
 
 
-def test_a_directory_that_is_no_model(tmp_path: Path) -> None:
+def test_directory_without_a_model_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds no weights \(\*\.safetensors\)"):
         ModelDirectory.open(str(directory(tmp_path, "{}", weights=False)), {})
     with pytest.raises(DataError, match="holds neither tokenizer"):
@@ -400,7 +400,7 @@ def test_prompts_that_are_too_long_are_said(model: ModelDirectory) -> None:
     assert [prompt.problem.id for prompt in prompts] == ["a", "c"]
 
 
-def test_an_evaluation_has_a_prompt_limit_of_its_own(model: ModelDirectory) -> None:
+def test_evaluation_has_a_separate_prompt_limit(model: ModelDirectory) -> None:
     said = io.StringIO()
     problems = [torl.Problem(name, "x " * length, "1") for name, length in {"a": 1, "b": 150, "c": 500, "d": 1}.items()]
     choice = Choice("given", lambda: problems, Section())

@@ -54,7 +54,7 @@ async def test_every_episode_once_and_groups_whole() -> None:
     assert len(episodes) == 24
 
 
-async def test_episodes_of_training_ask_for_high_and_low_rewards_and_evaluations_for_high_ones() -> None:
+async def test_training_mixes_reward_goals_and_evaluation_uses_high() -> None:
     """Which, the run's seed says for each episode (RC-GRPO); the loss sees the prompt that was asked."""
     told = [replace(prompt, low_reward_token_ids=(5, 6, 8), high_reward_fraction=0.25) for prompt in PROMPTS]
 
@@ -119,7 +119,7 @@ async def test_episodes_go_on_while_the_consumer_is_busy() -> None:
         assert engine.open == 0
 
 
-async def test_a_slow_call_holds_up_nobody_else() -> None:
+async def test_slow_call_delays_no_other_episode() -> None:
     engine = ScriptedEngine(lambda request: CALL if request == "0/p0/0/0" else PLAIN)
     interpreter = ScriptedInterpreter(delay=0.5)
     groups = await play_all(player(engine, interpreter), PROMPTS, 0, samples=1)

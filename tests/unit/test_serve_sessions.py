@@ -24,7 +24,7 @@ def test_the_one_unused_for_longest_goes(pool: SandboxPool) -> None:
     assert len(store) == 2
 
 
-def test_a_session_that_nobody_used_for_long_goes(pool: SandboxPool) -> None:
+def test_idle_session_is_evicted(pool: SandboxPool) -> None:
     now = 0.0
     store = SessionStore(SessionSettings(9, 1024, 60), clock=lambda: now)
     first, second = store.add(pool.session()), store.add(pool.session())

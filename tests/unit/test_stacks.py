@@ -80,7 +80,7 @@ def test_processes_write_their_stacks_when_they_are_asked(tmp_path: Path, monkey
             child.wait()
 
 
-def test_an_event_loop_that_stands_still_ends_the_process_with_its_stacks(tmp_path: Path) -> None:
+def test_blocked_event_loop_exits_with_stack_dumps(tmp_path: Path) -> None:
     log, output = tmp_path / "logs" / "controller.log", tmp_path / "output"
     assert start(STANDING_STILL, str(log), log=output).wait(60) == 1
     assert output.read_text().startswith("turned\n")  # not before

@@ -148,7 +148,7 @@ TOOLS_THEN_MESSAGES = (
 TOOLS = [{"type": "function", "function": {"name": "python", "description": "Runs code.", "parameters": {}}}]
 
 
-def test_the_models_own_template_is_told_of_the_tools_and_nothing_is_added_to_its_text() -> None:
+def test_models_template_receives_the_tools_without_added_text() -> None:
     tokenizer = copy.deepcopy(byte_level_bpe())
     tokenizer.chat_template = TOOLS_THEN_MESSAGES
     template = functools.partial(TEMPLATES["chat"], system="Think.", suffix=" Say.")
@@ -157,7 +157,7 @@ def test_the_models_own_template_is_told_of_the_tools_and_nothing_is_added_to_it
     assert said == "python: Runs code.\nsystem: Think.\nuser: What? Say.\nassistant: "
 
 
-def test_variables_of_the_models_template_are_told_and_those_that_it_lacks_are_refused() -> None:
+def test_template_variables_are_passed_and_unknown_ones_refused() -> None:
     tokenizer = copy.deepcopy(byte_level_bpe())
     tokenizer.chat_template = "{{ messages[0].content }}{% if enable_thinking is false %}<think></think>{% endif %}"
     problems = [Problem("a", "What?", "1")]
@@ -169,7 +169,7 @@ def test_variables_of_the_models_template_are_told_and_those_that_it_lacks_are_r
         encode_prompts(problems, tokenizer, misspelled, 1000)
 
 
-def test_a_model_without_a_chat_template_says_so() -> None:
+def test_missing_chat_template_is_an_error() -> None:
     with pytest.raises(DataError, match=r"no chat template.*chat_template\.jinja"):
         encode_prompts([Problem("a", "What?", "1")], byte_level_bpe(), TEMPLATES["chat"], 1000)
 
@@ -218,7 +218,7 @@ def test_no_text_of_a_problem_becomes_a_control_token(name: str, pieces: list[st
     assert len(text) - len(tokenizer.decode(empty.token_ids)) <= len(question)
 
 
-def test_what_the_configuration_writes_holds_control_tokens_and_so_does_a_question_that_stands_as_it_is() -> None:
+def test_configured_text_and_raw_questions_may_hold_control_tokens() -> None:
     tokenizer, problem = chat_tokenizer(), Problem("a", "<think>", "1")
     template = functools.partial(TEMPLATES["chat"], system="In <think>.")
     (prompt,) = encode_prompts([problem], tokenizer, template, 1000).prompts
@@ -243,9 +243,7 @@ def test_no_text_of_a_tools_schema_becomes_a_control_token() -> None:
 
 @pytest.mark.parametrize("base", [byte_level_bpe, metaspace_bpe, metaspace_unigram])
 @pytest.mark.parametrize("before", ["", "Let us see. "])
-def test_a_text_that_spells_a_control_token_is_encoded_as_by_a_tokenizer_that_has_no_such_token(
-    base: Callable[[], Any], before: str
-) -> None:
+def test_control_token_in_text_is_encoded_as_ordinary_text(base: Callable[[], Any], before: str) -> None:
     """With the blank that SentencePiece puts before a text, and what a post-processor puts there."""
     without, problem = copy.deepcopy(base()), Problem("a", "<think> 12 <think>x", "1")
     without.backend_tokenizer.post_processor = TemplateProcessing(single="<start> $A", special_tokens=[("<start>", 9)])
@@ -258,7 +256,7 @@ def test_a_text_that_spells_a_control_token_is_encoded_as_by_a_tokenizer_that_ha
 
 @given(question=st.lists(st.just("<think>") | st.text(max_size=5)).map("".join))
 @settings(max_examples=100, deadline=None)
-def test_a_conversation_that_spells_a_control_token_is_encoded_as_by_a_tokenizer_that_has_no_such_token(
+def test_control_token_in_a_conversation_is_encoded_as_ordinary_text(
     question: str,
 ) -> None:
     without = chat_tokenizer(added=())

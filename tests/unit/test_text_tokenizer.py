@@ -115,7 +115,7 @@ def test_a_directory_that_would_lose_the_tokens_of_a_chat_is_refused(tmp_path: P
 
 
 @pytest.mark.parametrize("make", [byte_level_bpe, metaspace_bpe, metaspace_unigram])
-def test_what_a_program_prints_is_never_an_added_token(make: Callable[[], PreTrainedTokenizerFast]) -> None:
+def test_program_output_is_never_an_added_token(make: Callable[[], PreTrainedTokenizerFast]) -> None:
     tokenizer = copy.deepcopy(make())
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in ("<tool_call>", "</think>")])
     added = set(tokenizer.convert_tokens_to_ids(["<tool_call>", "</think>"]))
@@ -137,7 +137,7 @@ def test_an_observation_is_the_text_that_its_tokens_have() -> None:
 
 
 @given(st.text(st.sampled_from("a \n`é北e\u0301"), max_size=60), st.integers(0, 40))
-def test_what_fits_is_what_has_as_few_tokens(text: str, most: int) -> None:
+def test_fits_compares_token_counts(text: str, most: int) -> None:
     assert ENCODER.fits(text, most) == (len(ENCODER.encode(text)) <= most)
 
 

@@ -34,7 +34,7 @@ def test_a_call_that_never_returns_does_not_keep_the_process() -> None:
     assert all(thread.daemon for thread in ours)
 
 
-async def test_what_is_raised_comes_as_it_is_unless_no_coroutine_can_hand_it_on() -> None:
+async def test_exception_is_passed_on_unless_a_coroutine_cannot_raise_it() -> None:
     with pytest.raises(ZeroDivisionError):
         await run_in_thread(divmod, 1, 0)
     with pytest.raises(RuntimeError, match="StopIteration: "):

@@ -63,7 +63,7 @@ async def test_a_call_that_finds_the_tool_away_is_made_again_as_if_for_the_first
     assert tool.metrics() == {"calls": 3, "retried": 2, "unavailable": 0, "cut": 0, "tries": 5}
 
 
-async def test_a_tool_that_stays_away_is_the_hosts_failure_and_leaves_the_session_as_it_was() -> None:
+async def test_unavailable_tool_is_a_host_failure_and_keeps_the_session() -> None:
     tool = bounded(lambda number: ToolUnavailableError("the line is dead") if number > 0 else None, retries=2)
     session = tool.session(0)
     assert (await session.call({})).text == "1"

@@ -129,7 +129,7 @@ async def test_results_are_texts_or_json() -> None:
     assert await tool(silent).call({}) == Outcome(OutcomeStatus.OK, "")
 
 
-async def test_a_result_that_is_no_json_is_the_models_to_see() -> None:
+async def test_result_that_is_not_json_is_an_error_for_the_model() -> None:
     outcome = await tool(circular).call({})
     assert (outcome.status, outcome.error) == (OutcomeStatus.ERROR, "PydanticSerializationError")
 
@@ -161,7 +161,7 @@ async def test_wrong_arguments_are_explained_to_the_model(arguments: dict[str, A
     assert outcome.text.startswith(text)
 
 
-async def test_what_it_raises_is_the_models_to_see_but_for_errors_of_the_host() -> None:
+async def test_exceptions_are_shown_to_the_model_except_host_errors() -> None:
     assert await tool(fails).call({"how": "value"}) == Outcome(
         OutcomeStatus.ERROR, "ValueError: no such city", "ValueError"
     )

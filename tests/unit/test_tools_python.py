@@ -59,13 +59,15 @@ async def printed(episode: EpisodeTools, *codes: str, early: bool) -> list[str]:
         ("replay", ["1\n", "2\n", "ZeroDivisionError", "2\n"]),
     ],
 )
-async def test_what_a_block_finds(pool: SandboxPool, state: InterpreterState, expected: list[str], early: bool) -> None:
+async def test_state_seen_by_a_block(
+    pool: SandboxPool, state: InterpreterState, expected: list[str], early: bool
+) -> None:
     codes = ["x = 1\nprint(x)", "x += 1\nprint(x)", "x += 1\n1 / 0", "print(x)"]
     assert await printed(episode(pool, state), *codes, early=early) == expected
 
 
 @pytest.mark.parametrize("state", ["episode", "replay"])
-async def test_a_run_that_nobody_asked_for_leaves_nothing(pool: SandboxPool, state: InterpreterState) -> None:
+async def test_unrequested_run_leaves_nothing(pool: SandboxPool, state: InterpreterState) -> None:
     calls = episode(pool, state)
     assert (await called(calls, "x = 1")).ok
     calls.speculate(code("x = 2"))
@@ -110,7 +112,7 @@ async def test_an_outcome_says_what_was_printed_or_what_went_wrong(pool: Sandbox
 
 @pytest.mark.parametrize("state", ["fresh", "episode", "replay"])
 @pytest.mark.parametrize("arguments", [{}, {"code": 3}, {"code": None}])
-async def test_an_argument_that_is_no_code_is_an_outcome(
+async def test_invalid_code_argument_is_an_outcome(
     pool: SandboxPool, state: InterpreterState, arguments: dict[str, object]
 ) -> None:
     outcome = await tool(pool, state).session(7).call(arguments)
@@ -123,7 +125,7 @@ def test_an_interpreter_without_state_is_refused() -> None:
         PythonTool(PythonOptions(interpreter_state="episode"), interpreter=ScriptedInterpreter())
 
 
-async def test_a_tool_that_is_not_running_says_so() -> None:
+async def test_stopped_tool_raises_a_clear_error() -> None:
     tool = PythonTool(PythonOptions(workers=1))
     with pytest.raises(SandboxError, match="not running: start it first"):
         tool.session(0)
@@ -132,7 +134,7 @@ async def test_a_tool_that_is_not_running_says_so() -> None:
     await tool.close()
 
 
-async def test_a_tool_starts_proves_and_ends_a_sandbox_of_its_own() -> None:
+async def test_tool_starts_checks_and_closes_its_sandbox() -> None:
     tool = PythonTool(PythonOptions(workers=1, cpu_seconds=0.5, wall_seconds=30.0, output_kib=1))
     await tool.start(RunContext())
     try:

@@ -57,9 +57,7 @@ async def test_queries_and_answers_have_the_servers_form() -> None:
 
 
 @pytest.mark.parametrize(("given", "shown"), [(0, 0), (1, 1), (5, 2)])
-async def test_no_more_passages_are_shown_than_were_asked_for_however_many_the_server_gives(
-    given: int, shown: int
-) -> None:
+async def test_at_most_top_k_passages_are_shown(given: int, shown: int) -> None:
     async def retrieve(_: web.Request) -> web.Response:
         return web.json_response(documents(*(f"{number}\n." for number in range(given))))
 

@@ -85,7 +85,7 @@ async def test_the_limits_are_sent() -> None:
     assert server.asked[0]["memory_limit_MB"] == 300
 
 
-async def test_an_argument_that_is_no_code_is_not_sent() -> None:
+async def test_invalid_code_argument_is_not_sent() -> None:
     async with started(ran()) as (tool, server):
         outcome = await tool.session(0).call({"code": 3})
     assert (outcome.error, server.asked) == ("TypeError", [])
@@ -174,7 +174,7 @@ async def test_a_call_that_is_given_up_closes_its_connection() -> None:
 # --- its start and its checks -----------------------------------------------------------------------------------------
 
 
-async def test_a_start_without_a_server_says_so() -> None:
+async def test_start_without_a_server_is_a_clear_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
     tool = SandboxFusionTool(SandboxFusionOptions(url=url, **QUICK))
@@ -201,7 +201,7 @@ async def test_a_check_finds_a_server_that_has_died() -> None:
             await tool.check()
 
 
-async def test_a_tool_that_is_not_running_says_so() -> None:
+async def test_stopped_tool_raises_a_clear_error() -> None:
     tool = SandboxFusionTool(SandboxFusionOptions(url="http://127.0.0.1:1", **QUICK))
     with pytest.raises(SandboxError, match="not running: start it first"):
         tool.session(0)
@@ -225,7 +225,7 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, Any],
 
 
 @pytest.mark.parametrize("early", [False, True])
-async def test_a_broken_server_spoils_the_episode(early: bool) -> None:
+async def test_failing_server_fails_the_episode(early: bool) -> None:
     engine = ScriptedEngine(lambda _: ENCODER.encode("```python\nprint(1)\n```\n```output"))
     async with started(says("", 500)) as (tool, server):
         playing = player(engine, ScriptedInterpreter(), max_tool_calls=2, speculative_execution=early)

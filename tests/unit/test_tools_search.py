@@ -57,7 +57,7 @@ def slow_ranking(texts: Sequence[str], query: str, k1: float, b: float) -> list[
 
 
 @pytest.mark.parametrize(("k1", "b"), [(1.5, 0.75), (0.9, 0.4)])
-async def test_what_is_found_is_what_the_formula_ranks_highest(tmp_path: Path, k1: float, b: float) -> None:
+async def test_results_are_the_highest_ranked_by_the_formula(tmp_path: Path, k1: float, b: float) -> None:
     chance = Random(7)
     texts = [" ".join(chance.choices(WORDS, k=chance.randint(3, 12))) for _ in range(60)]
     path = corpus_of(tmp_path / "corpus.jsonl", texts)
@@ -73,7 +73,7 @@ async def test_what_is_found_is_what_the_formula_ranks_highest(tmp_path: Path, k
     await tool.close()
 
 
-async def test_of_equal_passages_the_first_is_found_first_and_no_others_than_those_that_fit(tmp_path: Path) -> None:
+async def test_ties_rank_by_position_and_only_matches_are_returned(tmp_path: Path) -> None:
     path = corpus_of(tmp_path / "corpus.jsonl", ["alpha beta", "gamma", "beta alpha", "alpha beta", "beta alpha"])
     assert await searching(path, "alpha", top_k=3) == [0, 2, 3]
     assert await searching(path, "alpha", top_k=9) == [0, 2, 3, 4]
@@ -142,7 +142,7 @@ async def test_an_index_is_mapped_and_not_read(tmp_path: Path) -> None:
         ('{"contents": "? !"}\n', "the corpus has no words to search for"),
     ],
 )
-async def test_what_is_no_corpus_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+async def test_invalid_corpus_line_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_text(text)
     tool = Bm25Tool(Bm25Options(corpus=str(path)))

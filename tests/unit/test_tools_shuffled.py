@@ -32,7 +32,7 @@ async def test_the_seed_chooses_among_the_outcomes() -> None:
     assert await answers(1) == await answers(1) != await answers(2)
 
 
-async def test_it_stands_for_the_tool_in_everything_else() -> None:
+async def test_shuffled_tool_delegates_everything_else() -> None:
     tool = shuffled()
     assert (tool.description, tool.parameters) == (PythonTool.description, PythonTool.parameters)
     assert tool.speculative

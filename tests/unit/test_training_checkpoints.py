@@ -38,7 +38,7 @@ def left(directory: Path) -> list[int]:
     return sorted(int(path.name.removeprefix("step_")) for path in (directory / "checkpoints").iterdir())
 
 
-async def test_the_best_is_kept_beside_the_newest(tmp_path: Path) -> None:
+async def test_best_checkpoint_is_kept_in_addition_to_the_newest(tmp_path: Path) -> None:
     checkpoints = checkpoints_of(tmp_path, WritesTheControllersState(), keep_last=1, keep_best=METRIC)
     for step, accuracy in enumerate([0.9, 0.3, 0.5, 0.4, 0.45], start=0):
         if step > 0:  # there is none before the first step, however good the model was
@@ -63,7 +63,7 @@ async def test_a_resumed_run_remembers_what_was_best(tmp_path: Path) -> None:
     assert left(tmp_path) == [1, 4]
 
 
-async def test_what_went_wrong_is_heard_at_the_next_step(tmp_path: Path) -> None:
+async def test_background_failure_is_raised_at_the_next_step(tmp_path: Path) -> None:
     learner = WritesTheControllersState()
     checkpoints = checkpoints_of(tmp_path, learner)
     await checkpoints.begin(1, {})

@@ -10,7 +10,7 @@ from torl.training.health import require_matching_policies
 
 
 @pytest.mark.parametrize(("gap", "limit"), [(1.01, 1.0), (math.inf, 1.0), (math.nan, 1.0), (0.03, 0.02)])
-def test_a_gap_above_the_limit_and_one_that_is_no_number_stop_the_run(gap: float, limit: float) -> None:
+def test_logprob_gap_above_the_limit_or_nan_stops_the_run(gap: float, limit: float) -> None:
     with pytest.raises(EngineError, match=f"max_logprob_gap = {limit:g}"):
         require_matching_policies({LOGPROB_GAP_MEAN: gap}, limit)
 
@@ -20,5 +20,5 @@ def test_a_gap_above_the_limit_and_one_that_is_no_number_stop_the_run(gap: float
     [({LOGPROB_GAP_MEAN: 1.0}, 1.0), ({LOGPROB_GAP_MEAN: math.nan}, None), ({}, 1.0)],
     ids=["at the limit", "no limit", "a step that learned nothing"],
 )
-def test_a_run_goes_on(metrics: dict[str, float], limit: float | None) -> None:
+def test_run_continues(metrics: dict[str, float], limit: float | None) -> None:
     require_matching_policies(metrics, limit)

@@ -145,7 +145,7 @@ async def publish(residency: Residency, version: int) -> None:
 
 
 @pytest.mark.parametrize("turns", [True, False])
-async def test_an_engine_that_lacks_the_weights_is_sent_them_again_when_the_devices_allow_it(turns: bool) -> None:
+async def test_engine_without_weights_receives_them_when_devices_allow(turns: bool) -> None:
     both, residency = both_sides(sleeps=turns, moves=turns)
     supplying = asyncio.create_task(residency.resend_weights())
     both.needs_weights = True

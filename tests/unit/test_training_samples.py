@@ -57,7 +57,7 @@ def test_prompt_and_response_laid_end_to_end() -> None:
 # --- rewards of turns ---------------------------------------------------------------------------------------------
 
 
-def test_each_turn_is_paid_at_its_last_token() -> None:
+def test_turn_rewards_are_at_their_last_tokens() -> None:
     played = trajectory("a", "b", "c", prompt=PROMPT, turn_tokens=3, observation_tokens=2)
     paid, unpaid = training_samples([scored(played, turn_rewards=(0.5, -1.0, 0.0)), scored(trajectory("d"))])
     assert paid.token_rewards is not None
@@ -69,11 +69,11 @@ def test_each_turn_is_paid_at_its_last_token() -> None:
     assert unpaid.token_rewards.tolist() == [0] * len(unpaid)
 
 
-def test_samples_have_no_rewards_of_tokens_where_no_turn_is_paid() -> None:
+def test_samples_without_turn_rewards_have_no_token_rewards() -> None:
     assert [each.token_rewards for each in training_samples([member(1.0), member(0.0)])] == [None, None]
 
 
-def test_a_grade_that_pays_some_turns_only_is_refused() -> None:
+def test_grade_with_too_few_turn_rewards_is_refused() -> None:
     with pytest.raises(ValueError, match="0/p, sample 0: 1 turn rewards for 2 turns; a grade has one for every turn"):
         training_samples([member(1.0, 0.5)])
 
@@ -99,7 +99,7 @@ def test_the_reward_of_a_turn_does_not_reach_what_comes_after_it() -> None:
 # --- advantages ---------------------------------------------------------------------------------------------------
 
 
-def test_a_silenced_trajectory_stays_in_the_statistics_of_its_group() -> None:
+def test_masked_trajectory_stays_in_its_group_statistics() -> None:
     members = [
         scored(trajectory(*turns), reward=reward) for turns, reward in ((("a", "b"), 1), (("c",), -2), (("d",), -2))
     ]
@@ -114,7 +114,7 @@ def test_a_silenced_trajectory_stays_in_the_statistics_of_its_group() -> None:
     assert not found[1].advantages.any()
 
 
-def test_what_the_turns_of_a_silenced_trajectory_earned_stays_in_the_statistics_too() -> None:
+def test_turn_rewards_of_a_masked_trajectory_stay_in_the_statistics() -> None:
     members = [member(1.0, 0.0, 0.0), member(0.0, 2.0, 1.0)]  # 1 and 3 in all
     found = with_advantages(mask_samples(training_samples(members), {"void_turn": {1}}), [group(*members)], DR_GRPO)
     assert [mean_advantage(each) for each in found] == [-1.0, 0.0]
@@ -147,7 +147,7 @@ def shows_what_it_gets(rewards: EstimatorInputs, least: int = 0) -> TokenAdvanta
     return TokenAdvantages(np.full(len(rewards.mask_M) - least, told, np.float32))
 
 
-def test_an_estimator_is_told_what_it_asks_for_and_nothing_else() -> None:
+def test_estimator_receives_only_its_requirements() -> None:
     own = {"name": f"{__name__}:shows_what_it_gets"}
     members = [member(1.0)]
     samples = [replace(each, values=np.zeros(5, np.float32)) for each in training_samples(members)]
@@ -160,7 +160,7 @@ def test_an_estimator_is_told_what_it_asks_for_and_nothing_else() -> None:
         with_advantages(samples, [group(*members)], AlgorithmConfig.model_validate({"estimator": own | {"least": 1}}))
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_input_is_named() -> None:
     members = [member(1.0)]
     with pytest.raises(ValueError, match="annotate them first"):
         with_advantages(
@@ -198,7 +198,7 @@ def test_a_penalty_on_the_divergence_enters_each_reward() -> None:
         with_advantages(samples, [group(*members)], algorithm)
 
 
-def test_distance_from_the_reference_is_paid_for() -> None:
+def test_kl_penalty_reduces_the_reward() -> None:
     """Where the policy gives a sampled token more than the reference does, the reward is less."""
     far = replace(sample(), old_logprobs=np.array([9, 9, -1, -1, 9, -1], np.float32), ref_logprobs=NOTHING - 3)
     near = replace(far, ref_logprobs=far.old_logprobs)
@@ -208,7 +208,7 @@ def test_distance_from_the_reference_is_paid_for() -> None:
     assert all(not each.advantages[~each.loss_mask].any() for each in found if each.advantages is not None)
 
 
-def test_a_turn_is_paid_and_pays_for_its_distance() -> None:
+def test_turn_reward_and_kl_penalty_combine() -> None:
     members = [member(1.0, 0.5, 0.0), member(1.0, 0.0, 0.0)]
     prepared = [
         replace(each, old_logprobs=np.zeros(5, np.float32), ref_logprobs=np.where(each.loss_mask, np.float32(-1), 0))
@@ -234,7 +234,7 @@ def test_each_token_knows_the_turn_that_sampled_it() -> None:
     assert turn_numbers([touching, touching]).tolist() == [-1, -1, 0, 0, 1, 1, -1, -1, 2, 2, 3, 3]
 
 
-def test_a_silenced_trajectory_is_compared_turn_by_turn_with_all_that_it_was_paid() -> None:
+def test_masked_trajectory_enters_turn_statistics_with_its_total_reward() -> None:
     """Paid 1/4 and 3/4 for its turns and 1 at the end, one that is silenced is paid 2 in its last turn."""
     for turns in ((0.25, 0.75), (0.0, 0.0)):
         members = [member(1.0 if any(turns) else 2.0, *turns), member(-1.0, turns=["c"])]

@@ -82,7 +82,7 @@ def test_a_call_that_had_nothing_to_run_answers_no_block() -> None:
     assert mismatches_code(played)
 
 
-def test_a_mismatch_matters_where_it_is_paid_or_where_a_valid_response_ran_code() -> None:
+def test_mismatch_masks_credited_or_valid_responses_with_code() -> None:
     def silent(**grade: bool) -> list[bool]:
         """Without a call, with one that failed, with one that ended well."""
         played = [saying(BLOCK), saying(BLOCK * 2, 1, ok=False), saying(BLOCK * 2, 1)]
@@ -191,7 +191,7 @@ def test_samples_that_the_reference_finds_too_improbable() -> None:
         improbable_trajectories(samples, AlgorithmConfig(max_reference_perplexity=5.0))
 
 
-def test_silenced_samples_have_no_token_in_the_loss_and_the_others_all_of_theirs() -> None:
+def test_masked_samples_have_no_loss_tokens_and_others_keep_theirs() -> None:
     samples = training_samples([scored(trajectory("a", "b")), scored(trajectory("c")), scored(trajectory("d"))])
     found = mask_samples(samples, {"void_turn": {1}, "repetitive": {1, 2}, "wrong_truncated": set()})
     assert [each.loss_mask.tolist() for each in found] == [
@@ -203,7 +203,7 @@ def test_silenced_samples_have_no_token_in_the_loss_and_the_others_all_of_theirs
     assert mask_samples(samples, {}) == samples
 
 
-def test_what_was_estimated_for_a_silenced_sample_is_forgotten() -> None:
+def test_estimates_of_masked_samples_are_cleared() -> None:
     """ZeroTIR whitens with silenced trajectories in, and then takes them out of the loss."""
     (sample,) = training_samples([scored(trajectory("a"))])
     ones = np.ones(len(sample), np.float32)

@@ -60,7 +60,7 @@ def samples(groups: tuple[ScoredGroup, ...]) -> dict[str, list[int]]:
     return {group.prompt.problem.id: [each.trajectory.sample_index for each in group.members] for group in groups}
 
 
-async def test_a_spoilt_episode_is_missing_from_its_group_and_counted(tmp_path: Path) -> None:
+async def test_failed_episode_is_dropped_from_its_group_and_counted(tmp_path: Path) -> None:
     first, second, *others = ScriptedRun(tmp_path, problems=8).order(4)
     run = run_with(tmp_path, {f"{first}/0", f"{first}/3", f"{second}/1"}, rollout={"max_failed_fraction": 0.2})
     played = await run.step_player.play(0)
@@ -82,7 +82,7 @@ async def test_a_group_with_nothing_left_to_compare_is_not_learned_from(tmp_path
     assert played.counts["selection/failed_groups"] == 1
 
 
-async def test_dynamic_sampling_plays_others_for_spoilt_groups(tmp_path: Path) -> None:
+async def test_dynamic_sampling_replaces_failed_groups(tmp_path: Path) -> None:
     spoilt = ScriptedRun(tmp_path, problems=8).order(4)[0]
     selection = {"drop_zero_variance_groups": True, "dynamic_sampling": True}
     away = {f"{spoilt}/{sample}" for sample in range(4)}
@@ -107,7 +107,7 @@ async def test_above_a_share_the_run_stops(tmp_path: Path, share: float, stops: 
     assert run.engine.open == 0
 
 
-async def test_steps_ahead_go_on_without_spoilt_episodes(tmp_path: Path) -> None:
+async def test_prefetched_steps_continue_without_failed_episodes(tmp_path: Path) -> None:
     names = ScriptedRun(tmp_path, problems=8).order(8)
     run = run_with(tmp_path, {f"{name}/2" for name in names[::4]}, rollout={"max_staleness": 1, "prompts_per_step": 4})
     run.experience = Experience(run.config, run.sampler, run.player, run.reward, run.step_player.console)
@@ -165,7 +165,7 @@ async def test_a_file_of_groups_holds_whole_ones_only_and_the_rest_is_played_aga
     assert len(output.read()) == 4
 
 
-async def test_the_slots_of_spoilt_episodes_are_given_back(tmp_path: Path) -> None:
+async def test_slots_of_failed_episodes_are_released(tmp_path: Path) -> None:
     run = run_with(tmp_path, {"p0/0"})
     assert len(await play_all(run.player, run.prompts[:4], 0, samples=4)) == 4
     assert run.player.slots.sampling == 0

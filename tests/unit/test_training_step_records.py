@@ -37,7 +37,7 @@ def learned_of(batch: tuple[ScoredGroup, ...], *advantages: float) -> list[Train
     ]
 
 
-def test_what_was_left_out_of_the_batch_is_written_without_an_advantage() -> None:
+def test_groups_outside_the_batch_are_written_without_advantages() -> None:
     first, second = group("p", 1.0, 0.0), group("q", 1.0, 1.0)
     records = step_records(7, played_of((second, first), (first,)), learned_of((first,), 0.5, -0.5), PLAIN)
     assert [(each.trajectory.group_id, each.trajectory.sample_index, each.advantage) for each in records] == [
@@ -50,7 +50,7 @@ def test_what_was_left_out_of_the_batch_is_written_without_an_advantage() -> Non
     assert all(each.token_arrays == {} for each in records)
 
 
-def test_the_grades_are_those_that_were_given_and_not_what_the_learner_was_told() -> None:
+def test_recorded_grades_are_the_rewards_before_shuffling() -> None:
     only = group("p", 3.0, 1.0)
     told = replace(only, members=tuple(replace(member, reward=-9.0) for member in only.members))
     records = step_records(0, played_of((only,), (told,)), learned_of((told,), 1.0, -1.0), PLAIN)

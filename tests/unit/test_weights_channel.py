@@ -203,7 +203,7 @@ def test_a_transfer_that_is_abandoned_closes_the_channel(threads: ThreadPoolExec
     assert receiver.result() == []
 
 
-def test_the_sender_is_told_when_a_receiver_fails(threads: ThreadPoolExecutor, sender: WeightChannel) -> None:
+def test_sender_is_notified_when_a_receiver_fails(threads: ThreadPoolExecutor, sender: WeightChannel) -> None:
     def fail_at_once(channel: WeightChannel) -> NamedTensors:
         for _ in channel.receive():
             raise ZeroDivisionError
@@ -220,7 +220,7 @@ def test_the_sender_is_told_when_a_receiver_fails(threads: ThreadPoolExecutor, s
         sender.send(tensors())
 
 
-def test_the_receiver_is_told_when_the_sender_fails(threads: ThreadPoolExecutor, sender: WeightChannel) -> None:
+def test_receiver_is_notified_when_the_sender_fails(threads: ThreadPoolExecutor, sender: WeightChannel) -> None:
     def broken() -> Iterator[tuple[str, torch.Tensor]]:
         yield "first", torch.zeros(3)
         raise ZeroDivisionError
@@ -252,7 +252,7 @@ def test_a_silent_sender_is_a_clear_error(threads: ThreadPoolExecutor) -> None:
     sender.close()
 
 
-def test_nobody_listens() -> None:
+def test_missing_listener_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         rendezvous = Rendezvous("127.0.0.1", taken.getsockname()[1], 1)
@@ -263,7 +263,7 @@ def test_nobody_listens() -> None:
             WeightChannel(rendezvous, Endpoint("sender", 0), timeout_seconds=1)
 
 
-def test_what_makes_no_sense_is_refused(sender: WeightChannel) -> None:
+def test_invalid_request_is_refused(sender: WeightChannel) -> None:
     with pytest.raises(WeightTransferError, match="transport 'mpi' is unknown: use one of gloo, shared_memory"):
         Rendezvous("127.0.0.1", 1, 2, 1, "mpi")  # type: ignore[arg-type]
     with pytest.raises(WeightTransferError, match="not 1 and 0"):
