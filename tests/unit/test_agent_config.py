@@ -44,7 +44,7 @@ def test_an_agent_needs_a_chat_models_format() -> None:
 
 def test_an_agent_and_an_environment_are_one_too_many() -> None:
     environment = {"rollout__environment__name": "scripted_environment:Chosen"}
-    with pytest.raises(ConfigError, match="cannot be combined"):
+    with pytest.raises(ConfigError, match="cannot be combined: remove one"):
         configured(rollout__format="hermes", rollout__agent__command="cat", **environment)
 
 

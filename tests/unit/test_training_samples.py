@@ -9,6 +9,7 @@ import pytest
 from builders import scored, trajectory
 from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages
 from torl.config import AlgorithmConfig
+from torl.errors import ComponentError
 from torl.training.masking import mask_samples
 from torl.training.samples import training_samples, turn_numbers, with_advantages
 from torl.training.step_records import mean_advantage, token_arrays
@@ -153,7 +154,9 @@ def test_estimator_receives_only_its_requirements() -> None:
     found = with_advantages(samples, [group(*members)], AlgorithmConfig.model_validate({"estimator": own}))
     assert found[0].advantages is not None
     assert not found[0].advantages.any()  # no token was paid for, and nothing asks for a critic
-    with pytest.raises(ValueError, match=r"shows_what_it_gets': advantages of shape \(4,\) for 5 tokens"):
+    with pytest.raises(
+        ComponentError, match=r"shows_what_it_gets\) .*\nexpected advantages_M of shape \(5,\), got \(4,\)"
+    ):
         with_advantages(samples, [group(*members)], AlgorithmConfig.model_validate({"estimator": own | {"least": 1}}))
 
 
