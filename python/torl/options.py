@@ -107,11 +107,12 @@ class ChosenFrom:
     registry: Mapping[str, Callable[..., Any] | str]  # a text is a place, package.module:Name, imported when chosen
     kind: str  # what is chosen, for messages: "format"
     default: str | None = None
-    given: int = 0  # parameters that torl gives
+    given: int | Callable[[Any], int] = 0  # parameters that torl gives, or their number for what is chosen
     shorthand: tuple[str, str] | None = None  # (name, option) that a text alone sets
     shared: Callable[[Any], type[Section] | None] | None = None  # options of the place, for what is chosen there
     option_shorthands: tuple[str, ...] = ()  # names that a section need not give: an option of the same name says so
     bases: tuple[type, ...] = ()  # base classes, one of which a custom choice has to derive from; none for functions
+    functions: bool = False  # whether a custom choice may be a plain function as well
 
     def __hash__(self) -> int:
         return id(self.registry)
@@ -147,8 +148,9 @@ class ChosenFrom:
         self.options_of(target)  # raises where the names of the place and of the choice clash
         shared = self._shared_by(target)
         of_place = {} if shared is None else {key: options.pop(key) for key in shared.model_fields if key in options}
-        own = options_of(target, self.given).model_validate(options)
-        return Choice(name, target, own, self.given, None if shared is None else shared.model_validate(of_place))
+        given = self._given(target)
+        own = options_of(target, given).model_validate(options)
+        return Choice(name, target, own, given, None if shared is None else shared.model_validate(of_place))
 
     def options_of(self, target: Callable[..., Any]) -> dict[str, Any]:
         """The options of a class or function where it is chosen here, as pydantic describes them.
@@ -156,7 +158,7 @@ class ChosenFrom:
         Raises:
             ValueError: it cannot be chosen here.
         """
-        own, shared = options_of(target, self.given).model_fields, self._shared_by(target)
+        own, shared = options_of(target, self._given(target)).model_fields, self._shared_by(target)
         if shared is None:
             return dict(own)
         if taken := sorted(own.keys() & shared.model_fields.keys()):
@@ -166,6 +168,9 @@ class ChosenFrom:
     def all_options(self) -> dict[str, dict[str, Any]]:
         """For each registered name its options, as pydantic describes them."""
         return {name: self.options_of(self.find(name)) for name in self.registry}
+
+    def _given(self, target: Callable[..., Any]) -> int:
+        return self.given if isinstance(self.given, int) else self.given(target)
 
     def _shared_by(self, target: Callable[..., Any]) -> type[Section] | None:
         return None if self.shared is None else self.shared(target)
@@ -188,8 +193,9 @@ class ChosenFrom:
 
     def _require_kind(self, name: str, target: Callable[..., Any]) -> None:
         """Raise ValueError if a custom class or function cannot be what is chosen here."""
-        base, made = _torl_base(target), _class_made_by(target)
-        if self.bases and not any(wanted in made.__mro__ for wanted in self.bases):
+        base, made = _torl_base(target), class_made_by(target)
+        is_allowed_function = self.functions and not inspect.isclass(target)
+        if self.bases and not is_allowed_function and not any(wanted in made.__mro__ for wanted in self.bases):
             found = base or ("class" if inspect.isclass(target) else "function")
             wanted_names = " or ".join(_with_article(wanted.__name__) for wanted in self.bases)
             is_function = "function" in self.option_shorthands and not inspect.isclass(target)
@@ -199,10 +205,11 @@ class ChosenFrom:
             raise ValueError(f"{name} is {_with_article(base)}; {_with_article(self.kind)} is wanted")
         if missing := sorted(getattr(target, "__abstractmethods__", ())):
             raise ValueError(f"{name} does not define {', '.join(missing)}")
+        given = self._given(target)
         try:
-            inspect.signature(target).bind_partial(*[None] * self.given)
+            inspect.signature(target).bind_partial(*[None] * given)
         except TypeError as error:
-            count = f"{self.given} positional argument{'s' * (self.given > 1)}"
+            count = f"{given} positional argument{'s' * (given > 1)}"
             raise ValueError(f"{name} must take {count} before its options to be {_with_article(self.kind)}") from error
 
     def _known(self) -> str:
@@ -220,7 +227,7 @@ def _torl_base(target: Callable[..., Any]) -> str | None:
     return next((base.__name__ for base in bases if inspect.isabstract(base)), None)
 
 
-def _class_made_by(target: Callable[..., Any]) -> type:
+def class_made_by(target: Callable[..., Any]) -> type:
     """Return the class itself, or the class that a function is annotated to return; `object` if unknown."""
     if isinstance(target, type):
         return target

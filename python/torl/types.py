@@ -34,20 +34,25 @@ class Prompt:
     """A problem in the template of a run, as the tokens the engine is given."""
 
     problem: Problem
+    """The problem."""
     token_ids: tuple[int, ...]
-    low_reward_token_ids: tuple[int, ...] = ()  # the same asking for a low reward, where a run says what is wanted
-    high_reward_fraction: float = 1.0  # of its episodes, those that `token_ids` are the prompt of
+    """Tokens of the prompt."""
+    variant: str | None = None
+    """Name of the variant, if the template gives several."""
+    weight: float = 1.0
+    """Weight of the variant in the draw of an episode's prompt."""
+    variants: tuple["Prompt", ...] = ()
+    """The other variants of the prompt."""
 
     def for_episode(self, seed: int) -> "Prompt":
-        """The prompt of one episode: this one, or by its `seed` the one that asks for a low reward."""
-        if not self.low_reward_token_ids or seed / 2**63 < self.high_reward_fraction:
-            return self
-        return replace(self, token_ids=self.low_reward_token_ids)
-
-    @property
-    def wants_high_reward(self) -> bool | None:
-        """Which reward it asks for; None where a run does not say."""
-        return self.token_ids != self.low_reward_token_ids if self.low_reward_token_ids else None
+        """Return the prompt of one episode: this one or another variant, drawn by weight with `seed`, below 2**63."""
+        variants = (self, *self.variants)
+        position = seed / 2**63 * sum(each.weight for each in variants)
+        for each in variants[:-1]:
+            if position < each.weight:
+                return each
+            position -= each.weight
+        return variants[-1]
 
 
 # --- tools ------------------------------------------------------------------------------------------------
@@ -288,6 +293,7 @@ class Group:
     prompt: Prompt
     trajectories: tuple[Trajectory, ...]
     max_response_tokens: int  # the limit they were played with
+    grades: tuple["Grade", ...] = ()  # by the parts before, if the reward is a part of a rubric
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +305,8 @@ class Grade:
     """
 
     reward: float
-    correct: bool
-    answer: str | None  # the last sampled \\boxed{...}, or None
+    correct: bool = False
+    answer: str | None = None  # the last sampled \\boxed{...}, or None
     failure: str | None = None  # "timeout" or "error": the grader could not decide; counts as not correct
     parts: Mapping[str, float] = field(default_factory=dict, hash=False)
     turn_rewards: tuple[float, ...] = ()

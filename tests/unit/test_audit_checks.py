@@ -141,7 +141,7 @@ def test_what_turns_are_paid_is_part_of_what_is_compared() -> None:
 def test_what_the_turns_of_a_silenced_trajectory_were_paid_is_compared_too() -> None:
     cut, other = batch(-1.0, 1.0, turn_rewards=(0.5, 0.25))
     cut = replace(cut, trajectory=replace(cut.trajectory, finish_reason=FinishReason.LENGTH), advantage=0.0)
-    check = checked([cut, other], selection__mask_wrong_truncated=True, **DR_GRPO)
+    check = checked([cut, other], selection__mask={"wrong_truncated": {}}, **DR_GRPO)
     assert (check.compared, check.wrong) == (2, 0)
 
 
@@ -154,7 +154,7 @@ def test_what_the_reference_finds_too_improbable_has_no_advantage(most: float | 
         numbers = {"ref_logprobs": np.where(mask, -np.log(perplexity), 0).astype(np.float32)}
         records[index] = replace(records[index], token_arrays=numbers)
     records[0] = replace(records[0], advantage=0.0)
-    limit = {} if most is None else {"algorithm__max_reference_perplexity": most}
+    limit = {} if most is None else {"selection__mask": {"improbable": {"above": most}}}
     assert checked(records, **DR_GRPO, **limit).wrong == wrong
 
 
@@ -182,9 +182,9 @@ def test_what_is_compared_turn_by_turn_is_worked_out_again_as_training_does() ->
     cut = replace(cut, trajectory=replace(cut.trajectory, finish_reason=FinishReason.LENGTH))
     records = [cut, *others]
     estimator = {"name": "gtpo", "discount": 0.5, "baseline": "group"}
-    for quiet in (set[int](), {0}):
+    for quiet in ([False] * 3, [True, False, False]):
         members = [ScoredTrajectory(record.trajectory, record.grade, record.grade.reward) for record in records]
-        samples = mask_samples(training_samples(members), {"wrong_truncated": quiet})
+        samples = mask_samples(training_samples(members), {"wrong_truncated": np.array(quiet)})
         trained = with_advantages(
             samples, [scored_group(*members)], AlgorithmConfig.model_validate({"estimator": estimator})
         )
@@ -192,11 +192,12 @@ def test_what_is_compared_turn_by_turn_is_worked_out_again_as_training_does() ->
             replace(record, advantage=mean_advantage(sample), token_arrays=numbers_of(record, sample))
             for record, sample in zip(records, trained, strict=True)
         ]
+        masked = {"wrong_truncated": {}} if any(quiet) else {}
         options = {f"algorithm__estimator__{name}": value for name, value in estimator.items()}
-        check = checked(again, selection__mask_wrong_truncated=bool(quiet), **options)
+        check = checked(again, selection__mask=masked, **options)
         assert (check.compared, check.wrong) == (3, 0)
         options["algorithm__estimator__discount"] = 0.75
-        assert checked(again, selection__mask_wrong_truncated=bool(quiet), **options).wrong > 0
+        assert checked(again, selection__mask=masked, **options).wrong > 0
 
 
 def numbers_of(record: TrajectoryRecord, sample: TrainingSample) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from torl.config import EvaluateConfig, ModelRunConfig, SampleConfig, TrainConfig
-from torl.config.command_line import PRESETS, dump_config, find_config, load_config, parse_command_line
+from torl.config.command_line import dump_config, find_config, load_config, parse_command_line, presets
 from torl.config.fields import choice_at, choice_of_field, fields_of
 from torl.errors import ConfigError
-from torl.formats import ToRLFormat, ZeroTIRFormat
-from torl.formats.torl import ToRLOptions
 from torl.options import Choice
+from torl.recipes.torl.recipe import ToRLFormat, ToRLOptions
+from torl.recipes.zerotir.recipe import ZeroTIRFormat
 from torl.tools import PythonTool
 
 HELP_SECONDS = 0.6
@@ -87,7 +87,7 @@ def test_a_text_that_looks_like_a_number_stays_a_text(config_file: Path) -> None
         (["--algorithm.kl.coefficient", "0.1"], False, True, True),
         (["--algorithm.kl.coefficient", "0.1", "--algorithm.kl.target", "reward"], True, True, False),
         (["--algorithm.kl.target", "reward"], False, False, False),
-        (["--algorithm.max_reference_perplexity", "5"], False, True, False),
+        (["--selection.mask.improbable.above", "5"], False, True, False),
         (["--algorithm.entropy_bonus", "0.1"], False, False, True),
     ],
 )
@@ -109,7 +109,7 @@ def test_dumped_tree_reads_back_equal(config_file: Path, tmp_path: Path) -> None
     assert load_config(TrainConfig, again) == config
 
 
-@pytest.mark.parametrize("path", sorted(PRESETS.glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(presets().values()), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_shipped_configs_are_valid(path: Path) -> None:
     load_config(TrainConfig, path)
 
@@ -165,7 +165,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ),
         ("[rollout.format]\nerror_style = 'hiden'", "rollout.format.error_style: Input should be 'last_line'"),
         (
-            "[rollout.format]\nname = 'torl.formats:ToRLFormat'\nerors = 'hidden'",
+            "[rollout.format]\nname = 'torl.recipes.torl.recipe:ToRLFormat'\nerors = 'hidden'",
             "rollout.format.erors is unknown; did you mean rollout.format.error_style?",
         ),
         (
@@ -188,8 +188,21 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[selection]\naccuracy_range = [0.8, 0.2]", "accuracy_range must be two shares, the lower first"),
         ("[selection]\ndynamic_sampling = true", "dynamic_sampling needs drop_zero_variance_groups or accuracy_range"),
         (
-            "[reward]\noverlong_buffer = 3072",
-            "reward: overlong_buffer must be below rollout.max_response_tokens (3072)",
+            "[reward.parts]\nlength = { name = 'overlong', buffer = 3072 }",
+            "reward: parts.length: buffer = 3072 must be below rollout.max_response_tokens (3072)",
+        ),
+        (
+            "[reward.parts]\nanswer = { corect = 2.0 }",
+            "reward.parts.answer.corect is unknown; did you mean reward.parts.answer.correct?",
+        ),
+        ("[selection.mask]\nrepetitive = {}", "selection.mask.repetitive.above is missing"),
+        (
+            "[selection.mask.void_trun]",
+            "selection.mask.void_trun: no mask is called 'void_trun'; did you mean void_turn?",
+        ),
+        (
+            "[rollout.format]\nname = 'search_r1'",
+            "rollout.tools.python cannot be called in the format 'search_r1': it calls search alone",
         ),
         ("rollout = 3", "rollout"),
         ("[rollout", "not valid TOML"),
@@ -300,10 +313,10 @@ def test_the_name_that_a_key_stands_for_keeps_the_options_of_the_file(config_fil
     assert (tool.name, chosen(tool)["workers"]) == ("python", 9)
 
 
-OTHER = "torl.formats:ZeroTIRFormat"
+OTHER = "torl.recipes.zerotir.recipe:ZeroTIRFormat"
 OTHER_ENGINE = "torl.engine:VllmEngine"
 OTHER_TOOL = "torl.tools:PythonTool"
-STRANGE_SOURCE = "[data.train]\nname = 'torl.formats:ToRLFormat'\nmax_observation_characters = 9"
+STRANGE_SOURCE = "[data.train]\nname = 'torl.recipes.torl.recipe:ToRLFormat'\nmax_observation_characters = 9"
 
 
 @pytest.mark.parametrize(
@@ -339,7 +352,7 @@ def test_options_of_ones_own_are_read_from_the_command_line(
     )
     monkeypatch.syspath_prepend(tmp_path)
     own = ("--rollout.tools.search.name", "somebodys_search:Search", "--rollout.tools.search.path", "index")
-    config = parse(config_file, *own, "--rollout.tools.search.top_k=7")
+    config = parse(config_file, *own, "--rollout.tools.search.top_k=7", "--rollout.format.name", "hermes")
     assert config.rollout.tools["search"].make().asked == ("index", 7)  # type: ignore[attr-defined]
     for wrong, message in (
         (["--rollout.tools.search.topk", "7"], "is unknown; did you mean --rollout.tools.search.top_k?"),
@@ -352,7 +365,10 @@ def test_options_of_ones_own_are_read_from_the_command_line(
 
 def test_tools_are_named_by_their_keys(config_file: Path) -> None:
     assert list(parse(config_file).rollout.tools) == ["python"]
-    config_file.write_text(f"{MINIMAL}[rollout.tools.python]\nworkers = 3\n[rollout.tools.other]\nname = 'python'\n")
+    config_file.write_text(
+        f"{MINIMAL}[rollout.tools.python]\nworkers = 3\n[rollout.tools.other]\nname = 'python'\n"
+        "[rollout.format]\nname = 'hermes'\n"
+    )
     tools = parse(config_file).rollout.tools
     assert [tool.target for tool in tools.values()] == [PythonTool, PythonTool]
     assert [chosen(tool).get("workers") for tool in tools.values()] == [3, None]
@@ -379,8 +395,9 @@ def test_calls_with_values_instead_of_texts(config_file: Path) -> None:
 
 def test_presets_come_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for file in PRESETS.glob("*.toml"):
-        assert find_config(file.stem) == file
+    for name, file in presets().items():
+        assert find_config(name) == file
+    assert {"demo", "torl_7b", "ztrl_ppo_7b", "dapo", "search_r1"} < presets().keys()
     config = parse_command_line(TrainConfig, "torl.train", "Train.", ["torl_7b", "--run.steps", "3"])
     assert (config.run.steps, config.rollout.samples_per_prompt) == (3, 16)
     with pytest.raises(ConfigError, match="torl_8b: no such file, and no preset of that name; did you mean torl_7b"):
@@ -400,7 +417,7 @@ def test_a_run_is_named_by_its_directory(config_file: Path, tmp_path: Path, monk
         parse(run.parent)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").mkdir()  # a directory that is no run hides no preset
-    assert find_config("demo") == PRESETS / "demo.toml"
+    assert find_config("demo") == presets()["demo"]
     (tmp_path / "demo" / "config.toml").write_text(dump_config(config))
     assert find_config("demo") == Path("demo/config.toml")
 
@@ -524,7 +541,7 @@ def test_help_tells_choices_apart() -> None:
         "torl, zerotir, tora, mathcoder, search_r1, retool, artist, hermes, llama3, mistral, deepseek, kimi, harmony"
     )
     assert f"One of {formats}, or package.module:Name of your own. (default: torl)" in words
-    assert "--rollout.format.max_observation_tokens INT Of zerotir: An observation" in words
+    assert "--rollout.format.max_observation_tokens INT Of zerotir: Limit on the tokens of an observation" in words
     assert "or nothing. (default: last_line of torl, traceback of zerotir, traceback of retool," in words
     assert "Of reinforce_plus_plus, reinforce_plus_plus_baseline, ppo: What a reward" in words
     assert "Of tis: Weights above this are cut to it. Of icepop: Tokens" in words

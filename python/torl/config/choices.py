@@ -8,6 +8,7 @@ from torl.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
 from torl.algorithms.advantages import ESTIMATORS, Estimator
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation
 from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
+from torl.algorithms.masks import MASK, Mask
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler
 from torl.engine import ENGINES, Engine
 from torl.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
@@ -16,14 +17,14 @@ from torl.options import (
     Choice,
     ChosenFrom,
 )
-from torl.rewards import REWARDS, Reward
-from torl.text.templates import TEMPLATES, PromptTemplate
+from torl.rewards import REWARDS, Reward, count_positional
+from torl.text.templates import TEMPLATE, PromptTemplate
 from torl.tools import TOOL_SHORTHANDS, TOOLS, BaseTool, StatefulTool, Tool, tool_limits
 
 PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
 SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", given=2)]
-TemplateChoice = Annotated[Choice[PromptTemplate], ChosenFrom(TEMPLATES, "prompt template", "torl", given=1)]
+TemplateChoice = Annotated[Choice[PromptTemplate], TEMPLATE]
 FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl", bases=(Format,))]
 TOOL = ChosenFrom(TOOLS, "tool", shared=tool_limits, option_shorthands=TOOL_SHORTHANDS, bases=(Tool, StatefulTool))
 ToolChoice = Annotated[Choice[BaseTool], TOOL]
@@ -38,8 +39,12 @@ EnvironmentChoice = Annotated[Choice[Environment], ENVIRONMENT]
 AGENT = ChosenFrom(AGENTS, "agent", shared=limits_of, option_shorthands=AGENT_SHORTHANDS, bases=(Agent,))
 AgentChoice = Annotated[Choice[Agent], AGENT]
 EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", given=1, bases=(Engine,))]
-RewardChoice = Annotated[Choice[Reward], ChosenFrom(REWARDS, "reward", "boxed", bases=(Reward,))]
+RewardChoice = Annotated[
+    Choice[Reward],
+    ChosenFrom(REWARDS, "reward", "rubric", given=count_positional, bases=(Reward,), functions=True),
+]
 EstimatorChoice = Annotated[Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", given=1)]
+MaskChoice = Annotated[Choice[Mask], MASK]
 PolicyLossChoice = Annotated[Choice[PolicyLoss], ChosenFrom(POLICY_LOSSES, "policy loss", "clipped", given=1)]
 AggregationChoice = Annotated[Choice[Aggregation], ChosenFrom(AGGREGATIONS, "aggregation", "token", given=1)]
 CorrectionChoice = Annotated[Choice[ImportanceCorrection], ChosenFrom(CORRECTIONS, "importance correction", given=1)]

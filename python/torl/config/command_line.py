@@ -21,7 +21,7 @@ from torl.runtime.processes.supervision import run_until_done
 
 Config = TypeVar("Config", bound=BaseModel)
 
-PRESETS = Path(__file__).parents[1] / "presets"
+_PACKAGE = Path(__file__).parents[1]
 
 
 def run_command(
@@ -70,23 +70,32 @@ def parse_with_overrides(
     return arguments, fields | _parse_open_options(config_class, unknown, program)
 
 
+def presets() -> dict[str, Path]:
+    """Return the configurations that torl ships, by name: the demo, and the runs of each recipe.
+
+    A recipe's `config.toml` has the name of its folder, any other TOML file its own.
+    """
+    files = sorted((*_PACKAGE.glob("presets/*.toml"), *_PACKAGE.glob("recipes/*/*.toml")))
+    return {file.parent.name if file.name == "config.toml" else file.stem: file for file in files}
+
+
 def find_config(given: str | Path) -> Path:
-    """The file that CONFIG names: a path, a run's directory, or one of the presets that come with torl ("torl_7b").
+    """Return the file that CONFIG names: a path, a run's directory, or a preset of torl ("torl_7b").
 
     Raises:
-        ConfigError: there is neither; names the nearest preset.
+        ConfigError: There is no such file, and no preset of that name; names the nearest preset.
     """
     path = Path(given)
-    presets = {file.stem: file for file in PRESETS.glob("*.toml")}
+    known_presets = presets()
     if (path / "config.toml").is_file():
         return path / "config.toml"
-    if str(given) in presets and not path.is_file():
-        return presets[str(given)]
+    if str(given) in known_presets and not path.is_file():
+        return known_presets[str(given)]
     if path.is_dir():
         return path / "config.toml"
     if path.exists() or path.suffix == ".toml" or len(path.parts) != 1:
         return path
-    known = suggestion(path.name, list(presets)) or f"; the presets are: {', '.join(sorted(presets))}"
+    known = suggestion(path.name, list(known_presets)) or f"; the presets are: {', '.join(sorted(known_presets))}"
     raise ConfigError(f"{given}: no such file, and no preset of that name{known}")
 
 

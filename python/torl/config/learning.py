@@ -1,11 +1,18 @@
 """What is learned from, and how: selection, algorithm, learner, critic."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from torl.algorithms.losses import KlEstimator
-from torl.config.choices import AggregationChoice, CorrectionChoice, EstimatorChoice, PolicyLossChoice, default_choice
+from torl.config.choices import (
+    AggregationChoice,
+    CorrectionChoice,
+    EstimatorChoice,
+    MaskChoice,
+    PolicyLossChoice,
+    default_choice,
+)
 from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -21,6 +28,12 @@ DEFAULT_ROW_TOKENS = 4096
 """`learner.max_row_tokens = "auto"` on a CPU, and of a model whose bytes torl cannot count."""
 
 
+def _named_by_key(masks: Any) -> Any:
+    if not isinstance(masks, dict):
+        return masks
+    return {key: {"name": key, **mask} if isinstance(mask, dict) else mask for key, mask in masks.items()}
+
+
 class SelectionConfig(Section):
     """Which trajectories of a step are learned from; metrics count those that are not."""
 
@@ -34,23 +47,10 @@ class SelectionConfig(Section):
     """Play further prompts until `rollout.prompts_per_step` groups are kept (DAPO)."""
     max_rounds: PositiveInt = 10
     """Rounds of dynamic sampling; after the last a step continues with the groups it has, and says so."""
-    mask_void_turns: bool = False
-    """No loss on trajectories with a turn that holds neither a complete code block nor a boxed answer (SimpleTIR)."""
-    mask_wrong_truncated: bool = False
-    """No loss on trajectories that were cut at the token limit and are not rewarded (ZeroTIR)."""
-    mask_mismatched_code: bool = False
-    """No loss on rewarded trajectories, and on valid ones with a call that ended well, in which the numbers of code
-    blocks, output blocks and calls differ: by output that the model wrote itself, or blocks past the last call
-    (ZeroTIR)."""
-    mask_undecided: bool = False
-    """No loss on trajectories whose answer the grader could not decide (ZeroTIR's `--use_eval_filter`)."""
-    mask_repetition_above: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """No loss on trajectories of whose text more repeats, as a share of all substrings (ZeroTIR); off when unset."""
-    mask_invalid_repetition: bool = False
-    """No loss on trajectories without the format that the reward asks for which go round in circles: more than 0.2 by
-    that measure, or more than 0.6 of all triples of words (ZeroTIR)."""
+    mask: Annotated[dict[str, MaskChoice], BeforeValidator(_named_by_key)] = Field(default={})
+    """Masks by name: which trajectories carry no loss. A mask without a name is named by its key."""
     mask_after_advantages: bool = False
-    """Whiten advantages with those of trajectories that no loss is taken of (ZeroTIR's `--use_adv_mask_after`)."""
+    """Whiten advantages before masking, so that masked trajectories enter the statistics (ZeroTIR)."""
 
     @model_validator(mode="after")
     def _selects_something(self) -> Self:
@@ -91,9 +91,8 @@ class AlgorithmConfig(Section):
     """Correction of the loss for the gap between trainer and engine: truncated, or masked by token or sequence."""
     kl: KlConfig = Field(default_factory=KlConfig)
     """The divergence from the policy that the run began with."""
-    max_reference_perplexity: Annotated[float, Field(gt=1)] | None = None
-    """No loss on trajectories whose sampled tokens have a larger perplexity under the policy that the run began with
-    (ZeroTIR: 5). Makes a reference policy; off when unset."""
+    keep_reference: bool = False
+    """Keep the initial policy as a reference even without a KL term. A mask that needs it turns this on."""
     entropy_bonus: NonNegativeFloat = 0.0
     """Weight of the policy's entropy, which is taken from the loss."""
     epochs: PositiveInt = 1
@@ -123,8 +122,8 @@ class AlgorithmConfig(Section):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a KL term or a filter asks for a reference policy."""
-        return self.kl.coefficient > 0 or self.max_reference_perplexity is not None
+        """Whether a KL term or a mask needs a reference policy."""
+        return self.kl.coefficient > 0 or self.keep_reference
 
     @property
     def penalizes_rewards(self) -> bool:

@@ -26,7 +26,6 @@ from torl.options import (
     Section,
 )
 from torl.paths import FILE_NAME_PATTERN
-from torl.text.reward_goal import RewardGoal
 
 
 class LoraConfig(Section):
@@ -68,8 +67,6 @@ class PromptConfig(Section):
     """Prompt template."""
     max_prompt_tokens: PositiveInt = 400
     """Problems whose prompt is longer are dropped and counted."""
-    reward_goal: RewardGoal = Field(default_factory=RewardGoal)
-    """What prompts say of the reward that is wanted."""
 
 
 class DataConfig(PromptConfig):

@@ -5,11 +5,13 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 `torl.config.command_line` reads the tree from TOML and the command line.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from torl.algorithms.masks import wants_reference
 from torl.config.choices import EngineChoice, RewardChoice, default_choice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
 from torl.config.placement import PlacementConfig
@@ -23,6 +25,7 @@ from torl.options import (
     Section,
 )
 from torl.runtime.cluster.options import ClusterConfig
+from torl.tools import Tool
 
 
 class RunConfig(Section):
@@ -98,6 +101,11 @@ class AblationConfig(Section):
     """Permute the rewards between the trajectories of a step."""
 
 
+def _provides_itself(tool: Any) -> bool:
+    """Whether a tool has the name of its section; a server provides tools with names of their own."""
+    return getattr(tool, "provided_tools", Tool.provided_tools) is Tool.provided_tools
+
+
 class ModelRunConfig(Section):
     """The sections that every command has: what playing a model on problems takes."""
 
@@ -106,7 +114,7 @@ class ModelRunConfig(Section):
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     engine: EngineChoice = default_choice("vllm")
     """The inference engine."""
-    reward: RewardChoice = default_choice("boxed")
+    reward: RewardChoice = default_choice("rubric")
     """What trajectories are worth."""
     placement: PlacementConfig = Field(default_factory=PlacementConfig)
     """Which devices the learner and the engines have."""
@@ -117,6 +125,18 @@ class ModelRunConfig(Section):
     def longest_prompt(self) -> int:
         """Tokens of the longest prompt that is played."""
         return self.data.max_prompt_tokens
+
+    @model_validator(mode="after")
+    def _format_reaches_tools(self) -> Self:
+        form = self.rollout.format.make()
+        for name, tool in self.rollout.tools.items():
+            if form.tools is not None and name not in form.tools and _provides_itself(tool.target):
+                names = f": it calls {', '.join(form.tools)} alone" if isinstance(form.tools, Collection) else ""
+                raise ValueError(
+                    f"rollout.tools.{name} cannot be called in the format {self.rollout.format.name!r}{names}; rename "
+                    "the section, leave it out, or choose another rollout.format"
+                )
+        return self
 
     @model_validator(mode="after")
     def _choices_fit(self) -> Self:
@@ -132,14 +152,6 @@ class ModelRunConfig(Section):
                 choice.options.check_within(self)
             except ValueError as error:
                 raise ValueError(f"{place}: {error}") from error
-        return self
-
-    @model_validator(mode="after")
-    def _goals_reach_prompts(self) -> Self:
-        if self.rollout.environment is not None and self.data.reward_goal.high_fraction is not None:
-            raise ValueError(
-                "data.reward_goal.high_fraction must be unset: an environment begins its conversations itself"
-            )
         return self
 
 
@@ -174,6 +186,12 @@ class TrainConfig(ModelRunConfig):
             raise ValueError(f"estimator {name!r} needs rollout.samples_per_prompt of at least {smallest}")
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
+        return self
+
+    @model_validator(mode="after")
+    def _masks_keep_reference(self) -> Self:
+        if any(wants_reference(mask.target) for mask in self.selection.mask.values()):
+            self.__dict__["algorithm"] = self.algorithm.model_copy(update={"keep_reference": True})
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torl.component import Component
-from torl.text.chat_templates import Messages
+from torl.text.templates import Messages
 from torl.types import Outcome, Problem, ToolRequest
 
 

@@ -12,7 +12,7 @@ from torl.environments.base import Environment, EnvironmentSession, Message, Rep
 from torl.environments.limits import EnvironmentLimits, LimitEnforcer, failure
 from torl.errors import ToolUnavailableError, TorlError
 from torl.options import Choice
-from torl.text.chat_templates import Messages
+from torl.text.templates import Messages
 from torl.tools.bounded import pause_before_retry
 from torl.types import Problem
 

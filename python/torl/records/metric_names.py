@@ -21,10 +21,6 @@ TOO_LONG: Final = "problems/prompt_too_long"
 """Problems of the set whose prompts are too long to be played; each accuracy counts them as not solved."""
 SOLVED: Final = "reward/solved"
 """Share of problems with at least one correct response: pass@k for groups of k."""
-HIGH_GOAL_REWARD: Final = "reward/mean_high_goal"
-"""Mean of all that a response is paid whose prompt asks for a high reward; only where prompts say which is wanted."""
-LOW_GOAL_REWARD: Final = "reward/mean_low_goal"
-"""The same of those whose prompt asks for a low one: as high as the other where the model does not know the words."""
 VALID_FORMAT: Final = "reward/valid_format"
 """Share of responses in the format that the reward asks for; all, where it asks for none."""
 ANSWERED: Final = "reward/answered"
@@ -35,8 +31,15 @@ GRADER_ERRORS: Final = "reward/grader_errors"
 """Responses whose answer the grader failed on."""
 UNIFORM_GROUPS: Final = "reward/zero_variance_groups"
 """Share of groups (of at least two) whose rewards are all equal: they carry no signal."""
+REWARD_VARIANT: Final = "reward/variant/"
+"""Prefix of the mean reward of each variant of the prompts."""
 REWARD_PART: Final = "reward/part/"
 """What the name of each part of a reward begins with."""
+
+
+def variant_reward(variant: str) -> str:
+    """Mean total reward of the responses to one variant of the prompts, if the template gives several."""
+    return REWARD_VARIANT + variant
 
 
 def reward_part(name: str) -> str:

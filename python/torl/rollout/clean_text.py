@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torl.text.chat_templates import Messages
+from torl.text.templates import Messages
 from torl.types import Outcome
 
 

@@ -7,7 +7,7 @@ from typing import Self
 from torl.agents import Agent
 from torl.config import ModelRunConfig
 from torl.environments import BoundedEnvironment, make_environment
-from torl.rewards import Reward
+from torl.rewards import Reward, make_reward
 from torl.tools import BaseTool, make_tool
 
 
@@ -33,5 +33,5 @@ class Components:
             tools={name: make_tool(name, choice) for name, choice in rollout.tools.items()},
             environment=None if rollout.environment is None else make_environment(rollout.environment),
             agent=None if rollout.agent is None else rollout.agent.make(),
-            reward=config.reward.make(),
+            reward=make_reward(config.reward),
         )

@@ -9,9 +9,8 @@ from torl.environments import BoundedEnvironment, BoundedSession, Message, Reply
 from torl.errors import DataError, ToolUnavailableError
 from torl.formats import ChatFormat
 from torl.rollout.clean_text import clean_messages, clean_outcome, replace_surrogates
-from torl.text.chat_templates import Conversation, Messages
 from torl.text.prompt_encoder import PromptEncoder, ToolSchemas
-from torl.text.templates import PromptTemplate, TemplateOutput
+from torl.text.templates import Conversation, Messages, PromptTemplate, TemplateOutput
 from torl.types import Markup, Prompt, ToolRequest, Turn
 
 
@@ -93,7 +92,7 @@ class RunEnvironment:
 
         What the template says besides the problem may hold control tokens; of all else they stay text.
         """
-        problem, held, spelled = prompt.problem, list[str](), self.prompts.spelled
+        problem, held, spelled = prompt.problem, list[str](), self.prompts.escaper
         again = _conversation(self.template(spelled.escape_problem(problem, held)))
         templates = list(zip(rendered.messages, again.messages, strict=True))
         messages: list[Mapping[str, str]] = []
@@ -114,6 +113,11 @@ class RunEnvironment:
 
 
 def _conversation(rendered: TemplateOutput) -> Conversation:
+    if isinstance(rendered, Mapping):
+        raise DataError(
+            "an environment begins its conversations itself, and the template of this run gives several variants of a "
+            "prompt: choose another data.template"
+        )
     if isinstance(rendered, str | Markup):
         raise DataError(
             "an environment begins with messages, and the template of this run gives a text: choose "

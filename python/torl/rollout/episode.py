@@ -20,7 +20,7 @@ from torl.rollout.slots import EpisodeSlots
 from torl.runtime.processes.pending_calls import PendingCalls
 from torl.seeds import derive_seed
 from torl.text.tokenizer import PlainTextEncoder
-from torl.text.turns import read_turn
+from torl.text.vocabulary import read_turn
 from torl.tools import BaseTool
 from torl.types import (
     FinishReason,

@@ -146,7 +146,7 @@ async def _start_tool(
 def require_supported_tools(tools: Iterable[str], choice: Choice[Format]) -> None:
     """Raise `ConfigError` for a tool that calls of the run's format have no place for."""
     form = choice.make()
-    if unwritten := [tool for tool in tools if not form.supports_tool(tool)]:
+    if unwritten := [tool for tool in tools if form.tools is not None and tool not in form.tools]:
         raise ConfigError(
             f"the format {form.name!r} cannot write a call of the tool {unwritten[0]!r}: give it another name, or "
             "leave it out (of an MCP server by naming the others in `tools`)"

@@ -17,7 +17,7 @@ from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
 from torl.training.experience import Experience
 from torl.training.health import require_matching_policies
-from torl.training.masking import improbable_trajectories, mask_samples, masked_trajectories
+from torl.training.masking import mask_samples, masked_by_reference, masked_trajectories
 from torl.training.parts import RunComponents
 from torl.training.residency import Residency
 from torl.training.samples import training_samples, with_advantages
@@ -73,18 +73,16 @@ class Run:
         config = self.parts.config
         batch = [member for group in played.batch for member in group.members]
         trajectories = [each for member in batch for each in member.episode_trajectories]
-        silent = await asyncio.to_thread(masked_trajectories, trajectories, config.selection)
-        metrics |= {names.masked(reason): len(members) for reason, members in silent.items()}
-        metrics[names.TRAINED_GROUPS] = len(played.batch)
-        silence_late = config.selection.mask_after_advantages
-        samples = mask_samples(await asyncio.to_thread(training_samples, batch), {} if silence_late else silent)
+        masks = await asyncio.to_thread(masked_trajectories, trajectories, config.selection)
+        mask_late = config.selection.mask_after_advantages
+        samples = mask_samples(await asyncio.to_thread(training_samples, batch), {} if mask_late else masks)
         samples = await self.residency.require_learner("prepare").annotate(samples)
-        unlikely = improbable_trajectories(samples, config.algorithm)
-        metrics |= {names.masked(reason): len(members) for reason, members in unlikely.items()}
-        silent |= unlikely
-        samples = mask_samples(samples, {} if silence_late else unlikely)
+        masks |= masked_by_reference(trajectories, samples, config.selection)
+        samples = mask_samples(samples, {} if mask_late else masks)
         samples = await asyncio.to_thread(with_advantages, samples, played.batch, config.algorithm)
-        samples = mask_samples(samples, silent)
+        samples = mask_samples(samples, masks)
+        metrics |= {names.masked(name): int(masked.sum()) for name, masked in masks.items()}
+        metrics[names.TRAINED_GROUPS] = len(played.batch)
         learner = self.residency.require_learner("update")
         metrics |= names.learner_metrics(await learner.update(samples, step=step))
         return samples

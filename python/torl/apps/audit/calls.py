@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from torl.apps.audit.outcomes import is_complete, python_mismatch
 from torl.apps.audit.rules import MismatchError, ReplayContext
-from torl.formats import ChatFormat
 from torl.formats.base import limit_calls
-from torl.types import ObservationText, ToolCall, ToolRequest, Turn, UserMessage
+from torl.rollout.observation import observation_text
+from torl.types import ToolCall, ToolRequest, Turn, UserMessage
 
 
 def check_observation(
@@ -43,11 +43,8 @@ def check_observation(
     if len(observations) != 1:
         raise MismatchError(f"the calls from call {number} on have several observations")
     outcomes = [call.outcome for call in calls]
-    if said:
-        assert isinstance(rules.format, ChatFormat)  # as the configuration says
-        answer: ObservationText = rules.format.render_reply(turn, outcomes, [message.text for message in said])
-    else:
-        answer = rules.format.render_observation(turn, outcomes, overshoot, rules.encoder.fits)
+    messages = [message.text for message in said]
+    answer = observation_text(rules.format, rules.encoder, turn, outcomes, overshoot, messages)
     if not all(is_complete(call.outcome) for call in calls):
         return rules.encoder.encode(calls[0].observation) if isinstance(answer, str) else None
     token_ids, observation = rules.encoder.encode_observation(answer)

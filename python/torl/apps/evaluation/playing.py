@@ -9,6 +9,7 @@ from torl.component import RunContext
 from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.config.command_line import dump_config
 from torl.report.console import Console
+from torl.rewards import make_reward
 from torl.rollout.evaluation import evaluation_player
 from torl.rollout.grading import score_group
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
@@ -64,7 +65,7 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
     Raises:
         RewardError: the reward is broken. Files that were not reached are as they were.
     """
-    reward = config.reward.make()
+    reward = make_reward(config.reward)
     changed = 0
     try:
         with console.progress("starting the reward"):

@@ -20,7 +20,7 @@ from torl.rollout.episode import EpisodePlayer
 from torl.rollout.observation import LONG_OBSERVATION
 from torl.rollout.sampled_turn import ends_line, find_stop_reason, spans
 from torl.seeds import derive_seed
-from torl.text.turns import read_turn
+from torl.text.vocabulary import read_turn
 from torl.types import (
     FinishReason,
     Outcome,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torl.rollout.agents.requests import RequestError
-from torl.text.token_escapes import ControlTokenEscaper, unescape
+from torl.text.prompt_encoder import ControlTokenEscaper, unescape
 from torl.text.tokenizer import PlainTextEncoder
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torl.rollout.agents.player import AgentPlayer, AgentResources
 from torl.rollout.agents.prompts import PromptRenderer
 from torl.rollout.agents.server import AgentServer
 from torl.rollout.episode import EpisodePlayer
-from torl.text.chat_templates import Conversation
+from torl.text.templates import Conversation
 from torl.types import Problem
 
 if TYPE_CHECKING:
