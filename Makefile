@@ -14,7 +14,7 @@ export UV_EXCLUDE := requirements/excluded.txt
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-interop test-cluster fuzz lint format install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-interop test-cluster fuzz lint format reference install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -49,17 +49,17 @@ PIPELINE_SIMILARITY ?= $(if $(filter torl:%,$(PIPELINE_PROBLEMS)),0.95,0.8)
 PIPELINE_MEASURED = { $(basename $(notdir $(firstword $(PIPELINE_SETS)))) = "$(firstword $(PIPELINE_SETS))" }
 pipeline: install
 	$(BIN)/python -m torl.data prepare $(PIPELINE_PROBLEMS) --against $(PIPELINE_SETS) \
-		--similarity $(PIPELINE_SIMILARITY) --output $(PIPELINE)/clean
+		--similarity-threshold $(PIPELINE_SIMILARITY) --output $(PIPELINE)/clean
 	$(BIN)/python -m torl.data difficulty $(PIPELINE_MODEL) --problems $(PIPELINE)/clean/problems.jsonl --config demo \
 		--samples 4 --sample.max_problems 96 --output $(PIPELINE)/measured.jsonl
-	$(BIN)/python -m torl.data select --problems $(PIPELINE)/measured.jsonl --count $(PIPELINE_COUNT) --bins 4 --any-source \
+	$(BIN)/python -m torl.data select --problems $(PIPELINE)/measured.jsonl --count $(PIPELINE_COUNT) --difficulty-bins 4 --ignore-source \
 		--output $(PIPELINE)/train.jsonl
 	for calls in $(PIPELINE_CALLS); do run=$(PIPELINE)/trained-with-$$calls; $(BIN)/python -m torl.train demo \
 		--model.path $(PIPELINE_MODEL) --data.train $(PIPELINE)/train.jsonl --data.evaluation '$(PIPELINE_MEASURED)' \
 		--run.directory $$run $$(test ! -e $$run/config.toml || echo --run.resume) --run.steps $(PIPELINE_STEPS) \
 		--rollout.max_tool_calls $$calls --evaluation.max_problems 8 || exit 1; done
 	$(BIN)/python -m torl.evaluate $(foreach calls,$(PIPELINE_CALLS),$(PIPELINE)/trained-with-$(calls)) --suite $(PIPELINE_SETS) \
-		--grid $(shell echo $(PIPELINE_CALLS) | tr ' ' ',') --evaluation.max_problems 32 --output $(PIPELINE)/table
+		--max-tool-calls $(shell echo $(PIPELINE_CALLS) | tr ' ' ',') --evaluation.max_problems 32 --output $(PIPELINE)/table
 
 test: install $(VENV)/ray/installed
 	$(CARGO_TEST)
@@ -132,6 +132,10 @@ format:
 	cargo fmt --manifest-path crates/sandbox/fuzz/Cargo.toml
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# docs/reference, from the docstrings of settings and metrics.
+reference: install
+	$(BIN)/python scripts/write_reference.py
 
 # The packages are loaded while the extension is compiled and the sandbox's interpreter prepared with it.
 install: $(VENV)/base

@@ -28,7 +28,7 @@ import torch
 from train_step_problem import ONE_RANK, SETTINGS, Sample, make_samples, write_model
 
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
-from torl.config.command_line import load_config
+from torl.config.loading import load_config
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.worker import Rank

@@ -12,7 +12,7 @@ import unicodedata
 from pathlib import Path
 
 from torl.config import TrainConfig
-from torl.config.command_line import find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.data import load_problems
 from torl.text.prompt_encoder import TextTokenizer
 from torl.text.prompts import encode_prompts

@@ -14,7 +14,7 @@ from builders import asked, player
 from scripted_engine import STOP, ScriptedEngine, ScriptedInterpreter
 from tokenizers_for_tests import byte_level_bpe
 from torl._core import Vocabulary
-from torl.apps.audit.rules import ReplayContext
+from torl.apps.audit.replay import ReplayContext
 from torl.config import RolloutConfig
 from torl.formats import FORMATS, ChatFormat
 from torl.formats.chat import ChatOptions

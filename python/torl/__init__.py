@@ -2,256 +2,148 @@
 
     import torl
 
-    groups = torl.sample("torl:demo/base_model", ["Find 12345 squared."], samples=4)
+    with torl.Policy("torl:demo/base_model", extends="demo") as policy:
+        groups = policy.sample(["Find 12345 squared."], samples_per_problem=4)
     print(groups[0].members[0].trajectory.text)
 
-What is named here is loaded when it is asked for, and none of it loads torch. Beside the four commands as calls:
-`SandboxPool` runs untrusted Python, `Grader` compares answers, and the protocols say what a tool, a format, a reward,
-an engine or an algorithm of one's own has to be.
+`train`, `sample`, `evaluate` and `verify` are the commands as functions; `Policy` keeps an engine between calls, and
+`Run` reads the records of a run. `SandboxPool` runs untrusted Python, and `Grader` compares answers. The base classes
+`Tool`, `Format`, `Reward`, `Environment`, `Agent` and `Engine` are for custom components. Names are imported at their
+first use; none of them imports torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torl._core import StopCondition, repetition
-    from torl.agents import Agent
-    from torl.algorithms.advantages import Estimator, EstimatorInputs, TokenAdvantages
-    from torl.algorithms.losses import LossInputs, PolicyLoss, PolicyLossValues
-    from torl.algorithms.masks import needs_reference
-    from torl.api import evaluate, sample, train, verify
-    from torl.component import Component, RunContext
-    from torl.data import ProblemSource
-    from torl.engine import Engine, EngineOptions, EngineSetup
-    from torl.errors import RewardError, TorlError
-    from torl.formats import FencedFormat, Format, TaggedFormat, TaggedOptions
-    from torl.formats.fenced import FenceStyle, run_block
-    from torl.formats.observation import ErrorStyle, longest_prefix, render_outcome, truncate_middle
-    from torl.options import NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, Section, load_object
-    from torl.rewards import Grader, JudgeClient, Reward
-    from torl.runtime.processes.threads import run_in_thread
-    from torl.sandbox import Execution, SandboxPool
-    from torl.text.answers import find_answer, find_tagged_answer
-    from torl.text.templates import PromptTemplate, PromptVariant, chatml, load_template
-    from torl.tools import StatefulTool, Tool, ToolSession
-    from torl.types import (
-        Grade,
-        Group,
-        MalformedCall,
-        Markup,
-        ObservationText,
-        Outcome,
-        OutcomeStatus,
-        Problem,
-        Prompt,
-        SampledTurn,
-        SamplingParameters,
-        ScoredGroup,
-        ScoredTrajectory,
-        StopReason,
-        ToolCall,
-        ToolRequest,
-        TrainingSample,
-        Trajectory,
-        Turn,
-    )
-    from torl.version import __version__
+    from torl._core import StopCondition as StopCondition
+    from torl._core import repetition as repetition
+    from torl.agents import Agent as Agent
+    from torl.algorithms.advantages import Estimator as Estimator
+    from torl.algorithms.advantages import EstimatorInputs as EstimatorInputs
+    from torl.algorithms.advantages import TokenAdvantages as TokenAdvantages
+    from torl.algorithms.advantages import requires as requires
+    from torl.algorithms.losses import LossInputs as LossInputs
+    from torl.algorithms.losses import PolicyLoss as PolicyLoss
+    from torl.algorithms.losses import PolicyLossValues as PolicyLossValues
+    from torl.algorithms.masks import needs_reference as needs_reference
+    from torl.api import History as History
+    from torl.api import Policy as Policy
+    from torl.api import Run as Run
+    from torl.api import SampledGroups as SampledGroups
+    from torl.api import evaluate as evaluate
+    from torl.api import sample as sample
+    from torl.api import train as train
+    from torl.api import verify as verify
+    from torl.component import Component as Component
+    from torl.component import RunContext as RunContext
+    from torl.data import ProblemSource as ProblemSource
+    from torl.engine import Engine as Engine
+    from torl.engine import EngineOptions as EngineOptions
+    from torl.engine import EngineSetup as EngineSetup
+    from torl.environments import Environment as Environment
+    from torl.environments import EnvironmentSession as EnvironmentSession
+    from torl.environments import Message as Message
+    from torl.environments import Reply as Reply
+    from torl.errors import ConfigError as ConfigError
+    from torl.errors import RewardError as RewardError
+    from torl.errors import ToolUnavailableError as ToolUnavailableError
+    from torl.errors import TorlError as TorlError
+    from torl.formats import ChatFormat as ChatFormat
+    from torl.formats import FencedFormat as FencedFormat
+    from torl.formats import Format as Format
+    from torl.formats import TaggedFormat as TaggedFormat
+    from torl.formats import TaggedOptions as TaggedOptions
+    from torl.formats.fenced import FenceStyle as FenceStyle
+    from torl.formats.fenced import run_block as run_block
+    from torl.formats.observation import ErrorStyle as ErrorStyle
+    from torl.formats.observation import longest_prefix as longest_prefix
+    from torl.formats.observation import render_outcome as render_outcome
+    from torl.formats.observation import truncate_middle as truncate_middle
+    from torl.options import NonNegativeInt as NonNegativeInt
+    from torl.options import PositiveFloat as PositiveFloat
+    from torl.options import PositiveFraction as PositiveFraction
+    from torl.options import PositiveInt as PositiveInt
+    from torl.options import Section as Section
+    from torl.options import load_object as load_object
+    from torl.rewards import Grader as Grader
+    from torl.rewards import JudgeClient as JudgeClient
+    from torl.rewards import Reward as Reward
+    from torl.runtime.processes.supervision import run_in_thread as run_in_thread
+    from torl.sandbox import Execution as Execution
+    from torl.sandbox import SandboxPool as SandboxPool
+    from torl.text.answers import find_answer as find_answer
+    from torl.text.answers import find_tagged_answer as find_tagged_answer
+    from torl.text.templates import PromptTemplate as PromptTemplate
+    from torl.text.templates import PromptVariant as PromptVariant
+    from torl.text.templates import chatml as chatml
+    from torl.text.templates import load_template as load_template
+    from torl.tools import StatefulTool as StatefulTool
+    from torl.tools import Tool as Tool
+    from torl.tools import ToolSession as ToolSession
+    from torl.trackers import Tracker as Tracker
+    from torl.types import Grade as Grade
+    from torl.types import Group as Group
+    from torl.types import MalformedCall as MalformedCall
+    from torl.types import Markup as Markup
+    from torl.types import ObservationText as ObservationText
+    from torl.types import Outcome as Outcome
+    from torl.types import OutcomeStatus as OutcomeStatus
+    from torl.types import Problem as Problem
+    from torl.types import Prompt as Prompt
+    from torl.types import SampledTurn as SampledTurn
+    from torl.types import SamplingParameters as SamplingParameters
+    from torl.types import ScoredGroup as ScoredGroup
+    from torl.types import ScoredTrajectory as ScoredTrajectory
+    from torl.types import StopReason as StopReason
+    from torl.types import ToolCall as ToolCall
+    from torl.types import ToolRequest as ToolRequest
+    from torl.types import TrainingSample as TrainingSample
+    from torl.types import Trajectory as Trajectory
+    from torl.types import Turn as Turn
+    from torl.version import __version__ as __version__
 
-_PLACES = {
-    "torl._core": (
-        "StopCondition",
-        "repetition",
-    ),
-    "torl.agents": ("Agent",),
-    "torl.algorithms.advantages": (
-        "Estimator",
-        "EstimatorInputs",
-        "TokenAdvantages",
-    ),
-    "torl.algorithms.losses": (
-        "LossInputs",
-        "PolicyLoss",
-        "PolicyLossValues",
-    ),
-    "torl.algorithms.masks": ("needs_reference",),
-    "torl.api": (
-        "evaluate",
-        "sample",
-        "train",
-        "verify",
-    ),
-    "torl.component": (
-        "Component",
-        "RunContext",
-    ),
-    "torl.data": ("ProblemSource",),
-    "torl.engine": (
-        "Engine",
-        "EngineOptions",
-        "EngineSetup",
-    ),
-    "torl.errors": (
-        "RewardError",
-        "TorlError",
-    ),
-    "torl.formats": (
-        "FencedFormat",
-        "Format",
-        "TaggedFormat",
-        "TaggedOptions",
-    ),
-    "torl.formats.fenced": (
-        "FenceStyle",
-        "run_block",
-    ),
-    "torl.formats.observation": (
-        "ErrorStyle",
-        "longest_prefix",
-        "render_outcome",
-        "truncate_middle",
-    ),
-    "torl.options": (
-        "NonNegativeInt",
-        "PositiveFloat",
-        "PositiveFraction",
-        "PositiveInt",
-        "Section",
-        "load_object",
-    ),
-    "torl.rewards": (
-        "Grader",
-        "JudgeClient",
-        "Reward",
-    ),
-    "torl.runtime.processes.threads": ("run_in_thread",),
-    "torl.sandbox": (
-        "Execution",
-        "SandboxPool",
-    ),
-    "torl.text.answers": (
-        "find_answer",
-        "find_tagged_answer",
-    ),
-    "torl.text.templates": (
-        "PromptTemplate",
-        "PromptVariant",
-        "chatml",
-        "load_template",
-    ),
-    "torl.tools": (
-        "StatefulTool",
-        "Tool",
-        "ToolSession",
-    ),
-    "torl.types": (
-        "Grade",
-        "Group",
-        "MalformedCall",
-        "Markup",
-        "ObservationText",
-        "Outcome",
-        "OutcomeStatus",
-        "Problem",
-        "Prompt",
-        "SampledTurn",
-        "SamplingParameters",
-        "ScoredGroup",
-        "ScoredTrajectory",
-        "StopReason",
-        "ToolCall",
-        "ToolRequest",
-        "TrainingSample",
-        "Trajectory",
-        "Turn",
-    ),
-    "torl.version": ("__version__",),
+# The modules of the names above, from which `__all__` and `__getattr__` derive; tests/unit/test_public_api.py compares.
+_MODULES = {
+    "torl._core": "StopCondition repetition",
+    "torl.agents": "Agent",
+    "torl.algorithms.advantages": "Estimator EstimatorInputs TokenAdvantages requires",
+    "torl.algorithms.losses": "LossInputs PolicyLoss PolicyLossValues",
+    "torl.algorithms.masks": "needs_reference",
+    "torl.api": "History Policy Run SampledGroups evaluate sample train verify",
+    "torl.component": "Component RunContext",
+    "torl.data": "ProblemSource",
+    "torl.engine": "Engine EngineOptions EngineSetup",
+    "torl.environments": "Environment EnvironmentSession Message Reply",
+    "torl.errors": "ConfigError RewardError ToolUnavailableError TorlError",
+    "torl.formats": "ChatFormat FencedFormat Format TaggedFormat TaggedOptions",
+    "torl.formats.fenced": "FenceStyle run_block",
+    "torl.formats.observation": "ErrorStyle longest_prefix render_outcome truncate_middle",
+    "torl.options": "NonNegativeInt PositiveFloat PositiveFraction PositiveInt Section load_object",
+    "torl.rewards": "Grader JudgeClient Reward",
+    "torl.runtime.processes.supervision": "run_in_thread",
+    "torl.sandbox": "Execution SandboxPool",
+    "torl.text.answers": "find_answer find_tagged_answer",
+    "torl.text.templates": "PromptTemplate PromptVariant chatml load_template",
+    "torl.tools": "StatefulTool Tool ToolSession",
+    "torl.trackers": "Tracker",
+    "torl.types": "Grade Group MalformedCall Markup ObservationText Outcome OutcomeStatus Problem Prompt SampledTurn "
+    "SamplingParameters ScoredGroup ScoredTrajectory StopReason ToolCall ToolRequest TrainingSample "
+    "Trajectory Turn",
+    "torl.version": "__version__",
 }
-_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = [
-    "Agent",
-    "Component",
-    "Engine",
-    "EngineOptions",
-    "EngineSetup",
-    "ErrorStyle",
-    "Estimator",
-    "EstimatorInputs",
-    "Execution",
-    "FenceStyle",
-    "FencedFormat",
-    "Format",
-    "Grade",
-    "Grader",
-    "Group",
-    "JudgeClient",
-    "LossInputs",
-    "MalformedCall",
-    "Markup",
-    "NonNegativeInt",
-    "ObservationText",
-    "Outcome",
-    "OutcomeStatus",
-    "PolicyLoss",
-    "PolicyLossValues",
-    "PositiveFloat",
-    "PositiveFraction",
-    "PositiveInt",
-    "Problem",
-    "ProblemSource",
-    "Prompt",
-    "PromptTemplate",
-    "PromptVariant",
-    "Reward",
-    "RewardError",
-    "RunContext",
-    "SampledTurn",
-    "SamplingParameters",
-    "SandboxPool",
-    "ScoredGroup",
-    "ScoredTrajectory",
-    "Section",
-    "StatefulTool",
-    "StopCondition",
-    "StopReason",
-    "TaggedFormat",
-    "TaggedOptions",
-    "TokenAdvantages",
-    "Tool",
-    "ToolCall",
-    "ToolRequest",
-    "ToolSession",
-    "TorlError",
-    "TrainingSample",
-    "Trajectory",
-    "Turn",
-    "__version__",
-    "chatml",
-    "evaluate",
-    "find_answer",
-    "find_tagged_answer",
-    "load_object",
-    "load_template",
-    "longest_prefix",
-    "needs_reference",
-    "render_outcome",
-    "repetition",
-    "run_block",
-    "run_in_thread",
-    "sample",
-    "train",
-    "truncate_middle",
-    "verify",
-]
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACE_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'torl' has no attribute {name!r}")
-    value = getattr(import_module(_PLACE_OF[name]), name)
+    value = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PLACE_OF])
+    return sorted({*globals(), *_MODULE_OF})

@@ -1,84 +1,84 @@
-"""The errors torl raises.
+"""The errors of torl.
 
-What a *model* does wrong is data (an `Outcome`, a reward of -1). What the *host* does wrong raises one of
-these, and a training run stops: it never continues with a broken tool, engine, grader or learner.
+A mistake of the *model* is data: an `Outcome`, a reward of -1. A failure of the *host* raises one of these errors and
+stops a training run, which never continues with a failed tool, engine, grader or learner.
 """
 
 
 class TorlError(Exception):
-    """Base of every error torl raises on purpose; its message says what was wrong, where, and what to do."""
+    """Base class of all errors that torl raises on purpose. The message names the problem, its location and a fix."""
 
 
 class ConfigError(TorlError):
-    """A configuration that cannot be run: unknown key, wrong type, values that contradict each other."""
+    """An invalid configuration: an unknown key, a wrong type, contradictory values."""
 
 
 class DataError(TorlError):
-    """A problem file or model directory that cannot be read; names the file, the line and the reason."""
+    """An unreadable problem file or model directory. The message names the file, the line and the reason."""
 
 
 class SandboxError(TorlError):
-    """The host side of the sandbox is broken: no guest, a failed self-test, a dead pool."""
+    """A failure of the sandbox itself: a missing guest, a failed self-test, a dead pool."""
 
 
 class ToolUnavailableError(TorlError):
-    """A tool gave no outcome for a call, however often it was asked: the episode is spoilt, and others go on."""
+    """A tool returned no outcome for a call, after all retries. Its episode fails; others continue."""
 
 
 class AgentProgramError(ToolUnavailableError):
-    """An agent program crashed, took too long or never asked the model: its episode is spoilt, and others go on."""
+    """An agent program crashed, timed out or never called the model. Its episode fails; others continue."""
 
 
 class EngineError(TorlError):
-    """The inference engine died, refused a request, or did not take new weights."""
+    """The inference engine died, rejected a request or did not load new weights."""
 
 
 class EngineDiedError(EngineError):
-    """The processes of one inference engine have ended; another one can take its place."""
+    """The processes of an inference engine exited. Another engine can replace it."""
 
 
 class HangError(TorlError):
-    """A part lives and gives no answer; the message names it."""
+    """A running component does not respond. The message names it."""
 
 
 class EngineHungError(EngineError, HangError):
-    """The inference engine computed nothing for too long."""
+    """The inference engine made no progress within its timeout."""
 
 
 class ClusterError(TorlError):
-    """The machines of a run cannot be reached, or are not as many as it needs."""
+    """The machines of a run cannot be reached, or are too few."""
 
 
 class ActorDiedError(ClusterError):
-    """A role of the run has gone, with its process or with the node that it was on."""
+    """An actor of the run was lost, because its process exited or its node was lost."""
 
 
 class RewardError(TorlError):
-    """The grader is broken: its workers cannot be started or die again and again."""
+    """The grader failed: its workers do not start, or die repeatedly."""
 
 
 class LearnerError(TorlError):
-    """A learner rank died, raised, or did not answer in time; carries the rank's own traceback."""
+    """A learner rank died, raised an error or timed out. The message contains the rank's traceback."""
 
 
 class LearnerDiedError(LearnerError):
-    """A learner rank has ended without a word: its process was killed, or its node was lost."""
+    """A learner rank exited without an error: its process was killed, or its node was lost."""
 
 
 class LearnerHungError(LearnerError, HangError):
-    """The learner did not finish a command in time."""
+    """The learner did not finish a command within its timeout."""
 
 
 class WeightTransferError(TorlError):
-    """New weights did not reach the engine: a peer has ended or is silent, or a checksum differs."""
+    """New weights did not reach the engine: a peer exited or timed out, or a checksum differs."""
 
 
 class EngineUnusableError(EngineError, WeightTransferError):
-    """An engine may hold weights of two versions: it did not take new ones whole."""
+    """An engine did not load new weights completely, and may hold a mixture of two versions."""
 
 
 class CheckpointError(TorlError):
-    """A checkpoint that cannot be written or is damaged or incomplete."""
+    """A checkpoint that cannot be written, or is damaged or incomplete."""
 
 
 class RecordError(TorlError):

@@ -1,15 +1,10 @@
-"""Measure models on sets of problems, and put them into tables like those of the papers.
-
-python -m torl.evaluate MODEL... --suite torl|zerotir|SET|FILE... [--tool both] [--grid 0,2,4] [--compare torl]
-                        [--output DIRECTORY] [--config CONFIG] [--regrade] [--section.field value ...]
-
-A killed command is resumed by the same command. It writes table.md, table.tex, results.json and page.html; the last
-line it prints is JSON.
-"""
+"""The program `python -m torl.evaluate`; from Python, call the function `torl.evaluate()`."""
 
 import sys
 
-from torl.apps.evaluation.command import main
+from torl.__main__ import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("evaluate"))
+elif __name__ != "__mp_main__":  # as in processes that the program spawns
+    raise ImportError("torl.evaluate is a function: `import torl`, then `torl.evaluate(...)`", name=__name__)

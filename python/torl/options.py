@@ -15,6 +15,7 @@ instead, whose annotation is a `Section`.
 import difflib
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -31,6 +32,9 @@ PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["float32", "bfloat16"]
 
 Chosen = TypeVar("Chosen")
+
+_PLACE = re.compile(r"(?!torl:)[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""package.module:Name; `torl:` begins the paths of files inside the package."""
 
 
 class Section(BaseModel):
@@ -124,7 +128,7 @@ class ChosenFrom:
             return value if said is None else {"name": said, **value}
         if not isinstance(value, str):
             return value
-        if self.shorthand is not None:
+        if self.shorthand is not None and not _PLACE.fullmatch(value):
             name, option = self.shorthand
             return {"name": name, option: value}
         return {"name": value}

@@ -1,6 +1,6 @@
-"""Say before a run what it needs: bytes of every stage on every GPU and in the host.
+"""Plan a run: predict the bytes of every stage on every GPU and in the host, and a lower bound of a step's time.
 
-python -m torl.plan CONFIG [--gpus 8] [--nodes 8] [--memory 79.6] [--card H100]
+python -m torl.plan CONFIG [--gpus 8] [--nodes 8] [--gpu-memory 79.6] [--card H100]
                            [--model DIRECTORY-OR-CONFIG.JSON] [--section.field value ...]
 
 The last line is JSON. The exit status is 0 if the run fits, and 1 if it does not.
@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,37 +18,56 @@ from torl.config import TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.errors import ConfigError, TorlError
 from torl.hub import resolve_model_config
-from torl.placement.checks import advice, explain, gib, require_division
-from torl.placement.formatting import format_ranges
-from torl.placement.ledger import Ledger, ledger
-from torl.placement.machine import Machine, combine_machines, this_machine
+from torl.placement.fit import advice, explain, gib, require_division, with_row_tokens
+from torl.placement.ledger import Ledger, compute_ledger
+from torl.placement.machine import Machine, combine_machines, format_ranges, this_machine
 from torl.placement.resolve import resolve
-from torl.placement.roofline import CARDS, step_seconds
-from torl.placement.rows import with_row_tokens
 from torl.placement.shape import ModelShape
 
 _PROGRAM = "python -m torl.plan"
-_SIDES = ("learner", "engine", "host")  # the bytes of a stage: on one GPU of each side, and in CPU memory
+_SIDES = ("learner", "engine", "host")  # bytes of a stage: on one GPU of each side, and in CPU memory
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Peak rates of a GPU, from its maker's data sheet.
+
+    Attributes:
+        flops: Dense bfloat16 operations per second.
+        memory: Bytes of its memory per second.
+    """
+
+    flops: float
+    memory: float
+
+
+CARDS = {
+    "B200": Card(2250e12, 8.0e12),
+    "H200": Card(989e12, 4.8e12),
+    "H100": Card(989e12, 3.35e12),
+    "A100": Card(312e12, 2.0e12),
+    "L40S": Card(362e12, 0.86e12),
+    "4090": Card(165e12, 1.0e12),
+}
+"""Cards by a word of the GPU's product name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog=_PROGRAM, description=__doc__, allow_abbrev=False, add_help=False)
-    parser.add_argument("--gpus", type=int, help="plan for so many GPUs instead of those of this machine")
-    parser.add_argument("--nodes", type=int, default=1, help="such machines, as nodes of a cluster (cluster.kind)")
-    parser.add_argument("--memory", type=float, default=79.6, help="GiB of each of them; an H100 of 80 GB has 79.6")
-    parser.add_argument("--host-memory", type=float, help="GiB of CPU memory; that of this machine when unset")
-    parser.add_argument(
-        "--card", choices=sorted(CARDS), help="whose data sheet bounds a step; that of this machine when unset"
-    )
+    parser.add_argument("--gpus", type=int, help="number of GPUs; unset uses the GPUs of this machine")
+    parser.add_argument("--nodes", type=int, default=1, help="number of such machines, as nodes of a cluster")
+    parser.add_argument("--gpu-memory", type=float, default=79.6, help="GiB of each GPU; an H100 of 80 GB has 79.6")
+    parser.add_argument("--host-memory", type=float, help="GiB of CPU memory; unset uses that of this machine")
+    parser.add_argument("--card", choices=sorted(CARDS), help="data sheet for the time; unset uses this machine's GPUs")
     parser.add_argument("--model", type=Path, help="directory or config.json of the model, instead of model.path")
-    parser.add_argument("--prompt", type=int, help="tokens of a prompt on average; half of the limit when unset")
-    parser.add_argument("--response", type=int, help="tokens of a response on average; a quarter of the limit")
-    own, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
+    parser.add_argument("--prompt-tokens", type=int, help="mean tokens of a prompt; unset uses half of the limit")
+    parser.add_argument("--response-tokens", type=int, help="mean tokens of a response; unset uses a quarter")
+    options, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
     try:
         config = parse_command_line(TrainConfig, _PROGRAM, str(__doc__), rest)
-        shape = _shape(own.model or resolve_model_config(config.model.path))
-        return _plan(config, shape, _machine(own), own)
+        shape = _shape(options.model or resolve_model_config(config.model.path))
+        return _plan(config, shape, _machine(options), options)
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -57,72 +77,100 @@ def _shape(model: Path) -> ModelShape:
     return ModelShape.read(model.parent if model.name == "config.json" else model)
 
 
-def _machine(own: argparse.Namespace) -> Machine:
-    here = this_machine() if own.gpus is None else None
-    if here is not None and not here.gpus:
-        raise ConfigError("this machine has no GPU: say for how many the plan is (--gpus 8 --memory 79.6)")
-    machine = here or Machine.with_gpus(own.gpus, int(own.memory * 2**30))
-    host = int(own.host_memory * 2**30) if own.host_memory else machine.host_bytes
-    if own.nodes < 1:
-        raise ConfigError("a plan is for at least one node: --nodes 8")
-    return combine_machines([Machine(machine.gpus, machine.cores, host, machine.driver)] * own.nodes)
+def _machine(options: argparse.Namespace) -> Machine:
+    this = this_machine() if options.gpus is None else None
+    if this is not None and not this.gpus:
+        raise ConfigError("this machine has no GPU: describe the machine to plan for (--gpus 8 --gpu-memory 79.6)")
+    machine = this or Machine.with_gpus(options.gpus, int(options.gpu_memory * 2**30))
+    host = int(options.host_memory * 2**30) if options.host_memory else machine.host_bytes
+    if options.nodes < 1:
+        raise ConfigError(f"--nodes = {options.nodes} must be at least 1")
+    return combine_machines([Machine(machine.gpus, machine.cores, host, machine.driver)] * options.nodes)
 
 
-def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, own: argparse.Namespace) -> int:
+def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, options: argparse.Namespace) -> int:
     require_division(config, shape)
-    settled = with_row_tokens(resolve(config, machine), shape)
-    book = ledger(settled, shape)
-    print(f"{shape.parameters / 1e9:.2f} B parameters; {settled.placement}")
-    print(_table(book))
-    print(f"rows of {book.learner.max_row_tokens:,} tokens")
-    print(f"cache: {book.engine.cache_tokens:,} tokens in each engine")
-    card = own.card or _known_card(machine)
-    prompt = own.prompt or config.data.max_prompt_tokens // 2
-    response = own.response or config.rollout.max_response_tokens // 4
-    seconds = step_seconds(book, CARDS[card], prompt=prompt, response=response)
+    resolved = with_row_tokens(resolve(config, machine), shape)
+    ledger = compute_ledger(resolved, shape)
+    print(f"{shape.parameters / 1e9:.2f} B parameters; {resolved.placement}")
+    print(_table(ledger))
+    print(f"rows of {ledger.learner.max_row_tokens:,} tokens")
+    print(f"cache: {ledger.engine.cache_tokens:,} tokens in each engine")
+    card = options.card or _known_card(machine)
+    prompt = options.prompt_tokens or config.data.max_prompt_tokens // 2
+    response = options.response_tokens or config.rollout.max_response_tokens // 4
+    seconds = step_seconds(ledger, CARDS[card], prompt=prompt, response=response)
     print(
         f"a step takes at least {seconds:.1f} s with prompts of {prompt} and responses of {response} tokens: "
         f"an unmeasured roofline estimate, from the data sheet of the {card}"
     )
-    fits = not book.excess()
+    fits = not ledger.excess()
     if not fits:
-        print(explain(book))
+        print(explain(ledger))
         print(advice(config, machine, shape))
-    print(json.dumps(_summary(book) | {"fits": fits, "roofline_seconds": seconds}))
+    print(json.dumps(_summary(ledger) | {"fits": fits, "roofline_seconds": seconds}))
     return 0 if fits else 1
+
+
+def step_seconds(ledger: Ledger, card: Card, *, prompt: int, response: int) -> float:
+    """Estimate the time of a step by the roofline model: rollout and update at the peak rates of a card.
+
+    Offloading, weight transfer and the network are left out. No measurement has confirmed the estimate.
+
+    Args:
+        ledger: Memory of the run.
+        card: Peak rates of the GPUs.
+        prompt: Mean tokens of a prompt.
+        response: Mean tokens of a response.
+    """
+    config, engine = ledger.learner.config, ledger.engine
+    learner, algorithm, parameters = config.learner, config.algorithm, ledger.learner.shape.parameters
+    episodes = config.rollout.prompts_per_step * config.rollout.samples_per_prompt
+    per_engine = -(-episodes // ledger.placement.replicas)
+    batch = max(1, min(per_engine, engine.options.max_sequences, engine.cache_tokens // (prompt + response)))
+    read = engine.weights + batch * (prompt + response) * engine.token_bytes
+    token = 2 * parameters / (engine.options.tensor_parallel * card.flops)
+    rollout = per_engine * prompt * token + per_engine * response * max(read / card.memory / batch, token)
+    # Six operations a parameter for forward and backward, two more for each further forward.
+    passes = 8 if learner.gradient_checkpointing else 6
+    trained = (passes * algorithm.epochs + 2 * (algorithm.needs_old_logprobs + algorithm.needs_reference)) * parameters
+    if algorithm.needs_critic:
+        trained += (passes * config.critic.epochs + 2) * ledger.learner.shape.trunk_parameters
+    update = episodes * (prompt + response) * trained / (ledger.placement.ranks * card.flops)
+    return float(rollout + update if ledger.placement.colocated else max(rollout, update))
 
 
 def _known_card(machine: Machine) -> str:
     return next((word for word in CARDS if word in machine.gpus[0].model), "H100")
 
 
-def _table(book: Ledger) -> str:
-    """A column for each GPU, or for those that hold the same, where there are several nodes; and one for all hosts."""
-    placement = book.placement
+def _table(ledger: Ledger) -> str:
+    """Format a column for each GPU and one for all hosts. With several nodes, equal GPUs share a column."""
+    placement = ledger.placement
     gpus = range(len(placement.machine.gpus))
-    held = {gpu: tuple(sum(stage.on_gpu(gpu, placement).values()) for stage in book.stages) for gpu in gpus}
+    used = {gpu: tuple(sum(stage.on_gpu(gpu, placement).values()) for stage in ledger.stages) for gpu in gpus}
     columns = [[gpu] for gpu in gpus]
     if placement.machine.nodes:
-        columns = [[gpu for gpu in gpus if held[gpu] == sizes] for sizes in dict.fromkeys(held.values())]
+        columns = [[gpu for gpu in gpus if used[gpu] == sizes] for sizes in dict.fromkeys(used.values())]
     titles = [f"GPU{'s' * (len(column) > 1)} {format_ranges(column)}" for column in columns]
     titles.append("hosts" if placement.machine.nodes else "host")
     lines = [f"{'':12}" + "".join(f"{title:>11}" for title in titles)]
-    for number, stage in enumerate(book.stages):
-        cells = [gib(size) for size in [*(held[column[0]][number] for column in columns), sum(stage.host.values())]]
+    for number, stage in enumerate(ledger.stages):
+        cells = [gib(size) for size in [*(used[column[0]][number] for column in columns), sum(stage.host.values())]]
         lines.append(f"{stage.name:12}" + "".join(f"{cell:>11}" for cell in cells))
     return "\n".join(lines)
 
 
-def _summary(book: Ledger) -> dict[str, Any]:
-    gpus = range(len(book.placement.machine.gpus))
+def _summary(ledger: Ledger) -> dict[str, Any]:
+    gpus = range(len(ledger.placement.machine.gpus))
     stages = {
         stage.name: {
-            "gpus": [sum(stage.on_gpu(gpu, book.placement).values()) for gpu in gpus],
+            "gpus": [sum(stage.on_gpu(gpu, ledger.placement).values()) for gpu in gpus],
             **{side: {name: size for name, size in getattr(stage, side).items() if size} for side in _SIDES},
         }
-        for stage in book.stages
+        for stage in ledger.stages
     }
-    return {"parameters": book.learner.shape.parameters, "cache_tokens": book.engine.cache_tokens, "stages": stages}
+    return {"parameters": ledger.learner.shape.parameters, "cache_tokens": ledger.engine.cache_tokens, "stages": stages}
 
 
 if __name__ == "__main__":

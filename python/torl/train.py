@@ -1,29 +1,10 @@
-"""Train a language model to reason with tools.
+"""The program `python -m torl.train`; from Python, call the function `torl.train()`."""
 
-python -m torl.train CONFIG [--section.field value ...]
-"""
-
-import json
 import sys
-from collections.abc import Sequence
 
-from torl.config import TrainConfig
-from torl.config.command_line import run_command
-from torl.report.console import Console
-from torl.training.run import train
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    description = "Train a language model to reason with tools."
-    return run_command(TrainConfig, "python -m torl.train", description, _work, arguments)
-
-
-async def _work(config: TrainConfig) -> None:
-    with Console() as console:
-        summary = await train(config, console)
-    print(json.dumps(summary), flush=True)
-
+from torl.__main__ import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("train"))
+elif __name__ != "__mp_main__":  # as in processes that the program spawns
+    raise ImportError("torl.train is a function: `import torl`, then `torl.train(...)`", name=__name__)

@@ -1,4 +1,4 @@
-"""The words of torl as types: what the parts hand to each other. No torch, no vLLM, no DeepSpeed.
+"""The data types that torl's packages exchange. No torch, no vLLM, no DeepSpeed.
 
 Axis suffix `_T`: the tokens of one trajectory's response, sampled and observed, without the prompt.
 """
@@ -21,7 +21,14 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A question with its reference answer."""
+    """A question with its reference answer.
+
+    Attributes:
+        id: Unique name of the problem.
+        question: Text of the question.
+        answer: Reference answer.
+        metadata: Further fields of the problem, such as its source or level.
+    """
 
     id: str
     question: str
@@ -31,18 +38,21 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A problem in the template of a run, as the tokens the engine is given."""
+    """A problem in the prompt template of a run.
+
+    Attributes:
+        problem: Problem of the prompt.
+        token_ids: Tokens of the prompt.
+        variant: Name of the variant, if the template gives several.
+        weight: Weight of the variant in the draw of an episode's prompt.
+        variants: The other variants of the prompt.
+    """
 
     problem: Problem
-    """The problem."""
     token_ids: tuple[int, ...]
-    """Tokens of the prompt."""
     variant: str | None = None
-    """Name of the variant, if the template gives several."""
     weight: float = 1.0
-    """Weight of the variant in the draw of an episode's prompt."""
     variants: tuple["Prompt", ...] = ()
-    """The other variants of the prompt."""
 
     def for_episode(self, seed: int) -> "Prompt":
         """Return the prompt of one episode: this one or another variant, drawn by weight with `seed`, below 2**63."""
@@ -59,38 +69,55 @@ class Prompt:
 
 
 class OutcomeStatus(StrEnum):
-    """How a call of a tool ended. Every member is data for the model, never a host failure."""
+    """The status of a tool call. Every status is data for the model, never a host failure.
+
+    Attributes:
+        OK: The call succeeded.
+        ERROR: The code raised an exception, or an argument is invalid.
+        TIMEOUT: The call exceeded its time limit.
+        MEMORY: The call exceeded its memory limit.
+        OUTPUT_LIMIT: The call printed too much.
+        CRASH: The process that executed the call died, and died again in a second attempt.
+    """
 
     OK = "ok"
-    ERROR = "error"  # an uncaught exception of the code, an argument that is none
+    ERROR = "error"
     TIMEOUT = "timeout"
     MEMORY = "memory"
     OUTPUT_LIMIT = "output_limit"
-    CRASH = "crash"  # what ran it died, and died again on the same call
+    CRASH = "crash"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call of a tool gave: the same for every tool, but for `details`.
+    """The result of a tool call.
 
-    `text` is what the tool says: what was printed or found, or one line on what went wrong. `details` are the tool's
-    own, plain JSON; a "traceback" among them may be shown to the model.
+    Attributes:
+        status: Status of the call.
+        text: Output of the tool: printed text, search results, or a line that describes an error.
+        error: Type of the error, such as "ZeroDivisionError".
+        details: Further results of the tool, as plain JSON. A "traceback" may be shown to the model.
     """
 
     status: OutcomeStatus
     text: str
-    error: str | None = None  # the kind of error: "ZeroDivisionError"
+    error: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def ok(self) -> bool:
-        """Whether the call ended well."""
+        """Whether the call succeeded."""
         return self.status is OutcomeStatus.OK
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """What a model asks for: the name of a tool among those of the run, and the arguments of the call, plain JSON."""
+    """A tool call that the model requests.
+
+    Attributes:
+        tool: Name of the tool in the run.
+        arguments: Arguments of the call, as plain JSON.
+    """
 
     tool: str
     arguments: Mapping[str, Any] = field(hash=False)
@@ -98,26 +125,35 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class MalformedCall:
-    """What asks for a tool and cannot be made: nothing runs, and the model is told what is wrong with it."""
+    """A tool call that cannot be executed. The model receives an error message instead.
 
-    error: str  # the kind of error: "NoCode"
+    Attributes:
+        error: Type of the error, such as "NoCode".
+        message: Description of the error.
+    """
+
+    error: str
     message: str
 
     @property
     def outcome(self) -> Outcome:
-        """What the model is told. It counts as a call, and as one that failed."""
+        """Outcome shown to the model. It counts as a failed call."""
         return Outcome(OutcomeStatus.ERROR, f"{self.error}: {self.message}", error=self.error)
 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """What a chat template puts between texts: an added token of the vocabulary that it spells becomes that token."""
+    """Markup of a chat template. Added tokens of the vocabulary in its text are encoded as such.
+
+    Attributes:
+        text: Text of the markup.
+    """
 
     text: str
 
 
 ObservationText: TypeAlias = str | Sequence[str | Markup]
-"""What is put in after a turn: a text, or several in a row. What is no `Markup` stays text, whatever it spells."""
+"""Text inserted after a turn, in one or several parts. Parts other than `Markup` never become added tokens."""
 
 
 # --- the engine -------------------------------------------------------------------------------------------
@@ -155,42 +191,63 @@ class SampledTurn:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call inside a trajectory. The calls of a turn have one observation, which answers all of them."""
+    """A tool call in a trajectory. The calls of one turn share an observation.
 
-    request: ToolRequest | None  # None: nothing ran, because the call was malformed, or one too many
+    Attributes:
+        request: Executed request. None if nothing was executed, because the call was malformed or above the limit.
+        outcome: Outcome of the call.
+        observation: Inserted text, fences included.
+        start: Index in the response of the first observation token, which is the end of the turn with the call.
+        stop: Index after the last observation token.
+        wait_seconds: Time that the episode waited for the outcome, after the outcomes of the turn's earlier calls.
+    """
+
+    request: ToolRequest | None
     outcome: Outcome
-    observation: str  # the text spliced in, fences included
-    start: int  # index in the response of the first observation token: where the turn that asked has ended
-    stop: int  # one past the last
-    wait_seconds: float  # how long the episode waited for the outcome, after those of the same turn before it
+    observation: str
+    start: int
+    stop: int
+    wait_seconds: float
 
     @property
     def ran(self) -> bool:
-        """Whether anything ran: a call without a request is answered with an error instead."""
+        """Whether the call was executed."""
         return self.request is not None
 
     @property
     def code(self) -> str:
-        """The code that was asked for; empty for a call that has none."""
+        """Code argument of the call. Empty for calls without code."""
         return str(self.request.arguments.get("code", "")) if self.request is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What an environment, or an agent program, said in the middle of an episode, as a message of the user.
+    """A user message that an environment or an agent program sent during an episode.
 
-    Several behind one turn, and the results of its calls before them, have one observation.
+    Several messages after the same turn share one observation, which also holds the results of the turn's calls.
+
+    Attributes:
+        text: Text of the message.
+        observation: Inserted text, markup included.
+        start: Index in the response of the first observation token, which is the end of the previous turn.
+        stop: Index after the last observation token.
     """
 
     text: str
-    observation: str  # the text spliced in, what stands around it included
-    start: int  # index in the response of the first observation token: where the turn before has ended
-    stop: int  # one past the last
+    observation: str
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A closed code block; [start, stop) are the characters of its code in the text of its turn."""
+    """A closed code block.
+
+    Attributes:
+        code: Code of the block.
+        start: Index in the text of the turn of the first character of the code.
+        stop: Index after the last character of the code.
+    """
 
     code: str
     start: int
@@ -198,49 +255,89 @@ class Block:
 
 
 class StopReason(StrEnum):
-    """Why a turn ended."""
+    """The reason why a turn ended.
 
-    CALL = "call"  # where its format ends turns, with a tool asked for
-    STOP = "stop"  # the model sampled its end-of-sequence token, or a stop string
-    LENGTH = "length"  # the response reached its token limit
+    Attributes:
+        CALL: The stop condition of the format, which marks the end of tool calls.
+        STOP: An end-of-sequence token or a stop sequence.
+        LENGTH: The token limit of the response.
+    """
+
+    CALL = "call"
+    STOP = "stop"
+    LENGTH = "length"
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One generation up to its end: the sampled tokens [start, stop) of the response, and what was found in them."""
+    """One generation of the model: the sampled tokens [start, stop) of the response.
+
+    Attributes:
+        start: Index in the response of the first token.
+        stop: Index after the last token.
+        text: Text of these tokens.
+        stop_reason: Reason why the turn ended.
+        blocks: Code blocks closed in the turn.
+        cached_tokens: Number of prefix tokens that the engine found in its prefix cache.
+    """
 
     start: int
     stop: int
-    text: str  # of these tokens
+    text: str
     stop_reason: StopReason
-    blocks: tuple[Block, ...]  # the code blocks that it closed
-    cached_tokens: int  # of its prefix, that the engine did not compute again
+    blocks: tuple[Block, ...]
+    cached_tokens: int
 
 
 class FinishReason(StrEnum):
-    """Why an episode ended."""
+    """The reason why an episode ended.
 
-    STOP = "stop"  # the model sampled its end-of-sequence token, or a stop string
-    LENGTH = "length"  # the response reached its token limit
-    VOID = "void"  # a turn asked for output with nothing to run in it, and the run ends episodes there
-    ENVIRONMENT = "environment"  # the environment answered the last turn, and ended the episode with that
-    MAX_TURNS = "turns"  # the model wrote as many messages as it may
+    Attributes:
+        STOP: The model sampled an end-of-sequence token or a stop sequence.
+        LENGTH: The response reached its token limit.
+        VOID: A turn requested output without a call to execute, and the run ends episodes at such turns.
+        ENVIRONMENT: The environment ended the episode in its reply to the last turn.
+        MAX_TURNS: The model wrote the maximum number of messages.
+    """
+
+    STOP = "stop"
+    LENGTH = "length"
+    VOID = "void"
+    ENVIRONMENT = "environment"
+    MAX_TURNS = "turns"
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
     """The record of one episode. The four `_T` arrays have one entry for each response token.
 
-    An episode that an agent program plays may take several token sequences: the trajectory is the one that was sampled
-    last, and the others are its `branches`. Each sampled token is the response of one of them; what a branch shares
-    with another is prompt there.
+    The episode of an agent program may consist of several token sequences. The trajectory is the sequence that was
+    sampled last; the others are its `branches`. Each sampled token is a response token of exactly one sequence, and a
+    prompt token of the sequences that share it.
 
-    On observed tokens `loss_mask_T` is False, `rollout_logprobs_T` is 0 and `policy_versions_T` is -1.
+    Attributes:
+        prompt: Prompt of the episode.
+        group_id: Name of the group whose trajectories are compared with each other: "step/problem".
+        sample_index: Index in the group.
+        token_ids_T: Tokens of the response.
+        loss_mask_T: True for sampled tokens, False for observed tokens.
+        rollout_logprobs_T: Log-probabilities according to the engine; 0 for observed tokens.
+        policy_versions_T: Versions of the policy that sampled the tokens; -1 for observed tokens.
+        turns: Turns of the model.
+        tool_calls: Tool calls of all turns.
+        finish_reason: Reason why the episode ended.
+        text: Text of the response, observations included.
+        seconds: Duration of the episode.
+        format: Name of the format that parsed it.
+        branches: Other trajectories of the episode, in the order in which they started.
+        answer: Answer of the agent program, if one drove the episode.
+        user_messages: Messages of the environment or the agent program.
+        environment_rewards: Rewards of the environment, by part.
     """
 
     prompt: Prompt
-    group_id: str  # equal for the trajectories that are compared with each other: "step/problem"
-    sample_index: int  # index in the group
+    group_id: str
+    sample_index: int
     token_ids_T: Int32Array
     loss_mask_T: BoolArray
     rollout_logprobs_T: Float32Array
@@ -248,84 +345,99 @@ class Trajectory:
     turns: tuple[Turn, ...]
     tool_calls: tuple[ToolCall, ...]
     finish_reason: FinishReason
-    text: str  # the whole response, observations included
+    text: str
     seconds: float
-    format: str = "torl"  # the name of the format it was played in
-    branches: tuple["Trajectory", ...] = ()  # the others of its episode, in the order of their beginnings
-    answer: str | None = None  # what the agent program gave as its answer, where one played
-    user_messages: tuple[UserMessage, ...] = ()  # of its environment, or of its agent program
-    environment_rewards: Mapping[str, float] = field(default_factory=dict, hash=False)  # by part
+    format: str = "torl"
+    branches: tuple["Trajectory", ...] = ()
+    answer: str | None = None
+    user_messages: tuple[UserMessage, ...] = ()
+    environment_rewards: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __len__(self) -> int:
         return len(self.token_ids_T)
 
     @property
     def episode_trajectories(self) -> tuple["Trajectory", ...]:
-        """All trajectories of its episode; it is the last of them."""
+        """All trajectories of the episode, this one last."""
         return (*self.branches, self)
 
     @property
     def answer_text(self) -> str:
-        """The text that holds the answer of its episode: what an agent program gave, or else all that was sampled."""
+        """Text that contains the answer: the answer of the agent program, or else all sampled text."""
         return self.sampled_text if self.answer is None else self.answer
 
     @property
     def sampled_text(self) -> str:
-        """The text of its turns only; observations are replaced by one newline."""
+        """Text of all turns, with a newline instead of each observation."""
         return "\n".join(turn.text for turn in self.turns)
 
     def calls_in(self, turn: Turn) -> tuple[ToolCall, ...]:
-        """The calls that a turn asked for, in its order."""
+        """Return the calls of a turn, in order."""
         return tuple(call for call in self.tool_calls if call.start == turn.stop)
 
     def user_messages_after(self, turn: Turn) -> tuple[str, ...]:
-        """What a user said between a turn and the next one."""
+        """Return the texts of the user messages between a turn and the next one."""
         return tuple(message.text for message in self.user_messages if message.start == turn.stop)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trajectories of one prompt, in the order of their samples: what is compared with each other.
+    """The trajectories of one prompt, which are compared with each other.
 
-    One for each episode; the branches of an episode share what is said of it.
+    Attributes:
+        prompt: Common prompt.
+        trajectories: One trajectory for each episode, in the order of their samples. Branches share its grade.
+        max_response_tokens: Token limit of the responses.
     """
 
     prompt: Prompt
     trajectories: tuple[Trajectory, ...]
-    max_response_tokens: int  # the limit they were played with
-    grades: tuple["Grade", ...] = ()  # by the parts before, if the reward is a part of a rubric
+    max_response_tokens: int
+    grades: tuple["Grade", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What a reward says of one trajectory.
+    """The grade of one trajectory.
 
-    `reward` arrives at the last sampled token. `parts`, where there are any, are what it is the sum of, by name, each
-    logged. `turn_rewards` are paid besides, each at the last token of its turn: one for every turn, or none at all.
+    Attributes:
+        reward: Reward at the last sampled token.
+        correct: Whether the answer is correct.
+        answer: Answer in the last sampled \\boxed{...}, or None.
+        failure: "timeout" or "error" if the grader failed, in which case the answer counts as wrong.
+        parts: Parts of the reward by name, whose sum is `reward`. Each part is logged.
+        turn_rewards: Additional rewards at the last token of each turn: one for every turn, or none.
+        valid_format: Whether the response has the format that the reward requires, if it requires one.
     """
 
     reward: float
     correct: bool = False
-    answer: str | None = None  # the last sampled \\boxed{...}, or None
-    failure: str | None = None  # "timeout" or "error": the grader could not decide; counts as not correct
+    answer: str | None = None
+    failure: str | None = None
     parts: Mapping[str, float] = field(default_factory=dict, hash=False)
     turn_rewards: tuple[float, ...] = ()
-    valid_format: bool = True  # whether the response has the form that the reward asks for, where it asks for one
+    valid_format: bool = True
 
     @property
     def credited(self) -> bool:
-        """Whether the answer is paid as right: it is, in a form that counts."""
+        """Whether the answer is rewarded as correct: correct, and in a valid format."""
         return self.correct and self.valid_format
 
     @property
     def total(self) -> float:
-        """All that the trajectory is paid."""
+        """Sum of the reward and all turn rewards."""
         return self.reward + sum(self.turn_rewards)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredTrajectory:
-    """A trajectory with its grade, and the reward at its end that the learner is told."""
+    """A trajectory with its grade and the reward used for training.
+
+    Attributes:
+        trajectory: Trajectory.
+        grade: Its grade.
+        reward: Reward at the last sampled token, as used for training.
+    """
 
     trajectory: Trajectory
     grade: Grade
@@ -333,38 +445,43 @@ class ScoredTrajectory:
 
     @property
     def total(self) -> float:
-        """All that the learner is told it was paid, turns included."""
+        """Sum of the reward used for training and all turn rewards."""
         return self.reward + sum(self.grade.turn_rewards)
 
     @property
     def episode_trajectories(self) -> tuple["ScoredTrajectory", ...]:
-        """Each trajectory of its episode with what the episode is worth; turns are paid in the last of them."""
+        """All trajectories of the episode with its reward. Turn rewards belong to the last trajectory."""
         grade = replace(self.grade, turn_rewards=())
         return (*(ScoredTrajectory(branch, grade, self.reward) for branch in self.trajectory.branches), self)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredGroup:
-    """The scored trajectories of one prompt."""
+    """The scored trajectories of one prompt.
+
+    Attributes:
+        prompt: Common prompt.
+        members: Scored trajectories.
+    """
 
     prompt: Prompt
     members: tuple[ScoredTrajectory, ...]
 
     @property
     def accuracy(self) -> float:
-        """The share of its members that are correct, in whatever form."""
+        """Fraction of the members with a correct answer, in any format."""
         return sum(member.grade.correct for member in self.members) / len(self.members)
 
     @property
     def credited_fraction(self) -> float:
-        """The share of its members whose answer is paid as right."""
+        """Fraction of the members whose answer is rewarded as correct."""
         return sum(member.grade.credited for member in self.members) / len(self.members)
 
     @property
     def has_zero_variance(self) -> bool:
-        """Whether all members are paid the same, turns included; a group of one is not.
+        """Whether all members have the same total reward. False for a group of one.
 
-        Every advantage is 0 then: nothing is learned, and DAPO's dynamic sampling draws again.
+        All advantages of such a group are 0, so that nothing is learned from it. DAPO's dynamic sampling replaces it.
         """
         return len(self.members) > 1 and len({member.total for member in self.members}) == 1
 
@@ -374,22 +491,34 @@ class ScoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSample:
-    """A trajectory as the learner sees it: tokens, mask, behavior, what was computed for it; nothing about tools.
+    """The learner's view of a trajectory: tokens, mask and annotations, without any knowledge of tools.
 
-    All arrays run over prompt + response; the mask is False on the prompt and on observations, and the numbers are 0
-    there. Whatever is None has not been computed, because nothing asks for it or because its time has not come.
+    All arrays have one entry for each token of prompt and response. On prompts and observations, the mask is False and
+    the other arrays are 0. An array is None before it is computed, or if the algorithm does not need it.
+
+    Attributes:
+        token_ids: Tokens of prompt and response.
+        loss_mask: True for sampled tokens that enter the loss.
+        rollout_logprobs: Log-probabilities according to the engine.
+        advantages: Advantages.
+        old_logprobs: Log-probabilities according to the learner, before the first update of the step.
+        token_rewards: Rewards of single tokens, in addition to the reward at the end.
+        ref_logprobs: Log-probabilities according to the reference model.
+        values: Values according to the critic, before the first update of the step.
+        returns: Value targets of the critic.
+        episode: Number of the episode, equal for all of its samples. None for an episode with a single sample.
     """
 
     token_ids: Int32Array
     loss_mask: BoolArray
     rollout_logprobs: Float32Array
     advantages: Float32Array | None = None
-    old_logprobs: Float32Array | None = None  # the trainer's, before the first update of the step
-    token_rewards: Float32Array | None = None  # what is paid at single tokens, beside the reward at the end
-    ref_logprobs: Float32Array | None = None  # the reference policy's
-    values: Float32Array | None = None  # the critic's, before the first update of the step
-    returns: Float32Array | None = None  # what the critic should have said
-    episode: int | None = None  # equal for the samples of one episode; None for one that is an episode by itself
+    old_logprobs: Float32Array | None = None
+    token_rewards: Float32Array | None = None
+    ref_logprobs: Float32Array | None = None
+    values: Float32Array | None = None
+    returns: Float32Array | None = None
+    episode: int | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)

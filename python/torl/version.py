@@ -1,3 +1,3 @@
-"""Which torl this is."""
+"""The package version."""
 
 __version__ = "0.1.0"

@@ -103,7 +103,7 @@ async def test_a_lost_node_is_heard_of_by_all_who_wait_and_its_place_is_taken(
     await role.call("add", 1, 1)
     await asyncio.to_thread(nodes.kill, 1)
     for each in waiting:
-        with pytest.raises(ActorDiedError, match="something on node 1 is gone"):
+        with pytest.raises(ActorDiedError, match="something on node 1 was lost"):
             await each
     assert await other.call("add", 2, 2) == 4
     again = asyncio.create_task(cluster.start_actor(1, Something, name="something"))

@@ -59,7 +59,7 @@ def test_a_run_goes_on_when_a_node_is_lost(nodes: RayNodes, tmp_path: Path, numb
         command.assert_nothing_left()
     nodes.assert_nothing_left()
     said = command.output().replace("\n", " ")
-    assert ("goes on from its last checkpoint" in said) == (lost == "learner")
+    assert ("continues from its last checkpoint" in said) == (lost == "learner")
     assert steps_trained(directory) == [0, 1, 2, 3]
     assert_each_episode_once(directory, 4)
     assert_audited(directory)

@@ -49,7 +49,7 @@ async def test_roles_answer_fail_give_up_and_die_in_processes_of_their_own() -> 
             await asyncio.sleep(0.05)
         watching = asyncio.create_task(role.watch())
         os.kill(await role.call("where"), signal.SIGKILL)
-        with pytest.raises(ActorDiedError, match="something on node 0 is gone"):
+        with pytest.raises(ActorDiedError, match="something on node 0 was lost"):
             await watching
         with pytest.raises(ActorDiedError):
             await role.call("add", 1, 1)

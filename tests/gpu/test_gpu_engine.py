@@ -10,7 +10,7 @@ from engine_checks import assert_what_is_held_changes_no_token, moved_through_it
 from integration.engines import make_engine
 from integration.tiny_model import build_tiny_model, prompt_text
 from models import write_shape
-from torl.placement.engine_bytes import EngineBytes
+from torl.placement.ledger import EngineBytes
 from torl.placement.shape import ModelShape
 from torl.text.tokenizer import load_tokenizer
 from weight_sending import sending

@@ -11,7 +11,7 @@ from builders import play_all, player
 from scripted_engine import ScriptedInterpreter
 from torl.agents import Agent, AgentLimits
 from torl.apps.audit.agents import agent_mismatch
-from torl.apps.audit.rules import ReplayContext
+from torl.apps.audit.replay import ReplayContext
 from torl.config import RolloutConfig
 from torl.formats import ChatFormat
 from torl.rollout.agents.episode import AgentSettings

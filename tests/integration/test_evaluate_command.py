@@ -21,7 +21,7 @@ def test_a_model_with_and_without_the_tool(tmp_path: Path) -> None:
     """Then its answers are graded again, and nothing is played twice."""
     output = tmp_path / "output"
     words = [
-        *(f"base={MODEL}", "--suite", PROBLEMS, "--tool", "both", "--config", "demo", "--output", str(output)),
+        *(f"base={MODEL}", "--suite", PROBLEMS, "--tools", "both", "--config", "demo", "--output", str(output)),
         *("--evaluation.samples_per_problem", "2", "--evaluation.max_problems", "3", "--engine.cpu_threads", "1"),
     ]
     with running("torl.evaluate", *words, log=tmp_path / "log") as command:
@@ -66,7 +66,7 @@ async def test_called_from_python() -> None:
         problems,
         name="sums",
         rollout={"max_response_tokens": 60},
-        evaluation={"samples": 2, "greedy": False},
+        evaluation={"samples_per_problem": 2, "greedy": False},
         engine={"dtype": "float32", "cpu_threads": 1},
         reward={"wrong": -3.0, "correct": 5.0, "grader_workers": 1},
     )
@@ -82,8 +82,8 @@ async def test_called_from_python() -> None:
     ("words", "message"),
     [
         (["--rollout.max_tool_cals", "1"], "did you mean --rollout.max_tool_calls?"),
-        (["--grid", "0,many"], "--grid takes numbers of tool calls, as 0,2,4, not '0,many'"),
-        ([f"base={MODEL}"], "'base' cannot name a model of its own: write LABEL="),
+        (["--max-tool-calls", "0,many"], "--max-tool-calls must be numbers of tool calls such as 0,2,4, got '0,many'"),
+        ([f"base={MODEL}"], "the label 'base' is invalid or already used: write LABEL="),
         (["--suite", "aime24"], "lacks aime24.jsonl"),
     ],
 )
@@ -99,4 +99,4 @@ def test_a_command_line_that_makes_no_sense_is_refused(
 def test_a_command_without_a_model_or_problems_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], [MODEL], ["--suite", PROBLEMS]):
         assert main(words) == 2
-        assert "name a model, and the problems with --suite" in capsys.readouterr().err
+        assert "MODEL and --suite are required" in capsys.readouterr().err

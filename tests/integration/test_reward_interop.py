@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from cli import running
 
+from torl.apps.serve.grader_command import main
 from torl.interop.shared import score
 from torl.interop.trl import reward_func
 from torl.interop.verl import compute_score
-from torl.rewards.__main__ import main
 from torl.rewards.probes import audit
 
 PROBLEMS = [("What is 17 times 3?", "51"), ("What is one half of one?", "\\frac{1}{2}")]
@@ -32,13 +32,13 @@ def test_lines_of_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert told[0]["id"] == 7
     monkeypatch.setattr("sys.stdin", io.StringIO('{"reference": 5}'))
     assert main(["grade", "--workers", "1"]) == 1
-    assert 'line 1: give {"reference": text, "answer": text}' in capsys.readouterr().err
+    assert 'line 1 must be {"reference": text, "answer": text}' in capsys.readouterr().err
 
 
 def test_a_server(tmp_path: Path) -> None:
     with running("torl.rewards", "serve", "--port", "0", "--workers", "1", log=tmp_path / "log") as command:
-        command.wait_for(tmp_path / "log", '"port"')
-        url = f"http://127.0.0.1:{command.last_json()['port']}"
+        command.wait_for(tmp_path / "log", "listening on ")
+        url = command.output().split()[-1]
 
         def post(body: Any) -> Any:
             request = urllib.request.Request(f"{url}/grade", json.dumps(body).encode(), method="POST")
@@ -56,7 +56,7 @@ def test_a_server(tmp_path: Path) -> None:
             assert refused.value.code == 400
         assert urllib.request.urlopen(f"{url}/v1/ping", timeout=60).read() == b"pong"
         command.process.send_signal(signal.SIGTERM)
-        assert command.wait(60) == 128 + signal.SIGTERM
+        assert command.wait(60) == 0
         command.assert_nothing_left()
 
 

@@ -92,7 +92,7 @@ def test_mistakes_in_a_call_are_named() -> None:
         torl.sample(MODEL, "no_such_problems.jsonl")
     with pytest.raises(ConfigError, match=r"torl\.evaluate: evaluation\.sampls is unknown"):
         torl.evaluate(MODEL, "no_such_problems.jsonl", evaluation={"sampls": 3})
-    with pytest.raises(ConfigError, match=r"--run\.stepz is unknown; did you mean --run\.steps"):
+    with pytest.raises(ConfigError, match=r"torl\.train: run\.stepz is unknown; did you mean run\.steps"):
         torl.train("demo", {"run.stepz": 3})
     with pytest.raises(ConfigError, match="no preset of that name; did you mean demo"):
         torl.train("demoo")

@@ -100,7 +100,7 @@ def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = sandbox("run", "-", "--output", tmp_path / "file", stdin="open('x', 'w')")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: cannot write what the run left: ")
+    assert done.stderr.startswith("error: cannot write the files of the run: ")
 
 
 def test_check_says_what_is_where() -> None:
@@ -108,7 +108,7 @@ def test_check_says_what_is_where() -> None:
     assert done.returncode == 0, done.stderr
     assert "the sandbox works: " in done.stdout
     assert "sympy 1.14" in done.stdout
-    assert "around each worker: seccomp, " in done.stdout
+    assert "isolation of workers: seccomp, " in done.stdout
 
 
 def test_clean_removes_the_prepared_guest(tmp_path: Path) -> None:

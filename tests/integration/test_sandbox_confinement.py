@@ -96,7 +96,7 @@ def test_walls_that_a_container_refuses_are_told_once() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     told, *others = done.stdout.splitlines()
-    assert told.startswith("LOG the sandbox's workers lack a part of their second wall on this system: Landlock: ")
+    assert told.startswith("LOG the sandbox's workers lack an isolation layer on this system: Landlock: ")
     assert told.endswith("seccomp: Operation not permitted (os error 1)")
     assert others == ["None False 2"] * 2
 

@@ -30,7 +30,7 @@ def test_code_that_is_no_string_is_a_type_error(pool: SandboxPool, code: object)
         lambda: list(pool.as_completed(["print(1)", "print(2)", code])),  # type: ignore[list-item]
     ]
     for call in refused:
-        with pytest.raises(TypeError, match="code must be a str, not "):
+        with pytest.raises(TypeError, match="code must be a str, got "):
             call()
     counts = pool.stats()
     assert sum(counts.values()) == 0  # nothing ran, nothing runs

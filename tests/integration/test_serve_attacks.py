@@ -10,7 +10,7 @@ from serving import Door, door
 from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
 
 from sandboxes import KEPT
-from torl.apps.serve.fusion_answers import command_result
+from torl.apps.serve.fusion_api import command_result
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def memory_end(pool: SandboxPool) -> int:
 
 @pytest.fixture(scope="module")
 def http() -> Iterator[Door]:
-    with door(*SETTINGS, "--run-seconds", str(PATIENT)) as running:
+    with door(*SETTINGS, "--cpu-seconds", str(PATIENT)) as running:
         yield running
 
 
@@ -40,8 +40,8 @@ def http() -> Iterator[Door]:
 async def mcp() -> AsyncIterator[dict[bool, str]]:
     """The doors' addresses, by whether attacks on it shall run out of time."""
     with (
-        door("--http", *SETTINGS, "--run-seconds", str(CPU_SECONDS), command="mcp") as hasty,
-        door("--http", *SETTINGS, "--run-seconds", str(PATIENT), command="mcp") as patient,
+        door("--http", *SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="mcp") as hasty,
+        door("--http", *SETTINGS, "--cpu-seconds", str(PATIENT), command="mcp") as patient,
     ):
         yield {True: hasty.url, False: patient.url}
 

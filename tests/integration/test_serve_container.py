@@ -57,7 +57,7 @@ def test_the_check_tells_of_the_walls_inside() -> None:
     words = [*CONTAINED, sys.executable, "-m", "torl.sandbox", "check"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert "around each worker: seccomp, " in done.stdout
+    assert "isolation of workers: seccomp, " in done.stdout
 
 
 def test_the_container_file_names_what_is_there() -> None:

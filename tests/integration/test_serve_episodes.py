@@ -9,7 +9,7 @@ from serving import Door, door
 
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine
-from torl.apps.audit.outcomes import python_mismatch
+from torl.apps.audit.replay import python_mismatch
 from torl.component import RunContext
 from torl.errors import ToolUnavailableError
 from torl.sandbox import SandboxPool
@@ -101,7 +101,7 @@ async def test_a_server_that_is_killed_spoils_every_episode_which_stops_the_run(
 
 
 async def test_a_server_under_overload_delays_episodes_and_changes_none() -> None:
-    with door("--workers", "1", "--queue", "1") as server, SandboxPool(1, **LIMITS) as pool:
+    with door("--workers", "1", "--max-pending-requests", "1") as server, SandboxPool(1, **LIMITS) as pool:
         options = SandboxFusionOptions(
             url=server.url,
             run_timeout_seconds=LIMITS["cpu_seconds"],

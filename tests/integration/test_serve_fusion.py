@@ -13,7 +13,7 @@ TEXTS = ("stdout", "stderr")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Door]:
-    with door("--workers", "1", "--run-seconds", "20", "--memory-mib", "512", "--files-mib", "1") as running:
+    with door("--workers", "1", "--cpu-seconds", "20", "--memory-mib", "512", "--files-mib", "1") as running:
         yield running
 
 
@@ -212,4 +212,4 @@ def test_a_request_that_cannot_be_is_refused_with_its_fault(
 
 def test_only_json_is_taken(server: Door) -> None:
     status, answer = server.ask("/run_code", b"{}", headers={"Content-Type": "text/plain"})
-    assert (status, answer["detail"]) == (415, "send application/json, not text/plain")
+    assert (status, answer["detail"]) == (415, "the content type must be application/json, got text/plain")

@@ -22,7 +22,18 @@ PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR4
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Door]:
-    options = ("--workers", "1", "--run-seconds", "20", "--queue", "4", "--returned-mib", "1", "--sessions", "3")
+    options = (
+        "--workers",
+        "1",
+        "--cpu-seconds",
+        "20",
+        "--max-pending-requests",
+        "4",
+        "--max-returned-mib",
+        "1",
+        "--max-sessions",
+        "3",
+    )
     with door("--http", *options, command="mcp") as running:
         yield running
 
@@ -33,7 +44,7 @@ async def over(transport: str, server: Door) -> AsyncIterator[Client]:
         async with Client(server.url) as client:
             yield client
     else:
-        words = [*COMMAND, "--returned-mib", "1", "--sessions", "3"]
+        words = [*COMMAND, "--max-returned-mib", "1", "--max-sessions", "3"]
         process = StdioServerParameters(command=sys.executable, args=words, env={"PYTHONPATH": ":".join(sys.path)})
         async with Client(stdio_client(process)) as client:
             yield client
@@ -98,7 +109,7 @@ async def test_a_file_that_is_too_large_is_named_and_not_sent(server: Door) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"code": "1", "session": "nobody"}, "there is no session 'nobody', or none any more"),
+        ({"code": "1", "session": "nobody"}, "the session 'nobody' does not exist or has expired"),
         ({"code": "1", "files": {"../a": "x"}}, "../a"),
         ({"code": "1", "files": {"a": "data:;base64,%"}}, "base64"),
         ({"code": 3}, "code"),
@@ -157,7 +168,7 @@ async def test_a_call_that_is_given_up_is_cancelled(server: Door) -> None:
 
 
 def test_sigterm_ends_the_http_door_with_0() -> None:
-    with door("--http", "--workers", "1", "--grace-seconds", "2", command="mcp") as server:
+    with door("--http", "--workers", "1", "--grace-period-seconds", "2", command="mcp") as server:
         assert server.terminate() == 0
 
 
@@ -184,7 +195,7 @@ def test_the_stdio_door_ends_with_0(way: str) -> None:
 
 @pytest.mark.slow
 async def test_ten_thousand_forgotten_sessions_cost_bounded_memory() -> None:
-    options = ("--http", "--workers", "2", "--sessions", "50", "--sessions-mib", "8")
+    options = ("--http", "--workers", "2", "--max-sessions", "50", "--max-session-mib", "8")
     with door(*options, command="mcp") as server:
         async with Client(server.url) as client:
             for _ in range(100):

@@ -1,4 +1,4 @@
-"""Clients that hold a door without using it: each is given up after `--idle-seconds`, and there are only so many."""
+"""Clients that hold connections without using them: `--idle-timeout-seconds` and the limit on connections."""
 
 import contextlib
 import http.client
@@ -62,7 +62,7 @@ def post(path: bytes, content: object) -> bytes:
 
 @pytest.fixture(scope="module", params=["serve", "mcp"])
 def impatient(request: pytest.FixtureRequest) -> Iterator[Door]:
-    options = ["--workers", "1", "--idle-seconds", "1", "--output-kib", str(SIZE // 512)]
+    options = ["--workers", "1", "--idle-timeout-seconds", "1", "--output-kib", str(SIZE // 512)]
     with door(*options, *(["--http"] if request.param == "mcp" else []), command=request.param) as running:
         yield running
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from serving import ENDLESS, Door, door
 
-from torl.apps.serve.submissions import extracted, same_output
+from torl.apps.serve.submissions import extract_code, same_output
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +84,12 @@ def test_the_test_finds_its_files(server: Door) -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({}, "config.dataset_type must be CommonOJDataset or AutoEvalDataset here, not None"),
-        ({"dataset_type": "HumanEvalDataset"}, "not HumanEvalDataset"),
-        ({"dataset_type": "CommonOJDataset"}, "there is no data set 'mine' here: send the problem"),
-        ({"dataset_type": "CommonOJDataset", "provided_data": {}}, "lacks 'test'"),
+        ({}, "config.dataset_type must be CommonOJDataset or AutoEvalDataset, got None"),
+        ({"dataset_type": "HumanEvalDataset"}, "got HumanEvalDataset"),
+        ({"dataset_type": "CommonOJDataset"}, "the server has no dataset 'mine': send the problem"),
+        ({"dataset_type": "CommonOJDataset", "provided_data": {}}, "has no field 'test'"),
         ({"dataset_type": "CommonOJDataset", "provided_data": {"test": [{}]}}, "input"),
-        ({"dataset_type": "CommonOJDataset", "provided_data": {"test": DOUBLE}, "language": "cpp"}, "only 'python'"),
+        ({"dataset_type": "CommonOJDataset", "provided_data": {"test": DOUBLE}, "language": "cpp"}, "must be 'python'"),
     ],
 )
 def test_what_cannot_be_tested_is_refused(server: Door, config: dict[str, Any], said: str) -> None:
@@ -109,7 +109,7 @@ def test_what_cannot_be_tested_is_refused(server: Door, config: dict[str, Any], 
     ],
 )
 def test_the_program_is_found_in_a_completion(completion: str, code: str) -> None:
-    assert extracted(completion) == code
+    assert extract_code(completion) == code
 
 
 @pytest.mark.parametrize(

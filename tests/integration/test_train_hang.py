@@ -68,7 +68,7 @@ def test_a_tool_that_hangs_is_named_and_every_process_says_what_it_does(
         assert command.wait(400) == 1, command.output()
         command.assert_nothing_left()
     last = [line for line in command.output().splitlines() if line.startswith("error: ")]
-    assert last == ["error: the tool 'python' gave no answer within 5 s (rollout.stall_timeout_seconds)"]
+    assert last == ["error: the tool 'python' did not respond within 5 s (rollout.stall_timeout_seconds)"]
     logs = tmp_path / "run" / "logs"
     assert "the stacks of all processes are in" in command.output()
     assert "in call" in (logs / "controller.log").read_text()  # where the tool waits

@@ -192,7 +192,7 @@ def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
         (tmp_path / "b", {"data__train": str(broken)}, f"{broken}, line 2"),
         (tmp_path / "c", {"rollout__tools__look_up__function": "nowhere:f"}, "nowhere cannot be imported"),
         (tmp_path / "d", {"rollout__prompts_per_step": "1000000"}, "rollout.prompts_per_step is 1000000"),
-        (taken, {}, "holds a run"),
+        (taken, {}, "contains a run"),
     ]
     for directory, changes, message in cases:
         with train(directory, **changes) as command:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from cli import ROOT, running
 
-from torl.apps.audit.rules import ReplayContext
+from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.run import main
 from torl.apps.audit.tokens import token_mismatch
 from torl.config import TrainConfig
-from torl.config.command_line import load_config
+from torl.config.loading import load_config
 from torl.paths import resolve_path
 from torl.records.rows import decode_trajectory
 
@@ -272,12 +272,12 @@ def test_a_planted_bug_is_found(
 @pytest.mark.parametrize(
     ("plant", "problem"),
     [
-        (_code, "call 0 ran other code than was written"),
-        (_observed_logprob, "an observed token has a logprob or a policy version"),
-        (_observed_version, "an observed token has a logprob or a policy version"),
-        (_details, "the outcome of call 0 contradicts itself: it says something else than was printed"),
-        (_turn_ending, "turn 0 was ended by stop, not call"),
-        (_finish_reason, "its finish reason is length, and its last token is not"),
+        (_code, "the request of call 0 differs from the text of its turn"),
+        (_observed_logprob, "an observation token has a logprob or a policy version"),
+        (_observed_version, "an observation token has a logprob or a policy version"),
+        (_details, "the outcome of call 0 is inconsistent: its text differs from the printed output"),
+        (_turn_ending, "turn 0 ended by stop, expected call"),
+        (_finish_reason, "the finish reason is length, but the last token does not match it"),
     ],
 )
 def test_what_is_off_in_the_tokens_is_named(plant: Callable[[dict[str, Any]], bool], problem: str, run: Path) -> None:

@@ -15,7 +15,18 @@ RUNNING = 'torl_sandbox_runs_now{state="running"}'
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Door]:
-    options = ("--workers", "1", "--run-seconds", "20", "--queue", "2", "--sessions", "3", "--body-mib", "1")
+    options = (
+        "--workers",
+        "1",
+        "--cpu-seconds",
+        "20",
+        "--max-pending-requests",
+        "2",
+        "--max-sessions",
+        "3",
+        "--body-mib",
+        "1",
+    )
     with door(*options, command="openenv") as running:
         yield running
 
@@ -79,7 +90,7 @@ async def test_the_coding_client_of_that_project_works_unchanged(server: Door) -
 
 
 async def test_a_time_out_is_an_observation_and_the_episode_goes_on(server: Door) -> None:
-    with door("--workers", "1", "--run-seconds", "0.5", command="openenv") as hasty:
+    with door("--workers", "1", "--cpu-seconds", "0.5", command="openenv") as hasty:
         async with episode(hasty) as client:
             await client.step({"code": "x = 1"})
             assert (await client.step({"code": ENDLESS})).observation["exit_code"] == 124
@@ -138,7 +149,7 @@ async def test_beyond_the_queue_a_step_is_refused_with_the_reason(server: Door) 
         steps = [asyncio.create_task(client.step({"code": ENDLESS})) for client in (first, second)]
         await asyncio.to_thread(until, lambda: server.metric("torl_sandbox_requests_open") == 2)
         status, answer = await asyncio.to_thread(server.ask, "/step", {"action": {"code": "1"}})
-        assert (status, "2 requests are being answered" in answer["detail"]) == (429, True)
+        assert (status, "2 requests are pending" in answer["detail"]) == (429, True)
         for step in steps:
             step.cancel()
         await asyncio.gather(*steps, return_exceptions=True)

@@ -9,7 +9,7 @@ from serving import Door, door
 from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
 
 from sandboxes import KEPT
-from torl.apps.serve.fusion_answers import command_result
+from torl.apps.serve.fusion_api import command_result
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool
 
 pytestmark = pytest.mark.slow
@@ -33,8 +33,8 @@ def memory_end(pool: SandboxPool) -> int:
 def doors() -> Iterator[dict[bool, Door]]:
     """By whether attacks on it shall run out of time."""
     with (
-        door(*SETTINGS, "--run-seconds", str(CPU_SECONDS), command="openenv") as hasty,
-        door(*SETTINGS, "--run-seconds", str(PATIENCE * CPU_SECONDS), command="openenv") as patient,
+        door(*SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="openenv") as hasty,
+        door(*SETTINGS, "--cpu-seconds", str(PATIENCE * CPU_SECONDS), command="openenv") as patient,
     ):
         yield {True: hasty, False: patient}
 

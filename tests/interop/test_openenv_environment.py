@@ -140,7 +140,7 @@ async def test_messages_are_actions_of_the_librarys_echo_environment(echo: str) 
 
 
 async def test_our_own_door_runs_the_code_of_each_message() -> None:
-    options = ("--workers", "1", "--run-seconds", "20")
+    options = ("--workers", "1", "--cpu-seconds", "20")
     with door(*options, command="openenv") as running:
         await_steps = ["x = 6<|im_end|>", "print(x * 7)<|im_end|>", "1 / 0<|im_end|>", "cut"]
         played = await play(running.url, await_steps, text_field="code", shown=["stdout", "stderr"])

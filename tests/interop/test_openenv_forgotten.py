@@ -12,7 +12,7 @@ CODE = "x = list(range(1000))\nlen(x)"
 
 
 async def test_ten_thousand_episodes_that_are_forgotten_cost_bounded_memory() -> None:
-    options = ("--workers", "2", "--sessions", "50", "--sessions-mib", "8")
+    options = ("--workers", "2", "--max-sessions", "50", "--max-session-mib", "8")
     with door(*options, command="openenv") as server:
         for number in range(500):
             await forgotten(server, number)

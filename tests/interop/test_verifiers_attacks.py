@@ -8,7 +8,7 @@ from verifiers_server import ToolServer, tool_server
 
 from sandboxes import KEPT
 from torl.sandbox import OutcomeStatus, SandboxPool
-from torl.sandbox.transcript import render_transcript
+from torl.sandbox.execution import render_transcript
 
 SETTINGS = {"workers": 1, "memory_mib": 512}
 
@@ -29,8 +29,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, Too
     """By whether attacks on it shall run out of time."""
     hasty, patient = (tmp_path_factory.mktemp(name) for name in ("hasty", "patient"))
     with (
-        tool_server(hasty, run_seconds=CPU_SECONDS, **SETTINGS) as soon,
-        tool_server(patient, run_seconds=PATIENCE * CPU_SECONDS, **SETTINGS) as late,
+        tool_server(hasty, cpu_seconds=CPU_SECONDS, **SETTINGS) as soon,
+        tool_server(patient, cpu_seconds=PATIENCE * CPU_SECONDS, **SETTINGS) as late,
     ):
         yield {True: soon, False: late}
 
@@ -65,7 +65,7 @@ async def test_two_thousand_rollouts_that_nobody_ends_cost_bounded_memory(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """A fifth of the other doors: verifiers takes up to 0.2 s to connect and to keep the state of a rollout."""
-    bounds = {"sessions": 50, "sessions_mib": 8, "workers": 2}
+    bounds = {"max_sessions": 50, "max_session_mib": 8, "workers": 2}
     before = 0.0
     with tool_server(tmp_path_factory.mktemp("bounded"), **bounds) as server:
         for number in range(2_500):

@@ -42,7 +42,7 @@ def test_a_curriculum_that_leaves_nothing_out_has_whole_epochs(count: int, seed:
 def test_a_window_keeps_the_pass_rates_in_it() -> None:
     given_ = prompts(4, pass_rate=[0.0, 0.25, 0.75, 1.0])
     assert sorted(ids(CurriculumSampler(given_, 0, pass_rate_range=(0.25, 0.75)).take(2))) == ["p1", "p2"]
-    with pytest.raises(DataError, match=r"no number in 'pass_rate', which data.sampler asks for"):
+    with pytest.raises(DataError, match=r"no number in 'pass_rate', which data.sampler requires"):
         CurriculumSampler(prompts(2), 0, pass_rate_range=(0, 1))
     with pytest.raises(DataError, match="there are no problems"):
         CurriculumSampler(given_, 0, pass_rate_range=(0.4, 0.6))
@@ -74,16 +74,16 @@ def test_one_group_that_teaches_something_ends_a_streak() -> None:
     sampler = CurriculumSampler(prompts(1), 0, cooldown_after=3, cooldown_epochs=100)
     for accuracy in (1.0, 1.0, 0.5, 1.0, 1.0, 0.0, 0.0):
         sampler.record_accuracies({"p0": accuracy})
-    assert sampler.state_dict()["curriculum"]["resting"] == {}
+    assert sampler.state_dict()["curriculum"]["cooldowns"] == {}
     sampler.record_accuracies({"p0": 0.0})
-    assert sampler.state_dict()["curriculum"]["resting"] == {"p0": 101}
+    assert sampler.state_dict()["curriculum"]["cooldowns"] == {"p0": 101}
 
 
 def test_a_step_is_never_short_though_all_rest() -> None:
     sampler = CurriculumSampler(prompts(5), 0, cooldown_after=1, cooldown_epochs=1000)
     sampler.record_accuracies({f"p{number}": 0.0 for number in range(4)})
     assert sorted(ids(sampler.take(5))) == [f"p{number}" for number in range(5)]
-    with pytest.raises(ValueError, match="6 prompts were asked for, there are 5"):
+    with pytest.raises(ValueError, match="cannot take 6 prompts at once: only 5 are available"):
         sampler.take(6)
 
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_of_another_sampler_is_refused() -> None:
     with pytest.raises(CheckpointError, match=r"with data\.sampler curriculum, not shuffled"):
         plain.load_state_dict(curriculum.state_dict())
     damaged = CurriculumSampler(prompts(2), 0).state_dict()
-    damaged["curriculum"]["resting"] = {"stranger": 3}
+    damaged["curriculum"]["cooldowns"] = {"stranger": 3}
     with pytest.raises(CheckpointError, match="curriculum is damaged"):
         CurriculumSampler(prompts(2), 0).load_state_dict(damaged)
 

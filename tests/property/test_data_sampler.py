@@ -54,7 +54,7 @@ def test_resuming_is_exact(count: int, seed: int, before: list[float], after: li
 
 
 def test_more_than_there_are() -> None:
-    with pytest.raises(ValueError, match="7 prompts were asked for, there are 6"):
+    with pytest.raises(ValueError, match="cannot take 7 prompts at once: only 6 are available"):
         PromptSampler(prompts(6), 0).take(7)
 
 

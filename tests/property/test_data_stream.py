@@ -86,7 +86,7 @@ def test_a_buffer_of_one_keeps_the_order_of_the_file() -> None:
     [
         (lambda state: state | {"sampler": "shuffled"}, "written with data.sampler shuffled, not stream"),
         (lambda state: state | {"seed": 1}, "written with seed 1, not 0"),
-        (lambda state: state | {"buffer": 9}, "written with buffer 9, not 4"),
+        (lambda state: state | {"buffer_size": 9}, "written with buffer_size 9, not 4"),
         (lambda state: state | {"drawn": None}, "position is damaged"),
         (lambda state: state | {"deferred": ["p0"], "shared": 4}, "position is damaged"),
         (lambda state: state | {"drawn": 99}, "written with other problems"),
@@ -106,13 +106,13 @@ def test_a_state_that_is_not_its_own_is_refused(
 def test_what_cannot_be_sampled() -> None:
     with pytest.raises(DataError, match="no problems to sample from"):
         StreamSampler([], 0)
-    with pytest.raises(DataError, match=r"buffer_size must be at least 1"):
+    with pytest.raises(DataError, match=r"buffer_size = 0 must be at least 1"):
         StreamSampler(prompts(2), 0, 0)
     with pytest.raises(DataError, match="two problems have the same id, 'p0'"):
         StreamSampler(prompts(1) * 2, 0)
     with pytest.raises(DataError, match="two problems have the same id"):
         StreamSampler(prompts(3) * 2, 0, 3).take(3)
-    with pytest.raises(ValueError, match="5 prompts were asked for, there are 4"):
+    with pytest.raises(ValueError, match="cannot take 5 prompts at once: only 4 are available"):
         StreamSampler(prompts(8), 0, 4).take(5)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builders import asked, player
 from reference import scan_bytes
 from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
-from torl.apps.audit.rules import ReplayContext
+from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.formats import Format

@@ -25,7 +25,7 @@ from torl.apps.audit.run import main as verify
 from torl.engine.vllm.options import VllmOptions
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.policy_weights import read_policy_weights
-from torl.placement.engine_bytes import EngineBytes
+from torl.placement.ledger import EngineBytes
 from torl.placement.shape import ModelShape
 
 STEPS = 3
@@ -198,10 +198,10 @@ def test_three_steps(
     assert len(embeddings) == STEPS  # every step has changed them
 
     # The engines' logprobs are those of plain transformers with the same weights, on every token of every version.
-    assert verify([str(run), "--logprobs", str(STEPS * SAMPLES)]) == 0
+    assert verify([str(run), "--logprob-samples", str(STEPS * SAMPLES)]) == 0
     checks = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert checks["logprobs"]["compared"] >= STEPS * SAMPLES
-    assert checks["logprobs"]["largest"] <= LARGEST_GAP
+    assert checks["logprobs"]["max_difference"] <= LARGEST_GAP
 
     # The plan's bytes of a cached token are vLLM's, also where two workers hold the same head of keys.
     options = VllmOptions(tensor_parallel=arrangement.tensor_parallel, dtype="float32")

@@ -11,7 +11,7 @@ from agent_programs import TEMPLATE, agent_player
 from chat_models import ChatModel
 from torl.agents import AgentLimits, CommandAgent
 from torl.config import SampleConfig
-from torl.config.command_line import find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError, DataError
 from torl.rollout.agents.startup import open_agent_player
 

@@ -9,17 +9,16 @@ import pytest
 
 from builders import grade, scored_group, trajectory
 from torl.apps.audit.advantages import check_advantages
-from torl.apps.audit.check import Check
+from torl.apps.audit.checks import Check, check_rewards, grade_mismatch, version_mismatch
 from torl.apps.audit.logprobs import skip_reason
-from torl.apps.audit.outcomes import is_complete, python_mismatch
-from torl.apps.audit.rewards import check_rewards, grade_mismatch
-from torl.apps.audit.versions import version_mismatch
+from torl.apps.audit.replay import is_complete, python_mismatch
 from torl.config import AlgorithmConfig, TrainConfig
-from torl.config.command_line import find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.records.rows import MAX_OUTPUT_CHARACTERS, TrajectoryRecord
 from torl.rewards import Reward
 from torl.training.masking import mask_samples
-from torl.training.samples import mean_advantage, token_arrays, training_samples, with_advantages
+from torl.training.samples import training_samples, with_advantages
+from torl.training.step_records import mean_advantage, token_arrays
 from torl.types import FinishReason, Grade, Group, Outcome, OutcomeStatus, ScoredTrajectory, TrainingSample
 
 
@@ -49,7 +48,7 @@ def test_a_step_allows_so_many_versions(version: int, allowed: bool) -> None:
     problem = version_mismatch(TrajectoryRecord(5, trajectory("2", version=version), grade()), max_staleness=2)
     assert (problem is None) is allowed
     if problem is not None:
-        assert problem == f"sampled by policy versions [{version}], outside 3 to 5"
+        assert problem == f"sampled by policy versions [{version}], expected 3 to 5"
 
 
 def test_the_first_steps_allow_no_version_before_the_first() -> None:
@@ -208,14 +207,14 @@ def test_an_estimator_of_one_s_own_is_asked_again_and_the_note_says_so() -> None
     name = "strangers:scaled"
     records = [replace(record, advantage=2 * record.grade.reward) for record in batch(1.0, -1.0)]
     check = checked(records, algorithm__estimator__name=name, algorithm__estimator__scale=2.0)
-    assert check.note == "estimator strangers:scaled is not torl's own: it was asked again"
+    assert check.note == "strangers:scaled is not an estimator of torl: compared with a second call"
     assert (check.compared, check.wrong) == (2, 0)
     assert checked(records, algorithm__estimator__name=name, algorithm__estimator__scale=3.0).wrong == 2
 
 
 def test_shuffled_rewards_are_not_in_the_records() -> None:
     check = checked(batch(1.0, -1.0), ablation__shuffle_rewards=True)
-    assert (check.compared, check.note) == (0, "the records do not hold the shuffled rewards")
+    assert (check.compared, check.note) == (0, "the records do not contain the shuffled rewards")
 
 
 # --- outcomes -----------------------------------------------------------------------------------------------------
@@ -284,4 +283,4 @@ def test_an_engine_s_logprobs_are_not_compared_where_they_are_not_those_of_its_p
     assert "top_p is below 1" in (skip_reason(config(rollout__top_p=0.9)) or "")
     stale = {"rollout__max_staleness": 1, "algorithm__importance_correction__name": "tis"}
     assert skip_reason(config(**stale)) is None
-    assert "keeps its cache" in (skip_reason(config(**stale, engine__on_weight_update="keep")) or "")
+    assert "stale KV cache" in (skip_reason(config(**stale, engine__on_weight_update="keep")) or "")

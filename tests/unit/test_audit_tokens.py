@@ -9,7 +9,7 @@ import pytest
 
 from builders import asked, player
 from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
-from torl.apps.audit.rules import ReplayContext
+from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.recipes.torl.recipe import ToRLFormat
@@ -114,20 +114,20 @@ def test_an_episode_agrees_with_its_tokens(played: Trajectory) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (other_code, "call 0 ran other code than was written"),
-        (other_tool, "call 0 ran other code than was written"),
-        (other_observation, "the observation of call 0 is not what its code gave"),
-        (other_observed_token, "the observation of call 0 is not where it should be"),
+        (other_code, "the request of call 0 differs from the text of its turn"),
+        (other_tool, "the request of call 0 differs from the text of its turn"),
+        (other_observation, "the observation of call 0 does not match its outcome"),
+        (other_observed_token, "the observation of call 0 has the wrong position or tokens"),
         (learned_observation, "the loss mask is True at token"),
-        (observed_logprob, "an observed token has a logprob or a policy version"),
-        (observed_version, "an observed token has a logprob or a policy version"),
-        (without_block, "turn 0 has the blocks [], not [Block("),
-        (other_ending, "turn 0 was ended by stop, not call"),
-        (other_turn_text, "the text of turn 1 is not that of its tokens"),
-        (other_text, "the text is not that of the token ids"),
-        (other_format, "it was played in format 'zerotir', not 'torl'"),
-        (cut, "its finish reason is length, and its last token is not"),
-        (void, "its finish reason is void, and no turn asks for a call in vain"),
+        (observed_logprob, "an observation token has a logprob or a policy version"),
+        (observed_version, "an observation token has a logprob or a policy version"),
+        (without_block, "turn 0 has the blocks [], expected [Block("),
+        (other_ending, "turn 0 ended by stop, expected call"),
+        (other_turn_text, "the text of turn 1 does not match its tokens"),
+        (other_text, "the text does not match the token ids"),
+        (other_format, "the format is 'zerotir', expected 'torl'"),
+        (cut, "the finish reason is length, but the last token does not match it"),
+        (void, "the finish reason is void, but the last turn is not a void turn"),
     ],
 )
 def test_what_is_off_is_named(change: Callable[[Trajectory], Trajectory], problem: str, played: Trajectory) -> None:
@@ -136,12 +136,12 @@ def test_what_is_off_is_named(change: Callable[[Trajectory], Trajectory], proble
 
 def test_a_call_beyond_the_last_is_named(played: Trajectory) -> None:
     strict = replace(RULES, rollout=RULES.rollout.model_copy(update={"max_tool_calls": 0}))
-    assert token_mismatch(played, strict) == "call 0 is beyond the last that the run allows"
+    assert token_mismatch(played, strict) == "call 0 exceeds rollout.max_tool_calls"
 
 
 def test_a_token_that_ends_no_response_is_named(played: Trajectory) -> None:
     others = replace(RULES, stop_token_ids=frozenset({STOP + 1}))
-    assert token_mismatch(played, others) == "its finish reason is stop, and its last token is not"
+    assert token_mismatch(played, others) == "the finish reason is stop, but the last token does not match it"
 
 
 def stopping(stop: str) -> ReplayContext:
@@ -152,7 +152,7 @@ def test_a_stop_string_must_end_its_response(played: Trajectory) -> None:
     """Of an episode that was played without one."""
     assert token_mismatch(played, stopping("User:")) is None
     assert token_mismatch(played, stopping("{7")) == "tokens were sampled after the end of a turn"
-    assert token_mismatch(played, stopping("print(7)")) == "nothing asks for call 0"
+    assert token_mismatch(played, stopping("print(7)")) == "no turn requests call 0"
 
 
 def test_a_response_that_ended_at_a_stop_string_agrees_with_its_tokens() -> None:
@@ -161,6 +161,7 @@ def test_a_response_that_ended_at_a_stop_string_agrees_with_its_tokens() -> None
     stopped = asyncio.run(playing.play(asked(token_ids=ENCODER.encode("7?\n")), batch_id=0, sample=0))
     assert token_mismatch(stopped, stopping("</answer>")) is None
     assert (
-        token_mismatch(cut(stopped), stopping("</answer>")) == "its finish reason is length, and its last token is not"
+        token_mismatch(cut(stopped), stopping("</answer>"))
+        == "the finish reason is length, but the last token does not match it"
     )
-    assert token_mismatch(stopped, RULES) == "its finish reason is stop, and its last token is not"
+    assert token_mismatch(stopped, RULES) == "the finish reason is stop, but the last token does not match it"

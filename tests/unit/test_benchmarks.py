@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from torl.config import TrainConfig
-from torl.config.command_line import find_config, load_config
+from torl.config.loading import find_config, load_config
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

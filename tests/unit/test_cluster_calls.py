@@ -10,8 +10,7 @@ import pytest
 from something import Something
 from torl.errors import ActorDiedError
 from torl.runtime.cluster.calls import RemoteCalls
-from torl.runtime.cluster.dispatcher import CallDispatcher
-from torl.runtime.cluster.messages import CallMessage, ResultMessage
+from torl.runtime.cluster.dispatcher import CallDispatcher, CallMessage, ResultMessage
 
 
 class StrangeError(Exception):
@@ -147,9 +146,9 @@ async def test_all_who_wait_hear_of_the_end_and_so_do_those_who_call_later() -> 
 
         waiting = [asyncio.create_task(each) for each in (calls.watch(), calls.call("wait"), counted())]
         await calls.call("add", 1, 1)
-        wire.gone.set_exception(ActorDiedError("something on node 1 is gone"))
+        wire.gone.set_exception(ActorDiedError("something on node 1 was lost"))
         for each in waiting:
-            with pytest.raises(ActorDiedError, match="something on node 1 is gone"):
+            with pytest.raises(ActorDiedError, match="something on node 1 was lost"):
                 await each
-        with pytest.raises(ActorDiedError, match="something on node 1 is gone"):
+        with pytest.raises(ActorDiedError, match="something on node 1 was lost"):
             await calls.call("add", 1, 1)

@@ -26,10 +26,10 @@ from torl.errors import (
 from torl.rewards.grader import ClusterGrader
 from torl.runtime.cluster import ClusterConfig, open_cluster
 from torl.runtime.cluster.per_node import PerNode
-from torl.runtime.cluster.ray_reservation import bundles_for
+from torl.runtime.cluster.ray_nodes import bundles_for
 from torl.tools import PythonTool
 from torl.tools.python import PythonOptions
-from torl.training.shared_directory import require_shared_storage
+from torl.training.checkpoints import require_shared_storage
 from torl.types import SampledTurn, SamplingParameters
 
 CODE = "Look:\n```python\nprint(1)\n```\nand so on"
@@ -101,7 +101,7 @@ async def test_an_engine_dies_with_its_node() -> None:
     await asyncio.sleep(0)
     await cluster.lose(0)
     for task in (asked, watched):
-        with pytest.raises(EngineDiedError, match="engine 0 on node 0 is gone"):
+        with pytest.raises(EngineDiedError, match="engine 0 on node 0 was lost"):
             await task
     with pytest.raises(EngineDiedError):
         placed.check()

@@ -9,8 +9,8 @@ import pytest
 
 from builders import asked, scored, scored_group, trajectory
 from torl.apps.curation.command import main
-from torl.apps.curation.difficulty import with_pass_rates
-from torl.apps.curation.selecting import SelectOptions, accuracies_of_run, select
+from torl.apps.curation.difficulty import accuracies_of_run, with_pass_rates
+from torl.apps.curation.selecting import SelectOptions, select
 from torl.data import load_problems
 from torl.errors import DataError
 from torl.records.rows import group_records
@@ -60,7 +60,7 @@ def test_what_is_dropped_has_a_reason_and_what_it_is_because_of(prepared: Path) 
     assert dropped["broken"]["reason"] == "unreadable_answer"
     assert dropped["again"] == {"id": "again", "reason": "near_duplicate", "because_of": "sum"}
     assert dropped["evaluated"] == {"id": "evaluated", "reason": "in_evaluation_set", "because_of": "set/e"}
-    (hit,) = rows(prepared / "hits.jsonl")
+    (hit,) = rows(prepared / "matches.jsonl")
     assert (hit["reason"], hit["shared"]) == ("ngram", "find the smallest prime above 100")
     counts = json.loads((prepared / "counts.json").read_text())
     assert counts["read"] == counts["kept"] + sum(counts["dropped"].values()) == len(RAW)
@@ -90,7 +90,7 @@ def test_accuracies_come_from_the_records_of_a_run(tmp_path: Path) -> None:
     for step, groups in enumerate(steps):
         write_trajectories(tmp_path, step, group_records(step, groups))
     assert accuracies_of_run(tmp_path) == {"a": [0.5, 1.0], "b": [0.0, 0.5]}
-    with pytest.raises(DataError, match="holds no trajectories of training steps"):
+    with pytest.raises(DataError, match="contains no trajectories of training steps"):
         accuracies_of_run(tmp_path / "empty")
 
 
@@ -115,18 +115,18 @@ def test_problems_that_do_not_follow_the_run_are_left_out() -> None:
     assert [each.id for each in chosen] == ["a", "b"]
     assert chosen[0].metadata["learning_impact"] == pytest.approx(1 - 0.125 / 0.625)
     assert chosen[0].metadata["pass_rate"] == 0.5
-    assert counts["dropped"] == {"never_met": 1}
-    with pytest.raises(DataError, match="'low_learning_impact': 2, 'never_met': 1"):
+    assert counts["dropped"] == {"never_sampled": 1}
+    with pytest.raises(DataError, match="'low_learning_impact': 2, 'never_sampled': 1"):
         select(problems, SelectOptions(min_learning_impact=0.9), accuracies)
 
 
 def test_a_count_is_balanced_over_difficulty_and_source() -> None:
     problems = [problem(f"{source}{rate}{n}", rate, source) for source in "ab" for rate in (0.0, 0.5) for n in range(9)]
-    chosen, counts = select(problems, SelectOptions(count=8, bins=4))
-    assert counts["cells"] == {f"{rates} / {source}": 2 for rates in ("never", "0.5 to 0.75") for source in "ab"}
-    again, _ = select(problems, SelectOptions(count=8, bins=4))
+    chosen, counts = select(problems, SelectOptions(count=8, difficulty_bins=4))
+    assert counts["strata"] == {f"{rates} / {source}": 2 for rates in ("never", "0.5 to 0.75") for source in "ab"}
+    again, _ = select(problems, SelectOptions(count=8, difficulty_bins=4))
     assert chosen == again
-    other, _ = select(problems, SelectOptions(count=8, bins=4, seed=1))
+    other, _ = select(problems, SelectOptions(count=8, difficulty_bins=4, seed=1))
     assert chosen != other
 
 
@@ -188,7 +188,7 @@ def test_a_step_that_is_asked_for_wrongly_says_so(tmp_path: Path, capsys: pytest
     assert main(["prepair"]) == 2
     assert "python -m torl.data prepare" in capsys.readouterr().err
     words = ["select", "--problems", "x.jsonl", "--output", str(tmp_path / "out")]
-    assert main([*words, "--threshold", "0.6"]) == 1
-    assert "which --run gives" in capsys.readouterr().err
-    assert main([*words, "--window", "0.6"]) == 1
-    assert "as 0.1,0.9, not '0.6'" in capsys.readouterr().err
+    assert main([*words, "--min-learning-impact", "0.6"]) == 1
+    assert "requires --run" in capsys.readouterr().err
+    assert main([*words, "--pass-rate-range", "0.6"]) == 1
+    assert "such as 0.1,0.9, got '0.6'" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from torl.apps.curation.command import main
-from torl.apps.curation.layouts import Layout, layouts
+from torl.apps.curation.problem_files import Layout, layouts
 from torl.data import load_problems
 from torl.errors import ConfigError
 
@@ -23,11 +23,11 @@ def test_what_is_said_of_a_file_goes_before_what_is_said_of_all() -> None:
 @pytest.mark.parametrize(
     ("columns", "splits", "message"),
     [
-        (["solution"], [], "--column takes FIELD=COLUMN, FIELD one of problem, answer, id, not 'solution'"),
-        (["anwser=x"], [], "--column takes FIELD=COLUMN, .*, not 'anwser=x'"),
-        (["answer="], [], "not 'answer='"),
-        (["orzz:answer=x"], [], "--column orzz:answer=x: no file is called 'orzz'; there are math, orz"),
-        ([], ["orzz:test"], "--split orzz:test: no file is called 'orzz'"),
+        (["solution"], [], "--column must be FIELD=COLUMN with FIELD one of problem, answer, id, got 'solution'"),
+        (["anwser=x"], [], "--column must be FIELD=COLUMN .*, got 'anwser=x'"),
+        (["answer="], [], "got 'answer='"),
+        (["orzz:answer=x"], [], "--column orzz:answer=x: unknown file 'orzz'; the files are math, orz"),
+        ([], ["orzz:test"], "--split orzz:test: unknown file 'orzz'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(columns: list[str], splits: list[str], message: str) -> None:

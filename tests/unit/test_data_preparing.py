@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torl.data.balancing import allocate, balanced_sample, bin_of, learning_impact
-from torl.data.contamination import ContaminationMatch, EvaluationSets
-from torl.data.shingles import SimilarTexts, shingles_of, similarity, words_of
-from torl.data.verifiability import normalize_answer, rejection_reason
+from torl.apps.curation.difficulty import learning_impact
+from torl.apps.curation.selecting import allocate, balanced_sample, bin_of
+from torl.apps.curation.similarity import (
+    ContaminationMatch,
+    EvaluationSets,
+    SimilarTexts,
+    shingles_of,
+    similarity,
+    words_of,
+)
+from torl.apps.curation.verifiability import normalize_answer, rejection_reason
 from torl.types import Problem
 
 DISTANCE = "A train leaves the station at noon and travels at 60 miles per hour. How far has it gone after 3 hours?"

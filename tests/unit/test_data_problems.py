@@ -82,26 +82,26 @@ def test_answers_keep_their_spelling(tmp_path: Path, written: str, answer: str) 
     [
         ("{", "not valid JSON"),
         ("nonsense", "not valid JSON"),
-        ('{"id": "b", "problem": "p", "answer": NaN}', "NaN is not a number of JSON"),
+        ('{"id": "b", "problem": "p", "answer": NaN}', "NaN is not a JSON number"),
         ("[" * 100_000, "not valid JSON"),
-        ('"text"', "must be an object, not text"),
-        ("[1]", "must be an object, not a list"),
-        ("5", "must be an object, not a number"),
-        ("null", "must be an object, not null"),
+        ('"text"', "must be an object, got text"),
+        ("[1]", "must be an object, got a list"),
+        ("5", "must be an object, got a number"),
+        ("null", "must be an object, got null"),
         ("{}", "'problem' (or 'question') is missing; the object is empty"),
         ('{"promblem": "p", "answer": "1"}', "'problem' (or 'question') is missing; the fields are: answer, promblem"),
         ('{"problem": "p", "solution": "1"}', "'answer' is missing; the fields are: problem, solution"),
-        ('{"problem": 5, "answer": "1"}', "'problem' must be text, not a number"),
-        ('{"problem": null, "answer": "1"}', "'problem' must be text, not null"),
+        ('{"problem": 5, "answer": "1"}', "'problem' must be text, got a number"),
+        ('{"problem": null, "answer": "1"}', "'problem' must be text, got null"),
         ('{"problem": " ", "answer": "1"}', "'problem' is empty"),
-        ('{"problem": "p", "answer": null}', "'answer' must be text, a number or a list of them, not null"),
-        ('{"problem": "p", "answer": true}', "not true or false"),
-        ('{"problem": "p", "answer": {}}', "not an object"),
+        ('{"problem": "p", "answer": null}', "'answer' must be text, a number or a list of them, got null"),
+        ('{"problem": "p", "answer": true}', "got true or false"),
+        ('{"problem": "p", "answer": {}}', "got an object"),
         ('{"problem": "p", "answer": []}', "'answer' is an empty list"),
         ('{"problem": "p", "answer": ""}', "the answer is empty (1 of 2 rows"),
         ('{"id": "a", "problem": "p", "answer": "1"}', "the id 'a' was already used in "),
-        ('{"id": [], "problem": "p", "answer": "1"}', "'id' must be text or a whole number, not a list"),
-        ('{"id": 1.5, "problem": "p", "answer": "1"}', "'id' must be text or a whole number, not a number"),
+        ('{"id": [], "problem": "p", "answer": "1"}', "'id' must be text or an integer, got a list"),
+        ('{"id": 1.5, "problem": "p", "answer": "1"}', "'id' must be text or an integer, got a number"),
     ],
 )
 def test_a_broken_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
@@ -123,20 +123,20 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
 def test_an_empty_file(tmp_path: Path, content: str) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text(content)
-    with pytest.raises(DataError, match="holds no problems"):
+    with pytest.raises(DataError, match="contains no problems"):
         load_problems(path)
 
 
 def test_files_that_are_not_there_or_of_no_known_kind(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         load_problems(tmp_path / "missing.jsonl")
-    with pytest.raises(DataError, match=r"problem files end in \.jsonl, \.json, \.parquet, not in '\.csv'"):
+    with pytest.raises(DataError, match=r"problem files must end in \.jsonl, \.json, \.parquet, got '\.csv'"):
         load_problems(write(tmp_path / "p.csv", "a"))
     (tmp_path / "d.jsonl").mkdir()
-    with pytest.raises(DataError, match="is not a file"):
+    with pytest.raises(DataError, match="not a file"):
         load_problems(tmp_path / "d.jsonl")
     (tmp_path / "o.json").write_text("{}")
-    with pytest.raises(DataError, match="must hold a list of problems, not an object"):
+    with pytest.raises(DataError, match="must contain a list of problems, got an object"):
         load_problems(tmp_path / "o.json")
 
 
@@ -148,7 +148,7 @@ def test_few_problems_without_answer_are_left_out_with_a_warning(
     with caplog.at_level(logging.WARNING):
         problems = load_problems(write(tmp_path / "p.jsonl", *rows))
     assert [problem.id for problem in problems] == [str(number) for number in range(200) if number != 7]
-    assert "1 of 200 problems have no answer and are left out: line 8" in caplog.text
+    assert "dropped 1 of 200 problems without an answer: line 8" in caplog.text
     rows[8]["answer"] = ""
     assert len(load_problems(write(tmp_path / "p.jsonl", *rows))) == 198  # exactly one in a hundred
     rows[9]["answer"] = ""
@@ -191,7 +191,7 @@ def test_an_appended_instruction_is_cut_off(tmp_path: Path, question: str) -> No
             verl_row(prompt=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]),
             "one user message",
         ),
-        (verl_row(prompt=[{"role": "user", "content": "a"}] * 2), "not: user, user"),
+        (verl_row(prompt=[{"role": "user", "content": "a"}] * 2), "got: user, user"),
         (verl_row(prompt=[{"role": "user", "content": INSTRUCTION}]), "'prompt' is empty"),
         (verl_row(prompt=[1]), "must be text or a list of messages"),
     ],
@@ -214,5 +214,5 @@ def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field", ["id", "problem", "answer"])
 def test_half_of_a_surrogate_pair_is_no_text(tmp_path: Path, field: str) -> None:
     path = write(tmp_path / "set.jsonl", GOOD, GOOD | {"id": "b"} | {field: "x \ud800 y"})
-    with pytest.raises(DataError, match=rf"set\.jsonl, line 2: '{field}' is not text: .* at character 2"):
+    with pytest.raises(DataError, match=rf"set\.jsonl, line 2: '{field}' has a lone surrogate at character 2"):
         load_problems(path)

@@ -10,11 +10,10 @@ import pytest
 
 from builders import asked, scored, trajectory
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
-from torl.apps.evaluation.papers import PAPERS
+from torl.apps.evaluation.output import write_all
+from torl.apps.evaluation.papers import PAPERS, SUITES, find_sets
 from torl.apps.evaluation.results import AVERAGE, Variant, difference, estimates, read_results, tool_differences
-from torl.apps.evaluation.suites import SUITES, find_sets
 from torl.apps.evaluation.tables import Table, all_tables, latex, markdown
-from torl.apps.evaluation.writing import write_all
 from torl.errors import ConfigError, DataError, RecordError
 from torl.rollout.group_file import GroupFile
 from torl.text.prompts import EncodedPrompts
@@ -76,7 +75,7 @@ def test_a_set_that_is_not_played_to_its_end_is_no_result(tmp_path: Path) -> Non
     cell.file.replace(cell.file.read()[1:])
     with pytest.raises(RecordError, match="1 problems are not played yet: run the same command again"):
         read_results(tmp_path)
-    with pytest.raises(RecordError, match="holds no evaluation"):
+    with pytest.raises(RecordError, match="contains no evaluation"):
         read_results(tmp_path / "empty")
 
 
@@ -192,7 +191,7 @@ def test_everything_that_is_written(tmp_path: Path) -> None:
     (added,) = told["tool_difference"]
     assert added["sets"]["one"]["value"] == pytest.approx(0.25)
     page = (tmp_path / "page.html").read_text()
-    assert "What the tool adds to greedy" in page
+    assert "Improvement of greedy by tool calls" in page
     assert 'id="chart-0"' in page
     ((traces,),) = [re.findall(r'newPlot\(\s*"calls-0",\s*(\[.*?\]),\s*\{', page, re.DOTALL)]
     (by_calls,) = json.loads(traces)
@@ -217,7 +216,7 @@ def test_a_suite_is_found_by_the_names_of_its_sets(tmp_path: Path) -> None:
 
 def test_what_is_missing_of_a_suite_is_said_at_once(tmp_path: Path) -> None:
     (tmp_path / "aime24.jsonl").write_text("")
-    with pytest.raises(DataError, match=r"lacks aime25\.jsonl, math500\.jsonl.*--sets"):
+    with pytest.raises(DataError, match=r"lacks aime25\.jsonl, math500\.jsonl.*--sets-directory"):
         find_sets(["torl"], tmp_path)
     with pytest.raises(DataError, match="did you mean aime2"):
         find_sets(["aime42"], tmp_path)

@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from torl.apps.evaluation.statistics import bootstrap, majority, mean_over_sets, pass_at_k
+from torl.apps.evaluation.results import bootstrap, majority, mean_over_sets, pass_at_k
 
 
 @pytest.mark.parametrize(("samples", "correct"), [(1, 0), (1, 1), (4, 0), (4, 1), (5, 3), (6, 6), (7, 2)])

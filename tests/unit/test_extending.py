@@ -18,7 +18,7 @@ from torl.algorithms.advantages import Estimator
 from torl.algorithms.aggregation import Aggregation
 from torl.algorithms.losses import ImportanceCorrection, PolicyLoss
 from torl.config import TrainConfig
-from torl.config.command_line import load_config
+from torl.config.loading import load_config
 from torl.engine import Engine
 from torl.environments import Environment
 from torl.formats import Format

@@ -248,7 +248,7 @@ def test_the_audit_finds_what_is_wrong_in_an_answer() -> None:
 
     control = played.token_ids_T.copy()
     control[call.start + 1] = control_token_ids(model.tokenizer, ["<|im_end|>"])[0]
-    assert "is not where it should be" in str(token_mismatch(replace(played, token_ids_T=control), rules))
+    assert "has the wrong position or tokens" in str(token_mismatch(replace(played, token_ids_T=control), rules))
 
     twice = np.insert(played.token_ids_T, call.stop, played.token_ids_T[call.start : call.stop])
     length = call.stop - call.start
@@ -260,13 +260,13 @@ def test_the_audit_finds_what_is_wrong_in_an_answer() -> None:
         policy_versions_T=np.insert(played.policy_versions_T, call.stop, [-1] * length),
         tool_calls=tuple(replace(each, stop=each.stop + length) for each in played.tool_calls),
     )
-    assert "is not where it should be" in str(token_mismatch(doubled, rules))
+    assert "has the wrong position or tokens" in str(token_mismatch(doubled, rules))
 
     one, other = played.tool_calls
     swapped = (replace(one, outcome=other.outcome), replace(other, outcome=one.outcome))
-    assert "is not what its code gave" in str(token_mismatch(replace(played, tool_calls=swapped), rules))
+    assert "does not match its outcome" in str(token_mismatch(replace(played, tool_calls=swapped), rules))
 
-    assert "turn asks for 2 calls, and 1 were answered" in str(
+    assert "the turn requests 2 calls, but 1 have results" in str(
         token_mismatch(replace(played, tool_calls=played.tool_calls[:1]), rules)
     )
 

@@ -12,7 +12,7 @@ import pytest
 
 from hub_server import COMMIT, serving
 from torl.config import TrainConfig
-from torl.config.command_line import find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.data import load_problems, stream_problems
 from torl.errors import DataError
 from torl.hub import pinned_dataset, pinned_model, resolve_dataset, resolve_model, resolve_model_config
@@ -66,13 +66,13 @@ def test_without_a_network_the_error_says_what_to_download(repository: Repositor
         resolve_model("Qwen/Absent@v2")
     assert "`hf download Qwen/Absent --revision v2 --local-dir Absent`" in str(error.value)
     assert "--model.path" in str(error.value)
-    assert ". Where there is a network" in str(error.value)
+    assert ". On a machine with a network" in str(error.value)
     with pytest.raises(DataError) as error:
         load_problems("hf:GAIR/Absent")
     assert "`hf download GAIR/Absent --repo-type dataset --local-dir Absent`" in str(error.value)
-    with pytest.raises(DataError, match="a data set of the hub is hf:owner/name"):
+    with pytest.raises(DataError, match="a dataset of the Hub is hf:owner/name"):
         load_problems("hf:absent")
-    with pytest.raises(DataError, match=r"no such file .*; the data set of that name on the hub is hf:GAIR/Absent"):
+    with pytest.raises(DataError, match=r"no such file .*; the dataset of that name on the Hub is hf:GAIR/Absent"):
         load_problems("GAIR/Absent")
     with pytest.raises(DataError, match=r"no such file \(.*\)$"):
         load_problems("GAIR/absent.jsonl")
@@ -96,7 +96,7 @@ def test_what_was_downloaded_elsewhere_is_read_as_the_hub_lays_it_out(tmp_path: 
         (tmp_path / f"data/{name}-00000-of-00001.jsonl").write_text(json.dumps({"problem": question, "answer": 1}))
     assert [problem.question for problem in load_problems(tmp_path)] == ["trained?"]
     assert [problem.question for problem in stream_problems(tmp_path, split="test")] == ["tested?"]
-    with pytest.raises(DataError, match="has no files of the split 'validation'"):
+    with pytest.raises(DataError, match="has no readable files of the split 'validation'"):
         load_problems(tmp_path, split="validation")
 
 
@@ -120,7 +120,7 @@ def test_a_split_is_read_from_all_of_its_files(repository: Repository) -> None:
     assert [problem.id for problem in problems] == [f"row-{number}" for number in range(1, 7)]
     (tested,) = load_problems("hf:GAIR/Sums", split="test")
     assert (tested.question, tested.answer) == ("9?", "9")
-    with pytest.raises(DataError, match=r"no files of the split 'validation'.*data/test-00000"):
+    with pytest.raises(DataError, match=r"no readable files of the split 'validation'.*data/test-00000"):
         load_problems("hf:GAIR/Sums", split="validation")
 
 
@@ -145,7 +145,7 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
 def test_a_part_that_the_cache_lacks_is_not_left_out(repository: Repository) -> None:
     files = repository("dataset", "GAIR/Half")
     (files / "train-00000-of-00002.jsonl").write_text('{"problem": "1?", "answer": "1"}')
-    with pytest.raises(DataError, match="a part of the split 'train' is missing: train-00001-of-00002"):
+    with pytest.raises(DataError, match="a shard of the split 'train' is missing: train-00001-of-00002"):
         load_problems("hf:GAIR/Half")
 
 
@@ -193,7 +193,7 @@ def test_a_data_set_is_pinned_to_what_the_hub_or_the_cache_has(
 
     assert pinned_dataset("hf:GAIR/Far") == pinned_dataset("hf:GAIR/Far@main") == f"hf:GAIR/Far@{COMMIT}"
     assert pinned_dataset("data/train.jsonl") == "data/train.jsonl"
-    with pytest.raises(DataError, match=r"cannot be had from the hub: .*404"):
+    with pytest.raises(DataError, match=r"could not be downloaded from the Hub: .*404"):
         pinned_dataset("hf:GAIR/Absent")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(DataError, match="hf download GAIR/Far --repo-type dataset"):
@@ -218,7 +218,7 @@ def test_a_stream_of_parquet_reads_the_same_rows(hub: tuple[Path, list[int]]) ->
     rows = [{"problem": f"{number}?", "answer": str(number)} for number in range(5)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), hub[0] / "test.parquet")
     assert [problem.answer for problem in stream_problems("hf:GAIR/Far", split="test")] == list("01234")
-    with pytest.raises(DataError, match="has no files of the split 'train'"):
+    with pytest.raises(DataError, match="has no readable files of the split 'train'"):
         next(stream_problems("hf:GAIR/Far"))
 
 

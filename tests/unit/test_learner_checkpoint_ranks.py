@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from torl.config import TrainConfig
-from torl.config.command_line import find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.errors import LearnerError
 from torl.learner.checkpoint.ranks import begin_checkpoint
 from torl.learner.messages import LearnerSetup

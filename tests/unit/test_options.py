@@ -27,7 +27,7 @@ from torl.config.choices import (
     TemplateChoice,
     ToolChoice,
 )
-from torl.config.command_line import load_config
+from torl.config.loading import load_config
 from torl.options import Choice, ChosenFrom, PositiveInt, Section, load_object, options_of, suggestion
 from torl.tools import FunctionTool
 from torl.types import Grade, Group, Outcome, OutcomeStatus

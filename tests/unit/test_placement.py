@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from torl.config import PlacementConfig, TrainConfig
-from torl.config.command_line import find_config, load_config, presets
+from torl.config.loading import find_config, load_config, presets
 from torl.errors import ConfigError
 from torl.placement.assign import place
 from torl.placement.machine import Machine, combine_machines, require_driver, require_one_order, visible_gpus
@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_refused_with_what_would(overrides: dict[str, Any],
 @pytest.mark.parametrize(
     ("overrides", "count", "message"),
     [
-        ({}, 1, "rollout.max_staleness needs GPUs of its own for the engine: learner (1) and engines (1) need more"),
+        ({}, 1, "rollout.max_staleness needs separate GPUs for the engine: learner (1) and engines (1) need more"),
         ({"learner__ranks": 4}, 4, "learner (4) and engines (1) need more than 4 GPUs"),
         ({"placement__learner": [0, 1]}, 2, "leaves no device for the other side"),
         ({"placement__learner": [0], "placement__engine": [0]}, 2, "placement.engine to differ"),
@@ -144,7 +144,7 @@ def test_without_gpus_everything_computes_on_the_cores() -> None:
 
 
 def test_gpus_are_not_asked_for_where_there_are_none() -> None:
-    with pytest.raises(ConfigError, match="none is visible here"):
+    with pytest.raises(ConfigError, match=r"placement\.gpus = 8, but no GPU is visible"):
         resolve(config(placement__gpus=8), CORES)
 
 

@@ -7,12 +7,11 @@ import pytest
 
 from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
 from torl.config import TrainConfig
-from torl.config.command_line import find_config, load_config, presets
+from torl.config.loading import find_config, load_config, presets
 from torl.errors import ConfigError
-from torl.placement.checks import require_division, require_room
-from torl.placement.ledger import Ledger, ledger
+from torl.placement.fit import cheapest, fits, require_division, require_room, try_ledger, with_changes
+from torl.placement.ledger import Ledger, compute_ledger
 from torl.placement.machine import Machine, combine_machines
-from torl.placement.remedies import cheapest, fits, try_ledger, with_changes
 from torl.placement.resolve import resolve
 from torl.placement.shape import ModelShape
 
@@ -39,7 +38,7 @@ def machine(gpus: int, *, gpu_bytes: int = GPU_BYTES, host_bytes: int = HOST_BYT
 
 def book(preset: str, gpus: int, **overrides: Any) -> Ledger:
     given = config(preset, **overrides)
-    return ledger(resolve(given, machine(gpus)), shape_of(given))
+    return compute_ledger(resolve(given, machine(gpus)), shape_of(given))
 
 
 def total(of: Ledger, stage: str, gpu: int = 0) -> int:
@@ -57,7 +56,7 @@ def test_a_preset_fits_in_every_stage_or_is_told_what_would(preset: str, count: 
             resolve(given, there)
         return
     settled = resolve(given, there)
-    of = ledger(settled, shape)
+    of = compute_ledger(settled, shape)
     if not of.excess():
         require_room(given, settled, shape)
         for stage in of.stages:
@@ -143,7 +142,7 @@ def test_sharding_over_nodes_counts_all_ranks() -> None:
     settled = resolve(given, there)
     with pytest.raises(ConfigError, match=r"update: GPU 0 would need 104\.1 GiB"):
         require_room(given, settled, shape)
-    one, eight = ledger(settled, shape), ledger(resolve(given, combine_machines([there] * 8)), shape)
+    one, eight = compute_ledger(settled, shape), compute_ledger(resolve(given, combine_machines([there] * 8)), shape)
     assert total(eight, "step") < total(one, "step") / 4
 
 
@@ -170,7 +169,7 @@ def test_a_model_that_does_not_divide_is_refused_with_what_would() -> None:
 def test_offloading_what_never_returns_is_no_move() -> None:
     """ZeRO-Offload keeps the optimizer in CPU memory: the GPU holds parameters, and the engine the rest."""
     given = config("ztrl_reinforce_32b", learner__offload_optimizer=True)
-    of = ledger(resolve(given, machine(8)), shape_of(given))
+    of = compute_ledger(resolve(given, machine(8)), shape_of(given))
     assert not resolve(given, machine(8)).config.learner.offload_while_sampling
     assert "Adam" not in of.stages[2].learner
     assert of.stages[2].host["optimizer"] == pytest.approx(32_763_876_352 * 16, rel=1e-6)

@@ -7,11 +7,11 @@ import pytest
 
 from placement_models import QWEN_1_5B, QWEN_7B
 from torl.config import TrainConfig
-from torl.config.command_line import find_config, load_config
-from torl.placement.ledger import ledger
+from torl.config.loading import find_config, load_config
+from torl.placement.fit import with_row_tokens
+from torl.placement.ledger import compute_ledger
 from torl.placement.machine import Machine
 from torl.placement.resolve import ResolvedConfig, resolve
-from torl.placement.rows import with_row_tokens
 from torl.placement.shape import ModelShape
 
 SHAPES = {"torl_1.5b": ModelShape.from_config(QWEN_1_5B), "torl_7b": ModelShape.from_config(QWEN_7B)}
@@ -27,7 +27,7 @@ def settled(preset: str, gpus: int, gib: float, **changes: Any) -> ResolvedConfi
 
 def update_bytes(of: ResolvedConfig[TrainConfig], shape: ModelShape, rows: int) -> int:
     learner = of.config.learner.model_copy(update={"max_row_tokens": rows})
-    book = ledger(replace(of, config=of.config.model_copy(update={"learner": learner})), shape)
+    book = compute_ledger(replace(of, config=of.config.model_copy(update={"learner": learner})), shape)
     (update,) = [stage for stage in book.stages if stage.name == "update"]
     return sum(update.on_gpu(0, of.placement).values())
 

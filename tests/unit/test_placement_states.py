@@ -60,7 +60,7 @@ def test_adapters_are_those_of_peft(targets: tuple[str, ...]) -> None:
 
 
 def test_a_model_of_another_kind_is_not_guessed_at() -> None:
-    with pytest.raises(ConfigError, match=r"type 'mixtral' cannot be predicted; of these it can: llama, mistral,"):
+    with pytest.raises(ConfigError, match=r"type 'mixtral' cannot be predicted; supported types: llama, mistral,"):
         ModelShape.from_config({"model_type": "mixtral"})
 
 

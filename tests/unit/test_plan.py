@@ -16,7 +16,18 @@ def model(tmp_path: Path) -> str:
 
 
 def test_a_run_that_fits_is_planned_in_bytes_and_a_roofline(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--gpus", "8", "--memory", "79.6", "--host-memory", "1500", "--prompt", "150", "--response", "700"]
+    options = [
+        "--gpus",
+        "8",
+        "--gpu-memory",
+        "79.6",
+        "--host-memory",
+        "1500",
+        "--prompt-tokens",
+        "150",
+        "--response-tokens",
+        "700",
+    ]
     assert main(["torl_7b", "--model", model, *options]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("7.62 B parameters; colocated: learner on GPUs 0-7, engines on 0 + 1 + 2")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from torl.config import TrainConfig
-from torl.config.command_line import find_config, load_config, presets
+from torl.config.loading import find_config, load_config, presets
 
 ROOT = Path(__file__).parents[2]
 PRESETS = {name: path for name, path in sorted(presets().items()) if name != "demo"}

@@ -8,7 +8,7 @@ import pytest
 from builders import asked, scored, trajectory
 from torl.errors import ConfigError
 from torl.records import metric_names as names
-from torl.records.by_metadata import MAX_VALUES, dynamics_by_value
+from torl.records.dynamics import MAX_VALUES, dynamics_by_value
 from torl.report.charts import chart_sections
 from torl.types import Problem, Prompt, ScoredGroup
 
@@ -46,7 +46,7 @@ def test_each_value_of_the_field_is_a_kind_and_so_is_its_absence() -> None:
 def test_a_field_that_names_problems_is_refused() -> None:
     groups = [group({"id": number}, (True, True)) for number in range(MAX_VALUES + 1)]
     assert len(dynamics_by_value(groups[1:], "id")) == 2 * MAX_VALUES
-    with pytest.raises(ConfigError, match="'id' has 65 values in one step; 64 can be told apart"):
+    with pytest.raises(ConfigError, match="'id' has 65 values in one step; at most 64 are supported"):
         dynamics_by_value(groups, "id")
 
 

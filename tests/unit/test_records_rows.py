@@ -171,7 +171,7 @@ def test_an_evaluation_file_has_no_advantages(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_neither_the_file_nor_its_beginnings(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="a record of step 2 among those of step 1"):
+    with pytest.raises(ValueError, match="a record of step 2 in a file of step 1"):
         write_trajectories(tmp_path, 1, [*records(1, RIGHT), *records(2, RIGHT)])
     assert os.listdir(tmp_path / "trajectories") == []
 
@@ -194,7 +194,7 @@ def test_long_outputs_keep_their_head() -> None:
 
 def test_details_that_are_no_json_are_named() -> None:
     record = _with_outcome(Outcome(OutcomeStatus.OK, "", details={"where": Path("x")}))
-    with pytest.raises(RecordError, match=r"PosixPath is not JSON serializable .* details"):
+    with pytest.raises(RecordError, match=r"PosixPath is not JSON serializable .*details"):
         encode_row(encode_trajectory(record))
 
 
@@ -204,7 +204,10 @@ def test_details_that_are_no_json_are_named() -> None:
         (lambda line: b"{broken\n" + line, "line 1: damaged"),
         (lambda line: line + line.replace(b'"turns"', b'"turnips"'), "line 2: not a trajectory: KeyError: 'turns'"),
         (lambda line: line.replace(b'"token_ids": [0, ', b'"token_ids": ['), "differ in length"),
-        (lambda line: line.replace(b'"advantage"', b'"turn_rewards": [1.0], "advantage"'), "not one for each turn"),
+        (
+            lambda line: line.replace(b'"advantage"', b'"turn_rewards": [1.0], "advantage"'),
+            "turn rewards is not the number of turns",
+        ),
         (
             lambda line: line.replace(b'"stop_reason": "call"', b'"stop_reason": "chance"'),
             "'chance' is not a valid StopReason",

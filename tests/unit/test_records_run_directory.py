@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from torl.config import TrainConfig
-from torl.config.command_line import dump_config, find_config, load_config
+from torl.config.loading import dump_config, find_config, load_config
 from torl.errors import ConfigError, RecordError
 from torl.records.run_directory import changed_keys, open_run_directory, write_config
 
@@ -38,7 +38,7 @@ def test_what_is_written_reads_back(directory: Path) -> None:
 
 def test_a_run_that_is_there_is_refused_and_stays_as_it_was(directory: Path) -> None:
     before = (directory / "config.toml").read_bytes()
-    with pytest.raises(ConfigError, match=r"holds a run: resume it \(--run.resume\)"):
+    with pytest.raises(ConfigError, match=r"contains a run: resume it \(--run.resume\)"):
         open_run_directory(config(directory, run__seed=9))
     assert (directory / "config.toml").read_bytes() == before
 
@@ -60,8 +60,8 @@ def test_a_resumed_run_says_what_changed_and_keeps_the_configuration_of_each_sta
     first = (directory / "config.toml").read_text()
     second = config(directory, run__resume=True, learner__learning_rate=1.0, rollout__samples_per_prompt=4)
     assert write_config(directory, second) == [
-        "rollout.samples_per_prompt is 4 now; it was 8",
-        "learner.learning_rate is 1.0 now; it was 0.0001",
+        "rollout.samples_per_prompt changed from 8 to 4",
+        "learner.learning_rate changed from 0.0001 to 1.0",
     ]
     assert (directory / "config.1.toml").read_text() == first
     third = config(directory, run__resume=True, learner__learning_rate=2.0, rollout__samples_per_prompt=4)
@@ -73,8 +73,8 @@ def test_a_resumed_run_says_what_changed_and_keeps_the_configuration_of_each_sta
 
 def test_a_key_that_was_or_is_unset_is_a_change(directory: Path) -> None:
     resumed = config(directory, run__resume=True, evaluation__max_problems=5)
-    assert write_config(directory, resumed) == ["evaluation.max_problems is 5 now; it was unset"]
-    assert write_config(directory, config(directory)) == ["evaluation.max_problems is unset now; it was 5"]
+    assert write_config(directory, resumed) == ["evaluation.max_problems changed from unset to 5"]
+    assert write_config(directory, config(directory)) == ["evaluation.max_problems changed from 5 to unset"]
 
 
 def test_another_choice_is_a_change_of_its_name_and_its_options(directory: Path) -> None:

@@ -5,16 +5,20 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from builders import grade, trajectory
-from torl.errors import RecordError
+from torl.config import TrainConfig
+from torl.config.loading import load_config
+from torl.errors import ConfigError, RecordError
+from torl.options import Choice
 from torl.records.reading import read_metrics
 from torl.records.rows import TrajectoryRecord
 from torl.records.writers import RunWriter, truncate_records, write_trajectories
+from torl.trackers import TensorBoard, Tracker
 
 
 def record(step: int) -> TrajectoryRecord:
@@ -33,14 +37,14 @@ def test_metrics_read_back_with_time_and_without_infinities(tmp_path: Path) -> N
 
 
 def test_resuming_removes_what_will_be_written_again(tmp_path: Path) -> None:
-    with RunWriter(tmp_path, tensorboard=False) as writer:
+    with RunWriter(tmp_path) as writer:
         for step in range(5):
             writer.write_metrics(step, {"reward/mean": float(step)})
             write_trajectories(tmp_path, step, [record(step)])
     write_trajectories(tmp_path, 4, [record(4)], evaluation_set="a_b")
     (tmp_path / "metrics.jsonl").open("ab").write(b'{"step": 5, "rew')
     truncate_records(tmp_path, 3)
-    with RunWriter(tmp_path, resume_step=3, tensorboard=False) as writer:
+    with RunWriter(tmp_path, resume_step=3) as writer:
         writer.write_metrics(3, {"reward/mean": 33.0})
     assert [row["reward/mean"] for row in read_metrics(tmp_path)] == [0.0, 1.0, 2.0, 33.0]
     assert sorted(os.listdir(tmp_path / "trajectories")) == [f"step_{step:06d}.jsonl" for step in range(3)]
@@ -48,10 +52,10 @@ def test_resuming_removes_what_will_be_written_again(tmp_path: Path) -> None:
 
 
 def test_a_new_run_does_not_append_to_an_old_one(tmp_path: Path) -> None:
-    with RunWriter(tmp_path, tensorboard=False) as writer:
+    with RunWriter(tmp_path) as writer:
         writer.write_metrics(0, {})
     with pytest.raises(RecordError, match="another run"):
-        RunWriter(tmp_path, tensorboard=False)
+        RunWriter(tmp_path)
 
 
 def test_a_damaged_row_is_named_and_nothing_is_truncated(tmp_path: Path) -> None:
@@ -90,7 +94,7 @@ def test_a_run_whose_directory_is_removed_notices_at_the_next_write(
 
 
 def test_a_run_whose_metrics_are_replaced_notices_at_the_next_write(tmp_path: Path) -> None:
-    with RunWriter(tmp_path, tensorboard=False) as writer:
+    with RunWriter(tmp_path) as writer:
         writer.write_metrics(0, {"reward/mean": 0.5})
         (tmp_path / "metrics.jsonl").rename(tmp_path / "old.jsonl")
         (tmp_path / "metrics.jsonl").write_bytes((tmp_path / "old.jsonl").read_bytes())
@@ -108,6 +112,7 @@ def test_rows_survive_a_sigkill(tmp_path: Path) -> None:
     program = f"""
 import os, signal
 from pathlib import Path
+from torl.options import Choice
 from torl.records.writers import RunWriter
 writer = RunWriter(Path({str(tmp_path)!r}))
 for step in range(100):
@@ -123,9 +128,13 @@ def test_a_full_disk_is_a_clear_error_and_loses_no_row(tmp_path: Path) -> None:
     program = f"""
 import resource
 from pathlib import Path
-from torl.errors import RecordError
+from torl.config import TrainConfig
+from torl.config.loading import load_config
+from torl.errors import ConfigError, RecordError
+from torl.trackers import TensorBoard, Tracker
+from torl.options import Choice
 from torl.records.writers import RunWriter
-writer = RunWriter(Path({str(tmp_path)!r}), tensorboard=False)
+writer = RunWriter(Path({str(tmp_path)!r}))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     for step in range(100):
@@ -143,19 +152,69 @@ except RecordError as error:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_no_space_left_is_said_in_these_words(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    with pytest.raises(RecordError, match="No space left on device"), RunWriter(tmp_path, tensorboard=False) as w:
+    with pytest.raises(RecordError, match="No space left on device"), RunWriter(tmp_path) as w:
         w.write_metrics(0, {"reward/mean": 1.0})
 
 
 def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    with RunWriter(tmp_path) as writer:
+    with RunWriter(tmp_path, trackers=[TensorBoard(tmp_path, None)]) as writer:
         for step in range(4):
             writer.write_metrics(step, {"reward/mean": step / 2})
-    with RunWriter(tmp_path, resume_step=2) as writer:
+    with RunWriter(tmp_path, resume_step=2, trackers=[TensorBoard(tmp_path, 2)]) as writer:
         writer.write_metrics(2, {"reward/mean": 7.0})
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert events.Tags()["scalars"] == ["reward/mean"]
     assert [(event.step, event.value) for event in events.Scalars("reward/mean")] == [(0, 0.0), (1, 0.5), (2, 7.0)]
+
+
+class Noted(Tracker):
+    """A tracker that keeps the metrics, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.rows, self.closed = limit, list[tuple[int, float]](), False
+
+    def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
+        if len(self.rows) == self.limit:
+            raise ValueError("full")
+        self.rows.append((step, metrics["a"]))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_trackers_receive_every_row(tmp_path: Path) -> None:
+    first, second = Noted(9), Noted(1)
+    with RunWriter(tmp_path, trackers=[first, second]) as writer:
+        writer.write_metrics(0, {"a": 1.0})
+        with pytest.raises(RecordError, match="Noted: cannot write metrics: full"):
+            writer.write_metrics(1, {"a": 2.0})
+    assert (first.rows, second.rows) == ([(0, 1.0), (1, 2.0)], [(0, 1.0)])
+    assert first.closed
+    assert second.closed
+    assert len(read_metrics(tmp_path)) == 2
+
+
+def test_a_configuration_chooses_trackers(tmp_path: Path) -> None:
+    def trackers(text: str) -> dict[str, Choice[Tracker]]:
+        path = tmp_path / "run.toml"
+        path.write_text(f"extends = 'demo'\n{text}")
+        return load_config(TrainConfig, path).run.trackers
+
+    assert {name: choice.target for name, choice in trackers("").items()} == {"tensorboard": TensorBoard}
+    both = trackers(f"[run.trackers.noted]\nname = '{__name__}:Limited'\nlimit = 3\n")
+    made = both["noted"].make(tmp_path, None)
+    assert isinstance(made, Limited)
+    assert (list(both), made.limit) == (["noted"], 3)  # a table replaces the default
+    assert trackers("[run.trackers]\ntensorboard = false\n") == {}
+    with pytest.raises(ConfigError, match=r"run\.trackers\.x: .*Tracker"):
+        trackers("[run.trackers.x]\nname = 'torl.formats:ToRLFormat'\n")
+
+
+class Limited(Noted):
+    """A tracker as a configuration constructs it."""
+
+    def __init__(self, run_directory: Path, resume_step: int | None, limit: int = 1) -> None:
+        super().__init__(limit)

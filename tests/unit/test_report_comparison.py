@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from builders import asked, call, failed, scored, trajectory
+from torl.commands.report import main
 from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
 from torl.records.rows import group_records
 from torl.records.writers import RunWriter
-from torl.report.command import main
 from torl.types import ScoredGroup
 
 STEPS, SETS = 21, ("easy", "hard")
@@ -42,7 +42,7 @@ def groups(chance: Random, limit: int) -> list[ScoredGroup]:
 
 def make_run(directory: Path, limit: int, steps: int = STEPS) -> Path:
     chance = Random(limit)
-    with RunWriter(directory, tensorboard=False) as writer:
+    with RunWriter(directory) as writer:
         for step in range(steps):
             if step % 10 == 0:
                 for name in SETS[: 2 if step else 1]:  # the second set was not there at first
@@ -217,7 +217,7 @@ def test_what_goes_with_the_steps(page: str, runs: dict[str, Path], tmp_path: Pa
 
 def test_runs_with_the_same_calls_have_no_chart_of_them(runs: dict[str, Path], tmp_path: Path) -> None:
     one = runs["calls1"]
-    assert main([f"first={one}", f"<b>={one}", "--output", str(tmp_path / "page.html"), "--window", "1"]) == 0
+    assert main([f"first={one}", f"<b>={one}", "--output", str(tmp_path / "page.html"), "--smoothing", "1"]) == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Accuracy by N" not in charts(page)
     assert "<td>&lt;b&gt;</td>" in page
@@ -246,5 +246,5 @@ def test_what_is_no_run_and_runs_of_one_name_are_errors(tmp_path: Path, capsys: 
     assert "metrics.jsonl: cannot be read" in capsys.readouterr().err
     assert main(["a/demo", "b/demo"]) == 2
     assert "write LABEL=b/demo" in capsys.readouterr().err
-    assert main(["a", "b", "--window", "0"]) == 2
-    assert "--window is a number of steps" in capsys.readouterr().err
+    assert main(["a", "b", "--smoothing", "0"]) == 2
+    assert "--smoothing = 0 must be at least 1 step" in capsys.readouterr().err

@@ -40,7 +40,7 @@ def run(tmp_path: Path) -> Path:
     (tmp_path / "config.toml").write_text(
         '[model]\npath = "models/<b>tiny</b>"\n[algorithm.estimator]\nname = "rloo"\n', encoding="utf-8"
     )
-    with RunWriter(tmp_path, tensorboard=False) as writer:
+    with RunWriter(tmp_path) as writer:
         for step, accuracy in ((0, 0.25), (2, 0.75)):
             evaluated = {names.ACCURACY: accuracy, names.PASS_RATIO: accuracy / 2, names.TRUNCATED: accuracy}
             writer.write_metrics(step, names.evaluation_metrics("held_out", evaluated))
@@ -151,7 +151,7 @@ def test_the_parts_of_a_reward_have_a_chart_where_there_are_any() -> None:
 def test_a_run_without_records_is_an_error_and_a_young_run_is_not(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"metrics\.jsonl: cannot be read"):
         write_report(tmp_path)
-    with RunWriter(tmp_path, tensorboard=False):
+    with RunWriter(tmp_path):
         pass
     with pytest.raises(RecordError, match=r"config\.toml: cannot be read"):
         write_report(tmp_path)
@@ -161,7 +161,7 @@ def test_a_run_without_records_is_an_error_and_a_young_run_is_not(tmp_path: Path
 
 def test_examples_are_one_of_each_kind(run: Path) -> None:
     examples = choose_examples(run)
-    assert [example.kind for example in examples] == ["learned", "failed"]
+    assert [example.kind for example in examples] == ["fixed", "failed"]
     assert [(e.before.step, e.after.step) for e in examples] == [(0, 2), (0, 2)]
 
 
@@ -171,14 +171,14 @@ def test_examples_of_an_error_that_was_recovered_and_of_an_answer_that_code_corr
     recovered = trajectory(block, block, r"\boxed{2}", prompt=asked("recovered", "2"), calls=[error, well])
     corrected = trajectory("\\boxed{3}\n" + block, r"\boxed{2}", prompt=asked("corrected", "2"), calls=[well])
     agreed = trajectory("\\boxed{2}\n" + block, r"\boxed{2}", prompt=asked("agreed", "2"), calls=[well])
-    with RunWriter(tmp_path, tensorboard=False) as writer:
+    with RunWriter(tmp_path) as writer:
         for step in (0, 10):
             pairs = ((agreed, RIGHT), (recovered, WRONG if step == 0 else RIGHT), (corrected, RIGHT))
             writer.write_trajectories(step, records(step, *pairs))
     shown = {example.kind: example.after.trajectory.prompt.problem.id for example in choose_examples(tmp_path)}
     assert shown["recovered"] == "recovered"
     assert shown["corrected"] == "corrected"
-    with RunWriter(tmp_path / "wrong", tensorboard=False) as writer:
+    with RunWriter(tmp_path / "wrong") as writer:
         for step in (0, 10):
             writer.write_trajectories(step, records(step, (recovered, WRONG), (corrected, WRONG)))
     assert [example.kind for example in choose_examples(tmp_path / "wrong")] == ["failed"]
@@ -191,7 +191,7 @@ def test_an_example_shows_all_sequences_of_its_episode_in_their_order(tmp_path: 
     )
     episode = dataclasses.replace(trajectory("last", prompt=asked("a")), branches=(first, second))
     (tmp_path / "config.toml").write_text("")
-    with RunWriter(tmp_path, tensorboard=False) as writer:
+    with RunWriter(tmp_path) as writer:
         for step in (0, 1):
             writer.write_trajectories(step, group_records(step, [ScoredGroup(asked("a"), (scored(episode),))]))
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
@@ -202,10 +202,10 @@ def test_an_example_shows_all_sequences_of_its_episode_in_their_order(tmp_path: 
 
 
 def test_training_steps_give_the_examples_where_nothing_was_evaluated(tmp_path: Path) -> None:
-    with RunWriter(tmp_path, tensorboard=False) as writer:
+    with RunWriter(tmp_path) as writer:
         for step, said in ((0, RIGHT), (10, WRONG)):
             writer.write_trajectories(step, records(step, (make("a", "x"), said)))
-    assert [example.kind for example in choose_examples(tmp_path)] == ["lost"]
+    assert [example.kind for example in choose_examples(tmp_path)] == ["regressed"]
 
 
 def test_segments_of_a_response() -> None:

@@ -147,7 +147,7 @@ def test_an_episode_has_at_most_so_many_turns() -> None:
     rules = model.rules(environment={**ENVIRONMENT, "max_turns": 3})
     assert token_mismatch(played, rules) is None
     wrong = model.rules(environment={**ENVIRONMENT, "max_turns": 4})
-    assert token_mismatch(played, wrong) == "it ended after 3 turns, and the run allows 4"
+    assert token_mismatch(played, wrong) == "the episode ended after 3 turns, but rollout.max_turns = 4"
 
 
 def test_what_the_limit_cuts_or_a_stop_string_ends_is_shown_to_the_environment_for_its_rewards() -> None:
@@ -449,9 +449,12 @@ def test_an_environment_needs_the_format_of_a_chat_model() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda played: replace(played.user_messages[0], text="Right."), "is not what its code gave"),
-        (lambda played: replace(played.user_messages[0], start=0), "nothing|is not where|several|turns are|not closed"),
-        (lambda played: replace(played.user_messages[0], observation="No."), "is not what its code gave"),
+        (lambda played: replace(played.user_messages[0], text="Right."), "does not match its outcome"),
+        (
+            lambda played: replace(played.user_messages[0], start=0),
+            "no turn requests|wrong position|different observations|the turns are|lacks its end token",
+        ),
+        (lambda played: replace(played.user_messages[0], observation="No."), "does not match its outcome"),
     ],
 )
 def test_a_planted_fault_in_what_was_said_is_found(change: Any, problem: str) -> None:
@@ -468,11 +471,11 @@ def test_a_planted_fault_in_what_was_said_is_found(change: Any, problem: str) ->
 def test_an_environment_that_speaks_in_a_run_without_one_is_found() -> None:
     model = ChatModel.of("hermes")
     played = play(model, ["1<|im_end|>", "2<|im_end|>"], said("No."))
-    assert token_mismatch(played, model.rules()) == "an environment said something, and the run has none"
+    assert token_mismatch(played, model.rules()) == "the environment sent a message, but the run has no environment"
     ended = play(model, [message("hermes", "1", tool="look")], ScriptedEnvironment(lambda _: ((), True)))
-    assert token_mismatch(ended, model.rules()) == "an environment ended it, and the run has none"
+    assert token_mismatch(ended, model.rules()) == "the environment ended the episode, but the run has no environment"
     unanswered = replace(play(model, ["1<|im_end|>"], said()), finish_reason=FinishReason.ENVIRONMENT)
-    assert "its last turn was not answered" in str(token_mismatch(unanswered, model.rules(environment=ENVIRONMENT)))
+    assert "the last turn has no reply" in str(token_mismatch(unanswered, model.rules(environment=ENVIRONMENT)))
 
 
 def test_a_call_of_python_still_starts_when_it_closes() -> None:

@@ -18,7 +18,6 @@ from torl.options import Choice, Section
 from torl.paths import resolve_path
 from torl.recipes.torl.recipe import ToRLFormat
 from torl.report.console import Console
-from torl.rollout.evaluate_model import evaluate_model
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.startup import open_rollouts
 from torl.tools import ShuffledTool
@@ -233,12 +232,10 @@ async def test_every_tool_is_shuffled_in_the_control(model: ModelDirectory, tmp_
     assert "close tool 2" in events
 
 
-async def test_a_set_whose_name_no_file_can_have_is_refused_before_it_is_played(tmp_path: Path) -> None:
-    own = {"problems": "torl:demo/problems/heldout.jsonl", "output": str(tmp_path / "out")}
-    settings = {"model": {"path": BASE_MODEL}, "evaluate": own, "engine": {"name": f"{__name__}:NotedEngine"}}
-    config = EvaluateConfig.model_validate(settings)
+def test_a_set_whose_name_no_file_can_have_is_refused_before_it_is_played(tmp_path: Path) -> None:
+    problems = "torl:demo/problems/heldout.jsonl"
     with pytest.raises(RecordError, match="evaluation set 'my set': use letters"):
-        await evaluate_model(config, Console(io.StringIO()), "my set")
+        torl.evaluate(BASE_MODEL, problems, name="my set", output=tmp_path, engine=f"{__name__}:NotedEngine")
     assert events == []
 
 

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxes import KEPT
-from torl.apps.serve.sessions import SessionStore
-from torl.apps.serve.settings import SessionSettings
 from torl.sandbox import SandboxPool
+from torl.sandbox.session import SessionSettings, SessionStore
 
 
 @pytest.fixture(scope="module")

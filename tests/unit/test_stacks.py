@@ -12,8 +12,8 @@ import pytest
 
 from torl.errors import EngineHungError, HangError
 from torl.runtime.processes import stacks
-from torl.runtime.processes.pending_calls import PendingCalls
 from torl.runtime.processes.stacks import dump_own_stacks, dump_stacks
+from torl.runtime.processes.watchdogs import PendingCalls
 
 CHILD = """
 import threading, time
@@ -27,7 +27,7 @@ waits_for_nobody()
 STANDING_STILL = """
 import asyncio, sys, time
 from pathlib import Path
-from torl.runtime.processes.loop_watchdog import watch_event_loop
+from torl.runtime.processes.watchdogs import watch_event_loop
 
 async def an_endless_episode():
     await asyncio.sleep(1000)
@@ -71,7 +71,7 @@ def test_processes_write_their_stacks_when_they_are_asked(tmp_path: Path, monkey
         assert log.read_text().count("in waits_for_nobody") == 2
         assert [child.poll() for child in [*children, stranger]] == [None, None, None]
         os.kill(pids[1], signal.SIGSTOP)
-        monkeypatch.setattr(stacks, "_ANSWER_SECONDS", 0.5)
+        monkeypatch.setattr(stacks, "_RESPONSE_SECONDS", 0.5)
         assert dump_stacks({log: pids}) == [pids[1]]
         assert log.read_text().count("in waits_for_nobody") == 3
     finally:
@@ -85,7 +85,7 @@ def test_an_event_loop_that_stands_still_ends_the_process_with_its_stacks(tmp_pa
     assert start(STANDING_STILL, str(log), log=output).wait(60) == 1
     assert output.read_text().startswith("turned\n")  # not before
     assert (
-        "error: the controller's event loop stood still for 2 s (rollout.stall_timeout_seconds)" in output.read_text()
+        "error: the controller's event loop was blocked for 2 s (rollout.stall_timeout_seconds)" in output.read_text()
     )
     assert "in main" in log.read_text()
     assert "7 tasks:" in log.read_text()
@@ -95,7 +95,7 @@ def test_an_event_loop_that_stands_still_ends_the_process_with_its_stacks(tmp_pa
 async def test_a_call_that_gives_no_answer_is_named(tmp_path: Path) -> None:
     calls = PendingCalls()
     watch = calls.watch(0.3, "rollout.stall_timeout_seconds")
-    said = r"the tool 'mine' gave no answer within 0.3 s \(rollout.stall_timeout_seconds\)"
+    said = r"the tool 'mine' did not respond within 0.3 s \(rollout.stall_timeout_seconds\)"
     with pytest.raises(HangError, match=said), calls.open("the tool 'mine'"):
         await asyncio.wait_for(watch, 60)
 

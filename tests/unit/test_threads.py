@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from torl.runtime.processes.threads import run_in_thread
+from torl.runtime.processes.supervision import run_in_thread
 
 NAMED: ContextVar[str] = ContextVar("named")
 

@@ -81,5 +81,5 @@ async def test_what_went_wrong_is_heard_at_the_next_step(tmp_path: Path) -> None
 
 async def test_a_metric_that_no_evaluation_has_is_named_at_the_first(tmp_path: Path) -> None:
     checkpoints = checkpoints_of(tmp_path, WritesTheControllersState(), keep_best="reward/accuracy")
-    with pytest.raises(ConfigError, match=f"'reward/accuracy' is no metric of the evaluations: {METRIC}"):
+    with pytest.raises(ConfigError, match=f"'reward/accuracy' is not an evaluation metric; available: {METRIC}"):
         checkpoints.record_evaluation(0, {METRIC: 0.5, "time/evaluation": 3.0})

@@ -11,7 +11,7 @@ from torl.training.health import require_matching_policies
 
 @pytest.mark.parametrize(("gap", "limit"), [(1.01, 1.0), (math.inf, 1.0), (math.nan, 1.0), (0.03, 0.02)])
 def test_a_gap_above_the_limit_and_one_that_is_no_number_stop_the_run(gap: float, limit: float) -> None:
-    with pytest.raises(EngineError, match=f"allows {limit:g}"):
+    with pytest.raises(EngineError, match=f"max_logprob_gap = {limit:g}"):
         require_matching_policies({LOGPROB_GAP_MEAN: gap}, limit)
 
 

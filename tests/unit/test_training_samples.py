@@ -10,7 +10,8 @@ from builders import scored, trajectory
 from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages
 from torl.config import AlgorithmConfig
 from torl.training.masking import mask_samples
-from torl.training.samples import mean_advantage, token_arrays, training_samples, turn_numbers, with_advantages
+from torl.training.samples import training_samples, turn_numbers, with_advantages
+from torl.training.step_records import mean_advantage, token_arrays
 from torl.types import Problem, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample
 
 NOTHING = np.zeros(6, np.float32)
@@ -162,7 +163,7 @@ def test_an_estimator_is_told_what_it_asks_for_and_nothing_else() -> None:
 
 def test_what_is_missing_is_named() -> None:
     members = [member(1.0)]
-    with pytest.raises(ValueError, match="prepare them first"):
+    with pytest.raises(ValueError, match="annotate them first"):
         with_advantages(
             training_samples(members), [group(*members)], AlgorithmConfig.model_validate({"estimator": "ppo"})
         )
@@ -194,7 +195,7 @@ def test_a_penalty_on_the_divergence_enters_each_reward() -> None:
     found = with_advantages(prepared, [group(*members)], algorithm)
     # Rewards 1 - 2 * 0.1 and 1 - 0.1.
     assert [mean_advantage(each) for each in found] == pytest.approx([-0.05, 0.05])
-    with pytest.raises(ValueError, match="prepare them first"):
+    with pytest.raises(ValueError, match="annotate them first"):
         with_advantages(samples, [group(*members)], algorithm)
 
 

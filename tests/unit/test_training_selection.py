@@ -28,7 +28,7 @@ GROUPS = {
 def selected(**options: object) -> tuple[str, int, int]:
     found = select_groups(list(GROUPS.values()), SelectionConfig(**options))  # type: ignore[arg-type]
     kept = "".join(next(name for name, group in GROUPS.items() if group is kept) for kept in found.kept)
-    return kept, found.uniform, found.outside_window
+    return kept, found.zero_variance, found.out_of_range
 
 
 def test_groups_by_hand() -> None:
@@ -45,7 +45,7 @@ def test_equal_rewards_are_uniform_whatever_is_correct() -> None:
     groups = [scored_group(scored(reward=1.0), scored(reward=0.5))]
     by_reward = select_groups(groups, SelectionConfig(drop_zero_variance_groups=True))
     by_accuracy = select_groups(groups, SelectionConfig(accuracy_range=(0.0, 1.0)))
-    assert (by_reward.uniform, by_accuracy.outside_window) == (0, 1)
+    assert (by_reward.zero_variance, by_accuracy.out_of_range) == (0, 1)
 
 
 def test_pay_for_turns_parts_a_group_too() -> None:
@@ -71,7 +71,7 @@ def test_the_window_sees_what_is_rewarded_and_not_what_is_right() -> None:
     half_formed = scored_group(*[scored()] * 8, *[unformed] * 8)
     none_formed = scored_group(*[scored(correct=False, reward=0.0)] * 8, *[unformed] * 8)
     found = select_groups([half_formed, none_formed], SelectionConfig(accuracy_range=(0.05, 0.8)))
-    assert (found.kept, found.outside_window) == ((half_formed,), 1)
+    assert (found.kept, found.out_of_range) == ((half_formed,), 1)
 
 
 def test_a_group_of_undecided_grades_is_left_out() -> None:

@@ -69,7 +69,7 @@ async def test_a_spoilt_episode_is_missing_from_its_group_and_counted(tmp_path: 
     assert samples(played.groups) == samples(played.batch) == {first: [1, 2], second: [0, 2, 3], **whole}
     assert played.counts["rollout/failed_episodes"] == 3
     assert played.counts["selection/failed_groups"] == 0
-    assert re.search(r"step 1: left out 3 spoilt episodes; the last: p\d/\d found nobody", run.said.getvalue())
+    assert re.search(r"step 1: dropped 3 failed episodes; last error: p\d/\d found nobody", run.said.getvalue())
 
 
 async def test_a_group_with_nothing_left_to_compare_is_not_learned_from(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from scripted_run import ScriptedRun
 from torl.errors import EngineError, RewardError, SandboxError
 from torl.rewards import Reward
 from torl.training.health import require_working_tools
-from torl.training.learner_rewards import with_normalized_rewards, with_shuffled_rewards
+from torl.training.selection import with_normalized_rewards, with_shuffled_rewards
 from torl.training.step import PlayedStep
 from torl.types import Grade, Group, OutcomeStatus, ScoredGroup
 

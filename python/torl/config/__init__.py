@@ -13,7 +13,7 @@ from torl.config.sections import (
     RunConfig,
     TrainConfig,
 )
-from torl.runtime.cluster.options import ClusterConfig
+from torl.runtime.cluster.protocol import ClusterConfig
 
 __all__ = [
     "AblationConfig",

@@ -1,8 +1,8 @@
-"""What a configuration chooses by name, each with its registry."""
+"""The choices of a configuration, each with its registry."""
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from torl.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
 from torl.algorithms.advantages import ESTIMATORS, Estimator
@@ -20,6 +20,7 @@ from torl.options import (
 from torl.rewards import REWARDS, Reward, count_positional
 from torl.text.templates import TEMPLATE, PromptTemplate
 from torl.tools import TOOL_SHORTHANDS, TOOLS, BaseTool, StatefulTool, Tool, tool_limits
+from torl.trackers import TRACKERS, Tracker
 
 PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
@@ -50,6 +51,22 @@ AggregationChoice = Annotated[Choice[Aggregation], ChosenFrom(AGGREGATIONS, "agg
 CorrectionChoice = Annotated[Choice[ImportanceCorrection], ChosenFrom(CORRECTIONS, "importance correction", given=1)]
 
 
+TRACKER = ChosenFrom(TRACKERS, "tracker", given=2, bases=(Tracker,))
+TrackerChoice = Annotated[Choice[Tracker], TRACKER]
+
+
+def named_by_key(choice: ChosenFrom) -> BeforeValidator:
+    """Return a validator that names each section of a table without a name after one of its options, or its key."""
+
+    def add_names(table: Any) -> Any:
+        if not isinstance(table, dict):
+            return table
+        expanded = {key: choice.expand(section) for key, section in table.items()}
+        return {key: {"name": key, **each} if isinstance(each, dict) else each for key, each in expanded.items()}
+
+    return BeforeValidator(add_names)
+
+
 def default_choice(default: Any) -> Any:
-    """A field whose default is chosen as if it stood in the file: a name, or sections."""
+    """Return a field whose default is validated like a value from a file: a name, or sections."""
     return Field(default, validate_default=True)

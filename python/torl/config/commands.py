@@ -1,4 +1,4 @@
-"""The configurations of the commands that learn nothing."""
+"""The configurations of sampling and evaluation."""
 
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ _PROBLEM_SETS = frozenset(DataConfig.model_fields) - frozenset(PromptConfig.mode
 
 
 class CommandConfig(ModelRunConfig):
-    """The configuration of a command that learns nothing; it skips the sections that are for training only."""
+    """The configuration of a command that does not train; it ignores the sections for training."""
 
     @model_validator(mode="before")
     @classmethod
-    def _pass_over(cls, tree: Any) -> Any:
-        """A key that belongs to no command is still an error."""
+    def _ignore_training_sections(cls, tree: Any) -> Any:
+        """Drop the sections for training; a key that belongs to no command is still an error."""
         if not isinstance(tree, dict):
             return tree
         tree = {name: value for name, value in tree.items() if name not in _OTHERS or name in cls.model_fields}
@@ -34,54 +34,54 @@ class CommandConfig(ModelRunConfig):
 
 
 class SampleOptions(Section):
-    """What is sampled, where nothing is learned."""
+    """Sampling without training."""
 
     problems: ProblemChoice
-    """Problems to play: a file (.jsonl, .json or .parquet)."""
+    """Problems to play: a file (.jsonl, .json or .parquet), or package.module:Name for a custom source."""
     output: Path
-    """File of trajectories, one JSON object on each line. One that exists is resumed."""
+    """File that trajectories are appended to, one JSON object per line. An existing file is resumed."""
     samples_per_problem: PositiveInt = 1
-    """Trajectories for each problem."""
+    """Number of trajectories per problem."""
     max_problems: PositiveInt | None = None
-    """Number of problems to use, the first ones of the file; all of them when unset."""
+    """Number of problems used, from the beginning of the file. Unset uses all."""
     seed: NonNegativeInt = 0
-    """Seed of everything random."""
+    """Random seed."""
 
 
 class SampleConfig(CommandConfig):
-    """What `torl.sample` takes."""
+    """The configuration of `torl sample`."""
 
     sample: SampleOptions
 
 
 class EvaluateOptions(Section):
-    """What is evaluated, where nothing is learned."""
+    """Evaluation without training."""
 
     problems: ProblemChoice
-    """Problems to measure on: a file (.jsonl, .json or .parquet)."""
+    """Problems to evaluate on: a file (.jsonl, .json or .parquet), or package.module:Name for a custom source."""
     use_tools: bool = True
-    """Whether the model's tool calls are answered; false is `evaluation.max_tool_calls` 0."""
+    """Execute the model's tool calls; false is `evaluation.max_tool_calls = 0`."""
     output: Path | None = None
-    """Directory for the trajectories; none are written when unset."""
+    """Directory of the trajectories. Unset writes none."""
 
 
 class EvaluateModelConfig(CommandConfig):
-    """What `python -m torl.evaluate` takes for one model; the problem sets are its own arguments."""
+    """The configuration of `torl evaluate` for one model; the problem sets are arguments of the command."""
 
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
 
     @property
     def longest_prompt(self) -> int:
-        """Of the evaluation: nothing else is played."""
+        """The maximum length of a prompt that an evaluation plays, in tokens."""
         return self.evaluation.longest_prompt(self.data)
 
 
 class EvaluateConfig(EvaluateModelConfig):
-    """What `torl.evaluate` takes: one model, one set of problems."""
+    """The configuration of `torl.evaluate()`: one model, one set of problems."""
 
     evaluate: EvaluateOptions
 
     @property
     def evaluation_settings(self) -> EvaluationConfig:
-        """How it is played: as `evaluation` says, without a call where the tool is off."""
+        """The settings of `evaluation`, with tool calls disabled if `evaluate.use_tools` is false."""
         return self.evaluation if self.evaluate.use_tools else self.evaluation.model_copy(update={"max_tool_calls": 0})

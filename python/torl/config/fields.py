@@ -11,10 +11,7 @@ from torl.options import ChosenFrom
 
 
 def fields_of(config_class: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted name, pydantic FieldInfo) for every leaf of a configuration tree, in the order of the source.
-
-    A choice is a leaf here.
-    """
+    """Yield (dotted name, pydantic FieldInfo) for every leaf of a configuration tree; a choice is a leaf."""
     for name, info in config_class.model_fields.items():
         section = info.annotation
         if isinstance(section, type) and issubclass(section, BaseModel):
@@ -23,19 +20,19 @@ def fields_of(config_class: type[BaseModel], prefix: str = "") -> Iterator[tuple
             yield f"{prefix}{name}", info
 
 
-def holds_text(annotation: Any) -> bool:
-    """Whether a field is a text or a path, and may be unset at most."""
+def is_text(annotation: Any) -> bool:
+    """Whether a field is a text or a path, possibly optional."""
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return str in members or Path in members
 
 
 def choice_of_field(info: Any) -> ChosenFrom | None:
-    """What a field is chosen from; None for a field that is no choice, or a table of them."""
+    """Return the choice of a field; None for other fields and for tables of choices."""
     return next((each for each in [*info.metadata, *_metadata(info.annotation)] if isinstance(each, ChosenFrom)), None)
 
 
 def choice_at(config_class: type[BaseModel], path: Sequence[str]) -> ChosenFrom | None:
-    """What is chosen at a place in the tree, also at a key of a table of choices; None where nothing is."""
+    """Return the choice at a path, including keys of a table of choices; None if there is none."""
     if not path:
         return None
     info = config_class.model_fields.get(path[0])
@@ -61,7 +58,7 @@ def _choice_in(info: Any, path: Sequence[str]) -> ChosenFrom | None:
 
 
 def option_names_at(config_class: type[BaseModel], tree: Mapping[str, Any], path: Sequence[str]) -> list[str]:
-    """The names of the options of what a tree has chosen at a place where something is chosen."""
+    """Return the option names of the class or function that a tree has chosen at a path."""
     choice = choice_at(config_class, path)
     section: Any = tree
     for part in path:

@@ -1,107 +1,187 @@
-"""What `--help` says: every field with its docstring, and the options of everything that can be chosen."""
+"""`--help`: the settings that are changed most often; `--help SECTION`, `--help all`: the others."""
 
 import argparse
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args, get_origin
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from torl.config.fields import choice_at, choice_of_field, fields_of
-from torl.options import ChosenFrom
+from torl.config.sections import COMMON_SETTINGS
+from torl.errors import ConfigError
+from torl.options import ChosenFrom, suggestion
+
+_TYPE_NAMES = {int: "INT", float: "NUMBER", str: "TEXT", Path: "PATH", bool: "true|false", Any: "VALUE"}
 
 
-def add_arguments(parser: argparse.ArgumentParser, config_class: type[BaseModel]) -> None:
-    """Add an option for every field of a configuration tree, in groups by section."""
-    groups: dict[str, Any] = {}
+class Setting(NamedTuple):
+    """A setting of a configuration tree, or an option of a choice in it."""
+
+    name: str
+    """Dotted name."""
+    type: str
+    """The type, for people."""
+    meaning: str
+    default: str
+    """The default, such as "3", "unset" or "required"; of an option, with the choices that it differs for."""
+    is_flag: bool
+
+
+def add_options(parser: argparse.ArgumentParser, config_class: type[BaseModel]) -> None:
+    """Add an option for every setting, to parse a command line with."""
     for name, info in fields_of(config_class):
-        section = name.split(".")[0]
-        if section not in groups:
-            documentation = (getattr(config_class.model_fields[section].annotation, "__doc__", None) or "").strip()
-            own = isinstance(config_class.model_fields[section].annotation, type)
-            groups[section] = parser.add_argument_group(section, documentation if own else None)
-        flag: dict[str, Any] = {"nargs": "?", "const": "true"} if info.annotation is bool else {}
-        choice = choice_of_field(info)
-        metavar = type_name(info.annotation) if choice is None else _metavar(choice)
-        groups[section].add_argument(f"--{name}", metavar=metavar, help=_help(info, choice), **flag)
-        table = choice_at(config_class, [*name.split("."), "*"])
+        _add(parser, name, info.annotation is bool)
+        choice, table = choice_of_field(info), choice_at(config_class, [*name.split("."), "*"])
         if choice is not None:
-            _add_options(groups[section], name, choice)
+            _add(parser, f"{name}.name", False)
+            for option, owners in _options(choice).items():
+                _add(parser, f"{name}.{option}", next(iter(owners.values())).annotation is bool)
         elif table is not None and table.default is None:
             for key in table.registry:
-                _add_options(groups[section], f"{name}.{key}", table, only=key)
+                for option, owners in _options(table, key).items():
+                    _add(parser, f"{name}.{key}.{option}", next(iter(owners.values())).annotation is bool)
 
 
-def _metavar(choice: ChosenFrom) -> str:
-    return "NAME" if choice.shorthand is None else choice.shorthand[1].upper()
+def print_help(parser: argparse.ArgumentParser, config_class: type[BaseModel], program: str, topic: str) -> None:
+    """Print the help of a topic: "" for the common settings, "all", a section, or the beginning of a dotted name.
+
+    Raises:
+        ConfigError: No setting is called that.
+    """
+    sections = list(config_class.model_fields)
+    parser.add_argument("--help", nargs="?", metavar="SECTION", help="show a section's settings, or `all`")
+    groups: dict[str, Any] = {}
+    shown = 0
+    for setting in settings_of(config_class, topic):
+        section = setting.name.split(".")[0]
+        if section not in groups:
+            groups[section] = parser.add_argument_group(section, section_title(config_class, section))
+        text = f"{setting.meaning} ({_default_text(setting.default)})".replace("%", "%%")
+        _add(groups[section], setting.name, setting.is_flag, metavar=setting.type, help=text)
+        shown += 1
+    if not shown:
+        raise ConfigError(f"{program} --help {topic}: no such section{suggestion(topic, sections)}")
+    if topic != "all":
+        parser.epilog = (
+            f"All settings: {program} --help all. Those of a section: {program} --help SECTION, of "
+            f"{', '.join(sections)}."
+        )
+    parser.print_help()
 
 
-def _add_options(group: Any, name: str, choice: ChosenFrom, only: str | None = None) -> None:
-    """The options of a choice; one that several have is said once, with the names of all that have it."""
-    if only is None:
-        group.add_argument(f"--{name}.name", metavar="NAME", help=argparse.SUPPRESS)
+def settings_of(config_class: type[BaseModel], topic: str = "all") -> Iterator[Setting]:
+    """Yield the settings of a tree, each followed by the options of its registered choices.
+
+    Args:
+        config_class: Root class of the configuration tree.
+        topic: "all", "" for the common settings, or a dotted name, which selects everything below it.
+    """
+
+    def is_selected(name: str) -> bool:
+        if not topic:
+            return name in COMMON_SETTINGS
+        return topic in ("all", name) or name.startswith(f"{topic}.")
+
+    def has_selected_options(name: str) -> bool:
+        if not topic:
+            return any(each.startswith(f"{name}.") for each in COMMON_SETTINGS)
+        return is_selected(name) or topic.startswith(f"{name}.")
+
+    for name, info in fields_of(config_class):
+        choice, table = choice_of_field(info), choice_at(config_class, [*name.split("."), "*"])
+        if is_selected(name):
+            yield _setting(name, info, choice)
+        if not has_selected_options(name):
+            continue  # without an import of what can be chosen
+        if choice is not None:
+            yield from (each for each in _choice_settings(name, choice) if is_selected(each.name))
+        elif table is not None and table.default is None:
+            for key in table.registry:
+                options = _choice_settings(f"{name}.{key}", table, key)
+                yield from (each for each in options if is_selected(each.name))
+
+
+def section_title(config_class: type[BaseModel], section: str) -> str | None:
+    """Return the first sentence of a section's docstring; None for a choice."""
+    annotation = config_class.model_fields[section].annotation
+    if not isinstance(annotation, type):
+        return None
+    return (annotation.__doc__ or "").strip().split("\n\n")[0]
+
+
+def type_name(annotation: Any) -> str:
+    """Return the type for people: INT, NUMBER, TEXT, PATH, true|false, {a,b}, [INT, ...], TABLE; unions as A|B."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        values = [str(value) for value in arguments]
+        return values[0] if len(values) == 1 else "{" + ",".join(values) + "}"
+    if origin is Annotated:
+        return type_name(arguments[0])
+    if origin in (dict, Mapping):
+        return "TABLE"
+    if origin in (tuple, list, Sequence):
+        inner = [type_name(each) for each in arguments if each is not ...]
+        return f"[{', '.join(inner)}{', ...' if len(inner) < len(arguments) or origin is not tuple else ''}]"
+    if origin in (Union, UnionType):
+        return "|".join(dict.fromkeys(type_name(each) for each in arguments if each is not NoneType))
+    name = getattr(annotation, "__name__", str(annotation))
+    return "TABLE" if annotation in (dict, Mapping) else _TYPE_NAMES.get(annotation, name.upper())
+
+
+def _add(group: Any, name: str, is_flag: bool, **texts: Any) -> None:
+    flag: dict[str, Any] = {"nargs": "?", "const": "true"} if is_flag else {}
+    group.add_argument(f"--{name}", **flag, **texts)
+
+
+def _setting(name: str, info: Any, choice: ChosenFrom | None) -> Setting:
+    meaning = info.description or ""
+    if choice is None:
+        return Setting(name, type_name(info.annotation), meaning, _default(info), info.annotation is bool)
+    if choice.shorthand is None:
+        meaning = f"{meaning} One of {', '.join(choice.registry)}, or package.module:Name for a custom one.".strip()
+    type = "NAME" if choice.shorthand is None else choice.shorthand[1].upper()
+    return Setting(name, type, meaning, _default(info), False)
+
+
+def _choice_settings(name: str, choice: ChosenFrom, only: str | None = None) -> Iterator[Setting]:
+    """Yield the options of a choice; one that several choices have once, with the names of these."""
+    is_shared = len(choice.registry) > 1 and only is None
+    for option, owners in _options(choice, only).items():
+        first = next(iter(owners.values()))
+        meanings: dict[str, list[str]] = {}
+        defaults: dict[str, list[str]] = {}
+        for owner, info in owners.items():
+            meanings.setdefault(info.description or "", []).append(owner)
+            defaults.setdefault(_default(info), []).append(owner)
+        meaning = " ".join(f"[{', '.join(of)}] {text}" if is_shared else text for text, of in meanings.items())
+        default = next(iter(defaults))
+        if len(defaults) > 1:
+            default = "; ".join(f"{value} for {', '.join(of)}" for value, of in defaults.items())
+        yield Setting(f"{name}.{option}", type_name(first.annotation), meaning, default, first.annotation is bool)
+
+
+def _options(choice: ChosenFrom, only: str | None = None) -> dict[str, dict[str, Any]]:
+    """Return the options of a choice, each with the registered names that have it and its field there."""
     infos: dict[str, dict[str, Any]] = {}
     for target, options in choice.all_options().items():
         for option, info in options.items():
             if only in (None, target):
                 infos.setdefault(option, {})[target] = info
-    for option, owners in infos.items():
-        first = next(iter(owners.values()))
-        flag: dict[str, Any] = {"nargs": "?", "const": "true"} if first.annotation is bool else {}
-        text = " ".join(_of_owners(owners, named=len(choice.registry) > 1)).replace("%", "%%")
-        group.add_argument(f"--{name}.{option}", metavar=type_name(first.annotation), help=text, **flag)
+    return infos
 
 
-def _of_owners(owners: Mapping[str, Any], named: bool) -> Iterator[str]:
-    """What an option means, once for all owners that mean the same; then its default, or each owner's own."""
-    meanings: dict[str, list[str]] = {}
-    for owner, info in owners.items():
-        meanings.setdefault(info.description or "", []).append(owner)
-    for meaning, of in meanings.items():
-        yield f"Of {', '.join(of)}: {meaning}" if named else meaning
-    defaults = {owner: _default(info) for owner, info in owners.items()}
-    if len(set(defaults.values())) > 1:
-        yield _in_brackets(", ".join(f"{default} of {owner}" for owner, default in defaults.items()))
-    else:
-        yield _in_brackets(next(iter(defaults.values())))
-
-
-def type_name(annotation: Any) -> str:
-    """A metavar: the choices of a Literal, the members of a union without None, the name of a plain type."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Literal:
-        return "{" + ",".join(str(choice) for choice in arguments) + "}"
-    if origin is Annotated:
-        return type_name(arguments[0])
-    if origin is dict:
-        return "TABLE"
-    if origin is tuple:
-        return "[" + ",".join(type_name(argument) for argument in arguments) + "]"
-    if arguments:
-        return "|".join(type_name(argument) for argument in arguments if argument is not type(None))
-    return str(getattr(annotation, "__name__", annotation)).upper()
-
-
-def _help(info: Any, choice: ChosenFrom | None) -> str:
-    return " ".join(_sentences(info, choice)).replace("%", "%%")
-
-
-def _sentences(info: Any, choice: ChosenFrom | None) -> Iterator[str]:
-    if info.description:
-        yield info.description
-    if choice is not None and choice.shorthand is None:
-        yield f"One of {', '.join(choice.registry)}, or package.module:Name of your own."
-    yield _in_brackets(_default(info))
-
-
-def _default(info: Any) -> str | None:
-    """None where a value is required."""
+def _default(info: Any) -> str:
     if info.is_required():
-        return None
+        return "required"
     default = info.get_default(call_default_factory=True)
     if isinstance(default, bool):
         return str(default).lower()
+    if isinstance(default, tuple | list):
+        return f"[{', '.join(map(str, default))}]" if default else "unset"
     return "unset" if default in (None, "", {}) else str(default)
 
 
-def _in_brackets(default: str | None) -> str:
-    return "(required)" if default is None else f"(default: {default})"
+def _default_text(default: str) -> str:
+    return default if default == "required" else f"default: {default}"

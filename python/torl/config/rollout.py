@@ -1,8 +1,8 @@
-"""What is played, and how: the model, its prompts, its episodes."""
+"""The sections of episodes: model, prompts and rollout."""
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from torl.config.choices import (
     TOOL,
@@ -14,6 +14,7 @@ from torl.config.choices import (
     TemplateChoice,
     ToolChoice,
     default_choice,
+    named_by_key,
 )
 from torl.environments import EnvironmentLimits
 from torl.formats import FORMATS, ChatFormat
@@ -29,56 +30,56 @@ from torl.paths import FILE_NAME_PATTERN
 
 
 class LoraConfig(Section):
-    """Adapters that are trained in the place of the model's own weights (LoRA), which stay as they are."""
+    """Low-rank adapters (LoRA), trained instead of the model's weights."""
 
     rank: NonNegativeInt = 0
-    """Rank of what an adapter adds to a weight, such as 32; 0 trains all weights."""
+    """Rank of the adapters, such as 32. 0 trains all weights."""
     alpha: PositiveFloat = 64.0
-    """What an adapter adds is multiplied by `alpha` over `rank`."""
+    """LoRA scaling factor: the adapter output is multiplied by `alpha / rank`."""
     target_modules: tuple[str, ...] = ()
-    """Names of the linear layers that get an adapter, such as "q_proj"; all but the head when empty."""
+    """Names of the linear layers with an adapter, such as "q_proj". Empty adapts all except the head."""
 
 
 class ModelConfig(Section):
     """The policy to train."""
 
     path: str
-    """Directory of a Hugging Face causal language model with its tokenizer, or the hub's name of one: owner/name."""
+    """Directory of a Hugging Face causal language model with its tokenizer, or its name on the Hub (owner/name)."""
     attention: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
-    """Attention implementation of the learner: `sdpa` takes torch's fused kernels; flash-attn is not part of torl."""
+    """Attention implementation of the learner. `sdpa` uses torch's fused kernels; flash-attn is a separate package."""
     kernels: Literal["auto", "torch", "liger"] = "auto"
-    """The learner's norms, rotary positions and gated layers: `auto` takes Liger's kernels on CUDA where installed."""
+    """Kernels of the learner's norms, rotary positions and gated layers. `auto` uses Liger's on CUDA if installed."""
     head_dtype: Literal["float32"] | None = None
-    """Precision that logits are rounded to, by the learner and by vLLM; that of the weights when unset. In float32 the
-    two agree more closely; sampling is a little slower, and logits that are kept take twice the memory."""
+    """Precision of the logits, in the learner and in vLLM. In float32 the two agree more closely, sampling is slightly
+    slower, and stored logits take twice the memory. Unset uses the precision of the weights."""
     lora: LoraConfig = Field(default_factory=LoraConfig)
-    """Adapters in the place of all weights."""
+    """Low-rank adapters."""
 
     @property
     def adapters(self) -> LoraConfig | None:
-        """The adapters that are trained; None where all weights are."""
+        """The adapters that are trained; None if all weights are."""
         return self.lora if self.lora.rank > 0 else None
 
 
 class PromptConfig(Section):
-    """How a problem becomes a prompt."""
+    """Prompts."""
 
     template: TemplateChoice = default_choice("torl")
     """Prompt template."""
     max_prompt_tokens: PositiveInt = 400
-    """Problems whose prompt is longer are dropped and counted."""
+    """Maximum prompt length, in tokens. Problems with longer prompts are dropped and counted."""
 
 
 class DataConfig(PromptConfig):
-    """The problems."""
+    """Problems and prompts."""
 
     train: ProblemChoice
-    """Problems to train on: a file (.jsonl, .json or .parquet)."""
+    """Problems to train on: a file (.jsonl, .json or .parquet), or package.module:Name for a custom source."""
     sampler: SamplerChoice = default_choice("shuffled")
-    """Order in which they are met: "shuffled" epochs, a "curriculum" that leaves problems out of them, or a "stream"
-    that holds only a buffer of them."""
+    """Order of the problems: "shuffled" epochs, a "curriculum" that skips problems, or a "stream" that buffers a part
+    of them."""
     evaluation: dict[str, ProblemChoice] = Field({})
-    """Problems to evaluate on, by the name they get in the metrics."""
+    """Problems to evaluate on, by the name of the set in the metrics."""
 
     @field_validator("evaluation")
     @classmethod
@@ -89,74 +90,69 @@ class DataConfig(PromptConfig):
         return sets
 
 
-def _named_by_key(tools: Any) -> Any:
-    """A tool's section without a name chooses the tool that one of its options says, or that its key names."""
-    if not isinstance(tools, dict):
-        return tools
-    return {key: {"name": key, **TOOL.expand(tool)} if isinstance(tool, dict) else tool for key, tool in tools.items()}
-
-
 def _is_chat(format: Any) -> bool:
     return isinstance(format, type) and issubclass(format, ChatFormat)
 
 
 class RolloutConfig(Section):
-    """How episodes are played."""
+    """Episodes."""
 
     prompts_per_step: PositiveInt = 128
-    """Prompts in one training step."""
+    """Number of prompts in a training step."""
     samples_per_prompt: PositiveInt = 16
-    """Trajectories for each prompt: the size of a group."""
+    """Number of trajectories per prompt: the group size."""
     max_response_tokens: PositiveInt = 3072
-    """Limit on the tokens of a response, sampled and observed together."""
+    """Maximum response length, in tokens, observations included."""
     temperature: NonNegativeFloat = 1.0
     """Sampling temperature; 0 is greedy."""
     top_p: PositiveFraction = 1.0
-    """Nucleus sampling mass; the trainer's log-probabilities are exact only at 1."""
+    """Nucleus sampling mass. The trainer's log-probabilities are exact only at 1."""
     format: FormatChoice = default_choice("torl")
-    """Protocol of a tool call: "torl" runs the last block at ```output, "tora" too, with ToRA's results; "mathcoder"
-    runs each block of code between MathCoder's tokens, "zerotir" each block when its fence closes; "search_r1" searches
-    for what stands between <search> tags; "retool" runs code between <code> tags, "artist" between <python> tags. Of
-    chat models: "hermes" (Qwen too), "llama3", "mistral", "deepseek", "kimi", "harmony" (gpt-oss)."""
-    tools: Annotated[dict[str, ToolChoice], BeforeValidator(_named_by_key)] = default_choice({"python": {}})
-    """The tools, by the names that the format calls them."""
+    """Format of tool calls. "torl" executes the last block at ```output; "tora" does, too, with ToRA's results;
+    "mathcoder" executes each code block between MathCoder's tokens, "zerotir" each block when its fence closes;
+    "search_r1" searches for the text between <search> tags; "retool" executes code between <code> tags, "artist"
+    between <python> tags. For chat models: "hermes" (also Qwen), "llama3", "mistral", "deepseek", "kimi", "harmony"
+    (gpt-oss)."""
+    tools: Annotated[dict[str, ToolChoice], named_by_key(TOOL)] = default_choice({"python": {}})
+    """Tools, by the name that calls use."""
     environment: EnvironmentChoice | None = None
-    """What an episode is a conversation with, beside the tools: it may begin the episode, answer what calls no tool,
-    end it, and say what it is worth. None when unset. It needs the format of a chat model."""
+    """Environment of the episodes, in addition to the tools. It may set the first messages, reply to messages, end the
+    episode and reward it. Requires the format of a chat model."""
     agent: AgentChoice | None = None
-    """A program that plays the episodes: it asks the model by OpenAI's chat completions, and has tools of its own in
-    the place of the run's. A "command", started for each episode, or a coroutine "function" of a module."""
+    """Agent program that drives the episodes: it queries the model through OpenAI's chat completions API and brings its
+    own tools instead of the run's. A "command", started for each episode, or a coroutine "function"."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Strings that end a response, wherever it stands in its turn; kept in the text and in the loss."""
+    """Stop sequences. Each ends the response at any position, and stays in the text and in the loss."""
     max_tool_calls: NonNegativeInt = 1
-    """Tool calls an episode may make (C, or ZeroTIR's N). After the last, all is text; 0 trains without a tool."""
+    """Maximum number of tool calls in an episode (C in ToRL, N in ZeroTIR); further calls are plain text. 0 trains
+    without tools."""
     end_at_void_turn: bool = False
-    """End an episode whose turn asks for output with neither a code block nor a boxed answer in it (SimpleTIR)."""
+    """End an episode at a turn that requests output without a code block or a boxed answer (SimpleTIR)."""
     speculative_execution: bool = True
-    """Begin a call as soon as its code block closes, before its output is asked for; of tools that allow it."""
+    """Start a tool call when its code block closes, before the model requests the output. Only for tools that allow
+    it."""
     max_concurrent_episodes: PositiveInt | None = None
-    """Episodes being sampled at once; those that wait for a tool are not counted. 1024 when unset, and on GPUs 512 for
-    each engine where that is more."""
+    """Maximum number of episodes sampled concurrently, without the episodes that wait for a tool. Unset is 1024, or 512
+    per engine on GPUs if that is more."""
     max_staleness: NonNegativeInt = 0
-    """Steps that are played ahead of the learner; 0 trains synchronously. With more, tokens are up to so many updates
-    older than the policy that learns from them, which `algorithm.importance_correction` makes up for."""
+    """Maximum staleness, in steps: how far rollouts run ahead of the learner. 0 is synchronous; above 0 training is
+    off-policy and requires `algorithm.importance_correction`."""
     max_failed_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Largest share of the episodes played for a step or an evaluation that tools may spoil by giving no outcome. These
-    are left out of their groups and counted; beyond it the run stops."""
+    """Maximum fraction of failed episodes in a step or an evaluation. Failed episodes are dropped from their groups and
+    counted; above this fraction the run stops."""
     stall_timeout_seconds: PositiveFloat = 1800.0
-    """Longest time in which a tool or the reward may give no answer, or the controller stand still, before the run is
-    given up."""
+    """Timeout for a tool call, a reward call or a blocked controller, in seconds, after which the run is aborted."""
 
     @property
     def max_turns(self) -> int | None:
-        """Messages that the model may write in an episode with an environment."""
+        """The maximum number of the model's messages in an episode with an environment."""
         bounds = None if self.environment is None else self.environment.common_options
         return bounds.max_turns if isinstance(bounds, EnvironmentLimits) else None
 
     @model_validator(mode="before")
     @classmethod
-    def _programs_have_their_own_tools(cls, section: Any) -> Any:
-        """The run's, also those of a preset, would be started and asked by nobody."""
+    def _drop_tools_of_agents(cls, section: Any) -> Any:
+        """Drop the run's tools, also those of a preset, if an agent program brings its own."""
         if not isinstance(section, dict) or section.get("agent") is None:
             return section
         return {**section, "tools": {}}
@@ -165,8 +161,8 @@ class RolloutConfig(Section):
     def _can_hold_a_conversation(self) -> Self:
         partners = [name for name in ("agent", "environment") if getattr(self, name) is not None]
         if len(partners) > 1:
-            raise ValueError("an agent program and an environment cannot play an episode together: leave one out")
+            raise ValueError("an agent program and an environment cannot be combined: remove one")
         if not partners or _is_chat(self.format.target):
             return self
         families = ", ".join(name for name, each in FORMATS.items() if _is_chat(each))
-        raise ValueError(f"{partners[0]} needs the format of a chat model: choose rollout.format among {families}")
+        raise ValueError(f"{partners[0]} requires the format of a chat model: choose rollout.format among {families}")

@@ -1,18 +1,17 @@
-"""The configuration of a run: one tree of frozen, validated models, a docstring for every field.
+"""The configuration of a run: one tree of frozen, validated sections, with a docstring below every field.
 
 Sizes carry their unit in the name. Paths beginning with `torl:` name files inside the package. A field that is a
-`Choice` is a section with a `name`, whose other keys are the options of what was chosen (`torl.options`).
-`torl.config.command_line` reads the tree from TOML and the command line.
+`Choice` is a section with a `name`; its other keys are the options of the chosen class or function (`torl.options`).
 """
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from torl.algorithms.masks import wants_reference
-from torl.config.choices import EngineChoice, RewardChoice, default_choice
+from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice, named_by_key
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
 from torl.config.placement import PlacementConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
@@ -24,79 +23,134 @@ from torl.options import (
     PositiveInt,
     Section,
 )
-from torl.runtime.cluster.options import ClusterConfig
+from torl.runtime.cluster.protocol import ClusterConfig
 from torl.tools import Tool
+
+COMMON_SETTINGS = (
+    "model.path",
+    "model.lora.rank",
+    "data.train",
+    "data.evaluation",
+    "data.template",
+    "data.max_prompt_tokens",
+    "rollout.prompts_per_step",
+    "rollout.samples_per_prompt",
+    "rollout.max_response_tokens",
+    "rollout.temperature",
+    "rollout.format",
+    "rollout.tools",
+    "rollout.environment",
+    "rollout.agent",
+    "rollout.max_tool_calls",
+    "rollout.max_staleness",
+    "engine.gpu_memory_utilization",
+    "engine.tensor_parallel",
+    "engine.cpu_threads",
+    "reward",
+    "placement.gpus",
+    "cluster.kind",
+    "run.directory",
+    "run.seed",
+    "run.steps",
+    "run.resume",
+    "selection.drop_zero_variance_groups",
+    "selection.dynamic_sampling",
+    "algorithm.estimator",
+    "algorithm.policy_loss",
+    "algorithm.kl.coefficient",
+    "algorithm.epochs",
+    "algorithm.mini_batches",
+    "learner.zero_stage",
+    "learner.dtype",
+    "learner.learning_rate",
+    "learner.warmup_steps",
+    "learner.max_row_tokens",
+    "evaluation.every_steps",
+    "evaluation.samples_per_problem",
+    "checkpoint.every_steps",
+    "sample.problems",
+    "sample.output",
+    "sample.samples_per_problem",
+    "evaluate.problems",
+    "evaluate.output",
+)
+"""The settings that people change most often: the first page of `--help`."""
 
 
 class RunConfig(Section):
-    """What this run is called, where it writes, how long it is."""
+    """Directory, seed and length of the run."""
 
     directory: Path
-    """Directory that holds everything the run writes."""
+    """Directory that the run writes all its files to."""
     seed: NonNegativeInt = 0
-    """Seed from which every other seed of the run is derived."""
+    """Random seed; all other seeds of the run are derived from it."""
     steps: PositiveInt
-    """Number of optimizer steps."""
+    """Number of training steps. Each makes `algorithm.epochs` x `algorithm.mini_batches` optimizer steps."""
     note: str = ""
-    """What a reader of the report should know of this run."""
+    """Note on the run, shown in its report."""
     group_metrics_by: str | None = None
-    """Field of the problems' metadata (source, subject, level) by whose values accuracy and code ratio are told apart,
-    in training and in evaluations."""
+    """Metadata field, such as source, subject or level, to break down accuracy and code ratio by."""
+    trackers: Annotated[dict[str, TrackerChoice], named_by_key(TRACKER)] = default_choice({"tensorboard": {}})
+    """Destinations of the metrics in addition to `metrics.jsonl`. A table replaces the default, "tensorboard"."""
     resume: bool = False
-    """Resume from the last checkpoint in `directory`; without it a directory that holds a run is refused."""
+    """Resume from the latest checkpoint in `directory`. When false, a directory that already contains a run is an
+    error."""
 
 
 class EvaluationConfig(Section):
-    """Measuring on the evaluation sets during the run."""
+    """Evaluations during the run."""
 
     every_steps: NonNegativeInt = 4
-    """Steps between evaluations. There is one before the first step and one after the last too; 0 for these alone."""
+    """Evaluation interval, in steps. A run always evaluates before the first step and after the last; 0 disables all
+    others."""
     max_problems: PositiveInt | None = None
-    """Use only the first problems of each set; all when unset."""
+    """Number of problems used of each set, from its beginning. Unset uses all."""
     max_prompt_tokens: PositiveInt | None = None
-    """Longest prompt; `data.max_prompt_tokens` when unset. Problems with longer ones count as not solved."""
+    """Maximum prompt length, in tokens; problems with longer prompts count as not solved. Unset uses
+    `data.max_prompt_tokens`."""
     greedy: bool = True
     """Measure greedy accuracy (pass@1 at temperature 0)."""
     samples_per_problem: NonNegativeInt = 0
-    """Trajectories for each problem sampled at `temperature`, whose mean accuracy is measured as well; 0 for none."""
+    """Number of trajectories per problem sampled at `temperature`, to measure their mean accuracy. 0 samples none."""
     temperature: PositiveFloat = 1.0
-    """Temperature of these samples."""
+    """Sampling temperature of `samples_per_problem`."""
     top_p: PositiveFraction | None = None
-    """Nucleus of these samples; as in training when unset."""
+    """Nucleus sampling mass of `samples_per_problem`. Unset uses `rollout.top_p`."""
     max_tool_calls: NonNegativeInt | None = None
-    """Tool calls an episode of an evaluation may make; as in training when unset."""
+    """Maximum number of tool calls in an episode of an evaluation. Unset uses `rollout.max_tool_calls`."""
 
     def longest_prompt(self, data: PromptConfig) -> int:
-        """Tokens of the longest prompt that is played."""
+        """Return the maximum prompt length, in tokens."""
         return self.max_prompt_tokens or data.max_prompt_tokens
 
     def episodes(self, problems: int) -> int:
-        """Episodes that evaluating so many problems takes."""
+        """Return the number of episodes that an evaluation on this many problems plays."""
         return problems * (self.greedy + self.samples_per_problem)
 
     @model_validator(mode="after")
     def _measures_something(self) -> Self:
         if not self.greedy and self.samples_per_problem == 0:
-            raise ValueError("greedy = false needs samples of at least 1")
+            raise ValueError("greedy = false requires samples_per_problem of at least 1")
         return self
 
 
 class CheckpointConfig(Section):
-    """What is kept on disk."""
+    """Checkpoints of the run."""
 
     every_steps: NonNegativeInt = 20
-    """Steps between checkpoints. There is one after the last step too; 0 for that one alone."""
+    """Checkpoint interval, in steps. A run always writes one after the last step; 0 disables all others."""
     keep_last: PositiveInt = 2
-    """Checkpoints kept; older ones are removed once a newer one is complete."""
+    """Number of most recent checkpoints that are kept. Older ones are removed once a newer one is complete."""
     keep_best: str | None = None
-    """Metric of an evaluation, as `evaluation/heldout/reward/accuracy`: where it was highest is kept as well."""
+    """Evaluation metric, such as `evaluation/heldout/reward/accuracy`, whose best checkpoint is kept in addition to the
+    most recent ones."""
 
 
 class AblationConfig(Section):
-    """Control experiments: each cuts one causal link on purpose, and a run with it must not learn to use the tool."""
+    """Ablations that break one causal link on purpose. A run with one of them should not learn to use the tool."""
 
     shuffle_observations: bool = False
-    """Answer every tool call with the outcome of another episode's call."""
+    """Reply to each tool call with the outcome of another episode's call."""
     shuffle_rewards: bool = False
     """Permute the rewards between the trajectories of a step."""
 
@@ -107,7 +161,7 @@ def _provides_itself(tool: Any) -> bool:
 
 
 class ModelRunConfig(Section):
-    """The sections that every command has: what playing a model on problems takes."""
+    """The sections that all commands share: everything that playing episodes takes."""
 
     model: ModelConfig
     data: PromptConfig = Field(default_factory=PromptConfig)
@@ -115,15 +169,15 @@ class ModelRunConfig(Section):
     engine: EngineChoice = default_choice("vllm")
     """The inference engine."""
     reward: RewardChoice = default_choice("rubric")
-    """What trajectories are worth."""
+    """The reward of trajectories."""
     placement: PlacementConfig = Field(default_factory=PlacementConfig)
-    """Which devices the learner and the engines have."""
+    """The devices of the learner and the engines."""
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
-    """Which machines the run is on."""
+    """The machines of the run."""
 
     @property
     def longest_prompt(self) -> int:
-        """Tokens of the longest prompt that is played."""
+        """The maximum length of a prompt that is played, in tokens."""
         return self.data.max_prompt_tokens
 
     @model_validator(mode="after")
@@ -147,16 +201,16 @@ class ModelRunConfig(Section):
             "engine": self.engine,
             "reward": self.reward,
         }
-        for place, choice in choices.items():
+        for key, choice in choices.items():
             try:
                 choice.options.check_within(self)
             except ValueError as error:
-                raise ValueError(f"{place}: {error}") from error
+                raise ValueError(f"{key}: {error}") from error
         return self
 
 
 class TrainConfig(ModelRunConfig):
-    """A whole training run."""
+    """The configuration of a training run."""
 
     run: RunConfig
     data: DataConfig
@@ -170,12 +224,12 @@ class TrainConfig(ModelRunConfig):
 
     @property
     def longest_prompt(self) -> int:
-        """In training or in an evaluation."""
+        """The maximum length of a prompt that training or an evaluation plays, in tokens."""
         return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
 
     @property
     def min_group_size(self) -> int:
-        """Trajectories that a group must have to be learned from: one alone is compared with nothing."""
+        """The minimum number of trajectories in a group of the batch; a single one cannot be compared."""
         return min(self.rollout.samples_per_prompt, max(2, self.algorithm.min_group_size))
 
     @model_validator(mode="after")
@@ -183,7 +237,7 @@ class TrainConfig(ModelRunConfig):
         smallest = self.algorithm.min_group_size
         if self.rollout.samples_per_prompt < smallest:
             name = self.algorithm.estimator.name
-            raise ValueError(f"estimator {name!r} needs rollout.samples_per_prompt of at least {smallest}")
+            raise ValueError(f"estimator {name!r} requires rollout.samples_per_prompt of at least {smallest}")
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
         return self
@@ -195,14 +249,14 @@ class TrainConfig(ModelRunConfig):
         return self
 
     @model_validator(mode="after")
-    def _ahead_of_the_learner(self) -> Self:
+    def _staleness_is_corrected(self) -> Self:
         if self.rollout.max_staleness == 0:
             return self
         if self.algorithm.importance_correction is None:
-            raise ValueError("rollout.max_staleness needs algorithm.importance_correction (tis, icepop or mis)")
+            raise ValueError("rollout.max_staleness requires algorithm.importance_correction (tis, icepop or mis)")
         if getattr(self.engine.options, "sleep_while_learning", None) or self.learner.offload_while_sampling:
             raise ValueError(
-                "rollout.max_staleness needs devices of its own for the engine: "
+                "rollout.max_staleness requires separate devices for the engine: "
                 "engine.sleep_while_learning and learner.offload_while_sampling must be off or unset"
             )
         return self

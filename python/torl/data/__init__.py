@@ -1,4 +1,4 @@
-"""Where problems come from, and the order in which they are met."""
+"""Problem sources, and samplers that determine the order of problems in a run."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -10,30 +10,30 @@ from torl.data.stream import StreamSampler
 from torl.types import Problem
 
 ProblemSource = Callable[[], Iterable[Problem]]
-"""Gives the problems of a set, in an order that is always the same. A whole one:
+"""A function that returns the problems of a set, always in the same order. Example:
 
     def sums(count: int = 100, largest: int = 99) -> Iterator[Problem]:
-        chance = Random(0)
+        random = Random(0)
         for number in range(count):
-            a, b = chance.randint(0, largest), chance.randint(0, largest)
+            a, b = random.randint(0, largest), random.randint(0, largest)
             yield Problem(f"sum-{number}", f"What is {a} + {b}?", str(a + b))
 
     [data.train]
     name = "my_package.problems:sums"
     count = 1000
 
-Its parameters are its options. Ids must differ.
+Its parameters are its options. Ids must be unique.
 """
 
 PROBLEM_SOURCES: Mapping[str, Callable[..., Iterable[Problem]]] = MappingProxyType(
     {"file": load_problems, "stream": stream_problems}
 )
-"""By the names that a configuration calls them."""
+"""Problem sources by name in the configuration."""
 
 SAMPLERS: Mapping[str, Callable[..., Sampler]] = MappingProxyType(
     {"shuffled": PromptSampler, "curriculum": CurriculumSampler, "stream": StreamSampler}
 )
-"""The orders in which a run meets its problems, by the names that a configuration calls them."""
+"""Samplers by name in the configuration."""
 
 __all__ = [
     "PROBLEM_SOURCES",

@@ -1,4 +1,4 @@
-"""`python -m torl.data`: make the problems that a run trains on; `torl.apps.curation` does it."""
+"""Entry point of `python -m torl.data`, implemented in `torl.apps.curation`."""
 
 import sys
 

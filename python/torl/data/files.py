@@ -1,7 +1,6 @@
-"""The rows of .jsonl, .json and .parquet files, one after the other.
+"""Readers of the rows of .jsonl, .json and .parquet files.
 
-Files of JSON lines may be larger than the memory, and parquet files in row groups that are not; a list of JSON is read
-whole.
+JSON lines and parquet row groups are streamed, so files may exceed memory. A JSON list is loaded completely.
 """
 
 import json
@@ -14,29 +13,29 @@ from torl.errors import DataError
 from torl.hub import RemoteFile
 
 RowFile: TypeAlias = Path | RemoteFile
-"""A file on disk, or one of the hub that is read over the network."""
+"""A file on disk, or a file on the Hub that is read over the network."""
 Row: TypeAlias = tuple[str, Any]
-"""Where the row stands ("train.jsonl, line 3") and what stands there."""
+"""The location of a row ("train.jsonl, line 3") and its value."""
 
-_ROWS_AT_ONCE = 1_000  # of a parquet file: bounds the memory that they take as objects
+_BATCH_SIZE = 1_000  # parquet rows per batch, to bound the memory of their objects
 
 
 def _read_json_lines(path: RowFile) -> Iterator[Row]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            place = f"{path}, line {number}"
-            text = _decode(place, line.rstrip(b"\r\n"))
+            location = f"{path}, line {number}"
+            text = _decode(location, line.rstrip(b"\r\n"))
             if number == 1:
                 text = text.removeprefix("\ufeff")
             if not text.strip():
                 continue
-            yield place, _parse_json(place, text)
+            yield location, _parse_json(location, text)
 
 
 def _read_json_list(path: RowFile) -> Iterator[Row]:
     rows = _parse_json(str(path), _decode(str(path), path.read_bytes()).removeprefix("\ufeff"))
     if not isinstance(rows, list):
-        raise DataError(f"{path}: must hold a list of problems, not {describe(rows)}")
+        raise DataError(f"{path}: must contain a list of problems, got {describe(rows)}")
     for number, row in enumerate(rows, start=1):
         yield f"{path}, row {number}", row
 
@@ -48,7 +47,7 @@ def _read_parquet(path: RowFile) -> Iterator[Row]:
     try:
         with path.open("rb") as opened, pyarrow.parquet.ParquetFile(opened) as file:
             number = 0
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+            for batch in file.iter_batches(batch_size=_BATCH_SIZE):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path}, row {number}", row
@@ -61,25 +60,25 @@ READERS: Mapping[str, Callable[[RowFile], Iterator[Row]]] = MappingProxyType(
 )
 
 
-def _decode(place: str, data: bytes) -> str:
+def _decode(location: str, data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{place}: not UTF-8: {error.reason} at byte {error.start}") from error
+        raise DataError(f"{location}: not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def _parse_json(place: str, text: str) -> Any:
-    # Numbers keep their spelling: an answer of 0.10 must not become 0.1, nor 1e400 infinity.
+def _parse_json(location: str, text: str) -> Any:
+    # Numbers keep their spelling: 0.10 must not become 0.1, nor 1e400 infinity.
     try:
         return json.loads(text, parse_float=NumberLiteral, parse_int=NumberLiteral, parse_constant=_refuse_constant)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{place}: not valid JSON: {error}") from error
+        raise DataError(f"{location}: not valid JSON: {error}") from error
     except _ConstantError as error:
-        raise DataError(f"{place}: not valid JSON: {error} is not a number of JSON") from error
+        raise DataError(f"{location}: not valid JSON: {error} is not a JSON number") from error
 
 
 class NumberLiteral(str):
-    """A JSON number as it was written."""
+    """A JSON number in its original spelling."""
 
 
 class _ConstantError(Exception):
@@ -91,6 +90,6 @@ def _refuse_constant(name: str) -> Any:
 
 
 def describe(value: Any) -> str:
-    """What a value of JSON is, for an error."""
+    """Return the type of a JSON value, for error messages."""
     kinds = {dict: "an object", list: "a list", bool: "true or false", type(None): "null", str: "text"}
     return kinds.get(type(value), "a number")

@@ -1,14 +1,13 @@
-"""Problem files, here or on the hub: JSON lines, JSON lists, parquet, and the parquet layout of verl and ToRL.
+"""Problem files on disk or on the Hub: JSON lines, JSON lists, and parquet, also in the layout of verl and ToRL.
 
-A row of .jsonl and .json is an object with `problem` (or `question`) and `answer`, and usually an `id`; every
-other field becomes metadata. An answer is text, a whole or decimal number, or a list of those whose members
-are all wanted (OlympiadBench). A row of .parquet is such an object too, or verl's: `data_source,
-prompt[{role, content}], reward_model{ground_truth}, extra_info`. Its question is the one user message: system messages
-are instructions of another template and are left out, and an instruction that ToRL or verl appended to the question is
-cut off, because torl's own template brings its own.
+A row is an object with `problem` (or `question`), `answer` and optionally `id`; other fields become metadata. An
+answer is text, a number, or a list of answers that are all required (OlympiadBench). A parquet row may also have
+verl's layout: `data_source, prompt[{role, content}], reward_model{ground_truth}, extra_info`. Its question is the only
+user message. System messages and instructions that ToRL or verl appended to the question are removed, because torl's
+template adds its own.
 
-A problem without a reference answer cannot be graded. Real sets hold a few (two of the 8,523 of MATH levels 3
-to 5, whose boxes were empty): up to one row in a hundred is left out with a warning, more is an error.
+A problem without an answer cannot be graded. Datasets have a few of them (two of the 8,523 in MATH levels 3 to 5 have
+empty boxes): up to one row in a hundred is dropped with a warning, and more are an error.
 """
 
 import json
@@ -20,11 +19,19 @@ from typing import Any
 
 from torl.data.files import READERS, NumberLiteral, Row, RowFile, describe
 from torl.errors import DataError
-from torl.hub import DATASET_PREFIX, files_in, hub_errors, name_hint, resolve_dataset, stream_dataset
+from torl.hub import (
+    DATASET_PREFIX,
+    IN_PLACE_OF_NAME,
+    files_in,
+    hub_errors,
+    name_hint,
+    resolve_dataset,
+    stream_dataset,
+)
 from torl.paths import resolve_path
 from torl.types import Problem
 
-_MAX_UNANSWERED_SHARE = 0.01
+_MAX_UNANSWERED_FRACTION = 0.01
 
 _logger = logging.getLogger(__name__)
 
@@ -39,247 +46,243 @@ _APPENDED_INSTRUCTIONS = (
 
 
 def load_problems(path: str | Path, columns: dict[str, str] | None = None, split: str | None = None) -> list[Problem]:
-    """Read a problem file (.jsonl, .json or .parquet), in the order of the file.
+    """Read a problem file (.jsonl, .json or .parquet) in its order.
 
-    A row without an id gets one from its place ("line-3"). In parquet files, where avg@k is laid out by
-    repeating rows, the copies of a row get the ids "x", "x#2", "x#3".
+    A row without an id gets an id from its location ("line-3"). Parquet files may repeat rows for avg@k; the copies
+    get the ids "x", "x#2", "x#3".
 
     Args:
-        path: Path on disk, `torl:` and a path inside the package, or `hf:` and the name of a data set of the hub. A
-            directory is a data set as the hub lays it out.
-        columns: where problem, answer and id stand, if under other names: { problem = "question.text" }.
-        split: of a directory, or of a data set of the hub; "train" when unset.
+        path: Path on disk, path inside the package (`torl:`), or name of a dataset on the Hub (`hf:`). A directory is
+            read as a dataset with the layout of the Hub.
+        columns: Columns of problem, answer and id, if they have other names: { problem = "question.text" }.
+        split: Split of a directory or a dataset on the Hub. The default is "train".
 
     Raises:
-        DataError: the file is missing, empty, not of these formats, or a row is broken; names the file, the
-            line (row, for parquet and .json) and the reason. Also if more than one row in a hundred has an
-            empty answer.
+        DataError: The file is missing, empty or in another format, a row is invalid, or more than one row in a hundred
+            has an empty answer. The message contains the file, the line or row, and the reason.
     """
     files = _files(path, split, resolve_dataset)
     problems: list[Problem] = []
-    places: dict[str, tuple[str, Problem]] = {}
+    locations: dict[str, tuple[str, Problem]] = {}
     copies: dict[str, int] = {}
     unanswered: list[str] = []
-    for place, row in _rows(files):
-        problem = _read_row(place, row, columns)
-        if problem.id in places:
-            first_place, first = places[problem.id]
+    for location, row in _rows(files):
+        problem = _read_row(location, row, columns)
+        if problem.id in locations:
+            first_location, first = locations[problem.id]
             same = (problem.question, problem.answer) == (first.question, first.answer)
             if files[0].suffix != ".parquet" or not same:
-                raise DataError(f"{place}: the id {problem.id!r} was already used in {first_place}")
+                raise DataError(f"{location}: the id {problem.id!r} was already used in {first_location}")
             copies[problem.id] = copies.get(problem.id, 1) + 1
             copy_id = f"{problem.id}#{copies[problem.id]}"
             problem = Problem(copy_id, problem.question, problem.answer, problem.metadata)
-        places[problem.id] = (place, problem)
+        locations[problem.id] = (location, problem)
         if problem.answer:
             problems.append(problem)
         else:
-            unanswered.append(place)
-    _judge_unanswered(path, unanswered, len(problems) + len(unanswered))
+            unanswered.append(location)
+    _check_unanswered(path, unanswered, len(problems) + len(unanswered))
     return problems
 
 
 def stream_problems(
     path: str | Path, columns: dict[str, str] | None = None, split: str | None = None
 ) -> Iterator[Problem]:
-    """Read problems one after the other, in the order of the file: for sets that do not fit.
+    """Stream problems in the order of the file, for sets that exceed memory.
 
-    What `load_problems` knows only of all of them is not checked: ids may be used twice. A data set of the hub is read
-    from the cache if all of the split is there, and over the network otherwise, without storing it; give it a revision
-    (`hf:owner/name@commit`), so that it is the same each time that it is read.
+    Duplicate ids are not detected. A dataset on the Hub is read from the cache if the split is complete there, and
+    over the network otherwise, without storing it. Pin its revision (`hf:owner/name@commit`), so that every epoch is
+    the same.
 
     Args:
-        path: see `load_problems`.
-        columns: see there.
-        split: see there.
+        path: File or dataset, as for `load_problems`.
+        columns: Columns, as for `load_problems`.
+        split: Split, as for `load_problems`.
 
     Raises:
-        DataError: the file is missing or empty, or, when its turn comes, a row is broken. At the end, if more than one
-            row in a hundred had an empty answer.
+        DataError: The file is missing or empty, or a row is invalid. At the end of the file, if more than one row in a
+            hundred had an empty answer.
     """
     answered, unanswered = 0, list[str]()
-    for place, problem in raw_problems(path, columns, split, download=False):
+    for location, problem in raw_problems(path, columns, split, download=False):
         if problem.answer:
             answered += 1
             yield problem
         else:
-            unanswered.append(place)
-    _judge_unanswered(path, unanswered, answered + len(unanswered))
+            unanswered.append(location)
+    _check_unanswered(path, unanswered, answered + len(unanswered))
 
 
 def raw_problems(
     path: str | Path, columns: dict[str, str] | None = None, split: str | None = None, *, download: bool = True
 ) -> Iterator[tuple[str, Problem]]:
-    """The same one after the other, with those that have no answer, which is "" then; each with its place.
+    """Stream problems with their locations, including problems with an empty answer.
 
     Args:
-        path: see `load_problems`.
-        columns: see there.
-        split: see there.
-        download: whether a data set of the hub is downloaded first, or read over the network each time.
+        path: File or dataset, as for `load_problems`.
+        columns: Columns, as for `load_problems`.
+        split: Split, as for `load_problems`.
+        download: Whether to download a dataset on the Hub first, instead of reading it over the network each time.
 
     Raises:
-        DataError: the file is missing, or, when its turn comes, a row is broken.
+        DataError: The file is missing, or a row is invalid.
     """
-    for place, row in _rows(_files(path, split, resolve_dataset if download else stream_dataset)):
-        yield place, _read_row(place, row, columns)
+    for location, row in _rows(_files(path, split, resolve_dataset if download else stream_dataset)):
+        yield location, _read_row(location, row, columns)
 
 
 def _files(
-    path: str | Path, split: str | None, of_dataset: Callable[[str, str], Sequence[RowFile]]
+    path: str | Path, split: str | None, find_dataset: Callable[[str, str], Sequence[RowFile]]
 ) -> Sequence[RowFile]:
     if str(path).startswith(DATASET_PREFIX):
-        return of_dataset(str(path), split or "train")
+        return find_dataset(str(path), split or "train")
     try:
         located = resolve_path(path)
     except DataError as error:
         raise DataError(f"{error}{name_hint(str(path))}") from error
-    is_data_set = located.is_dir() and located.suffix not in READERS
-    return files_in(located, split or "train") if is_data_set else [_problem_file(path, located)]
+    is_dataset = located.is_dir() and located.suffix not in READERS
+    return files_in(located, split or "train") if is_dataset else [_problem_file(path, located)]
 
 
 def _problem_file(path: str | Path, located: Path) -> Path:
     if located.suffix not in READERS:
-        raise DataError(f"{path}: problem files end in {', '.join(READERS)}, not in {located.suffix!r}")
+        raise DataError(f"{path}: problem files must end in {', '.join(READERS)}, got {located.suffix!r}")
     if not located.is_file():
-        raise DataError(f"{path}: is not a file")
+        raise DataError(f"{path}: not a file")
     return located
 
 
 def _rows(files: Sequence[RowFile]) -> Iterator[Row]:
-    """The rows of all files; with several, their numbers go on from file to file."""
+    """Yield the rows of all files. Row numbers continue from file to file."""
     number = 0
     for file in files:
         with (
             nullcontext()
             if isinstance(file, Path)
-            else hub_errors(f"hf:{file.data_set}", "dataset", "in place of the name")
+            else hub_errors(f"{DATASET_PREFIX}{file.dataset}", "dataset", IN_PLACE_OF_NAME)
         ):
-            for place, row in READERS[file.suffix](file):
+            for location, row in READERS[file.suffix](file):
                 number += 1
-                yield place if len(files) == 1 else f"{file}, row {number}", row
+                yield location if len(files) == 1 else f"{file}, row {number}", row
 
 
-def _read_row(place: str, row: Any, columns: Mapping[str, str] | None) -> Problem:
+def _read_row(location: str, row: Any, columns: Mapping[str, str] | None) -> Problem:
     if columns and isinstance(row, Mapping):
-        row = dict(row) | {name: _column(place, row, column) for name, column in columns.items()}
+        row = dict(row) | {name: _column(location, row, column) for name, column in columns.items()}
     verl = isinstance(row, Mapping) and "reward_model" in row and not columns
-    return _from_parquet_row(place, row) if verl else _from_json_row(place, row)
+    return _from_parquet_row(location, row) if verl else _from_json_row(location, row)
 
 
-def _column(place: str, row: Mapping[str, Any], column: str) -> Any:
-    """What stands under a name; points in it lead into objects."""
+def _column(location: str, row: Mapping[str, Any], column: str) -> Any:
+    """Return the value of a column. Dots in its name descend into objects."""
     value: Any = row
     for part in column.split("."):
         if not isinstance(value, Mapping) or part not in value:
-            raise DataError(f"{place}: the column {column!r} is missing{_fields_there(row)}")
+            raise DataError(f"{location}: the column {column!r} is missing{_fields_there(row)}")
         value = value[part]
     return value
 
 
-def _judge_unanswered(path: str | Path, unanswered: list[str], rows: int) -> None:
+def _check_unanswered(path: str | Path, unanswered: list[str], rows: int) -> None:
     if rows == 0:
-        raise DataError(f"{path}: holds no problems")
-    if len(unanswered) > _MAX_UNANSWERED_SHARE * rows:
+        raise DataError(f"{path}: contains no problems")
+    if len(unanswered) > _MAX_UNANSWERED_FRACTION * rows:
         raise DataError(f"{unanswered[0]}: the answer is empty ({len(unanswered)} of {rows} rows have an empty answer)")
     if unanswered:
-        places = "; ".join(place.rsplit(", ", maxsplit=1)[1] for place in unanswered)
-        _logger.warning(
-            "%s: %d of %d problems have no answer and are left out: %s", path, len(unanswered), rows, places
-        )
+        locations = "; ".join(location.rsplit(", ", maxsplit=1)[1] for location in unanswered)
+        _logger.warning("%s: dropped %d of %d problems without an answer: %s", path, len(unanswered), rows, locations)
 
 
-def _from_json_row(place: str, row: Any) -> Problem:
+def _from_json_row(location: str, row: Any) -> Problem:
     if not isinstance(row, dict):
-        raise DataError(f"{place}: a problem must be an object, not {describe(row)}")
+        raise DataError(f"{location}: a problem must be an object, got {describe(row)}")
     field = next((name for name in _QUESTION_FIELDS if name in row), None)
     if field is None:
-        raise DataError(f"{place}: the field 'problem' (or 'question') is missing{_fields_there(row)}")
+        raise DataError(f"{location}: the field 'problem' (or 'question') is missing{_fields_there(row)}")
     if "answer" not in row:
-        raise DataError(f"{place}: the field 'answer' is missing{_fields_there(row)}")
+        raise DataError(f"{location}: the field 'answer' is missing{_fields_there(row)}")
     metadata = {name: _plain(value) for name, value in row.items() if name not in (field, "answer", "id")}
     return Problem(
-        id=_identifier(place, row.get("id")),
-        question=_text(place, field, row[field]),
-        answer=_answer(place, "answer", row["answer"]),
+        id=_identifier(location, row.get("id")),
+        question=_text(location, field, row[field]),
+        answer=_answer(location, "answer", row["answer"]),
         metadata=metadata,
     )
 
 
-def _from_parquet_row(place: str, row: Mapping[str, Any]) -> Problem:
+def _from_parquet_row(location: str, row: Mapping[str, Any]) -> Problem:
     for name in ("prompt", "reward_model"):
         if row.get(name) is None:
-            raise DataError(f"{place}: the field {name!r} is missing{_fields_there(row)}")
+            raise DataError(f"{location}: the field {name!r} is missing{_fields_there(row)}")
     reward_model = row["reward_model"]
     if not isinstance(reward_model, dict) or reward_model.get("ground_truth") is None:
-        raise DataError(f"{place}: the field 'reward_model.ground_truth' is missing")
+        raise DataError(f"{location}: the field 'reward_model.ground_truth' is missing")
     extra = row.get("extra_info")
     if not isinstance(extra, dict):
         extra = {}
     identifier = next((extra[name] for name in ("id", "index") if extra.get(name) is not None), None)
     metadata = {name: value for name, value in row.items() if name not in ("prompt", "reward_model")}
     return Problem(
-        id=_identifier(place, identifier),
-        question=_question_of_messages(place, row["prompt"]),
-        answer=_answer(place, "reward_model.ground_truth", reward_model["ground_truth"]),
+        id=_identifier(location, identifier),
+        question=_question_of_messages(location, row["prompt"]),
+        answer=_answer(location, "reward_model.ground_truth", reward_model["ground_truth"]),
         metadata=metadata,
     )
 
 
-def _question_of_messages(place: str, prompt: Any) -> str:
+def _question_of_messages(location: str, prompt: Any) -> str:
     if isinstance(prompt, str):
-        return _text(place, "prompt", prompt)
+        return _text(location, "prompt", prompt)
     if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):
-        raise DataError(f"{place}: 'prompt' must be text or a list of messages, not {describe(prompt)}")
+        raise DataError(f"{location}: 'prompt' must be text or a list of messages, got {describe(prompt)}")
     conversation = [message for message in prompt if message.get("role") != "system"]
     if [message.get("role") for message in conversation] != ["user"]:
         roles = ", ".join(str(message.get("role")) for message in prompt)
-        raise DataError(f"{place}: 'prompt' must hold one user message besides system messages, not: {roles}")
-    question = _text(place, "prompt", conversation[0].get("content")).strip()
+        raise DataError(f"{location}: 'prompt' must contain one user message, got: {roles}")
+    question = _text(location, "prompt", conversation[0].get("content")).strip()
     for instruction in _APPENDED_INSTRUCTIONS:
         question = question.removesuffix(instruction).rstrip()
-    return _text(place, "prompt", question)
+    return _text(location, "prompt", question)
 
 
-def _identifier(place: str, value: Any) -> str:
+def _identifier(location: str, value: Any) -> str:
     if value is None:
-        return place.rsplit(", ", maxsplit=1)[1].replace(" ", "-")
+        return location.rsplit(", ", maxsplit=1)[1].replace(" ", "-")
     spelled_fraction = isinstance(value, NumberLiteral) and not value.removeprefix("-").isdigit()
     if isinstance(value, bool) or spelled_fraction or not isinstance(value, str | int) or not str(value):
-        raise DataError(f"{place}: 'id' must be text or a whole number, not {describe(value)}")
-    return _encodable(place, "id", str(value))
+        raise DataError(f"{location}: 'id' must be text or an integer, got {describe(value)}")
+    return _encodable(location, "id", str(value))
 
 
-def _text(place: str, field: str, value: Any) -> str:
+def _text(location: str, field: str, value: Any) -> str:
     if not isinstance(value, str) or isinstance(value, NumberLiteral):
-        raise DataError(f"{place}: {field!r} must be text, not {describe(value)}")
+        raise DataError(f"{location}: {field!r} must be text, got {describe(value)}")
     if not value.strip():
-        raise DataError(f"{place}: {field!r} is empty")
-    return _encodable(place, field, value)
+        raise DataError(f"{location}: {field!r} is empty")
+    return _encodable(location, field, value)
 
 
-def _encodable(place: str, field: str, value: str) -> str:
-    """JSON may hold half of a surrogate pair, which is no text: no tokenizer takes it."""
+def _encodable(location: str, field: str, value: str) -> str:
+    """Reject lone surrogates, which JSON allows and tokenizers do not."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        where = f"character {error.start}"
-        raise DataError(f"{place}: {field!r} is not text: half of a surrogate pair at {where}") from error
+        raise DataError(f"{location}: {field!r} has a lone surrogate at character {error.start}") from error
     return value
 
 
-def _answer(place: str, field: str, value: Any) -> str:
+def _answer(location: str, field: str, value: Any) -> str:
     if isinstance(value, list):
         if not value:
-            raise DataError(f"{place}: {field!r} is an empty list")
-        return ", ".join(filter(None, (_answer(place, field, member) for member in value)))
+            raise DataError(f"{location}: {field!r} is an empty list")
+        return ", ".join(filter(None, (_answer(location, field, member) for member in value)))
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise DataError(f"{place}: {field!r} must be text, a number or a list of them, not {describe(value)}")
-    return _encodable(place, field, str(value).strip())
+        raise DataError(f"{location}: {field!r} must be text, a number or a list of them, got {describe(value)}")
+    return _encodable(location, field, str(value).strip())
 
 
 def _plain(value: Any) -> Any:
-    """Metadata with ordinary numbers in it again."""
+    """Convert number literals in metadata to numbers."""
     if isinstance(value, NumberLiteral):
         return json.loads(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The order in which a run meets its problems: shuffled epochs, with a position that can be saved."""
+"""Samplers of prompts, and the default sampler of shuffled epochs."""
 
 import hashlib
 import json
@@ -11,50 +11,64 @@ from torl.types import Prompt
 
 
 class Sampler(Protocol):
-    """The order in which a run meets its prompts: an endless stream, with a position that can be saved."""
+    """An endless stream of prompts whose position can be saved and restored."""
 
     def __len__(self) -> int:
-        """Prompts that can be taken at once."""
+        """Return the maximum number of prompts of one `take`."""
         ...
 
     @property
     def epoch(self) -> int:
-        """Epochs begun so far, less one."""
+        """Index of the current epoch."""
         ...
 
     def take(self, count: int) -> list[Prompt]:
-        """The next `count` prompts, no two alike."""
+        """Return the next `count` distinct prompts."""
         ...
 
     def record_accuracies(self, accuracies: Mapping[str, float]) -> None:
-        """Take note of how much of each problem's group was correct, by the problems' ids."""
+        """Record the accuracy of each problem's group, by problem id."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, as plain JSON."""
+        """Return the position as plain JSON."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue exactly where the sampler that wrote `state` stood; raises `CheckpointError` if it cannot."""
+        """Restore the position from `state`.
+
+        Raises:
+            CheckpointError: The state does not match the sampler or its problems, or is damaged.
+        """
         ...
 
 
-class PromptSampler:
-    """An endless stream over the prompts of a problem set: every epoch holds each once, in an order of its own.
+def require_available(count: int, available: int) -> None:
+    """Check the size of a `take`.
 
-    The order of an epoch depends on (seed, epoch, problem ids): prompts are sorted by a hash of the three, so it
-    is the same on every machine and under every version of Python and numpy. What is taken at once never holds
-    a prompt twice: where it reaches into the next epoch, the prompts it holds already come right after it there.
+    Raises:
+        ValueError: `count` exceeds `available`.
+    """
+    if count > available:
+        raise ValueError(f"cannot take {count} prompts at once: only {available} are available")
+
+
+class PromptSampler:
+    """Shuffled epochs over the prompts of a problem set.
+
+    Prompts are sorted by a hash of (seed, epoch, problem id), so the order is the same on every machine and with every
+    version of Python and numpy. Prompts of one `take` are distinct: if it reaches into the next epoch, prompts that it
+    already contains come directly after it there.
     """
 
     kind = "shuffled"
-    """Its name in checkpoints."""
+    """Name in checkpoints."""
 
     def __init__(self, prompts: Iterable[Prompt], seed: int) -> None:
         """Start at the beginning of epoch 0.
 
         Raises:
-            DataError: there are no prompts, or two problems have the same id; whatever reading them raises.
+            DataError: `prompts` is empty, or two problems have the same id.
         """
         self._prompts = tuple(prompts)
         if not self._prompts:
@@ -64,28 +78,27 @@ class PromptSampler:
         self._seed = seed
         self._epoch = 0
         self._position = 0
-        # The problems at the end of the last epoch that were taken together with the first `_shared` of this one.
+        # Problems at the end of the last epoch that were taken together with the first `_shared` ones of this epoch.
         self._deferred: tuple[str, ...] = ()
         self._shared = 0
         self._order = self._arranged()
 
     def __len__(self) -> int:
-        """Prompts in one epoch."""
+        """Return the number of prompts in an epoch."""
         return len(self._prompts)
 
     @property
     def epoch(self) -> int:
-        """Epochs begun so far, less one."""
+        """Index of the current epoch."""
         return self._epoch
 
     def take(self, count: int) -> list[Prompt]:
-        """The next `count` prompts, no two alike; a new epoch begins where the old one ends, so none is left out.
+        """Return the next `count` distinct prompts, across the boundary of epochs if necessary.
 
         Raises:
-            ValueError: there are not that many prompts.
+            ValueError: `count` exceeds the number of prompts.
         """
-        if count > len(self):
-            raise ValueError(f"{count} prompts were asked for, there are {len(self)}")
+        require_available(count, len(self))
         taken = list(self._order[self._position : self._position + count])
         self._position += len(taken)
         missing = count - len(taken)
@@ -99,10 +112,10 @@ class PromptSampler:
         return taken
 
     def record_accuracies(self, accuracies: Mapping[str, float]) -> None:
-        """Take note of how much of each problem's group was correct, by the problems' ids; this sampler need not."""
+        """Do nothing: the order does not depend on accuracies."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, as plain JSON; `problems` is a fingerprint of ids, questions and answers."""
+        """Return the position as plain JSON. `problems` is a hash of ids, questions and answers."""
         return {
             "sampler": self.kind,
             "seed": self._seed,
@@ -114,17 +127,17 @@ class PromptSampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue exactly where the sampler that wrote `state` stood.
+        """Restore the position from `state`.
 
         Raises:
-            CheckpointError: the state is of other problems, another seed or another sampler, or damaged.
+            CheckpointError: The state has other problems, another seed or another sampler, or is damaged.
         """
         if state.get("sampler") != self.kind:
             raise CheckpointError(
                 f"the checkpoint was written with data.sampler {state.get('sampler')}, not {self.kind}"
             )
         if state.get("problems") != self._fingerprint:
-            raise CheckpointError("the checkpoint was written with other problems than data.train holds now")
+            raise CheckpointError("the checkpoint was written with other problems than data.train contains now")
         if state.get("seed") != self._seed:
             raise CheckpointError(f"the checkpoint was written with seed {state.get('seed')}, not {self._seed}")
         numbers = [state.get(name) for name in ("epoch", "position", "shared")]
@@ -136,8 +149,8 @@ class PromptSampler:
             or not known.issuperset(deferred)
             or state["position"] > len(self)
         ):
-            shown = {name: value for name, value in state.items() if name != "problems"}
-            raise CheckpointError(f"the checkpoint's data position is damaged: {shown}")
+            fields = {name: value for name, value in state.items() if name != "problems"}
+            raise CheckpointError(f"the checkpoint's data position is damaged: {fields}")
         self._epoch, self._position, self._shared = state["epoch"], state["position"], state["shared"]
         self._deferred = tuple(deferred)
         self._order = self._arranged()
@@ -156,6 +169,6 @@ class PromptSampler:
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for problem in sorted((prompt.problem for prompt in self._prompts), key=lambda problem: problem.id):
-            row = json.dumps([problem.id, problem.question, problem.answer])  # of any text, unambiguous
+            row = json.dumps([problem.id, problem.question, problem.answer])  # unambiguous for any text
             digest.update(row.encode())
         return digest.hexdigest()

@@ -1,17 +1,22 @@
-"""Models and data sets by their names on the Hugging Face Hub: in its cache, or downloaded where there is a network.
+"""Models and datasets by name on the Hugging Face Hub, from its cache or downloaded.
 
-Where the cache lies and whether the network may be asked is said by the hub's own variables (HF_HOME, HF_HUB_OFFLINE).
+The Hub's own variables set the cache and offline mode (HF_HOME, HF_HUB_OFFLINE).
 """
 
-from torl.hub.datasets import name_hint, pinned_dataset, resolve_dataset, stream_dataset
-from torl.hub.downloads import hub_errors
-from torl.hub.models import pinned_model, resolve_model, resolve_model_config
-from torl.hub.names import DATASET_PREFIX
-from torl.hub.remote_file import RemoteFile
-from torl.hub.splits import files_in
+from torl.hub.datasets import (
+    IN_PLACE_OF_NAME,
+    RemoteFile,
+    files_in,
+    name_hint,
+    pinned_dataset,
+    resolve_dataset,
+    stream_dataset,
+)
+from torl.hub.models import DATASET_PREFIX, hub_errors, pinned_model, resolve_model, resolve_model_config
 
 __all__ = [
     "DATASET_PREFIX",
+    "IN_PLACE_OF_NAME",
     "RemoteFile",
     "files_in",
     "hub_errors",

@@ -1,45 +1,78 @@
-"""Data sets by their names on the hub: in its cache, downloaded, or read over the network."""
+"""Datasets on the Hub: the files of a split in the cache, downloaded, or read over the network."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
-from torl.hub.downloads import hub_errors, snapshot
-from torl.hub.names import COMMIT, DATASET_PREFIX, dataset_name, is_name, split_name
-from torl.hub.remote_file import RemoteFile
-from torl.hub.splits import DATA_ENDINGS, files_of_split, names_in
+from torl.errors import DataError
+from torl.hub.models import COMMIT, DATASET_PREFIX, dataset_name, hub_errors, is_name, snapshot, split_name
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo
 
-_DATA_FILES = [f"*{ending}" for ending in DATA_ENDINGS]
-_IN_PLACE = "in place of the name"
+_FILE_SUFFIXES = (".parquet", ".jsonl", ".json")
+_DATA_FILES = [f"*{suffix}" for suffix in _FILE_SUFFIXES]
+_SHARD = re.compile(r"-\d{5}-of-(\d{5})(?=\.\w+$)")
+_BLOCK_BYTES = 2**20  # size of a request; up to two blocks are buffered
+IN_PLACE_OF_NAME = "instead of the name"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file of a dataset on the Hub that is read over the network and not stored."""
+
+    dataset: str
+    """Name with commit: owner/name@commit."""
+    name: str
+    """Path within the dataset."""
+
+    @property
+    def suffix(self) -> str:
+        """Suffix, as of `pathlib.Path`."""
+        return PurePosixPath(self.name).suffix
+
+    def open(self, mode: str) -> IO[bytes]:
+        """Open the file as `pathlib.Path.open` does. `mode` must be "rb"."""
+        from huggingface_hub import HfFileSystem
+
+        opened = HfFileSystem().open(f"datasets/{self.dataset}/{self.name}", mode, block_size=_BLOCK_BYTES)
+        return cast(IO[bytes], opened)
+
+    def read_bytes(self) -> bytes:
+        """Read the file, as `pathlib.Path.read_bytes` does."""
+        with self.open("rb") as file:
+            return file.read()
+
+    def __str__(self) -> str:
+        return f"{DATASET_PREFIX}{self.dataset}/{self.name}"
 
 
 def resolve_dataset(path: str, split: str) -> list[Path]:
-    """The files of one split of a data set of the hub (`hf:owner/name`), in their order.
+    """Return the files of a split of a dataset on the Hub (`hf:owner/name`), in order.
 
-    A file belongs to a split if its path has the split's name as a word: `data/train-00000-of-00002.parquet`.
-    A data set whose files name no split at all is one.
+    A file belongs to a split if its path contains the split's name as a word: `data/train-00000-of-00002.parquet`.
+    If no file name contains a split, all files belong to "train".
 
     Raises:
-        DataError: there is none, it could not be downloaded, or it has no files of that split that torl reads.
+        DataError: The dataset could not be downloaded, or has no readable files of the split.
     """
-    folder = snapshot(dataset_name(path), "dataset", _DATA_FILES, _IN_PLACE)
-    return [folder / name for name in files_of_split(path, split, names_in(folder))]
+    folder = snapshot(dataset_name(path), "dataset", _DATA_FILES, IN_PLACE_OF_NAME)
+    return [folder / name for name in _files_of_split(path, split, _files_below(folder))]
 
 
 def stream_dataset(path: str, split: str) -> Sequence[Path | RemoteFile]:
-    """The same files, but read over the network where the cache does not hold all of the split.
+    """Return the files of a split without downloading: cached files if complete, else remote files.
 
     Raises:
-        DataError: see `resolve_dataset`.
+        DataError: The same conditions as in `resolve_dataset`.
     """
     found = _remote_dataset(path)
     if found is None:
-        return resolve_dataset(path, split)  # the cache, or an error that says what to download
+        return resolve_dataset(path, split)  # uses the cache, or raises an error with the command to download
     repository, _ = split_name(dataset_name(path))
-    names = files_of_split(path, split, [sibling.rfilename for sibling in found.siblings or ()])
+    names = _files_of_split(path, split, [sibling.rfilename for sibling in found.siblings or ()])
     folder = _cached_dataset(repository, found.sha)
     cached = [] if folder is None else [folder / name for name in names]
     if folder is not None and all(file.is_file() for file in cached):
@@ -48,10 +81,10 @@ def stream_dataset(path: str, split: str) -> Sequence[Path | RemoteFile]:
 
 
 def pinned_dataset(path: str) -> str:
-    """The name of a data set of the hub with the commit that it is at; anything else as it is.
+    """Return the name of a Hub dataset with its commit, and other paths unchanged.
 
     Raises:
-        DataError: see `resolve_dataset`.
+        DataError: The same conditions as in `resolve_dataset`.
     """
     if not path.startswith(DATASET_PREFIX):
         return path
@@ -61,25 +94,64 @@ def pinned_dataset(path: str) -> str:
     found = _remote_dataset(path)
     if found is not None:
         return f"{DATASET_PREFIX}{repository}@{found.sha}"
-    commit = snapshot(dataset_name(path), "dataset", _DATA_FILES, _IN_PLACE).name  # the cache, or an error
+    commit = snapshot(dataset_name(path), "dataset", _DATA_FILES, IN_PLACE_OF_NAME).name
     return f"{DATASET_PREFIX}{repository}@{commit}" if COMMIT.fullmatch(commit) else path
 
 
 def name_hint(path: str) -> str:
-    """What a path that does not exist may have been meant as: a name of the hub without its prefix."""
-    is_meant = is_name(path) and PurePosixPath(path).suffix not in DATA_ENDINGS
-    return f"; the data set of that name on the hub is {DATASET_PREFIX}{path}" if is_meant else ""
+    """Return a hint for a missing path that may be a Hub name without its prefix."""
+    is_hub_name = is_name(path) and PurePosixPath(path).suffix not in _FILE_SUFFIXES
+    return f"; the dataset of that name on the Hub is {DATASET_PREFIX}{path}" if is_hub_name else ""
+
+
+def files_in(folder: Path, split: str) -> list[Path]:
+    """Return the files of a split in a directory with the layout of the Hub.
+
+    Raises:
+        DataError: The split has no files, or a shard is missing.
+    """
+    return [folder / name for name in _files_of_split(str(folder), split, _files_below(folder))]
+
+
+def _files_of_split(path: str, split: str, names: Iterable[str]) -> list[str]:
+    """Select the files of a split, sorted.
+
+    Raises:
+        DataError: The split has no files or several formats, or a shard is missing.
+    """
+    files = sorted(
+        name
+        for name in names
+        if PurePosixPath(name).suffix in _FILE_SUFFIXES
+        and not PurePosixPath(name).name.startswith(".")
+        and PurePosixPath(name).name not in ("dataset_infos.json", "dataset_info.json")
+    )
+    splits = {name: _words(name) for name in files}
+    known = {"train", "test", "validation", "dev"}
+    wanted = [name for name in files if split in splits[name]]
+    if not wanted and split == "train" and not any(known & words for words in splits.values()):
+        wanted = files
+    if not wanted:
+        raise DataError(f"{path}: has no readable files of the split {split!r} (files: {', '.join(files) or 'none'})")
+    if len({PurePosixPath(name).suffix for name in wanted}) > 1:
+        raise DataError(f"{path}: the split {split!r} has files in several formats: pass one of its files instead")
+    for name in wanted:
+        if shard := _SHARD.search(name):
+            shards = {f"{name[: shard.start()]}-{number:05d}-of-{shard[1]}" for number in range(int(shard[1]))}
+            if missing := sorted(shards - {other.rpartition(".")[0] for other in wanted}):
+                raise DataError(f"{path}: a shard of the split {split!r} is missing: {missing[0]}; download it again")
+    return wanted
 
 
 def _remote_dataset(path: str) -> "DatasetInfo | None":
-    """What the hub says of a data set; None without a network."""
+    """Request the metadata of a dataset. None without a network."""
     from httpx2 import TransportError
     from huggingface_hub import HfApi, constants
 
     repository, revision = split_name(dataset_name(path))
     if constants.HF_HUB_OFFLINE:
         return None
-    with hub_errors(path, "dataset", _IN_PLACE):
+    with hub_errors(path, "dataset", IN_PLACE_OF_NAME):
         try:
             return HfApi().dataset_info(repository, revision=revision)
         except TransportError:
@@ -87,10 +159,18 @@ def _remote_dataset(path: str) -> "DatasetInfo | None":
 
 
 def _cached_dataset(repository: str, revision: str | None) -> Path | None:
-    """The directory of a data set in the cache, which may hold a part of its files."""
+    """Return the directory of a dataset in the cache, which may be incomplete, or None."""
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(repository, repo_type="dataset", revision=revision, local_files_only=True))
     except OSError:
         return None
+
+
+def _files_below(folder: Path) -> list[str]:
+    return [str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()]
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[^a-zA-Z]+", name.lower()))

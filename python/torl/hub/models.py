@@ -1,44 +1,121 @@
-"""Models by their names on the hub."""
+"""Names and downloads of Hub repositories, and models by name.
 
+A name is `owner/name`, optionally with `@revision` for a branch, a tag or a commit.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from torl.hub.downloads import snapshot
-from torl.hub.names import COMMIT, NAME, is_name
+from torl.errors import DataError
 from torl.paths import PACKAGE_PREFIX, resolve_path
 
+DATASET_PREFIX = "hf:"
+_NAME = re.compile(r"([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?")
+COMMIT = re.compile(r"[0-9a-f]{40}")
 _MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
-def resolve_model(path: str) -> Path:
-    """The directory of a model: one that exists, one inside the package (`torl:`), or a model of the hub.
+def is_name(path: str) -> bool:
+    """Whether a path can be a name on the Hub. A path whose first directory exists is a local path."""
+    if _NAME.fullmatch(path) is None:
+        return False
+    owner = Path(path).parts[0]
+    return not owner.startswith(".") and (owner == path or not Path(owner).is_dir())
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """Return the repository and the revision of a name."""
+    found = _NAME.fullmatch(name)
+    assert found is not None
+    return found[1], found[2]
+
+
+def dataset_name(path: str) -> str:
+    """Return the name of a dataset without its prefix.
 
     Raises:
-        DataError: there is none, and it could not be downloaded; says what to download and where to put it.
+        DataError: The name is malformed.
     """
-    if path.startswith(PACKAGE_PREFIX) or Path(path).expanduser().exists() or not is_name(path):
-        return resolve_path(path)
-    return snapshot(path, "model", _MODEL_FILES, "to --model.path")
+    name = path.removeprefix(DATASET_PREFIX)
+    if not _NAME.fullmatch(name):
+        raise DataError(f"{path}: a dataset of the Hub is hf:owner/name or hf:owner/name@revision")
+    return name
+
+
+def resolve_model(path: str) -> Path:
+    """Return the directory of a model: a local directory, a path in the package (`torl:`), or a model on the Hub.
+
+    Raises:
+        DataError: The model does not exist and could not be downloaded. The message contains the command to download
+            it elsewhere.
+    """
+    return _resolve_model(path, _MODEL_FILES)
 
 
 def resolve_model_config(path: str) -> Path:
-    """A directory with the `config.json` of a model: of the hub's, its weights are not downloaded.
+    """Return a directory with the `config.json` of a model. Weights are not downloaded from the Hub.
 
     Raises:
-        DataError: see `resolve_model`.
+        DataError: The same conditions as in `resolve_model`.
     """
-    if path.startswith(PACKAGE_PREFIX) or Path(path).expanduser().exists() or not is_name(path):
-        return resolve_path(path)
-    return snapshot(path, "model", ["*.json"], "to --model.path")
+    return _resolve_model(path, ["*.json"])
 
 
 def pinned_model(path: str) -> str:
-    """The name of a model with the commit that it was resolved to; anything else as it is.
+    """Return the name of a Hub model with its commit, and other paths unchanged.
 
     Raises:
-        DataError: see `resolve_model`.
+        DataError: The same conditions as in `resolve_model`.
     """
-    name = NAME.fullmatch(path)
-    if path.startswith(PACKAGE_PREFIX) or Path(path).expanduser().exists() or name is None or not is_name(path):
+    if _is_local(path):
         return path
     commit = resolve_model(path).name
-    return f"{name[1]}@{commit}" if COMMIT.fullmatch(commit) else path
+    return f"{split_name(path)[0]}@{commit}" if COMMIT.fullmatch(commit) else path
+
+
+def snapshot(name: str, kind: str, patterns: list[str], option: str) -> Path:
+    """Download the missing files of a repository and return its directory in the cache.
+
+    Args:
+        name: Name on the Hub.
+        kind: "model" or "dataset".
+        patterns: Patterns of the files to download.
+        option: Option for a local directory, for error messages.
+
+    Raises:
+        DataError: The repository could not be downloaded.
+    """
+    from huggingface_hub import snapshot_download
+
+    repository, revision = split_name(name)
+    with hub_errors(name, kind, option):
+        return Path(snapshot_download(repository, repo_type=kind, revision=revision, allow_patterns=patterns))
+
+
+@contextmanager
+def hub_errors(name: str, kind: str, option: str) -> Iterator[None]:
+    """Convert errors of the Hub and the network to a `DataError` with the command to download the repository."""
+    from httpx2 import HTTPError
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        yield
+    except (LocalEntryNotFoundError, HTTPError, OSError, ValueError) as error:
+        repository, revision = split_name(name.removeprefix(DATASET_PREFIX))
+        flags = ("" if kind == "model" else " --repo-type dataset") + (f" --revision {revision}" if revision else "")
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DataError(
+            f"{name}: not a local directory, and the {kind} could not be downloaded from the Hub: {reason}. "
+            f"On a machine with a network, run `hf download {repository}{flags} --local-dir {Path(repository).name}`, "
+            f"copy the directory to this machine and pass its path {option}"
+        ) from error
+
+
+def _resolve_model(path: str, patterns: list[str]) -> Path:
+    return resolve_path(path) if _is_local(path) else snapshot(path, "model", patterns, "as --model.path")
+
+
+def _is_local(path: str) -> bool:
+    return path.startswith(PACKAGE_PREFIX) or Path(path).expanduser().exists() or not is_name(path)

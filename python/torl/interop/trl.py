@@ -12,10 +12,10 @@ from torl.environments.base import Environment, EnvironmentSession, Message, Rep
 from torl.errors import ConfigError, SandboxError, TorlError
 from torl.interop.shared import score
 from torl.options import load_object
-from torl.runtime.processes.threads import run_in_thread
+from torl.runtime.processes.supervision import run_in_thread
+from torl.sandbox.execution import render_transcript
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.session import Session
-from torl.sandbox.transcript import render_transcript
 from torl.text.templates import Messages
 from torl.tools.function import describe_function
 from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest

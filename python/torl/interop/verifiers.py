@@ -15,23 +15,22 @@ import signal
 import verifiers.v1 as vf
 from pydantic import ConfigDict
 
-from torl.apps.serve.sessions import SessionStore
-from torl.apps.serve.settings import PoolSettings, SessionSettings
 from torl.errors import SandboxError
-from torl.sandbox.session import Session
-from torl.sandbox.transcript import render_transcript
+from torl.sandbox.execution import render_transcript
+from torl.sandbox.pool import SandboxPool
+from torl.sandbox.session import Session, SessionSettings, SessionStore
 
 
 class PythonToolsetConfig(vf.SharedToolsetConfig):
-    """The server's pool, and how much it holds of sessions: the fields of `PoolSettings` and `SessionSettings`."""
+    """Settings of the server's pool and of its session store."""
 
     workers: int | None = None
-    run_seconds: float = 10.0
+    cpu_seconds: float = 10.0
     memory_mib: int = 1024
     output_kib: int = 1024
-    sessions: int = 1024
-    sessions_mib: int = 1024
-    session_seconds: float = 3600.0
+    max_sessions: int = 1024
+    max_session_mib: int = 1024
+    session_ttl_seconds: float = 3600.0
 
 
 class PythonState(vf.State):
@@ -54,10 +53,19 @@ class PythonToolset(vf.Toolset[PythonToolsetConfig, PythonState]):
         Raises:
             SandboxError: no guest, or workers that do not start.
         """
-        own = self.config
-        settings = PoolSettings(own.workers, own.run_seconds, own.memory_mib, own.output_kib)
-        self._pool = self._exit_stack.enter_context(settings.open())
-        self._sessions = SessionStore(SessionSettings(own.sessions, own.sessions_mib, own.session_seconds))
+        config = self.config
+        pool = SandboxPool(
+            config.workers,
+            cpu_seconds=config.cpu_seconds,
+            # For a machine so busy that a run gets a third of a core.
+            wall_seconds=max(60.0, 3 * config.cpu_seconds),
+            memory_bytes=config.memory_mib << 20,
+            output_bytes=config.output_kib << 10,
+        )
+        self._pool = self._exit_stack.enter_context(pool)
+        self._sessions = SessionStore(
+            SessionSettings(config.max_sessions, config.max_session_mib, config.session_ttl_seconds)
+        )
 
     @vf.tool
     async def python(self, code: str) -> str:

@@ -1,1 +1,1 @@
-"""Where a run's parts are and what they hold: devices, moves, bytes, seconds. Pure functions; no torch."""
+"""Placement of a run on a machine: devices, memory and the changes that make a run fit. Pure functions; no torch."""

@@ -1,4 +1,4 @@
-"""What one rank of the learner holds on its GPU, by DeepSpeed's ZeRO stage."""
+"""GPU memory of one learner rank, by DeepSpeed's ZeRO stage."""
 
 from dataclasses import dataclass
 
@@ -6,11 +6,11 @@ from torl.config import TrainConfig
 from torl.placement.shape import ModelShape
 
 Bytes = dict[str, int]
-"""Bytes by what they are for."""
+"""Bytes by purpose."""
 
-_CONTEXT = 1_500_000_000  # of CUDA and NCCL in one process
+_CONTEXT = 1_500_000_000  # CUDA and NCCL in one process
 _BUCKET_ELEMENTS = 500_000_000  # DeepSpeed's default size of a bucket of gradients
-_LIVE_PARAMETERS = 1_000_000_000  # and how many gathered ones ZeRO-3 keeps at once
+_LIVE_PARAMETERS = 1_000_000_000  # DeepSpeed's default number of gathered parameters under ZeRO-3
 _FLOAT = 4
 _ADAM = 2 * _FLOAT
 _LOGITS_COPIES = 3
@@ -18,19 +18,24 @@ _LOGITS_COPIES = 3
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What one trained model takes on each of `ranks`, as counted in DeepSpeed 0.19.
+    """Bytes of one trained model on each rank, as counted in DeepSpeed 0.19.
 
-    The sum of parameters, master copy, gradients and Adam's state is 18 bytes a parameter in bfloat16, divided by the
-    ranks as the stage says.
+    The sum of parameters, master copy, gradients and Adam's state is 18 bytes a parameter in bfloat16, sharded across
+    the ranks according to the stage.
+
+    Attributes:
+        parameters: Number of trained parameters.
+        stage: ZeRO stage.
+        itemsize: Bytes of a parameter in forward and backward.
+        ranks: Number of ranks.
+        frozen_parameters: Number of parameters that are not trained, with adapters.
     """
 
     parameters: int
-    """That are trained."""
     stage: int
     itemsize: int
     ranks: int
     frozen_parameters: int = 0
-    """That are not, beside adapters."""
 
     def _divided(self, from_stage: int, parameters: int | None = None) -> int:
         count = self.parameters if parameters is None else parameters
@@ -38,38 +43,44 @@ class States:
 
     @property
     def frozen(self) -> int:
-        """Weights that have no optimizer, and stay where they are: DeepSpeed moves its optimizer's."""
+        """Weights without an optimizer. DeepSpeed never offloads them: it moves the weights of its optimizer only."""
         return self._divided(3, self.frozen_parameters) * self.itemsize
 
     @property
     def weights(self) -> int:
-        """The parameters in the precision of forward and backward."""
+        """Parameters in the precision of forward and backward."""
         return self._divided(3) * self.itemsize
 
     @property
     def master(self) -> int:
-        """The float32 copy that is updated. Without ZeRO float32 parameters are their own."""
+        """Float32 master copy. Without ZeRO, float32 parameters need no copy."""
         return 0 if self.stage == 0 and self.itemsize == _FLOAT else self._divided(1) * _FLOAT
 
     @property
     def adam(self) -> int:
-        """Both moments, from the first step on."""
+        """Both moments of Adam, from the first step on."""
         return self._divided(1) * _ADAM
 
     @property
     def gradients(self) -> int:
-        """Summed in float32 from stage 1 on; before an optimizer step and, at stage 3, always."""
+        """Gradients, summed in float32 from stage 1 on. Present before an optimizer step and, at stage 3, always."""
         return self._divided(2) * _FLOAT if self.stage > 0 else self.parameters * self.itemsize
 
     @property
     def bucket(self) -> int:
-        """The buffer that gradients are reduced in, which stage 3 never lets go of."""
+        """Buffer in which gradients are reduced. Stage 3 never frees it."""
         return _BUCKET_ELEMENTS * self.itemsize if self.stage == 3 else 0
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerBytes:
-    """The learner of a run, per rank."""
+    """Bytes of the learner on each rank.
+
+    Attributes:
+        config: Configuration of the run.
+        shape: Shape of the model.
+        ranks: Number of ranks.
+    """
 
     config: TrainConfig
     shape: ModelShape
@@ -82,7 +93,7 @@ class LearnerBytes:
 
     @property
     def models(self) -> tuple[States, ...]:
-        """The policy, and the critic where there is one."""
+        """States of the policy and, if there is one, of the critic."""
         sizes = [self.shape.parameters]
         if self.config.algorithm.needs_critic:
             sizes.append(self.shape.trunk_parameters + self.shape.hidden + 1)
@@ -94,45 +105,45 @@ class LearnerBytes:
 
     @property
     def max_row_tokens(self) -> int:
-        """Tokens of a row on one rank: as configured, but at least its part of the longest sample."""
+        """Maximum number of tokens of a row on one rank: as configured, but at least its part of the longest sample."""
         configured = self.config.learner.max_row_tokens
         return self.longest_sample if configured == "auto" else max(configured, self.longest_sample)
 
     @property
     def longest_sample(self) -> int:
-        """Tokens of the longest sample that one rank has."""
+        """Number of tokens of the longest sample on one rank."""
         longest = self.config.longest_prompt + self.config.rollout.max_response_tokens
         return -(-longest // self.config.learner.sequence_parallel)
 
     @property
     def written(self) -> int:
-        """What one rank copies in CPU memory for a checkpoint: its share of masters and moments."""
+        """Bytes that one rank copies to CPU memory for a checkpoint: its shard of master copy and moments."""
         return sum(-(-model.parameters // self.ranks) for model in self.models) * (_FLOAT + _ADAM)
 
     @property
     def exported(self) -> int:
-        """The model that rank 0 collects in CPU memory, to write it."""
+        """Bytes of the model that rank 0 collects in CPU memory for an export."""
         return self.shape.parameters * self.itemsize
 
     def parameters(self) -> Bytes:
-        """What a forward needs on the GPU between two rows."""
+        """Return the bytes that a forward pass needs on the GPU between two rows."""
         learner = self.config.learner
         weights = 0 if learner.offload_parameters else sum(model.weights for model in self.models)
         return {"parameters": weights, "reference": self._reference()}
 
     def optimizer(self) -> Bytes:
-        """What an optimizer step needs besides, between two steps."""
+        """Return the additional bytes of the optimizer between two steps."""
         if self.config.learner.offload_optimizer:
             return {}
-        lasting = self.config.learner.zero_stage == 3
+        permanent = self.config.learner.zero_stage == 3
         return {
             "master": sum(model.master for model in self.models),
             "Adam": sum(model.adam for model in self.models),
-            "gradients": sum(model.gradients for model in self.models) if lasting else 0,
+            "gradients": sum(model.gradients for model in self.models) if permanent else 0,
         }
 
     def always(self) -> Bytes:
-        """What is there even while the learner is away."""
+        """Return the bytes that remain on the GPU while the learner is offloaded."""
         return {
             "context": _CONTEXT,
             "buckets": sum(model.bucket for model in self.models),
@@ -140,10 +151,10 @@ class LearnerBytes:
         }
 
     def backward(self) -> Bytes:
-        """What is there besides in the middle of a row."""
+        """Return the additional bytes during the backward pass of a row."""
         learner, shape, size = self.config.learner, self.shape, self.itemsize
         stage = learner.zero_stage
-        held = shape.hidden * size if learner.gradient_checkpointing else shape.activation_bytes(size)
+        saved = shape.hidden * size if learner.gradient_checkpointing else shape.activation_bytes(size)
         one_layer = shape.activation_bytes(size) + 2 * size * (shape.intermediate + shape.hidden)
         logits = min(learner.max_stored_logits, self.max_row_tokens * shape.vocabulary)
         head_gradient = 0 if self.config.model.adapters is not None else shape.embedding_parameters * (_FLOAT + size)
@@ -152,29 +163,29 @@ class LearnerBytes:
         gradients = 0 if learner.offload_optimizer or stage == 3 else sum(model.gradients for model in self.models)
         return {
             "gradients": gradients,
-            "activations": self.max_row_tokens * (shape.layers * held + one_layer),
+            "activations": self.max_row_tokens * (shape.layers * saved + one_layer),
             "head": logits * _FLOAT * _LOGITS_COPIES + head,
             "gathered": gathered,
             "reduced": 2 * _BUCKET_ELEMENTS * size if stage in (1, 2) else 0,
         }
 
     def step(self) -> Bytes:
-        """What is there besides in the optimizer step: the summed gradients, and at stages 1 and 2 their flat copy."""
+        """Return the additional bytes of an optimizer step: summed gradients, and a flat copy at stages 1 and 2."""
         if self.config.learner.offload_optimizer or self.config.learner.zero_stage == 3:
             return {}
         copies = 2 if self.config.learner.zero_stage in (1, 2) else 1
         return {"gradients": copies * max(model.gradients for model in self.models)}
 
     def gathering(self) -> Bytes:
-        """What is there besides while parameters are sent, saved or exported, one at a time."""
+        """Return the additional bytes while parameters are sent, saved or exported, one at a time."""
         return {"gathered": self.shape.embedding_parameters * self.itemsize * (self.config.learner.zero_stage == 3)}
 
     def _reference(self) -> int:
-        """The policy that the run began with: whole, or in shards that lie in CPU memory where devices are shared."""
+        """Count the bytes of the reference model: complete, or in shards, which are offloaded if devices are shared."""
         learner = self.config.learner
         if not self.config.algorithm.needs_reference or self.config.model.adapters is not None:
-            return 0  # with its adapters off a model is its own reference
+            return 0  # with its adapters disabled, the policy is its own reference
         if learner.zero_stage < 3:
             return self.shape.parameters * self.itemsize
-        elsewhere = learner.offload_parameters or learner.offload_while_sampling
-        return 0 if elsewhere else -(-self.shape.parameters // self.ranks) * self.itemsize
+        offloaded = learner.offload_parameters or learner.offload_while_sampling
+        return 0 if offloaded else -(-self.shape.parameters // self.ranks) * self.itemsize

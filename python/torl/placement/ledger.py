@@ -1,37 +1,110 @@
-"""The bytes of a run on every GPU and in the host, in every stage of a step: the moves of `torl.training.residency`."""
+"""The bytes of a run on every GPU and in the host, in every stage of a step (`torl.training.residency`)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torl.config import TrainConfig
+from torl.errors import ConfigError
 from torl.placement.assign import Placement
-from torl.placement.engine_bytes import EngineBytes
 from torl.placement.learner_bytes import Bytes, LearnerBytes
-from torl.placement.resolve import ResolvedConfig
+from torl.placement.resolve import LocalEngineOptions, ResolvedConfig, local_engine_options
 from torl.placement.shape import ModelShape
+
+_ASLEEP = 2_500_000_000  # context, NCCL and graphs, which a sleeping engine keeps
+_PROFILED = 2_000_000_000  # activations of the largest batch, which reduce the cache
+_BUCKET = 1_000_000_000  # weights in transfer
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBytes:
+    """Bytes of an engine on each of its GPUs, as vLLM allocates them.
+
+    Attributes:
+        options: Options of the engine.
+        shape: Shape of the model.
+        card: Bytes of the GPU.
+    """
+
+    options: LocalEngineOptions
+    shape: ModelShape
+    card: int
+
+    @property
+    def _itemsize(self) -> int:
+        return 2 if self.options.dtype == "bfloat16" else 4
+
+    @property
+    def weights(self) -> int:
+        """Bytes of the weights of one tensor-parallel worker."""
+        return -(-self.shape.parameters // self.options.tensor_parallel) * self._itemsize
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a token's keys and values on one worker, which holds at least one head, if necessary a copy."""
+        heads = max(1, self.shape.kv_heads // self.options.tensor_parallel)
+        return self.shape.layers * 2 * heads * self.shape.head_size * self._itemsize
+
+    @property
+    def share(self) -> int:
+        """Bytes that the engine uses in total."""
+        return int(self.card * self.options.gpu_memory_utilization)
+
+    @property
+    def cache(self) -> int:
+        """Bytes that remain for keys and values. Negative if the weights do not fit."""
+        return self.share - self.weights - _ASLEEP - _PROFILED
+
+    @property
+    def cache_tokens(self) -> int:
+        """Number of tokens that the cache of one engine holds."""
+        return max(0, self.cache) // self.token_bytes
+
+    def awake(self) -> Bytes:
+        """Return the bytes of an engine that samples."""
+        rest = self.share - self.weights - max(0, self.cache)
+        return {"engine": rest, "engine weights": self.weights, "cache": max(0, self.cache)}
+
+    def asleep(self) -> Bytes:
+        """Return the bytes of an engine that sleeps."""
+        return {"engine": _ASLEEP}
+
+    def with_weights(self) -> Bytes:
+        """Return the bytes of an engine that receives weights, before it allocates its cache."""
+        return {"engine": _ASLEEP, "engine weights": self.weights, "transfer": _BUCKET}
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One state of a run, the bytes of each of its GPUs and of the host."""
+    """The memory of a run during one stage of a step.
+
+    Attributes:
+        name: Name of the stage.
+        learner: Bytes on each GPU of the learner.
+        engine: Bytes on each GPU of the engines.
+        host: Bytes in CPU memory, of all nodes together.
+    """
 
     name: str
     learner: Bytes
-    """On each GPU of the learner."""
     engine: Bytes
-    """On each GPU of the engines."""
     host: Bytes
 
     def on_gpu(self, gpu: int, placement: Placement) -> Bytes:
-        """What one GPU holds, by what it is for."""
+        """Return the bytes on one GPU, by purpose."""
         engines = {device for replica in placement.engine_devices for device in replica}
-        held = [self.learner] * (gpu in placement.learner_devices) + [self.engine] * (gpu in engines)
-        return {name: side[name] for side in held for name in side if side[name]}
+        sides = [self.learner] * (gpu in placement.learner_devices) + [self.engine] * (gpu in engines)
+        return {name: side[name] for side in sides for name in side if side[name]}
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """All stages of a settled run."""
+    """The memory of a run in all stages.
+
+    Attributes:
+        placement: Devices of the run.
+        stages: Stages of a step, in order.
+        learner: Bytes of the learner.
+        engine: Bytes of an engine.
+    """
 
     placement: Placement
     stages: tuple[Stage, ...]
@@ -39,56 +112,64 @@ class Ledger:
     engine: EngineBytes
 
     def excess(self) -> list[tuple[Stage, str, int, int]]:
-        """What does not fit: (stage, place, bytes needed, bytes there), the first GPU of each stage, and the host."""
-        found = []
+        """List shortages of memory as (stage, location, bytes needed, bytes available).
+
+        The locations are the first GPU of each stage that is too small, the host, and the cache of an engine.
+        """
+        shortages = []
         for stage in self.stages:
             for gpu, card in enumerate(self.placement.machine.gpus):
                 needed = sum(stage.on_gpu(gpu, self.placement).values())
                 if needed > card.memory_bytes:
-                    found.append((stage, f"GPU {gpu}", needed, card.memory_bytes))
+                    shortages.append((stage, f"GPU {gpu}", needed, card.memory_bytes))
                     break
         fullest = max(self.stages, key=lambda stage: sum(stage.host.values()))
         host = sum(fullest.host.values())
         if host > self.placement.machine.host_bytes:
-            found.append((fullest, "host", host, self.placement.machine.host_bytes))
+            shortages.append((fullest, "host", host, self.placement.machine.host_bytes))
         if self.engine.cache_tokens < self.min_cache_tokens:
             needed = self.engine.share + self.min_cache_tokens * self.engine.token_bytes - self.engine.cache
             sampling = next(stage for stage in self.stages if stage.name == "sample")
-            found.append((sampling, "cache for one sample", needed, self.engine.share))
-        return found
+            shortages.append((sampling, "cache for one sample", needed, self.engine.share))
+        return shortages
 
     @property
     def min_cache_tokens(self) -> int:
-        """The longest sample: an engine that cannot hold one does not start."""
+        """Number of tokens of the longest sample. An engine whose cache is smaller does not start."""
         config = self.learner.config
         return config.longest_prompt + config.rollout.max_response_tokens
 
 
-def ledger(settled: ResolvedConfig[TrainConfig], shape: ModelShape) -> Ledger:
-    """The ledger of a run with the engine "vllm" on GPUs."""
-    config, placement = settled.config, settled.placement
-    options: Any = config.engine.options
+def compute_ledger(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> Ledger:
+    """Compute the memory of a run on GPUs.
+
+    Raises:
+        ConfigError: The memory of the engine cannot be predicted.
+    """
+    config, placement = resolved.config, resolved.placement
+    options = local_engine_options(config)
+    if options is None:
+        raise ConfigError(f"the memory of the engine {config.engine.name!r} cannot be predicted")
     learner = LearnerBytes(config, shape, placement.ranks)
     engine = EngineBytes(options, shape, min(gpu.memory_bytes for gpu in placement.machine.gpus))
-    away = learner.always()
-    resident = away | learner.parameters() | learner.optimizer()
-    between = away | learner.parameters()
+    offloaded = learner.always()
+    resident = offloaded | learner.parameters() | learner.optimizer()
+    between = offloaded | learner.parameters()
     moves, sleeps = bool(config.learner.offload_while_sampling), bool(options.sleep_while_learning)
     idle = engine.asleep() if sleeps else engine.awake()
-    arriving = engine.with_weights() if sleeps else engine.awake()
-    waiting = away if moves else resident
-    first = placement.colocated  # the learner starts alone
-    kept = _kept(learner)
-    host = {name: size * placement.ranks for name, size in kept.items()}
-    read = _being_read(learner, placement.ranks)
+    receiving = engine.with_weights() if sleeps else engine.awake()
+    waiting = offloaded if moves else resident
+    starts_alone = placement.colocated
+    host = {name: size * placement.ranks for name, size in _host_bytes(learner).items()}
+    loading = _loading_host_bytes(learner, placement.ranks)
     stages = (
-        Stage("load", _sum(away, _loaded(learner)), {} if first else engine.awake(), read),
+        Stage("load", _sum(offloaded, _loading_bytes(learner)), {} if starts_alone else engine.awake(), loading),
         Stage("sample", waiting, engine.awake(), host),
         Stage("update", _sum(resident, learner.backward()), idle, host),
         Stage("step", _sum(resident, learner.step()), idle, host),
-        Stage("wake", between if moves else resident, arriving, host),
-        Stage("sync", _sum(between if moves else resident, learner.gathering()), arriving, host),
-        # What follows goes on beside the next rollouts, and comes after the last of them.
+        Stage("wake", between if moves else resident, receiving, host),
+        Stage("sync", _sum(between if moves else resident, learner.gathering()), receiving, host),
+        # The checkpoint is written during the next rollouts, the export after the last step.
         Stage("checkpoint", waiting, engine.awake(), _sum(host, {"copy": learner.written * placement.ranks})),
         Stage("export", _sum(resident, learner.gathering()), idle, _sum(host, {"model": learner.exported})),
     )
@@ -103,28 +184,28 @@ def _sum(*parts: Bytes) -> Bytes:
     return total
 
 
-def _loaded(learner: LearnerBytes) -> Bytes:
-    """Adam's state comes with the first step. Under ZeRO-3 one tensor after another is handed out."""
+def _loading_bytes(learner: LearnerBytes) -> Bytes:
+    """Return the bytes on a GPU while the model is loaded. Adam's state is allocated in the first step."""
     states = {name: size for name, size in learner.optimizer().items() if name != "Adam"}
     return learner.parameters() | states | learner.gathering()
 
 
-def _being_read(learner: LearnerBytes, ranks: int) -> Bytes:
-    """In the host: a rank's whole model before it goes to the GPU; under ZeRO-3 one tensor of rank 0."""
+def _loading_host_bytes(learner: LearnerBytes, ranks: int) -> Bytes:
+    """Return the host's bytes during loading: a model per rank or, under ZeRO-3, one tensor of rank 0."""
     if learner.config.learner.zero_stage == 3:
         return {"tensor being read": learner.shape.embedding_parameters * learner.itemsize}
     return {"models being read": learner.shape.parameters * learner.itemsize * ranks}
 
 
-def _kept(learner: LearnerBytes) -> Bytes:
-    """What a rank has in CPU memory: what is always there, and what was moved there once, which stays page-locked.
+def _host_bytes(learner: LearnerBytes) -> Bytes:
+    """Return the bytes of a rank in CPU memory, including page-locked buffers of states that are on the GPU again.
 
-    Gradients are not moved: between steps they are zero.
+    Gradients are not offloaded: between steps they are zero.
     """
     config = learner.config.learner
-    kept = learner.parameters() | learner.optimizer() | {"gradients": 0} if config.offload_while_sampling else {}
+    host = learner.parameters() | learner.optimizer() | {"gradients": 0} if config.offload_while_sampling else {}
     if config.offload_optimizer:
-        kept = kept | {"optimizer": sum(model.master + model.adam + model.gradients for model in learner.models)}
+        host = host | {"optimizer": sum(model.master + model.adam + model.gradients for model in learner.models)}
     if config.offload_parameters:
-        kept = kept | {"parameters": sum(model.weights for model in learner.models)}
-    return kept
+        host = host | {"parameters": sum(model.weights for model in learner.models)}
+    return host

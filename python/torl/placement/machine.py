@@ -1,4 +1,4 @@
-"""What devices a machine has, read in less than a second and without loading a library that would take hold of them."""
+"""The devices of a machine, read in less than a second without loading a library that allocates GPU memory."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 from torl.errors import ConfigError
 
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total,driver_version", "--format=csv,noheader,nounits")
-_QUERY_SECONDS = 30.0  # a driver that no program keeps loaded is loaded first
+_QUERY_SECONDS = 30.0  # includes loading a driver that no program keeps loaded
 _CONTROL_DEVICE = Path("/dev/nvidiactl")
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _CUDA_RUNTIME = "nvidia-cuda-runtime"
@@ -21,56 +21,89 @@ _OLDEST_DRIVER = {12: 525, 13: 580}
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU that this process may use."""
+    """A GPU that this process may use.
+
+    Attributes:
+        name: Name in CUDA_VISIBLE_DEVICES.
+        model: Product name.
+        memory_bytes: Size of its memory.
+    """
 
     name: str
-    """As CUDA_VISIBLE_DEVICES names it."""
     model: str
     memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine, as far as placing a run on it asks."""
+    """The devices and the memory of a machine, or of all nodes of a cluster.
+
+    Attributes:
+        gpus: Visible GPUs. Without GPUs, everything computes on the cores.
+        cores: Number of CPU cores.
+        host_bytes: Size of the CPU memory.
+        driver: Version of the GPU driver.
+        nodes: Number of devices of each node of a cluster, in order. Empty for a single machine.
+    """
 
     gpus: tuple[Gpu, ...]
-    """Those that are visible; where there are none, everything computes on the cores."""
     cores: int
     host_bytes: int
     driver: str | None = None
     nodes: tuple[int, ...] = ()
-    """Where it stands for the nodes of a cluster: how many of the devices each has, in their order."""
 
     @classmethod
     def with_gpus(cls, count: int, memory_bytes: int, *, cores: int = 16, host_bytes: int = 10**12) -> "Machine":
-        """A machine that one thinks of, with equal GPUs."""
+        """Describe a hypothetical machine with equal GPUs."""
         gpus = tuple(Gpu(str(number), "GPU", memory_bytes) for number in range(count))
         return cls(gpus, cores, host_bytes)
 
     @property
     def device(self) -> str:
-        """What it computes on, for messages: "GPU" or "core"."""
+        """Kind of its devices in messages: "GPU" or "core"."""
         return "GPU" if self.gpus else "core"
 
     @property
     def devices(self) -> int:
-        """How many of them there are."""
+        """Number of its devices."""
         return len(self.gpus) or self.cores
 
     def node_of(self, device: int) -> tuple[int, int]:
-        """The node that has a device, and the device's number there."""
+        """Return the node of a device, and the number of the device on that node."""
         for node, count in enumerate(self.nodes or (self.devices,)):
             if device < count:
                 return node, device
             device -= count
         raise ValueError(f"there are {self.devices} devices")
 
+    def count_devices(self, count: int) -> str:
+        """Format a number of devices, as in "3 GPUs"."""
+        return f"{count} {self.device}{'' if count == 1 else 's'}"
+
+
+def join_or(numbers: Sequence[int]) -> str:
+    """Format alternatives, as in "1, 2 or 4"."""
+    *others, last = map(str, numbers)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def format_ranges(devices: Sequence[int]) -> str:
+    """Format device numbers, as in "0-3,6"."""
+    parts: list[str] = []
+    for device in sorted(devices):
+        first, _, last = parts[-1].partition("-") if parts else ("", "", "")
+        if parts and int(last or first) == device - 1:
+            parts[-1] = f"{first}-{device}"
+        else:
+            parts.append(str(device))
+    return ",".join(parts)
+
 
 def combine_machines(machines: Sequence[Machine]) -> Machine:
-    """The nodes of a cluster as one machine: its devices are numbered from the first node to the last.
+    """Combine the nodes of a cluster into one machine, with devices numbered from the first node to the last.
 
     Raises:
-        ConfigError: some have GPUs, and others have none.
+        ConfigError: Only some of the nodes have GPUs.
     """
     if len(machines) == 1:
         return machines[0]
@@ -78,7 +111,7 @@ def combine_machines(machines: Sequence[Machine]) -> Machine:
     if any(counts) and not all(counts):
         raise ConfigError(
             f"of {len(machines)} nodes {sum(count == 0 for count in counts)} have no GPU that can be used: leave them "
-            "out of the cluster (cluster.nodes), or see what nvidia-smi and CUDA_VISIBLE_DEVICES say there"
+            "out of the cluster (cluster.nodes), or check nvidia-smi and CUDA_VISIBLE_DEVICES there"
         )
     return Machine(
         gpus=tuple(gpu for machine in machines for gpu in machine.gpus),
@@ -90,12 +123,12 @@ def combine_machines(machines: Sequence[Machine]) -> Machine:
 
 
 def this_machine(environment: Mapping[str, str] = os.environ) -> Machine:
-    """The machine that this process runs on.
+    """Describe the machine of this process.
 
     Raises:
-        ConfigError: it has GPUs that cannot be used as they are: says what is in the way.
+        ConfigError: The machine has GPUs that cannot be used in its present state.
     """
-    listing = _listed_gpus()
+    listing = _list_gpus()
     gpus, driver = visible_gpus(listing, environment.get("CUDA_VISIBLE_DEVICES"))
     if gpus:
         require_driver(driver, _installed_cuda())
@@ -104,10 +137,10 @@ def this_machine(environment: Mapping[str, str] = os.environ) -> Machine:
 
 
 def visible_gpus(listing: str, visible: str | None) -> tuple[tuple[Gpu, ...], str | None]:
-    """The GPUs in a listing of `nvidia-smi` that CUDA_VISIBLE_DEVICES leaves visible, in its order; and the driver.
+    """Parse a listing of `nvidia-smi`; returns the visible GPUs in the order of CUDA_VISIBLE_DEVICES, and the driver.
 
     Raises:
-        ConfigError: it names one that the machine does not have.
+        ConfigError: CUDA_VISIBLE_DEVICES names a GPU that the machine does not have.
     """
     rows = [[cell.strip() for cell in line.split(",")] for line in listing.splitlines() if line.strip()]
     driver = rows[0][4] if rows else None
@@ -122,13 +155,13 @@ def visible_gpus(listing: str, visible: str | None) -> tuple[tuple[Gpu, ...], st
     if rows and (unknown := [name for name in names if name not in by_name and name != "-1"]):
         raise ConfigError(
             f"CUDA_VISIBLE_DEVICES names {', '.join(unknown)}, and this machine has the GPUs "
-            f"{', '.join(index for index, *_ in rows)} (numbers, or whole UUIDs)"
+            f"{', '.join(index for index, *_ in rows)} (numbers, or complete UUIDs)"
         )
     return tuple(by_name[name] for name in names if name in by_name), driver
 
 
 def require_driver(driver: str | None, cuda: str | None) -> None:
-    """Raise ConfigError if the driver is too old for the CUDA that is installed."""
+    """Raise ConfigError if the driver is too old for the installed CUDA."""
     oldest = _OLDEST_DRIVER.get(int(cuda.split(".")[0])) if cuda else None
     if driver and oldest and int(driver.split(".")[0]) < oldest:
         raise ConfigError(
@@ -138,7 +171,7 @@ def require_driver(driver: str | None, cuda: str | None) -> None:
 
 
 def require_one_order(gpus: tuple[Gpu, ...], order: str | None) -> None:
-    """Raise ConfigError where numbers of GPUs mean one thing to CUDA and another to its driver's tools."""
+    """Raise ConfigError if CUDA and nvidia-smi number different GPUs in different orders."""
     if len({(gpu.model, gpu.memory_bytes) for gpu in gpus}) > 1 and order != "PCI_BUS_ID":
         models = ", ".join(sorted({gpu.model for gpu in gpus}))
         raise ConfigError(
@@ -146,27 +179,29 @@ def require_one_order(gpus: tuple[Gpu, ...], order: str | None) -> None:
         )
 
 
-def _listed_gpus() -> str:
+def _list_gpus() -> str:
     if shutil.which(_QUERY[0]) is None:
         if _CONTROL_DEVICE.exists():
             raise ConfigError(
-                "this machine has NVIDIA GPUs, but no nvidia-smi to ask for them: in a container, run it with the "
-                'driver capability "utility"'
+                "this machine has NVIDIA GPUs, but no nvidia-smi to list them: run the container with the driver "
+                'capability "utility"'
             )
         return ""
     try:
-        found = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_QUERY_SECONDS)
+        query = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_QUERY_SECONDS)
     except subprocess.TimeoutExpired as error:
-        raise ConfigError(f"nvidia-smi gives no answer in {_QUERY_SECONDS:.0f} s: is the driver well?") from error
-    if found.returncode == 6 or "No devices were found" in found.stdout:  # a driver without GPUs
+        raise ConfigError(
+            f"nvidia-smi did not respond within {_QUERY_SECONDS:.0f} s: check the NVIDIA driver"
+        ) from error
+    if query.returncode == 6 or "No devices were found" in query.stdout:  # a driver without GPUs
         return ""
-    if found.returncode != 0:
-        raise ConfigError(f"nvidia-smi: {(found.stdout + found.stderr).strip()}")
-    return found.stdout
+    if query.returncode != 0:
+        raise ConfigError(f"nvidia-smi: {(query.stdout + query.stderr).strip()}")
+    return query.stdout
 
 
 def _installed_cuda() -> str | None:
-    from importlib.metadata import PackageNotFoundError, version  # slow to import, and seldom asked
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and rarely needed
 
     try:
         return version(_CUDA_RUNTIME)
@@ -175,7 +210,7 @@ def _installed_cuda() -> str | None:
 
 
 def _host_bytes() -> int:
-    """The memory of the machine, or what its container allows of it."""
+    """Return the memory of the machine, or the memory limit of its container."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = _CGROUP_LIMIT.read_text(encoding="ascii").strip()

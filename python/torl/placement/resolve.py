@@ -1,10 +1,10 @@
-"""What a configuration leaves to the devices, filled in for those of a machine."""
+"""Fill in the settings that a configuration leaves to the devices of a machine."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from torl.config import LearnerConfig, ModelRunConfig, RolloutConfig, TrainConfig
-from torl.options import Choice
+from torl.options import Choice, Precision
 from torl.placement.assign import Placement, place
 from torl.placement.machine import Machine
 from torl.placement.sides import PlacementRequest
@@ -13,63 +13,107 @@ from torl.rewards.math import MIN_WORKERS
 
 Config = TypeVar("Config", bound=ModelRunConfig)
 
-REPLICAS = "replicas"  # the option of an engine that says how many stand side by side
 _EPISODES = 1024
 _EPISODES_OF_GPU_ENGINE = 512
-# The processes of an engine and of a rank beside each GPU wait for it busily.
+# For each GPU, one process of an engine and one of a rank poll it without pause.
 _CORES_OF_GPU = 2
 _CORES_OF_GRADER = 8
 
 
+@runtime_checkable
+class LocalEngineOptions(Protocol):
+    """The options of an engine that computes on the devices of the run, such as "vllm"."""
+
+    @property
+    def dtype(self) -> Precision:
+        """Precision of the weights and of the cache."""
+        ...
+
+    @property
+    def tensor_parallel(self) -> int:
+        """Number of devices of each engine."""
+        ...
+
+    @property
+    def replicas(self) -> int | None:
+        """Number of engines."""
+        ...
+
+    @property
+    def gpu_memory_utilization(self) -> float:
+        """Fraction of a GPU's memory that the engine uses."""
+        ...
+
+    @property
+    def max_sequences(self) -> int:
+        """Maximum number of sequences in a batch."""
+        ...
+
+    @property
+    def sleep_while_learning(self) -> bool | None:
+        """Whether the engine frees its GPU memory while the learner trains."""
+        ...
+
+
+def local_engine_options(config: ModelRunConfig) -> LocalEngineOptions | None:
+    """Return the options of an engine on the devices of the run; None for an engine elsewhere, or a custom one."""
+    options = config.engine.options
+    return options if isinstance(options, LocalEngineOptions) else None
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedConfig(Generic[Config]):
-    """A configuration with nothing left to the devices, and where its parts are."""
+    """A configuration with every setting that depended on the devices, and the placement of the run.
+
+    Attributes:
+        config: Complete configuration.
+        placement: Devices of the learner and the engines.
+    """
 
     config: Config
     placement: Placement
 
     @property
-    def counted(self) -> bool:
-        """Whether its bytes are known: it runs on GPUs, and the engine is not one of the user's own."""
-        return bool(self.placement.machine.gpus) and REPLICAS in type(self.config.engine.options).model_fields
+    def has_known_memory(self) -> bool:
+        """Whether the memory of the run can be predicted: on GPUs, with an engine whose memory torl knows."""
+        return bool(self.placement.machine.gpus) and local_engine_options(self.config) is not None
 
 
 def resolve(config: Config, machine: Machine) -> ResolvedConfig[Config]:
-    """Fill in what `config` leaves to the devices; what it says stays.
+    """Fill in the settings that `config` leaves to the devices. All other settings stay.
 
     Raises:
-        ConfigError: what is asked for does not fit the devices.
+        ConfigError: The devices do not allow the requested placement.
     """
     learner = config.learner if isinstance(config, TrainConfig) else None
-    options: Any = config.engine.options
-    here = REPLICAS in type(options).model_fields
-    wanted = PlacementRequest(
+    options = local_engine_options(config)
+    request = PlacementRequest(
         ranks=learner.ranks if learner else None,
-        replicas=getattr(options, REPLICAS) if here else None,
-        tensor_parallel=options.tensor_parallel if here else 1,
+        replicas=options.replicas if options else None,
+        tensor_parallel=options.tensor_parallel if options else 1,
         learns=learner is not None,
         asynchronous=config.rollout.max_staleness > 0 and learner is not None,
-        has_local_engine=here,
+        has_local_engine=options is not None,
     )
-    placement = place(config.placement, wanted, machine)
-    turns = placement.colocated and bool(machine.gpus)
+    placement = place(config.placement, request, machine)
+    takes_turns = placement.colocated and bool(machine.gpus)
     update: dict[str, Any] = {
-        "engine": _engine(config.engine, placement, sleeps=turns),
+        "engine": _engine(config.engine, placement, sleeps=takes_turns),
         "rollout": _rollout(config.rollout, placement),
         "reward": _reward(config.reward, {"grader_workers": max(MIN_WORKERS, machine.cores // _CORES_OF_GRADER)}),
     }
     if learner is not None:
-        update["learner"] = _learner(learner, placement, moves=turns)
+        update["learner"] = _learner(learner, placement, offloads=takes_turns)
     return ResolvedConfig(config.model_copy(update=update), placement)
 
 
-def _learner(learner: LearnerConfig, placement: Placement, *, moves: bool) -> LearnerConfig:
-    can_move = learner.zero_stage >= 2 and not (learner.offload_optimizer or learner.offload_parameters)
+def _learner(learner: LearnerConfig, placement: Placement, *, offloads: bool) -> LearnerConfig:
+    can_offload = learner.zero_stage >= 2 and not (learner.offload_optimizer or learner.offload_parameters)
     threads = None if placement.machine.gpus else max(1, placement.learner_cores // placement.ranks_of_node)
     return learner.model_copy(
         update={
             "ranks": placement.ranks,
-            "offload_while_sampling": _or(learner.offload_while_sampling, moves and can_move),
+            "offload_while_sampling": _or(learner.offload_while_sampling, offloads and can_offload),
             "cpu_threads": _or(learner.cpu_threads, threads),
         }
     )
@@ -78,22 +122,22 @@ def _learner(learner: LearnerConfig, placement: Placement, *, moves: bool) -> Le
 def _engine(engine: Choice[Any], placement: Placement, *, sleeps: bool) -> Choice[Any]:
     defaults: dict[str, Any] = {"sleep_while_learning": sleeps}
     if placement.replicas:
-        defaults[REPLICAS] = placement.replicas
+        defaults["replicas"] = placement.replicas
     if placement.learner_devices and not placement.machine.gpus and not placement.colocated and placement.replicas:
         defaults["cpu_threads"] = len(placement.engine_devices[0])
-    return _filled(engine, defaults)
+    return _fill(engine, defaults)
 
 
 def _rollout(rollout: RolloutConfig, placement: Placement) -> RolloutConfig:
     machine = placement.machine
     episodes = max(_EPISODES, _EPISODES_OF_GPU_ENGINE * placement.replicas) if machine.gpus else _EPISODES
-    # A sandbox with workers of its own has one for each core, unless processes of the GPUs need some.
+    # A sandbox starts one worker for each core by default. With GPUs, some cores remain for their processes.
     busy = _CORES_OF_GPU * len({*placement.learner_devices, *(d for r in placement.engine_devices for d in r)})
     workers = {"workers": max(1, machine.cores - busy)} if machine.gpus else {}
     return rollout.model_copy(
         update={
             "max_concurrent_episodes": _or(rollout.max_concurrent_episodes, episodes),
-            "tools": {name: _filled(tool, workers) for name, tool in rollout.tools.items()},
+            "tools": {name: _fill(tool, workers) for name, tool in rollout.tools.items()},
         }
     )
 
@@ -101,14 +145,14 @@ def _rollout(rollout: RolloutConfig, placement: Placement) -> RolloutConfig:
 def _reward(choice: Choice[Any], defaults: dict[str, Any]) -> Choice[Any]:
     options = choice.options
     if not isinstance(options, RubricOptions):
-        return _filled(choice, defaults)
-    parts = {name: _filled(part, defaults) for name, part in options.parts.items()}
+        return _fill(choice, defaults)
+    parts = {name: _fill(part, defaults) for name, part in options.parts.items()}
     return replace(choice, options=options.model_copy(update={"parts": parts}))
 
 
-def _filled(choice: Choice[Any], defaults: dict[str, Any]) -> Choice[Any]:
-    """A choice whose options have these values where they exist and are unset."""
-    options: Any = choice.options
+def _fill(choice: Choice[Any], defaults: dict[str, Any]) -> Choice[Any]:
+    """Return a choice with these values for the options that exist and are unset."""
+    options = choice.options
     unset = {
         name: value
         for name, value in defaults.items()
@@ -117,5 +161,5 @@ def _filled(choice: Choice[Any], defaults: dict[str, Any]) -> Choice[Any]:
     return replace(choice, options=options.model_copy(update=unset)) if unset else choice
 
 
-def _or(given: Any, default: Any) -> Any:
-    return default if given is None else given
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value

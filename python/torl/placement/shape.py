@@ -1,4 +1,4 @@
-"""The shape of a model, from its config.json: how many parameters it has, and what a token of it takes."""
+"""The shape of a model, read from its config.json: numbers of parameters, and bytes per token."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,16 +8,29 @@ from typing import Any
 
 from torl.errors import ConfigError, DataError
 
-# Decoders of one kind: gated MLP, grouped-query attention, RMS norms. What else a type has in each layer.
+# All types are decoders with gated MLP, grouped-query attention and RMS norms. Additions in each layer:
 _QKV_BIAS = {"qwen2"}
 _HEAD_NORMS = {"qwen3"}
 SUPPORTED_MODEL_TYPES = {"qwen2", "qwen3", "llama", "mistral"}
-"""Values of `model_type` whose parameters are counted here."""
+"""Values of `model_type` whose parameters can be counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Sizes of a dense decoder, in elements."""
+    """Sizes of a dense decoder, in elements.
+
+    Attributes:
+        hidden: Size of the hidden states.
+        intermediate: Size of the MLP's intermediate states.
+        layers: Number of layers.
+        heads: Number of attention heads.
+        kv_heads: Number of heads of keys and values.
+        head_size: Size of a head.
+        vocabulary: Number of rows of the embedding.
+        tied: Whether the head shares the embedding's parameters.
+        qkv_bias: Whether queries, keys and values have biases.
+        head_norms: Whether queries and keys are normalized.
+    """
 
     hidden: int
     intermediate: int
@@ -32,11 +45,11 @@ class ModelShape:
 
     @classmethod
     def read(cls, model: Path) -> "ModelShape":
-        """Of the model in a directory.
+        """Read the shape of the model in a directory.
 
         Raises:
-            DataError: it has no readable config.json.
-            ConfigError: see `from_config`.
+            DataError: The directory does not contain a readable config.json.
+            ConfigError: The model type is not supported.
         """
         try:
             config = json.loads((model / "config.json").read_text(encoding="utf-8"))
@@ -46,15 +59,15 @@ class ModelShape:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "ModelShape":
-        """Of what a config.json holds.
+        """Make a shape from the contents of a config.json.
 
         Raises:
-            ConfigError: the model is of a kind whose bytes torl cannot count.
+            ConfigError: The model type is not supported.
         """
         kind = config.get("model_type")
         if kind not in SUPPORTED_MODEL_TYPES:
             raise ConfigError(
-                f"the memory of a model of type {kind!r} cannot be predicted; of these it can: "
+                f"the memory of a model of type {kind!r} cannot be predicted; supported types: "
                 f"{', '.join(sorted(SUPPORTED_MODEL_TYPES))}"
             )
         heads = config["num_attention_heads"]
@@ -78,18 +91,23 @@ class ModelShape:
 
     @property
     def key(self) -> int:
-        """Width of the keys of a layer, and of its values."""
+        """Width of the keys of a layer, which is also the width of its values."""
         return self.kv_heads * self.head_size
 
     @property
     def layer_parameters(self) -> int:
-        """Of one layer."""
+        """Number of parameters of a layer."""
         attention = self.hidden * (2 * self.query + 2 * self.key) + self.qkv_bias * (self.query + 2 * self.key)
         norms = 2 * self.hidden + self.head_norms * 2 * self.head_size
         return attention + 3 * self.hidden * self.intermediate + norms
 
     def adapter_parameters(self, rank: int, targets: Sequence[str] = ()) -> int:
-        """Of adapters of this rank beside the linear layers with these names; beside all but the head if empty."""
+        """Count the parameters of LoRA adapters.
+
+        Args:
+            rank: Rank of the adapters.
+            targets: Names of the linear layers with adapters. Empty stands for all but the head.
+        """
         widths = {
             "q_proj": self.hidden + self.query,
             "k_proj": self.hidden + self.key,
@@ -103,23 +121,23 @@ class ModelShape:
 
     @property
     def embedding_parameters(self) -> int:
-        """Of the embedding, and of a head that is not tied to it as well."""
+        """Number of parameters of the embedding, and of a head that is not tied to it."""
         return self.vocabulary * self.hidden
 
     @property
     def trunk_parameters(self) -> int:
-        """Of everything but the head."""
+        """Number of parameters without the head."""
         return self.embedding_parameters + self.layers * self.layer_parameters + self.hidden
 
     @property
     def parameters(self) -> int:
-        """Of the whole model; tied tables count once."""
+        """Number of parameters of the model. Tied embeddings count once."""
         return self.trunk_parameters + (not self.tied) * self.embedding_parameters
 
     def activation_bytes(self, itemsize: int) -> int:
-        """What the backward pass of one layer keeps of its forward pass for a token (counted in transformers' Qwen2).
+        """Count the bytes that one layer saves per token for its backward pass (as in transformers' Qwen2).
 
-        The norms compute in float32, whatever the precision of the rest.
+        The norms compute in float32, regardless of the precision of the rest.
         """
         norms = 2 * self.hidden * (4 + 2 * itemsize)
         return norms + itemsize * (2 * self.query + 2 * self.key + 4 * self.intermediate)

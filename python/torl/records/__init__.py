@@ -1,1 +1,1 @@
-"""A run's own records: what is measured, how it is written down, and how it is read back."""
+"""The records of a run: metrics, trajectories and configuration, written and read."""

@@ -1,6 +1,6 @@
-"""What responses do with code beyond running it: how much of it they write, and whether they check an answer by it.
+"""Metrics of the code in responses: its size, and whether it checks an answer.
 
-By the text alone: what a model wrote is never parsed as Python here, in the process that trains.
+They use the text alone: the training process never parses a model's code as Python.
 """
 
 import re
@@ -11,13 +11,13 @@ from torl.records import metric_names as names
 from torl.text.answers import find_answer
 from torl.types import Grade, ScoredTrajectory, ToolCall, Trajectory
 
-# From the first letter of a name on: a search from each of its letters would take a long one's length squared.
+# Starts at the first letter of a name only: starting at each letter is quadratic in the length of a name.
 _CALLED = re.compile(r"(?<!\w)(?<!\w\.)([A-Za-z_]\w*(?:\.\w+)*)\s*\(")
 _MARKUP = re.compile(r"[\s$]|\\[,;!]")
 
 
 def code_behaviors(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
-    """The metrics, by name; a ratio whose denominator is zero is left out."""
+    """Return the metrics by name, without ratios whose denominator is zero."""
     blocks = [block.code for member in members for turn in member.trajectory.turns for block in turn.blocks]
     checks = [(member, check) for member in members if (check := cross_check(member.trajectory)) is not None]
     disagreed = [member for member, (stated, printed) in checks if not same_value(stated, printed)]
@@ -33,23 +33,23 @@ def code_behaviors(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
 
 
 def code_lines(code: str) -> int:
-    """Lines that are neither empty nor a comment alone."""
+    """Return the number of lines that are neither empty nor only a comment."""
     return sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in code.splitlines())
 
 
 def called_names(code: str) -> set[str]:
-    """The names that a parenthesis follows: what is called, or defined. `sympy.solve` is one name."""
+    """Return the names that are called or defined: those before a parenthesis. `sympy.solve` is one name."""
     return {found[1] for found in _CALLED.finditer(code) if not iskeyword(found[1])}
 
 
 def cross_check(trajectory: Trajectory) -> tuple[str, str] | None:
-    """The first boxed answer before code that ran and printed something, and the last line that it printed."""
+    """Return the first boxed answer before code that printed output, and the last line of that output."""
     before = ""
     for turn in trajectory.turns:
         calls = trajectory.calls_in(turn)
         printed = next((line for call in calls if (line := _printed(call)) is not None), None)
         if printed is not None and len(turn.blocks) >= len(calls):
-            stated = before + turn.text[: turn.blocks[-len(calls)].start]  # those of a turn are its last
+            stated = before + turn.text[: turn.blocks[-len(calls)].start]  # calls run the last blocks of a turn
             if "\\boxed" in stated and (answer := find_answer(stated)) is not None:
                 return answer.text, printed
         before += turn.text + "\n"
@@ -57,13 +57,13 @@ def cross_check(trajectory: Trajectory) -> tuple[str, str] | None:
 
 
 def recovers(trajectory: Trajectory, grade: Grade) -> bool:
-    """Whether the response is correct, and a run that failed is followed by one that did not."""
-    ended_well = [call.outcome.ok for call in trajectory.tool_calls if call.ran]
-    return grade.correct and False in ended_well and True in ended_well[ended_well.index(False) :]
+    """Whether the response is correct, and a failed run is followed by a successful one."""
+    succeeded = [call.outcome.ok for call in trajectory.tool_calls if call.ran]
+    return grade.correct and False in succeeded and True in succeeded[succeeded.index(False) :]
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two texts are the same but for spaces and dollar signs, or the same number."""
+    """Whether two texts are equal except for spaces and dollar signs, or are the same number."""
     one, other = _MARKUP.sub("", one), _MARKUP.sub("", other)
     try:
         return one == other or float(one) == float(other)
@@ -72,6 +72,6 @@ def same_value(one: str, other: str) -> bool:
 
 
 def _printed(call: ToolCall) -> str | None:
-    """The last line that a run of code printed which ended well; None where there is none."""
+    """Return the last line that a successful run of code printed; None without one."""
     lines = call.outcome.text.split("\n") if call.code and call.outcome.ok else []
     return next((line.strip() for line in reversed(lines) if line.strip()), None)

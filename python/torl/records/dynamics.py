@@ -1,36 +1,41 @@
 """Training dynamics of scored groups (ToRL, figure 5; ZeroTIR, table 3).
 
-Pure functions: the same trajectories give the same numbers, in a run, in an evaluation and in an audit. Means
-over responses weight every response alike; ratios of blocks and runs weight every block and run alike. The branches of
-an episode are responses of their own; its reward is one.
+Pure functions: equal trajectories give equal metrics, in a run, in an evaluation and in an audit. Means over responses
+weight every response equally; ratios of blocks and runs weight every block and run equally. The branches of an episode
+are separate responses; an episode has one reward.
 """
 
 import builtins
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
+from torl.errors import ConfigError
 from torl.records import metric_names as names
 from torl.records.behaviors import code_behaviors, recovers
 from torl.text.answers import find_answer
 from torl.types import FinishReason, ScoredGroup, ScoredTrajectory, ToolCall, Trajectory
 
-# Models define exceptions of their own; what is not Python's is counted together, so that names stay few.
+# Exceptions that a model defines count together, so that the number of metrics stays small.
 _PYTHON_EXCEPTIONS = frozenset(
     name for name, member in vars(builtins).items() if isinstance(member, type) and issubclass(member, BaseException)
 )
 OTHER_EXCEPTION = "other"
+MAX_VALUES: Final = 64
+MISSING: Final = "none"
+"""The value of problems without the metadata field."""
 
 
 def training_dynamics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
-    """Every metric of `metric_names` that trajectories and grades define, by name.
+    """Return all metrics that follow from trajectories and grades, by name.
 
     Args:
-        groups: those of one step, or of one evaluation.
+        groups: Groups of one step, or of one evaluation.
 
     Raises:
-        ValueError: there is no trajectory.
+        ValueError: The groups contain no trajectory.
     """
     members = [member for group in groups for member in group.members]
     if not members:
@@ -46,6 +51,32 @@ def training_dynamics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
         **_environment_metrics([member.trajectory for member in members]),
         **({names.BRANCHES: (len(played) - len(members)) / len(members)} if len(played) > len(members) else {}),
     }
+
+
+def dynamics_by_value(groups: Sequence[ScoredGroup], field: str) -> dict[str, float]:
+    """Return accuracy and code ratio by the value of a metadata field (`metric_names.kind_name`).
+
+    Args:
+        groups: Groups of one step, or of one evaluation.
+        field: Metadata field of the problems.
+
+    Raises:
+        ConfigError: The field has more values than a reader can compare.
+    """
+    kinds: defaultdict[str, list[ScoredTrajectory]] = defaultdict(list)
+    for group in groups:
+        kinds[str(group.prompt.problem.metadata.get(field, MISSING))] += group.members
+    count = len(kinds)
+    if count > MAX_VALUES:
+        raise ConfigError(
+            f"run.group_metrics_by: {field!r} has {count} values in one step; at most {MAX_VALUES} are supported"
+        )
+    metrics: dict[str, float] = {}
+    for kind, members in sorted(kinds.items()):
+        with_code = sum(any(turn.blocks for turn in member.trajectory.turns) for member in members)
+        metrics[names.kind_name(kind, names.ACCURACY)] = sum(member.grade.correct for member in members) / len(members)
+        metrics[names.kind_name(kind, names.CODE_RATIO)] = with_code / len(members)
+    return metrics
 
 
 def _group_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
@@ -64,7 +95,7 @@ def _reward_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     for grade in grades:
         for name, part in grade.parts.items():
             parts[name].append(part)
-    paid_by_turn = any(grade.turn_rewards for grade in grades)
+    has_turn_rewards = any(grade.turn_rewards for grade in grades)
     return {
         names.REWARD_MEAN: sum(grade.total for grade in grades) / len(grades),
         **_variant_rewards(members),
@@ -74,7 +105,7 @@ def _reward_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
         names.GRADER_TIMEOUTS: sum(grade.failure == "timeout" for grade in grades),
         names.GRADER_ERRORS: sum(grade.failure == "error" for grade in grades),
         **{names.reward_part(name): sum(values) / len(values) for name, values in sorted(parts.items())},
-        **_ratio(names.REWARD_TURNS, sum(sum(grade.turn_rewards) for grade in grades), paid_by_turn * len(grades)),
+        **_ratio(names.REWARD_TURNS, sum(sum(grade.turn_rewards) for grade in grades), has_turn_rewards * len(grades)),
     }
 
 
@@ -101,7 +132,7 @@ def _block_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
 
 
 def _blocks_that_ran(trajectory: Trajectory) -> int:
-    """A call runs one of the blocks of its turn at most."""
+    """Count the blocks that ran; a call runs at most one block of its turn."""
     ran = ((turn, sum(call.ran for call in trajectory.calls_in(turn))) for turn in trajectory.turns)
     return sum(min(count, len(turn.blocks)) for turn, count in ran)
 
@@ -113,7 +144,7 @@ def _blocks_before_answer(trajectory: Trajectory) -> int:
     before = offset = 0
     for turn in trajectory.turns:
         before += sum(offset + block.start < answer.start for block in turn.blocks)
-        offset += len(turn.text) + 1  # a newline stands between turns
+        offset += len(turn.text) + 1  # turns are joined by newlines
     return before
 
 
@@ -143,13 +174,13 @@ def _run_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
 
 
 def _right_tool(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """How often the model chose the tool that its problem names."""
+    """Measure how often the model chose the tool that its problem names."""
     choices: list[bool] = []
     for trajectory in trajectories:
-        asked = {call.request.tool for call in trajectory.tool_calls if call.request is not None}
+        called = {call.request.tool for call in trajectory.tool_calls if call.request is not None}
         right = trajectory.prompt.problem.metadata.get("tool")
-        if asked and right is not None:
-            choices.append(asked == {right})
+        if called and right is not None:
+            choices.append(called == {right})
     return _ratio(names.RIGHT_TOOL, sum(choices), len(choices))
 
 
@@ -173,9 +204,9 @@ def _response_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def _environment_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Nothing, where no response has been played with an environment."""
+    """Measure conversations with an environment; empty without one."""
     conversations = (each.user_messages or each.environment_rewards for each in trajectories if each.answer is None)
-    if not any(conversations):  # what an agent program says is none
+    if not any(conversations):  # the messages of an agent program do not count
         return {}
     reasons = Counter(trajectory.finish_reason for trajectory in trajectories)
     count = len(trajectories)
@@ -187,7 +218,7 @@ def _environment_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]
 
 
 def staleness(trajectories: Sequence[Trajectory], step: int) -> dict[str, float]:
-    """How old the policies are that sampled a step's tokens, for the policy of version `step` that learns from them."""
+    """Return the staleness of a step's tokens for the policy of version `step`, which learns from them."""
     versions = [trajectory.policy_versions_T[trajectory.loss_mask_T] for trajectory in trajectories]
     ages = step - np.concatenate(versions)
     return {

@@ -1,4 +1,4 @@
-"""Writing files so that they are whole or as they were, and saying what went wrong."""
+"""Atomic file writes, with errors that name the file."""
 
 import contextlib
 import os
@@ -11,10 +11,10 @@ from torl.errors import RecordError
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Any]:
-    """A file to write; it takes the place of `path` when all is on the disk, and is removed if that fails.
+    """Open a temporary file that replaces `path` once it is on disk, and is removed on failure.
 
     Raises:
-        RecordError: it could not be written.
+        RecordError: The file could not be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -31,20 +31,20 @@ def atomic_write(path: Path) -> Iterator[Any]:
 
 
 def append_atomically(path: Path, data: bytes) -> None:
-    """Add `data` to the end of a file: all of it, or nothing.
+    """Append all of `data` to a file, or nothing.
 
     Raises:
-        RecordError: it could not be written.
+        RecordError: The file could not be written.
     """
     with record_errors(path), path.open("ab", buffering=0) as file:
         write_or_roll_back(file.fileno(), data)
 
 
 def write_or_roll_back(descriptor: int, data: bytes) -> None:
-    """Write all of `data`, or as if nothing had been: a part that fitted on a full disk is taken back.
+    """Write all of `data`; on failure, as on a full disk, remove the part already written.
 
     Raises:
-        OSError: it could not be written.
+        OSError: The data could not be written.
     """
     written = os.write(descriptor, data)
     if written == len(data):
@@ -60,10 +60,10 @@ def write_or_roll_back(descriptor: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def record_errors(path: Path) -> Iterator[None]:
-    """Turns an OSError into a RecordError that names the file.
+    """Turn an OSError into a RecordError that names the file.
 
     Raises:
-        RecordError: what is done inside cannot be done.
+        RecordError: The block raised an OSError.
     """
     try:
         yield

@@ -1,10 +1,10 @@
-"""Where a run's records lie.
+"""The layout of a run directory.
 
 config.toml                                  the configuration of the latest start; `config.1.toml`, ... of earlier ones
-metrics.jsonl                                one row for each step and evaluation: {"step", "time", name: value}
-trajectories/step_000012.jsonl               one row for each trajectory of a training step
-trajectories/evaluation_000000_<set>.jsonl   the same for an evaluation; its greedy responses, where others were sampled
-                                             too, in ..._<set>.greedy.jsonl
+metrics.jsonl                                one row per step and evaluation: {"step", "time", name: value}
+trajectories/step_000012.jsonl               one row per trajectory of a training step
+trajectories/evaluation_000000_<set>.jsonl   one row per trajectory of an evaluation; if it also samples, its greedy
+                                             responses are in ..._<set>.greedy.jsonl
 """
 
 import re
@@ -24,10 +24,10 @@ _STEP_OF_FILE = re.compile(r"(?:step_(\d{6,})|evaluation_(\d{6,})_(.+))\.jsonl")
 
 
 def trajectory_file(run_directory: Path, step: int, evaluation_set: str | None = None) -> Path:
-    """Where the trajectories of a step, or of an evaluation after so many steps, lie.
+    """Return the trajectory file of a step, or of an evaluation after that step.
 
     Raises:
-        RecordError: the name of the evaluation set cannot be part of a file name.
+        RecordError: The name of the evaluation set cannot be part of a file name.
     """
     if evaluation_set is None:
         return run_directory / TRAJECTORY_DIRECTORY / f"step_{step:06d}.jsonl"
@@ -37,18 +37,18 @@ def trajectory_file(run_directory: Path, step: int, evaluation_set: str | None =
 
 
 def step_of_file(path: Path) -> int | None:
-    """The step in the name of a trajectory file; None for other files."""
+    """Return the step in the name of a trajectory file; None for other files."""
     match = _STEP_OF_FILE.fullmatch(path.name)
     return int(match.group(1) or match.group(2)) if match else None
 
 
 def training_files(run_directory: Path) -> list[Path]:
-    """The trajectory files of training steps, in the order of the steps."""
+    """Return the trajectory files of training, by step."""
     return _by_step(path for path in trajectory_files(run_directory) if path.name.startswith("step_"))
 
 
 def evaluation_files(run_directory: Path) -> dict[str, list[Path]]:
-    """The trajectory files of each evaluation set, in the order of the steps."""
+    """Return the trajectory files of each evaluation set, by step."""
     sets: dict[str, list[Path]] = {}
     for path in trajectory_files(run_directory):
         match = _STEP_OF_FILE.fullmatch(path.name)
@@ -58,7 +58,7 @@ def evaluation_files(run_directory: Path) -> dict[str, list[Path]]:
 
 
 def trajectory_files(run_directory: Path) -> list[Path]:
-    """All trajectory files, by name."""
+    """Return all trajectory files, sorted by name."""
     paths = (run_directory / TRAJECTORY_DIRECTORY).glob("*.jsonl")
     return sorted(path for path in paths if step_of_file(path) is not None)
 

@@ -1,7 +1,7 @@
-"""The names of all metrics, in one place: what is measured, in which unit, and where it is defined.
+"""The names of all metrics, with their definitions and units.
 
-A row of `metrics.jsonl` maps these names to numbers. A ratio whose denominator is zero is left out of the row
-rather than invented. Evaluation rows carry the same names behind `evaluation/<set>/`.
+A row of `metrics.jsonl` maps these names to numbers. A ratio whose denominator is zero is missing from the row. Rows of
+evaluations have the same names after `evaluation/<set>/`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,31 +10,31 @@ from typing import Final
 # --- reward -----------------------------------------------------------------------------------------------
 
 REWARD_MEAN: Final = "reward/mean"
-"""Mean of all that a response is paid, at its end and for its turns."""
+"""Mean total reward of a response: the reward at its end plus its turn rewards."""
 REWARD_TURNS: Final = "reward/turns"
-"""Mean of what the turns of a response are paid together; only where turns are paid."""
+"""Mean sum of turn rewards per response. Only logged if turns are rewarded."""
 ACCURACY: Final = "reward/accuracy"
-"""Share of responses whose final answer is correct."""
+"""Fraction of responses whose final answer is correct."""
 GREEDY_ACCURACY: Final = "reward/greedy_accuracy"
-"""Accuracy of one greedy response for each problem (evaluations only)."""
+"""Accuracy of one greedy response per problem (evaluations only)."""
 TOO_LONG: Final = "problems/prompt_too_long"
-"""Problems of the set whose prompts are too long to be played; each accuracy counts them as not solved."""
+"""Number of problems of the set whose prompts are too long; each accuracy counts them as not solved."""
 SOLVED: Final = "reward/solved"
-"""Share of problems with at least one correct response: pass@k for groups of k."""
+"""Fraction of problems with at least one correct response: pass@k for groups of k."""
 VALID_FORMAT: Final = "reward/valid_format"
-"""Share of responses in the format that the reward asks for; all, where it asks for none."""
+"""Fraction of responses in the format that the reward requires; 1 if it requires none."""
 ANSWERED: Final = "reward/answered"
-"""Share of responses with a complete boxed answer."""
+"""Fraction of responses with a complete boxed answer."""
 GRADER_TIMEOUTS: Final = "reward/grader_timeouts"
-"""Responses whose answer the grader could not compare in time."""
+"""Number of responses whose answer the grader did not compare in time."""
 GRADER_ERRORS: Final = "reward/grader_errors"
-"""Responses whose answer the grader failed on."""
+"""Number of responses whose answer the grader failed on."""
 UNIFORM_GROUPS: Final = "reward/zero_variance_groups"
-"""Share of groups (of at least two) whose rewards are all equal: they carry no signal."""
+"""Fraction of groups (of at least two) whose rewards are all equal: they carry no signal."""
 REWARD_VARIANT: Final = "reward/variant/"
 """Prefix of the mean reward of each variant of the prompts."""
 REWARD_PART: Final = "reward/part/"
-"""What the name of each part of a reward begins with."""
+"""Prefix of the names of reward parts."""
 
 
 def variant_reward(variant: str) -> str:
@@ -43,93 +43,92 @@ def variant_reward(variant: str) -> str:
 
 
 def reward_part(name: str) -> str:
-    """Mean of this part of the reward, over the responses that have it."""
+    """Return `reward/part/<part>`: the mean of a part of the reward, over the responses that have it."""
     return REWARD_PART + name
 
 
 def reward_counts(counts: Mapping[str, float]) -> dict[str, float]:
-    """What the reward counted since its start (`Reward.metrics`), under its names here: `reward/count/<count>`."""
+    """Return `reward/count/<count>`: the counts of the reward since its start (`Reward.metrics`)."""
     return {f"reward/count/{count}": value for count, value in counts.items()}
 
 
-# --- tool: figure 5 of ToRL, and what ZeroTIR adds ----------------------------------------------------------
+# --- tool: figure 5 of ToRL, and additions of ZeroTIR ----------------------------------------------------------
 
 CODE_RATIO: Final = "tool/code_ratio"
 """Responses with at least one code block / responses."""
 PASS_RATIO: Final = "tool/pass_ratio"
-"""Runs that ended ok / runs."""
+"""Successful runs / runs."""
 PASS_RATIO_CORRECT: Final = "tool/pass_ratio_correct"
-"""The pass ratio within correct responses."""
+"""Pass ratio within correct responses."""
 PASS_RATIO_INCORRECT: Final = "tool/pass_ratio_incorrect"
-"""The pass ratio within incorrect responses."""
+"""Pass ratio within incorrect responses."""
 EXECUTED_RATIO: Final = "tool/executed_ratio"
 """Code blocks that ran / code blocks written."""
 BEFORE_ANSWER_RATIO: Final = "tool/before_answer_ratio"
-"""Code blocks that begin before the final answer / code blocks written; where there is no answer, none does."""
+"""Code blocks that begin before the final answer / code blocks written; 0 without an answer."""
 CODE_BLOCKS_PER_RESPONSE: Final = "tool/code_blocks_per_response"
-"""Code blocks / responses: what ZeroTIR calls its code ratio."""
+"""Code blocks / responses: the code ratio of ZeroTIR."""
 CALLS_PER_TRAJECTORY: Final = "tool/calls_per_trajectory"
-"""Tool calls / trajectories, those without code included."""
+"""Tool calls / trajectories, including calls without code."""
 RIGHT_TOOL: Final = "tool/correct_tool"
-"""Of the responses that ask for a tool, to problems that name one (`tool` among their metadata), those that ask for it
-and for no other; only where the problems name one."""
+"""Fraction of responses with tool calls that call only the tool named in the problem's metadata (`tool`). Only logged
+if problems name one."""
 CALLS_WITHOUT_CODE: Final = "tool/unexecuted_calls"
-"""Tool calls that ran nothing (no closed block, a malformed call, one too many) / tool calls."""
+"""Tool calls without a run (no closed block, malformed, beyond the limit) / tool calls."""
 RECOVERED_ERRORS: Final = "tool/recovered_errors"
-"""Correct responses in which a run failed and a later one ended well / responses."""
+"""Correct responses in which a run failed and a later run succeeded / responses."""
 CODE_LINES: Final = "tool/code_lines"
-"""Mean lines of a code block, without empty ones and comments: trivial code is short."""
+"""Mean number of lines of a code block, without empty lines and comments: trivial code is short."""
 CODE_NAMES: Final = "tool/code_names"
-"""Mean number of different names that a code block calls or defines."""
+"""Mean number of distinct names that a code block calls or defines."""
 CROSS_CHECKED: Final = "tool/cross_checked"
-"""Responses that state a boxed answer and then run code that prints something / responses; only the first such run
-counts, and an answer that is stated without a box is not seen."""
+"""Responses that state a boxed answer and then run code that prints output / responses. Only the first such run counts,
+and only boxed answers are found."""
 CROSS_CHECK_AGREED: Final = "tool/cross_check_agreed"
-"""Of the cross-checked responses, those in which the last line printed is the answer stated before."""
+"""Fraction of the cross-checked responses in which the last line printed is the answer stated before."""
 CROSS_CHECK_CORRECTED: Final = "tool/cross_check_corrected"
-"""Of the cross-checked responses in which it is not, those that are correct in the end."""
+"""Fraction of the cross-checked responses with another last line that have a correct final answer."""
 WAIT_SHARE: Final = "tool/wait_fraction"
-"""Seconds that episodes waited for their tools / seconds they took."""
+"""Seconds that episodes waited for tools / seconds of the episodes."""
 
 _STATUS: Final = "tool/status/"
 _ERROR: Final = "tool/error/"
 
 
 def status_fraction(status: str) -> str:
-    """Runs that ended with this `OutcomeStatus` / runs."""
+    """Return `tool/status/<status>`: runs with this `OutcomeStatus` / runs."""
     return _STATUS + status
 
 
 def error_fraction(exception_type: str) -> str:
-    """Runs that ended with this exception / runs."""
+    """Return `tool/error/<exception>`: runs that ended with this exception / runs."""
     return _ERROR + exception_type
 
 
 def tool_counts(name: str, counts: Mapping[str, float]) -> dict[str, float]:
-    """What a tool counted since its start (`Tool.metrics`), under its names here: `tool/<tool>/<count>`."""
+    """Return `tool/<tool>/<count>`: the counts of a tool since its start (`Tool.metrics`)."""
     return {f"tool/{name}/{count}": value for count, value in counts.items()}
 
 
 # --- environment ------------------------------------------------------------------------------------------
 
 ENVIRONMENT_MESSAGES: Final = "environment/messages"
-"""Mean number of the environment's messages in a response; results of its tools are calls."""
+"""Mean number of the environment's messages in a response, without the results of its tools."""
 ENVIRONMENT_ENDED: Final = "environment/ended"
-"""Share of responses that the environment ended by its answer to their last turn."""
+"""Fraction of responses that the environment ended."""
 TURN_LIMIT: Final = "environment/turn_limit"
-"""Share of responses that ended at `rollout.environment.max_turns`."""
+"""Fraction of responses that ended at `rollout.environment.max_turns`."""
 
 
 def environment_counts(counts: Mapping[str, float]) -> dict[str, float]:
-    """What the environment counted since its start, under its names here: `environment/count/<count>`."""
+    """Return `environment/count/<count>`: the counts of the environment since its start."""
     return {f"environment/count/{count}": value for count, value in counts.items()}
 
 
 def agent_counts(counts: Mapping[str, float]) -> dict[str, float]:
-    """What became of the agent programs since the start, and of what they asked: `agent/<count>`.
+    """Return `agent/<count>`: the counts of agent programs and their requests since the start.
 
-    Programs that "crashed", "timed_out" or were "silent" (asked for nothing); requests answered by "turns", or
-    "refused" with an error.
+    Programs count as "crashed", "timed_out" or "no_request", requests as "turns" or, after an error, "refused".
     """
     return {f"agent/{name}": float(count) for name, count in counts.items()}
 
@@ -137,138 +136,152 @@ def agent_counts(counts: Mapping[str, float]) -> dict[str, float]:
 # --- response ---------------------------------------------------------------------------------------------
 
 RESPONSE_TOKENS: Final = "response/tokens"
-"""Mean tokens of a response, sampled and observed."""
+"""Mean number of tokens of a response, observations included."""
 SAMPLED_TOKENS: Final = "response/sampled_tokens"
+"""Mean number of sampled tokens of a response."""
 OBSERVED_TOKENS: Final = "response/observed_tokens"
+"""Mean number of observation tokens of a response."""
 MAX_RESPONSE: Final = "response/max_tokens"
-"""Tokens of the longest response."""
+"""Number of tokens of the longest response."""
 TURNS: Final = "response/turns"
+"""Mean number of turns of a response."""
 TRUNCATED: Final = "response/truncated"
-"""Share of responses cut at the token limit."""
+"""Fraction of responses truncated at the token limit."""
 EPISODE_SECONDS: Final = "response/episode_seconds"
-"""Mean seconds of an episode."""
+"""Mean duration of an episode, in seconds."""
 BRANCHES: Final = "response/branches"
-"""Responses of an episode beside its last, on average; of agent programs that change their history. Each is one of the
-responses above."""
+"""Mean number of further responses per episode, for agent programs that change their history. Each counts as a response
+in the metrics above."""
 
-# --- selection: what a step does not learn from ---------------------------------------------------------------
+# --- selection: trajectories that a step does not learn from -------------------------------------------------
 
 SELECTION_ROUNDS: Final = "selection/rounds"
-"""Rounds in which the prompts of a step were played; more than one only with dynamic sampling."""
+"""Number of sampling rounds of a step; more than 1 only with dynamic sampling."""
 SELECTION_FAILED: Final = "selection/failed_groups"
-"""Groups left out because tools spoilt so many of their episodes that nothing is left to compare."""
+"""Number of groups dropped because too many of their episodes failed."""
 SELECTION_ZERO_VARIANCE: Final = "selection/zero_variance_groups"
-"""Groups left out because all their rewards are equal."""
+"""Number of groups dropped because all their rewards are equal."""
 SELECTION_OUT_OF_RANGE: Final = "selection/out_of_range_groups"
-"""Groups left out because of the share of their members that is rewarded."""
+"""Number of groups dropped because their fraction of rewarded members is outside `selection.accuracy_range`."""
 SELECTION_UNDECIDED: Final = "selection/undecided_groups"
-"""Groups left out because the grader could not decide too many of their answers."""
+"""Number of groups dropped because the grader failed on too many of their answers."""
 SELECTION_SURPLUS: Final = "selection/surplus_groups"
-"""Groups left out because the batch was full."""
+"""Number of groups dropped because the batch was full."""
 SELECTION_MISSING: Final = "selection/missing_groups"
-"""Groups that the batch lacked after the last round of dynamic sampling."""
+"""Number of groups missing from the batch after the last round of dynamic sampling."""
 
 _MASKED: Final = "selection/masked/"
 
 
 def masked(reason: str) -> str:
-    """Trajectories in the batch that carry no loss for this reason; see `torl.training.masking`."""
+    """Return `selection/masked/<reason>`: trajectories masked for this reason (`torl.training.masking`)."""
     return _MASKED + reason
 
 
-# --- learner: the keys of its report, prefixed --------------------------------------------------------------
+# --- learner --------------------------------------------------------------
 
 LOSS: Final = "learner/loss"
-# Entropy, clip fraction and the gaps are means over the sampled tokens that the learner computes: trajectories without
-# an advantage are left out where nothing else moves the policy, so hard problems remain as groups become uniform.
+"""Loss of the policy."""
 ENTROPY: Final = "learner/entropy"
+"""Mean entropy at the sampled tokens that the learner computes, in nats. Trajectories without an advantage are skipped
+if no other term moves the policy, so hard problems remain as groups become uniform."""
 GRADIENT_NORM: Final = "learner/gradient_norm"
+"""Global gradient norm before clipping."""
 LEARNING_RATE: Final = "learner/learning_rate"
+"""Learning rate of the policy."""
 CLIP_FRACTION: Final = "learner/clip_fraction"
+"""Fraction of the computed sampled tokens whose importance ratio was clipped."""
 LOGPROB_GAP_MEAN: Final = "learner/logprob_gap_mean"
-"""Mean |trainer's logprob - engine's| over these tokens."""
+"""Mean |trainer logprob - engine logprob| over the computed sampled tokens, in nats."""
 LOGPROB_GAP_MAX: Final = "learner/logprob_gap_max"
+"""Maximum |trainer logprob - engine logprob| over the computed sampled tokens, in nats."""
 LOGPROB_GAP_KL: Final = "learner/logprob_gap_kl"
+"""Estimated KL divergence of the engine from the trainer, in nats per token."""
 
 # --- time, in seconds ---------------------------------------------------------------------------------------
 
 TIME_STEP: Final = "time/step"
-"""The whole step, from its first prompt to its new weights; without evaluation, and without a checkpoint but where
-that waits for the learner to have the GPUs again."""
+"""Duration of a step, from its first prompt to its new weights. Excludes evaluations, and checkpoints unless these wait
+for the GPUs."""
 TIME_WAIT: Final = "time/wait_for_rollout"
-"""How long the learner waited for the step's episodes."""
+"""Time that the learner waited for the episodes of the step."""
 TIME_ENGINE_IDLE: Final = "time/engine_idle"
-"""How long the engine held no request, from the end of the last step to that of this one."""
+"""Time that the engine had no request, from the end of the last step to the end of this one."""
 TIME_ROLLOUT: Final = "time/rollout"
-"""From the first of the step's episodes to the last; with `rollout.max_staleness` much of it is before the step."""
+"""Time from the first episode of the step to the last. With `rollout.max_staleness`, most of it precedes the step."""
 TIME_REWARD: Final = "time/reward"
-"""Of the rollout, how long no episode was left and grades were awaited."""
+"""Part of the rollout in which all episodes had ended and grades were awaited."""
 TIME_LEARN: Final = "time/train"
+"""Time of the optimizer steps."""
 TIME_SYNC: Final = "time/weight_sync"
+"""Time of the weight transfer to the engine."""
 TIME_EVALUATION: Final = "time/evaluation"
+"""Time of the evaluations."""
 TIME_CHECKPOINT: Final = "time/checkpoint"
-"""Seconds that a checkpoint held up the training: it is copied then, and written behind the next steps."""
+"""Time that a checkpoint blocks training: it is copied, and written during the next steps."""
 
 # --- asynchrony -------------------------------------------------------------------------------------------
 
 STALENESS_MEAN: Final = "rollout/staleness_mean"
-"""Updates between the policy that sampled a token and the one that learns from it, over the sampled tokens."""
+"""Mean number of updates between the policy that sampled a token and the policy that learns from it."""
 STALENESS_MAX: Final = "rollout/staleness_max"
+"""Maximum number of updates between these policies."""
 SPANNING: Final = "rollout/mixed_version_fraction"
-"""Share of trajectories that more than one policy sampled."""
+"""Fraction of trajectories sampled by more than one policy version."""
 FAILED_EPISODES: Final = "rollout/failed_episodes"
-"""Episodes that are missing from their groups because a tool gave no outcome."""
+"""Number of failed episodes, which are missing from their groups."""
 CACHED_SHARE: Final = "rollout/prefix_cache_hit_rate"
-"""Share of the prefix that was in the engine's cache, over the turns after the first."""
+"""Fraction of the prefix tokens found in the engine's prefix cache, over the turns after the first."""
 SPECULATED: Final = "tool/speculated"
-"""Runs that began when their block closed, since the start of the process."""
+"""Number of runs started when their code block closed, since the start of the process."""
 SPECULATIONS_WASTED: Final = "tool/speculated_wasted"
-"""Those whose outcome was never asked for."""
+"""Number of these runs whose outcome was never requested."""
 
 # --- data -------------------------------------------------------------------------------------------------
 
 EPOCH: Final = "data/epoch"
+"""Current pass over the problems."""
 TRAINED_GROUPS: Final = "data/trained_groups"
-"""Groups whose trajectories entered the loss."""
+"""Number of groups whose trajectories entered the loss."""
 
 _EVALUATION: Final = "evaluation/"
 _KIND: Final = "by/"
 
 
 def speculation_counts(speculated: int, wasted: int) -> dict[str, float]:
-    """What became of the runs that began early."""
+    """Return the counts of speculative runs by name."""
     return {SPECULATED: speculated, SPECULATIONS_WASTED: wasted}
 
 
 def learner_metrics(report: Mapping[str, float]) -> dict[str, float]:
-    """The learner's report under its names here: {"loss": x} becomes {"learner/loss": x}."""
+    """Return `learner/<name>`: the values that the learner reports."""
     return {f"learner/{name}": value for name, value in report.items()}
 
 
 def evaluation_name(set_name: str, name: str) -> str:
-    """The name of a metric of one evaluation set in a row: `evaluation/<set>/<name>`."""
+    """Return `evaluation/<set>/<name>`: a metric of an evaluation set."""
     return f"{_EVALUATION}{set_name}/{name}"
 
 
 def evaluation_metrics(set_name: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics of one evaluation set under their names in a row."""
+    """Return the metrics of an evaluation set under their names in a row."""
     return {evaluation_name(set_name, name): value for name, value in metrics.items()}
 
 
 def kind_name(kind: str, name: str) -> str:
-    """The metric of one kind of problems (`run.group_metrics_by`)."""
+    """Return `by/<value>/<name>`: a metric of the problems with a value of `run.group_metrics_by`."""
     return f"{_KIND}{kind}/{name}"
 
 
 def kinds_of(rows: Iterable[Mapping[str, object]], name: str) -> dict[str, str]:
-    """The kinds that rows have this metric of, each with its name there."""
+    """Return the values of `run.group_metrics_by` that rows have this metric of, with its full name."""
     ending = f"/{name}"
     found = {full for row in rows for full in row if full.startswith(_KIND) and full.endswith(ending)}
     return {full.removeprefix(_KIND).removesuffix(ending): full for full in sorted(found)}
 
 
 def split_evaluation(name: str) -> tuple[str, str] | None:
-    """(set, name) of an evaluation metric, None for all others."""
+    """Split the name of an evaluation metric into (set, name); None for other names."""
     if not name.startswith(_EVALUATION):
         return None
     set_name, _, rest = name.removeprefix(_EVALUATION).partition("/")

@@ -1,4 +1,4 @@
-"""Reading a run's records back."""
+"""Read the records of a run."""
 
 import json
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ from torl.records.rows import TrajectoryRecord, decode_trajectory
 
 
 def read_metrics(run_directory: Path) -> list[dict[str, Any]]:
-    """The rows of a run's metrics. A last line that a killed process left unfinished is not a row.
+    """Read the metrics of a run, without an unfinished last line of a killed process.
 
     Raises:
-        RecordError: the file is missing, or a finished line of it is damaged.
+        RecordError: The file is missing, or a finished line is damaged.
     """
     return list(_read_rows(run_directory / METRICS_FILE))
 
 
 def read_trajectories(path: Path) -> Iterator[TrajectoryRecord]:
-    """The rows of one trajectory file.
+    """Yield the records of a trajectory file.
 
     Raises:
-        RecordError: the file is missing or a line of it is damaged; names the line.
+        RecordError: The file is missing, or a line is damaged.
     """
     for number, row in enumerate(_read_rows(path), start=1):
         try:
@@ -37,9 +37,9 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
-                    return  # its writer was killed in the middle
+                    return  # the writer was killed while writing it
                 try:
-                    row = json.loads(line.decode("utf-8"))  # given bytes, json would guess their encoding
+                    row = json.loads(line.decode("utf-8"))  # json guesses the encoding of bytes
                 except UnicodeDecodeError as error:
                     raise RecordError(f"{path}, line {number}: damaged: not UTF-8") from error
                 except ValueError as error:

@@ -1,7 +1,7 @@
-"""A trajectory as a row of plain JSON, and back.
+"""Trajectories as rows of plain JSON.
 
-`encode_trajectory` and `decode_trajectory` are inverse to each other, except for tool output beyond
-`MAX_OUTPUT_CHARACTERS` characters, which is truncated: the observation holds the part that the model saw.
+`decode_trajectory` inverts `encode_trajectory`, except that tool output is truncated after `MAX_OUTPUT_CHARACTERS`
+characters; the observation contains the part that the model saw.
 """
 
 import json
@@ -39,28 +39,26 @@ MAX_OUTPUT_CHARACTERS = 16384
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryRecord:
-    """One row of a trajectory file.
-
-    `advantage` is the mean over the sampled tokens; None where none was computed: in evaluations, and for a trajectory
-    that was left out of the batch. `token_numbers` are arrays over the response that token-wise advantages were made
-    of, and these advantages; most runs have none. `branches` are the records of the trajectory's own.
-    """
+    """One row of a trajectory file."""
 
     step: int
     trajectory: Trajectory
     grade: Grade
     advantage: float | None = None
+    """The mean over the sampled tokens. None in evaluations, and for a trajectory outside the batch."""
     token_arrays: Mapping[str, Float32Array] = field(default_factory=dict)
+    """Token-wise advantages and the arrays that they were computed from, over the response. Usually empty."""
     branches: tuple["TrajectoryRecord", ...] = ()
+    """The records of the trajectory's branches."""
 
     @property
     def episode_trajectories(self) -> tuple["TrajectoryRecord", ...]:
-        """The records of all trajectories of its episode; it is the last of them."""
+        """The records of all trajectories of the episode; this one is the last."""
         return (*self.branches, self)
 
 
 def group_records(step: int, groups: Iterable[ScoredGroup]) -> list[TrajectoryRecord]:
-    """The records of groups that nothing was learned from, after `step` updates."""
+    """Return the records of groups outside training, after `step` updates."""
     return [_record(step, member) for group in groups for member in group.members]
 
 
@@ -70,10 +68,10 @@ def _record(step: int, member: ScoredTrajectory) -> TrajectoryRecord:
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
-    """One line of JSON. A number that is not finite becomes null: JSON has no word for it.
+    """Return one line of JSON. Numbers that are not finite become null.
 
     Raises:
-        RecordError: it holds what JSON cannot.
+        RecordError: A value cannot be expressed in JSON.
     """
     finite = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
@@ -82,13 +80,13 @@ def encode_row(row: Mapping[str, Any]) -> bytes:
         text = json.dumps(finite, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise RecordError(
-            f"a record cannot be written as JSON: {error} (a tool's details and a reward's parts must be plain)"
+            f"a record cannot be written as JSON: {error} (details of a tool and parts of a reward must be plain)"
         ) from error
     return text.encode("utf-8", errors="backslashreplace") + b"\n"
 
 
 def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
-    """A trajectory as a row of plain JSON, to be read without torl."""
+    """Return a trajectory as plain JSON, readable without torl."""
     trajectory, grade = record.trajectory, record.grade
     problem = trajectory.prompt.problem
     row = {
@@ -135,10 +133,10 @@ def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
 
 
 def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
-    """The inverse of `encode_trajectory`. A problem's metadata is not in the row.
+    """Return the record of a row. The row lacks the problem's metadata.
 
     Raises:
-        KeyError, TypeError, ValueError: the row is not a whole trajectory.
+        KeyError, TypeError, ValueError: The row is not a complete trajectory.
     """
     branches = tuple(decode_trajectory(branch) for branch in row.get("branches", ()))
     trajectory = Trajectory(
@@ -181,9 +179,9 @@ def _check_lengths(record: TrajectoryRecord) -> None:
     trajectory = record.trajectory
     arrays = (trajectory.loss_mask_T, trajectory.rollout_logprobs_T, trajectory.policy_versions_T)
     if any(len(array) != len(trajectory) for array in (*arrays, *record.token_arrays.values())):
-        raise ValueError("its arrays differ in length")
+        raise ValueError("the arrays differ in length")
     if len(record.grade.turn_rewards) not in (0, len(trajectory.turns)):
-        raise ValueError("its turn rewards are not one for each turn")
+        raise ValueError("the number of turn rewards is not the number of turns")
 
 
 def _encode_turn(turn: Turn) -> dict[str, Any]:
@@ -226,7 +224,7 @@ def _decode_call(row: Mapping[str, Any]) -> ToolCall:
 
 
 def _shortened(value: Any) -> Any:
-    """Plain JSON with the head of each text in it, and null for numbers that are not finite."""
+    """Return plain JSON with truncated texts, and null for numbers that are not finite."""
     if isinstance(value, str):
         return value[:MAX_OUTPUT_CHARACTERS]
     if isinstance(value, float):
@@ -239,7 +237,7 @@ def _shortened(value: Any) -> Any:
 
 
 def _decimals(values: Float32Array) -> list[float]:
-    """The shortest decimals that give the same float32 again."""
+    """Return the shortest decimals that parse to the same float32."""
     return [float(text) for text in values.astype(np.float32).astype(str)]
 
 

@@ -1,4 +1,4 @@
-"""The directory that holds everything a run writes: opening it, and the configuration of each start."""
+"""The run directory: opening it, and the configuration of each start."""
 
 import fcntl
 import os
@@ -8,35 +8,34 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torl.config import TrainConfig
-from torl.config.command_line import dump_config
+from torl.config.loading import dump_config
 from torl.errors import ConfigError, RecordError
 from torl.records.files import atomic_write, record_errors
 from torl.records.layout import CONFIG_FILE
 
-# Says how a run was started, and nothing about the run.
-_OF_A_START = "run.resume"
+_START_KEY = "run.resume"  # describes a start, not the run
 
 
 class ChangedKey(NamedTuple):
-    """A key of the configuration with its value before and now; None where it is unset."""
+    """A key of the configuration with its earlier and its new value; None if unset."""
 
-    key: str  # dotted: "learner.learning_rate"
+    key: str  # dotted, as in "learner.learning_rate"
     before: Any
     now: Any
 
     def __str__(self) -> str:
         before, now = ("unset" if value is None else repr(value) for value in (self.before, self.now))
-        return f"{self.key} is {now} now; it was {before}"
+        return f"{self.key} changed from {before} to {now}"
 
 
 def open_run_directory(config: TrainConfig) -> Path:
-    """Make the directory, or find it again for a resumed run; writes nothing into it but an empty `logs/`.
+    """Create the directory, or open it for a resumed run. Creates an empty `logs/`.
 
     The directory stays locked until the process ends, so that no second process writes the same run.
 
     Raises:
-        ConfigError: it holds a run that is not to be resumed, or is another process's.
-        RecordError: it cannot be written.
+        ConfigError: The directory contains a run and `run.resume` is false, or another process writes it.
+        RecordError: The directory cannot be written.
     """
     directory = config.run.directory
     with record_errors(directory):
@@ -44,26 +43,26 @@ def open_run_directory(config: TrainConfig) -> Path:
         _lock(directory)
         if (directory / CONFIG_FILE).exists() and not config.run.resume:
             raise ConfigError(
-                f"{directory} holds a run: resume it (--run.resume), or choose another place (--run.directory)"
+                f"{directory} contains a run: resume it (--run.resume), or choose another directory (--run.directory)"
             )
         (directory / "logs").mkdir(exist_ok=True)
     return directory
 
 
 def write_config(directory: Path, config: TrainConfig) -> list[str]:
-    """Write the resolved configuration, once all that may refuse it has been checked; says what it changes, by line.
+    """Write the resolved configuration, once it has been checked, and return its changes as lines.
 
-    `config.toml` is that of the latest start. One that says something else is kept beside it, as `config.1.toml`,
+    `config.toml` is the configuration of the latest start. Earlier, different ones are kept as `config.1.toml`,
     `config.2.toml`, ... in the order of the starts.
 
     Raises:
-        RecordError: the earlier configuration cannot be read, or the new one cannot be written.
+        RecordError: The earlier configuration cannot be read, or the new one cannot be written.
     """
     path = directory / CONFIG_FILE
     changes = changed_keys(directory, config)
     with record_errors(path):
         if changes:
-            earlier = next(place for place in _earlier_places(directory) if not place.exists())
+            earlier = next(file for file in _earlier_files(directory) if not file.exists())
             with atomic_write(earlier) as file:
                 file.write(path.read_bytes())
         with atomic_write(path) as file:
@@ -72,10 +71,10 @@ def write_config(directory: Path, config: TrainConfig) -> list[str]:
 
 
 def changed_keys(directory: Path, config: TrainConfig) -> list[ChangedKey]:
-    """What differs from the configuration that the run had at its latest start; nothing for a new run.
+    """Return the changes since the latest start of the run; empty for a new run.
 
     Raises:
-        RecordError: that configuration cannot be read.
+        RecordError: The configuration of the latest start cannot be read.
     """
     path = directory / CONFIG_FILE
     if not path.exists():
@@ -85,7 +84,7 @@ def changed_keys(directory: Path, config: TrainConfig) -> list[ChangedKey]:
     except (OSError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read: {error}") from error
     now = dict(_leaves(tomllib.loads(dump_config(config))))
-    keys = [key for key in {**before, **now} if key != _OF_A_START]
+    keys = [key for key in {**before, **now} if key != _START_KEY]
     pairs = [ChangedKey(key, before.get(key), now.get(key)) for key in keys]
     return [pair for pair in pairs if pair.before != pair.now]
 
@@ -98,7 +97,7 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", value
 
 
-def _earlier_places(directory: Path) -> Iterator[Path]:
+def _earlier_files(directory: Path) -> Iterator[Path]:
     number = 1
     while True:
         yield directory / f"config.{number}.toml"

@@ -1,7 +1,7 @@
-"""Writing a run's records so that whatever was written survives the process.
+"""Write the records of a run so that they survive its process.
 
-Every row reaches the operating system before the call returns. A disk that is full, or a directory that is
-gone, raises a `RecordError` that says so: a run must not continue without its records.
+Every row reaches the operating system before the call returns. A full disk or a removed directory raises `RecordError`:
+a run must not continue without its records.
 """
 
 import os
@@ -12,30 +12,32 @@ from types import TracebackType
 from typing import Self
 
 from torl.errors import RecordError
-from torl.records.events import EventWriter
 from torl.records.files import atomic_write, record_errors, write_or_roll_back
 from torl.records.layout import METRICS_FILE, step_of_file, trajectory_file, trajectory_files
 from torl.records.reading import read_metrics
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory
+from torl.trackers import Tracker
 
 
 class RunWriter:
-    """Writes a run's metrics (`metrics.jsonl` and TensorBoard events with the same numbers) and its trajectories.
+    """Writes the metrics of a run, to `metrics.jsonl` and to trackers, and its trajectories.
 
-    Call it from one thread at a time. Use as a context manager, or close it.
+    Call it from one thread at a time. Close it, or use it as a context manager.
     """
 
-    def __init__(self, run_directory: Path, *, resume_step: int | None = None, tensorboard: bool = True) -> None:
+    def __init__(
+        self, run_directory: Path, *, resume_step: int | None = None, trackers: Sequence[Tracker] = ()
+    ) -> None:
         """Open the files.
 
         Args:
-            run_directory: made if it is missing.
-            resume_step: records of this step and later are removed first: the run will write them again. None for
+            run_directory: Directory of the run, created if it is missing.
+            resume_step: First step that the resumed run writes again: its records and later ones are removed. None for
                 a new run.
-            tensorboard: also write `tensorboard/`.
+            trackers: Further destinations of the metrics.
 
         Raises:
-            RecordError: the directory cannot be written, the old rows are damaged, or a new run finds old rows.
+            RecordError: The directory cannot be written, old rows are damaged, or a new run finds old rows.
         """
         self._run_directory = run_directory
         self._path = run_directory / METRICS_FILE
@@ -44,31 +46,34 @@ class RunWriter:
             if resume_step is not None:
                 truncate_records(run_directory, resume_step)
             elif self._path.exists() and self._path.stat().st_size > 0:
-                raise RecordError(f"{self._path}: holds the metrics of another run")
+                raise RecordError(f"{self._path}: contains the metrics of another run")
             self._file = self._path.open("ab", buffering=0)
-        self._events = EventWriter(run_directory / "tensorboard", resume_step) if tensorboard else None
+        self._trackers = trackers
 
     def write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append one row. Names as in `torl.records.metric_names`; `step` and `time` are added.
+        """Append one row, with `step` and `time` added. Names are defined in `torl.records.metric_names`.
 
         Raises:
-            RecordError: the row could not be written whole, or the file no longer exists.
+            RecordError: The row could not be written, or the file no longer exists.
         """
         now = time.time()
         row = encode_row({"step": step, "time": round(now, 3), **metrics})
         self._check_place()
         with record_errors(self._path):
             write_or_roll_back(self._file.fileno(), row)
-        if self._events is not None:
-            self._events.write(step, metrics, now)
+        for tracker in self._trackers:
+            try:
+                tracker.write(step, metrics, now)
+            except Exception as error:
+                raise RecordError(f"{type(tracker).__name__}: cannot write metrics: {error}") from error
 
     def write_trajectories(
         self, step: int, records: Sequence[TrajectoryRecord], *, evaluation_set: str | None = None
     ) -> Path:
-        """See the function `write_trajectories`; about 3 ms for 1,000 tokens, so a large step is worth a thread.
+        """Write the trajectories of a step (`write_trajectories`); takes about 3 ms per 1,000 tokens.
 
         Raises:
-            RecordError: they could not be written, or the run's directory no longer exists.
+            RecordError: The file could not be written, or the run directory no longer exists.
         """
         self._check_place()
         return write_trajectories(self._run_directory, step, records, evaluation_set=evaluation_set)
@@ -76,11 +81,11 @@ class RunWriter:
     def close(self) -> None:
         """Close the files. May be called twice."""
         self._file.close()
-        if self._events is not None:
-            self._events.close()
+        for tracker in self._trackers:
+            tracker.close()
 
     def _check_place(self) -> None:
-        """An open file can be written after it was removed, and nobody would ever read it."""
+        """Check that the open file is still in the directory: a removed file accepts writes, too."""
         with record_errors(self._path):
             there = os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
         if not there:
@@ -98,17 +103,17 @@ class RunWriter:
 def write_trajectories(
     run_directory: Path, step: int, records: Sequence[TrajectoryRecord], *, evaluation_set: str | None = None
 ) -> Path:
-    """Write all trajectories of a step, or of an evaluation, as one file; it appears whole or not at all.
+    """Write all trajectories of a step, or of an evaluation, as one file, atomically.
 
     Args:
-        run_directory: it exists; the directory of the trajectories is made inside.
-        step: of all the records.
-        records: in the order of the file.
-        evaluation_set: whose evaluation it is.
+        run_directory: Existing directory of the run.
+        step: Step of all records.
+        records: Records in the order of the file.
+        evaluation_set: Name of the evaluation set. None for a training step.
 
     Raises:
-        RecordError: it could not be written.
-        ValueError: a record is of another step.
+        RecordError: The file could not be written.
+        ValueError: A record belongs to another step.
     """
     path = trajectory_file(run_directory, step, evaluation_set)
     with record_errors(path):
@@ -116,16 +121,16 @@ def write_trajectories(
     with atomic_write(path) as file:
         for record in records:
             if record.step != step:
-                raise ValueError(f"a record of step {record.step} among those of step {step}")
+                raise ValueError(f"a record of step {record.step} in a file of step {step}")
             file.write(encode_row(encode_trajectory(record)))
     return path
 
 
 def truncate_records(run_directory: Path, step: int) -> None:
-    """Remove what a resumed run will write again: metrics and trajectories of `step` and later.
+    """Remove the metrics and trajectories of `step` and later, which a resumed run writes again.
 
     Raises:
-        RecordError: they could not be removed.
+        RecordError: The records could not be removed.
     """
     truncate_metrics(run_directory, step)
     with record_errors(run_directory):
@@ -139,7 +144,7 @@ def truncate_metrics(run_directory: Path, step: int) -> None:
     """Remove the rows of `step` and later, and an unfinished last line, in one atomic replacement.
 
     Raises:
-        RecordError: a row is damaged, or the file could not be replaced.
+        RecordError: A row is damaged, or the file could not be replaced.
     """
     path = run_directory / METRICS_FILE
     if not path.exists():

@@ -1,1 +1,1 @@
-"""How a run is shown: the console while it runs, and one page of HTML made from its records."""
+"""Views of a run: the console while it runs, and HTML pages made from its records."""

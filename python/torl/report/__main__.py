@@ -1,8 +1,8 @@
-"""`python -m torl.report`: show runs; `torl.report.command` does it."""
+"""`python -m torl.report`, the command `torl report`."""
 
 import sys
 
-from torl.report.command import main
+from torl.commands.report import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The curves of a report: which metrics stand together, and how they become interactive charts."""
+"""The curves of a report, as interactive charts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _WINDOW: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart: training metrics by label, and those shown for each evaluation set as well."""
+    """One chart: training metrics by label, and metrics of each evaluation set by label suffix."""
 
     title: str
     note: str
@@ -28,21 +28,21 @@ class Chart:
 CHARTS: Final = (
     Chart(
         "Accuracy",
-        "Share of responses whose final answer is correct.",
+        "Fraction of responses whose final answer is correct.",
         {"training": names.ACCURACY},
         {"": names.ACCURACY, ", greedy": names.GREEDY_ACCURACY},
         share=True,
     ),
     Chart(
         "Code ratio",
-        "Share of responses that contain a code block.",
+        "Fraction of responses that contain a code block.",
         {"training": names.CODE_RATIO},
         {"": names.CODE_RATIO},
         share=True,
     ),
     Chart(
         "Pass ratio",
-        "Share of runs that ended without an error; also within correct and incorrect responses.",
+        "Fraction of runs without an error; also within correct and incorrect responses.",
         {
             "training": names.PASS_RATIO,
             "in correct": names.PASS_RATIO_CORRECT,
@@ -53,21 +53,21 @@ CHARTS: Final = (
     ),
     Chart(
         "Recovered errors",
-        "Share of responses that are correct, and in which a run failed and a later one did not.",
+        "Fraction of responses that are correct, and in which a run failed and a later run succeeded.",
         {"training": names.RECOVERED_ERRORS},
         {"": names.RECOVERED_ERRORS},
         share=True,
     ),
-    Chart("Reward", "Mean of all that a response is paid.", {"training": names.REWARD_MEAN}, {}),
+    Chart("Reward", "Mean total reward of a response.", {"training": names.REWARD_MEAN}, {}),
     Chart(
         "Response length",
-        "Mean tokens of a response; observed tokens come from tools.",
+        "Mean number of tokens of a response; observed tokens come from tools.",
         {"sampled": names.SAMPLED_TOKENS, "observed": names.OBSERVED_TOKENS},
         {},
     ),
     Chart(
         "Use of code",
-        "Blocks that ran, and blocks before the answer, of all blocks written.",
+        "Fraction of blocks that ran, and of blocks before the answer.",
         {"executed": names.EXECUTED_RATIO, "before the answer": names.BEFORE_ANSWER_RATIO},
         {},
         share=True,
@@ -76,29 +76,29 @@ CHARTS: Final = (
     Chart("Gradient norm", "Global norm before clipping.", {"training": names.GRADIENT_NORM}, {}),
     Chart(
         "Log-probability gap",
-        "How far the trainer's log-probabilities are from the engine's, over tokens it learns from.",
-        {"mean": names.LOGPROB_GAP_MEAN, "largest": names.LOGPROB_GAP_MAX},
+        "Distance of the trainer's log-probabilities from the engine's, over learned tokens.",
+        {"mean": names.LOGPROB_GAP_MEAN, "maximum": names.LOGPROB_GAP_MAX},
         {},
         logarithmic=True,
     ),
     Chart(
-        "Groups without signal, and cut responses",
-        "Groups whose rewards are all equal; responses cut at the token limit.",
-        {"uniform groups": names.UNIFORM_GROUPS, "truncated": names.TRUNCATED},
+        "Groups without signal, and truncated responses",
+        "Groups whose rewards are all equal; responses truncated at the token limit.",
+        {"zero-variance groups": names.UNIFORM_GROUPS, "truncated": names.TRUNCATED},
         {},
         share=True,
     ),
     Chart(
         "Seconds of a step",
-        "Where the time of a training step goes.",
+        "Time of a training step, by phase.",
         {"waiting for episodes": names.TIME_WAIT, "learning": names.TIME_LEARN, "weight sync": names.TIME_SYNC},
         {},
         stacked=True,
     ),
     Chart(
         "Seconds of the episodes of a step",
-        "From the first episode to the last, and how long any group was being graded meanwhile. Where steps are played "
-        "ahead of the learner, much of it lies in earlier steps.",
+        "Time from the first episode to the last, and time in which a group was graded. If rollouts run ahead of the "
+        "learner, much of it belongs to earlier steps.",
         {"playing": names.TIME_ROLLOUT, "grading": names.TIME_REWARD},
         {},
     ),
@@ -106,7 +106,7 @@ CHARTS: Final = (
 
 
 def chart_sections(rows: Sequence[Row]) -> list[tuple[Chart, str]]:
-    """Each chart that has data, with its HTML (which needs plotly.js on the page)."""
+    """Return each chart that has data, with its HTML, which needs plotly.js on the page."""
     sets = sorted({part[0] for row in rows for name in row if (part := names.split_evaluation(name))})
     sections = []
     for index, chart in enumerate((*CHARTS, *_by_kind(rows), _reward_parts(rows))):
@@ -123,10 +123,10 @@ def _by_kind(rows: Sequence[Row]) -> Iterator[Chart]:
 
 
 def _reward_parts(rows: Sequence[Row]) -> Chart:
-    """What rewards are the sum of: each reward has parts of its own."""
+    """Return the chart of the parts of the reward, whose names depend on the reward."""
     parts = sorted({name for row in rows for name in row if name.startswith(names.REWARD_PART)})
     training = {name.removeprefix(names.REWARD_PART): name for name in parts}
-    note = "Mean of each part of the reward, over the responses that have it; and of what turns are paid."
+    note = "Mean of each part of the reward, over the responses that have it, and of the turn rewards."
     return Chart("Parts of the reward", note, {**training, "turns": names.REWARD_TURNS}, {})
 
 
@@ -156,7 +156,7 @@ def _figure(chart: Chart, rows: Sequence[Row], sets: Sequence[str]) -> Any:
 
 
 def _add_training(figure: Any, chart: Chart, label: str, steps: list[int], values: list[float], color: str) -> None:
-    """Every step faintly and a moving mean over it; areas on top of each other for a stacked chart."""
+    """Add a faint curve of every step with a moving mean, or stacked areas for a stacked chart."""
     if chart.logarithmic:
         steps, values = _positive(steps, values)
     if not steps:

@@ -1,4 +1,4 @@
-"""Several runs on one page: the papers' figures over steps, what runs came to, and how they go with the steps and N."""
+"""A page that compares runs: the papers' figures over steps, final results, and trends with the steps and N."""
 
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,14 @@ from typing import Final
 from torl.records import metric_names as names
 from torl.records.files import atomic_write
 from torl.records.reading import read_metrics
-from torl.report.by_calls import by_calls_section
+from torl.report.figures import Point, calls_chart, fit_of
 from torl.report.page import document, read_config
 from torl.report.panels import RunRecords, panel_sections, sets_of
 from torl.report.series import log_fit, rank_correlation, values_of
 from torl.report.style import table_html
 
 WINDOW: Final = 16
-"""Steps of the mean that curves of training show: ToRL's figures have one of 16."""
+"""Number of steps that training curves are averaged over, as in ToRL's figures."""
 
 _TRENDS: Final = (
     ("training accuracy", names.ACCURACY),
@@ -28,19 +28,19 @@ _TRENDS: Final = (
 
 
 def read_run(label: str, directory: Path) -> RunRecords:
-    """The records of a run, finished or not.
+    """Read the records of a run, finished or running.
 
     Raises:
-        RecordError: they are missing or damaged.
+        RecordError: The records are missing or damaged.
     """
     return RunRecords(label, read_metrics(directory), tomllib.loads(read_config(directory)))
 
 
 def write_comparison(runs: Sequence[RunRecords], output: Path, window: int = WINDOW) -> Path:
-    """Write the page; returns its file.
+    """Write the page and return its file.
 
     Raises:
-        RecordError: it cannot be written.
+        RecordError: The page cannot be written.
     """
     charts = "".join(
         f'<section class="chart"><h3>{escape(panel.title)}</h3><p>{escape(panel.note)}</p>{html}</section>'
@@ -49,8 +49,8 @@ def write_comparison(runs: Sequence[RunRecords], output: Path, window: int = WIN
     title = "torl: " + ", ".join(run.label for run in runs)
     body = (
         f"<h1>{escape(title)}</h1>"
-        f'<p class="dim">Curves of training are means over {window} steps (fewer at the start), each step faint behind '
-        "them; evaluations are marked.</p>"
+        f'<p class="dim">Training curves are means over {window} steps (fewer at the start); faint lines are single '
+        "steps, and evaluations are marked.</p>"
         f'<div class="charts">{charts}</div>'
         f"<h2>At the end</h2>{_at_the_end(runs, window)}"
         f"{by_calls_section(runs, window)}"
@@ -76,8 +76,8 @@ def _at_the_end(runs: Sequence[RunRecords], window: int) -> str:
         "seconds a step",
     ]
     note = (
-        f"Sets: accuracy at the last evaluation. The rest: means over the last {window} steps; of the seconds, the "
-        "median of all steps."
+        f"Sets: accuracy at the last evaluation. Others: means over the last {window} steps; seconds are the median of "
+        "all steps."
     )
     return table_html(head, [_end_row(run, sets, window) for run in runs], note)
 
@@ -87,17 +87,17 @@ def _end_row(run: RunRecords, sets: Sequence[str], window: int) -> Iterator[str]
     yield "-" if run.max_tool_calls is None else str(run.max_tool_calls)
     yield str(len(values_of(run.rows, names.REWARD_MEAN)[0]))
     for name in sets:
-        yield _told(values_of(run.rows, names.evaluation_name(name, names.ACCURACY))[1][-1:], "{:.1%}")
+        yield _mean(values_of(run.rows, names.evaluation_name(name, names.ACCURACY))[1][-1:], "{:.1%}")
     forms = {names.ACCURACY: "{:.1%}", names.CODE_RATIO: "{:.2f}", names.PASS_RATIO: "{:.2f}"}
     forms |= {names.CALLS_PER_TRAJECTORY: "{:.2f}", names.RESPONSE_TOKENS: "{:.0f}"}
     for name, form in forms.items():
-        yield _told(values_of(run.rows, name)[1][-window:], form)
+        yield _mean(values_of(run.rows, name)[1][-window:], form)
     seconds = values_of(run.rows, names.TIME_STEP)[1]
     yield f"{median(seconds):.1f}" if seconds else "-"
 
 
-def _told(values: Sequence[float], form: str) -> str:
-    """The mean, as text."""
+def _mean(values: Sequence[float], form: str) -> str:
+    """Return the mean as text."""
     return form.format(sum(values) / len(values)) if values else "-"
 
 
@@ -107,9 +107,9 @@ def _trends(runs: Sequence[RunRecords]) -> str:
     if not rows:
         return ""
     note = (
-        "Each measure against the steps of training: the rank correlation, and the least-squares line "
-        "a + b ln(1 + step), its value at step 0, its growth where 1 + step doubles, and the share of the variance "
-        "that it explains. The steps of one run depend on each other: this describes the run and is no test."
+        "Each measure against the training steps: the rank correlation, and the least-squares line "
+        "a + b ln(1 + step) with its value at step 0, its growth when 1 + step doubles, and the explained fraction of "
+        "the variance. The steps of one run are dependent: these are descriptions, not tests."
     )
     return f"<h2>With the steps</h2>{table_html(head, rows, note)}"
 
@@ -117,9 +117,50 @@ def _trends(runs: Sequence[RunRecords]) -> str:
 def _trend_row(run: RunRecords, label: str, name: str) -> Sequence[str] | None:
     steps, values = values_of(run.rows, name)
     if len(steps) < WINDOW:
-        return None  # a few steps go with anything
+        return None  # a few steps correlate with anything
     correlation, fit = rank_correlation(steps, values), log_fit(steps, values)
     if correlation is None or fit is None:
         return None
     numbers = f"{fit.intercept:.3g}", f"{fit.per_doubling:+.3g}", f"{fit.explained:.2f}"
     return run.label, label, f"{correlation:+.2f}", *numbers
+
+
+def by_calls_section(runs: Sequence[RunRecords], window: int) -> str:
+    """Return the chart with its fits, as HTML; empty if all runs have the same N."""
+    measured = accuracies_by_calls(runs, window)
+    if len({point.calls for points in measured.values() for point in points}) < 2:
+        return ""
+    note = (
+        f"Accuracy at the last evaluation, and of the last {window} steps of training, by the tool calls that a "
+        "response may make. Dashed: a + b ln(1 + N), for at least three numbers of calls."
+    )
+    return (
+        '<h2>By tool calls</h2><div class="charts"><section class="chart"><h3>Accuracy by N</h3>'
+        f"<p>{escape(note)}</p>{calls_chart('by-calls', measured)}</section></div>{_fits(measured)}"
+    )
+
+
+def accuracies_by_calls(runs: Sequence[RunRecords], window: int) -> dict[str, list[Point]]:
+    """Return the points of all runs by N, for each evaluation set and for training."""
+    found: dict[str, list[Point]] = {}
+    for run in runs:
+        if run.max_tool_calls is None:
+            continue
+        ends = {
+            name: values_of(run.rows, names.evaluation_name(name, names.ACCURACY))[1][-1:] for name in sets_of(runs)
+        }
+        ends["training"] = values_of(run.rows, names.ACCURACY)[1][-window:]
+        for name, values in ends.items():
+            if values:
+                found.setdefault(name, []).append(Point(run.max_tool_calls, sum(values) / len(values)))
+    return {name: sorted(points, key=lambda point: point.calls) for name, points in found.items()}
+
+
+def _fits(measured: dict[str, list[Point]]) -> str:
+    fits = {name: fit for name, points in measured.items() if (fit := fit_of(points)) is not None}
+    rows = [
+        (name, f"{fit.intercept:.1%}", f"{100 * fit.per_doubling:+.1f}", f"{fit.explained:.2f}")
+        for name, fit in fits.items()
+    ]
+    head = ("the dashed lines", "at N = 0", "points for each doubling of 1 + N", "R²")
+    return table_html(head, rows) if rows else ""

@@ -1,7 +1,6 @@
-"""What a run says while it runs: one line for each step, and progress on every wait that lasts.
+"""The console output of a run: one line per step, and progress of long waits.
 
-On a terminal, waits show a live bar; in a log file they are plain lines, so that nothing is lost and nothing
-is repainted.
+On a terminal, waits show a live bar; in a log file they are plain lines.
 """
 
 import threading
@@ -32,7 +31,7 @@ _COLUMNS: Final = (
 
 
 class ProgressLine:
-    """The progress of one wait. Its methods may be called from any thread."""
+    """The progress of one wait. Thread-safe."""
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
         self.description = description
@@ -42,12 +41,12 @@ class ProgressLine:
         self._console = console
 
     def advance(self, count: float = 1) -> None:
-        """`count` more is done."""
+        """Add `count` to the completed amount."""
         self.completed += count
         self._console._refresh(self)
 
     def update(self, completed: float | None = None, total: float | None = None) -> None:
-        """Say how much is done, and of how much."""
+        """Set the completed amount and the total."""
         self.completed = self.completed if completed is None else completed
         self.total = self.total if total is None else total
         self._console._refresh(self)
@@ -58,17 +57,17 @@ class ProgressLine:
 
     @property
     def done(self) -> str:
-        """How much is done: "34/128", a percentage where the total is one, nothing where it is not known."""
+        """The completed amount: "34/128", a percentage if the total is 1, empty if it is unknown."""
         if self.total is None:
             return ""
         return f"{self.completed:.0%}" if self.total <= 1 else f"{self.completed:.0f}/{self.total:.0f}"
 
 
 class Console:
-    """Lines, step tables and waits on one output. Close it, or use it as a context manager."""
+    """Lines, a step table and waits on one output. Close it, or use it as a context manager."""
 
     def __init__(self, file: IO[str] | None = None) -> None:
-        """`file` is standard output where it is not given; whether it is a terminal decides the form."""
+        """Write to `file`, by default standard output. A terminal gets live bars."""
         self._rich = rich.console.Console(file=file, highlight=False, soft_wrap=True)
         self._lock = threading.RLock()
         self._progress: rich.progress.Progress | None = None
@@ -77,21 +76,21 @@ class Console:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether waits are shown as live bars."""
+        """Whether waits appear as live bars."""
         return self._rich.is_terminal
 
     def line(self, text: str = "") -> None:
-        """Print one line, as it is: what looks like markup in it is text."""
+        """Print one line without interpreting markup."""
         with self._lock:
             self._rich.print(escape(text))
 
     def warning(self, text: str) -> None:
-        """Print one line that stands out."""
+        """Print a warning."""
         with self._lock:
             self._rich.print(f"[yellow]warning:[/yellow] {escape(text)}")
 
     def step(self, step: int, steps: int, metrics: Mapping[str, float]) -> None:
-        """Print the line of a training step; the table's header comes back from time to time."""
+        """Print the line of a training step, and the header of the table from time to time."""
         width = max(len("step"), 2 * len(str(steps)) + 1)
         with self._lock:
             if self._rows % _HEADER_EVERY == 0:
@@ -102,7 +101,7 @@ class Console:
             self._rich.print(f"{f'{step}/{steps}':>{width}}  {cells}")
 
     def evaluation(self, step: int | None, set_name: str, metrics: Mapping[str, float]) -> None:
-        """Print the line of an evaluation, of no run's step where `step` is None; `metrics` carry their plain names."""
+        """Print the line of an evaluation. `step` is None outside a run; `metrics` have their plain names."""
         shown = [
             ("accuracy", names.ACCURACY),
             ("greedy", names.GREEDY_ACCURACY),
@@ -110,19 +109,19 @@ class Console:
             ("pass", names.PASS_RATIO),
         ]
         cells = ", ".join(f"{title} {_cell(metrics[name], '{:.3f}')}" for title, name in shown if name in metrics)
-        if spoilt := metrics.get(names.FAILED_EPISODES):
-            cells += f"; {spoilt:.0f} spoilt episodes left out"
+        if failed := metrics.get(names.FAILED_EPISODES):
+            cells += f"; {failed:.0f} failed episodes dropped"
         with self._lock:
             when = "" if step is None else f" at step {step}"
             self._rich.print(f"[cyan]{escape(f'evaluation of {set_name}{when}: {cells}')}[/cyan]")
 
     @contextmanager
     def progress(self, description: str, total: float | None = None) -> Iterator[ProgressLine]:
-        """Show how far a wait is, if it lasts longer than two seconds.
+        """Show the progress of a wait that lasts longer than two seconds.
 
         Args:
-            description: what is waited for: "compiling the sandbox guest".
-            total: how much there is to do, if that is known (1 for a share); then call `advance` or `update`.
+            description: Description of the wait, such as "compiling the sandbox guest".
+            total: Total amount, 1 for a fraction; update it by `advance` or `update`. None if unknown.
         """
         wait = ProgressLine(self, description, total)
         ended = threading.Event()
@@ -136,7 +135,7 @@ class Console:
             self._hide(wait)
 
     def close(self) -> None:
-        """Stop the live display and give the terminal back."""
+        """Stop the live display and restore the terminal."""
         with self._lock:
             self._bars.clear()
             if self._progress is not None:
@@ -150,7 +149,7 @@ class Console:
         self.close()
 
     def _watch(self, wait: ProgressLine, ended: threading.Event) -> None:
-        """Runs in a thread of the wait, so that a busy event loop does not hide it."""
+        """Print progress lines or show a bar, in a thread, so that a blocked event loop does not hide it."""
         if ended.wait(SHOW_AFTER_SECONDS):
             return
         if self.is_terminal:

@@ -1,4 +1,4 @@
-"""Sample trajectories in a report. Everything a model wrote is untrusted text and is escaped."""
+"""Sample trajectories in a report. All model output is untrusted and is escaped."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,20 +15,20 @@ from torl.text.answers import find_answer
 from torl.types import FinishReason, Trajectory
 
 _CODE = re.compile(r"(```python[^\n]*\n.*?(?:```(?:output)?|\Z))", re.DOTALL)
-_LONGEST: Final = 6000
+_MAX_CHARACTERS: Final = 6000
 _KINDS: Final = (
-    ("learned", "wrong before, right after"),
-    ("kept", "right before and after"),
+    ("fixed", "wrong before, right after"),
+    ("solved", "right before and after"),
     ("failed", "wrong before and after"),
-    ("lost", "right before, wrong after"),
-    ("recovered", "an error, and a later run that ended well (ToRL, table 5)"),
-    ("corrected", "an answer that code disagreed with, and a right one after (ToRL, table 6)"),
+    ("regressed", "right before, wrong after"),
+    ("recovered", "an error, and a later successful run (ToRL, table 5)"),
+    ("corrected", "an answer that code contradicted, then a right one (ToRL, table 6)"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One problem, as it was answered first and last."""
+    """One problem with its first and its last response."""
 
     kind: str
     before: TrajectoryRecord
@@ -36,9 +36,9 @@ class Example:
 
 
 def choose_examples(run_directory: Path) -> list[Example]:
-    """The first problem of each kind in the first evaluation set that was played at least twice; a kind may be missing.
+    """Choose the first problem of each kind in the first evaluation set with two evaluations; kinds may be missing.
 
-    Without such a set, problems that the first and the last training step have in common.
+    Without such a set, choose from the problems that the first and the last training step share.
     """
     candidates = [files for files in evaluation_files(run_directory).values() if len(files) > 1]
     files = candidates[0] if candidates else training_files(run_directory)
@@ -52,10 +52,10 @@ def choose_examples(run_directory: Path) -> list[Example]:
         before = first.pop(after.trajectory.prompt.problem.id, None)
         if before is not None:
             kind = {
-                (False, True): "learned",
-                (True, True): "kept",
+                (False, True): "fixed",
+                (True, True): "solved",
                 (False, False): "failed",
-                (True, False): "lost",
+                (True, False): "regressed",
             }[before.grade.correct, after.grade.correct]
             used_tool = bool(after.trajectory.tool_calls)
             if kind not in examples or (used_tool and not examples[kind].after.trajectory.tool_calls):
@@ -71,13 +71,13 @@ def _recovered(record: TrajectoryRecord) -> bool:
 
 
 def _corrected(record: TrajectoryRecord) -> bool:
-    """Whether code printed something else than the answer that stood before it, and the response is right."""
+    """Whether code contradicted the answer stated before it, and the response is correct."""
     check = cross_check(record.trajectory) if record.grade.correct else None
     return check is not None and not same_value(*check)
 
 
 def examples_html(examples: Sequence[Example]) -> str:
-    """The examples, each with its two responses side by side."""
+    """Return the examples as HTML, with the two responses of each side by side."""
     titles = dict(_KINDS)
     parts = []
     for example in examples:
@@ -100,7 +100,7 @@ def _response_html(title: str, record: TrajectoryRecord) -> str:
     if grade.failure:
         badges.append(f'<span class="badge wrong">grader {escape(grade.failure)}</span>')
     if trajectory.finish_reason is FinishReason.LENGTH:
-        badges.append('<span class="badge">cut at the token limit</span>')
+        badges.append('<span class="badge">truncated at the token limit</span>')
     for call in trajectory.tool_calls:
         status = escape(call.outcome.status.value)
         badges.append(f'<span class="badge {"right" if call.outcome.ok else "wrong"}">run: {status}</span>')
@@ -111,7 +111,7 @@ def _response_html(title: str, record: TrajectoryRecord) -> str:
 
 
 def _branch_html(branch: Trajectory) -> str:
-    """What was sampled before, in another token sequence of the same episode."""
+    """Return an earlier token sequence of the same episode as HTML."""
     turns = "1 turn" if len(branch.turns) == 1 else f"{len(branch.turns)} turns"
     return f"<details><summary>another sequence of this episode, {turns}</summary>{_text_html(branch)}</details>"
 
@@ -122,17 +122,17 @@ def _text_html(trajectory: Trajectory) -> str:
 
 
 def response_segments(trajectory: Trajectory) -> list[tuple[str, str]]:
-    """Cut a response into ("sampled" | "code" | "answer" | "observation", text); together they are its text.
+    """Split a response into ("sampled" | "code" | "answer" | "observation", text) segments.
 
-    Long responses are cut, with a last piece ("note", how much is missing).
+    A long response is truncated, with a last segment ("note", number of missing characters).
     """
     segments: list[tuple[str, str]] = []
     position = 0
     text = trajectory.text
-    observations = {call.start: call.observation for call in trajectory.tool_calls}  # one for each turn
+    observations = {call.start: call.observation for call in trajectory.tool_calls}  # one per turn
     observations |= {message.start: message.observation for message in trajectory.user_messages}
     for _, observation in sorted(observations.items()):
-        # The record keeps the observation as it was meant; at the response limit fewer of its tokens went in.
+        # The record has the complete observation; at the response limit the text has only its beginning.
         start = text.find(observation, position)
         if start < 0 or not observation:
             continue
@@ -160,12 +160,12 @@ def _sampled_segments(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _cut(segments: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    left = _LONGEST
+    remaining = _MAX_CHARACTERS
     for kind, text in segments:
-        if len(text) > left:
-            yield kind, text[:left]
-            missing = sum(len(other) for _, other in segments) - _LONGEST
+        if len(text) > remaining:
+            yield kind, text[:remaining]
+            missing = sum(len(other) for _, other in segments) - _MAX_CHARACTERS
             yield "note", f"\n[{missing} more characters]"
             return
         yield kind, text
-        left -= len(text)
+        remaining -= len(text)

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file, made from the run directory alone, that works offline."""
+"""The report of a run: one HTML file that is made from the run directory alone and works offline."""
 
 import time
 import tomllib
@@ -17,7 +17,7 @@ from torl.report.examples import choose_examples, examples_html
 from torl.report.series import Row, values_of
 from torl.report.style import SCRIPT, STYLE
 
-# Label, metric, format, and whether more is better (None where neither is).
+# Label, metric, format, and whether more is better (None if neither is).
 _TABLE: Final = (
     ("Accuracy", names.ACCURACY, "{:.3f}", True),
     ("Accuracy of greedy responses", names.GREEDY_ACCURACY, "{:.3f}", True),
@@ -29,27 +29,27 @@ _TABLE: Final = (
     ("Executed code blocks", names.EXECUTED_RATIO, "{:.3f}", None),
     ("Code blocks before the answer", names.BEFORE_ANSWER_RATIO, "{:.3f}", None),
     ("Responses with an answer", names.ANSWERED, "{:.3f}", True),
-    ("Cut responses", names.TRUNCATED, "{:.3f}", False),
+    ("Truncated responses", names.TRUNCATED, "{:.3f}", False),
     ("Tokens of a response", names.RESPONSE_TOKENS, "{:.1f}", None),
 )
-# Nothing may be loaded from anywhere: the page holds text that a model wrote.
+# The page contains model output and must not load anything.
 _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
 
 
 def write_report(run_directory: Path, statement: str | None = None) -> Path:
-    """Write `report.html` into a run directory from its own records; returns the file.
+    """Write `report.html` into a run directory from its records, and return the file.
 
-    Curves, a table of the first and the last evaluation, sample trajectories, and the configuration. May be
-    called at any time; parts for which there are no records yet are left out.
+    It contains curves, a table of the first and the last evaluation, sample trajectories and the configuration, without
+    the parts that have no records.
 
     Args:
-        run_directory: what a run wrote.
-        statement: what the run shows and what it does not, in plain words; paragraphs are divided by empty lines.
+        run_directory: Directory of a run, finished or running.
+        statement: Conclusions from the run. Empty lines separate paragraphs.
 
     Raises:
-        RecordError: the records are missing or damaged, or the report cannot be written.
+        RecordError: The records are missing or damaged, or the report cannot be written.
     """
     rows = read_metrics(run_directory)
     config_text = read_config(run_directory)
@@ -76,7 +76,7 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
 
 
 def document(title: str, body: str) -> str:
-    """A whole HTML document with plotly.js and the looks of a report, which loads nothing from anywhere."""
+    """Return an HTML document with plotly.js and the style of a report, which loads nothing."""
     import plotly.offline
 
     return (
@@ -90,10 +90,10 @@ def document(title: str, body: str) -> str:
 
 
 def read_config(run_directory: Path) -> str:
-    """The resolved configuration of a run, as TOML.
+    """Read the resolved configuration of a run, as TOML.
 
     Raises:
-        RecordError: it cannot be read.
+        RecordError: The configuration cannot be read.
     """
     path = run_directory / CONFIG_FILE
     try:
@@ -170,8 +170,8 @@ def _examples(run_directory: Path) -> str:
     if not examples:
         return ""
     return (
-        '<h2>Sample trajectories</h2><p class="key dim">One problem of each kind, picked to show the tool: not a fair '
-        "sample. "
-        '<span class="code">code the model wrote</span> <span class="observation">what the interpreter answered</span> '
+        '<h2>Sample trajectories</h2><p class="key dim">One problem of each kind, preferably with tool calls: not a '
+        "representative sample. "
+        '<span class="code">code the model wrote</span> <span class="observation">output of the interpreter</span> '
         f'<span class="answer">final answer</span></p>{examples_html(examples)}'
     )

@@ -1,4 +1,4 @@
-"""The figures of the papers over the steps of several runs: which metrics, and how each becomes a chart."""
+"""The papers' figures over the steps of several runs, as charts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ DASHES: Final = ("solid", "dot")
 
 @dataclass(frozen=True, slots=True)
 class RunRecords:
-    """What a chart takes of a run: its name in the legends, its metrics, its configuration."""
+    """The metrics and configuration of a run, with its name in legends."""
 
     label: str
     rows: Sequence[Row]
@@ -21,83 +21,85 @@ class RunRecords:
 
     @property
     def max_tool_calls(self) -> int | None:
-        """N in ZeroTIR, C in ToRL; None where the configuration does not say."""
+        """The maximum number of tool calls (N in ZeroTIR, C in ToRL); None if the configuration lacks it."""
         found = self.config.get("rollout", {}).get("max_tool_calls")
         return None if found is None else int(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One figure: for each run a line of the first metric, and a dotted one of the second; of several, their mean.
+    """One figure: for each run a solid and a dotted line, each the mean of its metrics.
 
-    The keys are what a line adds to the name of its run.
+    The keys of `lines` are suffixes to the name of the run.
     """
 
     title: str
     note: str
     lines: Mapping[str, tuple[str, ...]]
     percent: bool = False
-    ratio: bool = False  # between 0 and 1, shown whole
-    evaluated: bool = False  # measured now and then: marked, not smoothed
+    ratio: bool = False  # between 0 and 1, on an axis of this range
+    evaluated: bool = False  # measured at some steps: marked, not smoothed
 
 
 _TRAINING: Final = (
-    Panel("Training accuracy", "Share of a step's responses that are correct.", {"": (names.ACCURACY,)}, percent=True),
+    Panel(
+        "Training accuracy", "Fraction of a step's responses that are correct.", {"": (names.ACCURACY,)}, percent=True
+    ),
     Panel("Code ratio", "Responses with code / responses (ToRL, figure 5a).", {"": (names.CODE_RATIO,)}, ratio=True),
     Panel(
         "Pass ratio",
-        "Runs that ended without an error / runs (ToRL, figure 5b).",
+        "Runs without an error / runs (ToRL, figure 5b).",
         {"": (names.PASS_RATIO,)},
         ratio=True,
     ),
     Panel(
         "Pass ratio by outcome",
-        "Within correct responses, and dotted within incorrect ones (ToRL, figure 5c).",
+        "Within correct responses; dotted: within incorrect ones (ToRL, figure 5c).",
         {"": (names.PASS_RATIO_CORRECT,), ", incorrect": (names.PASS_RATIO_INCORRECT,)},
         ratio=True,
     ),
     Panel(
         "Use of code",
-        "Blocks that ran / blocks, and dotted blocks before the answer / blocks (ToRL, figure 5d).",
+        "Blocks that ran / blocks; dotted: blocks before the answer / blocks (ToRL, figure 5d).",
         {"": (names.EXECUTED_RATIO,), ", before the answer": (names.BEFORE_ANSWER_RATIO,)},
         ratio=True,
     ),
     Panel("Interactions", "Tool calls of a response (ZeroTIR).", {"": (names.CALLS_PER_TRAJECTORY,)}),
-    Panel("Code blocks of a response", "What ZeroTIR calls its code ratio.", {"": (names.CODE_BLOCKS_PER_RESPONSE,)}),
+    Panel("Code blocks of a response", "The code ratio of ZeroTIR.", {"": (names.CODE_BLOCKS_PER_RESPONSE,)}),
     Panel(
         "Lines of a code block",
-        "Without empty ones and comments: an executability penalty may make code trivial.",
+        "Without empty lines and comments: an executability penalty may make code trivial.",
         {"": (names.CODE_LINES,)},
     ),
     Panel(
         "Cross-checks",
-        "Responses that run code after a boxed answer, and dotted the share of them whose run agrees.",
+        "Responses that run code after a boxed answer; dotted: the fraction of them whose run agrees.",
         {"": (names.CROSS_CHECKED,), ", agreed": (names.CROSS_CHECK_AGREED,)},
         ratio=True,
     ),
     Panel(
         "Recovered errors",
-        "Correct responses in which a run failed and a later one did not / responses.",
+        "Correct responses in which a run failed and a later run succeeded / responses.",
         {"": (names.RECOVERED_ERRORS,)},
         ratio=True,
     ),
     Panel(
         "Response length",
-        "Mean tokens of a response, and dotted those that the model sampled.",
+        "Mean number of tokens of a response; dotted: sampled tokens only.",
         {"": (names.RESPONSE_TOKENS,), ", sampled": (names.SAMPLED_TOKENS,)},
     ),
-    Panel("Reward", "Mean of all that a response is paid.", {"": (names.REWARD_MEAN,)}),
-    Panel("Entropy", "Mean entropy at the tokens that are learned from, in nats.", {"": (names.ENTROPY,)}),
-    Panel("Seconds of a step", "Compare runs of one machine only (ToRL, table 4).", {"": (names.TIME_STEP,)}),
+    Panel("Reward", "Mean total reward of a response.", {"": (names.REWARD_MEAN,)}),
+    Panel("Entropy", "Mean entropy at the learned tokens, in nats.", {"": (names.ENTROPY,)}),
+    Panel("Seconds of a step", "Comparable only on the same machine (ToRL, table 4).", {"": (names.TIME_STEP,)}),
 )
 
 
 def panel_sections(runs: Sequence[RunRecords], window: int) -> Iterator[tuple[Panel, str]]:
-    """Each figure that a run has data for, with its HTML; accuracies of the evaluation sets come first.
+    """Yield each figure that has data, with its HTML, beginning with the accuracies on the evaluation sets.
 
     Args:
-        runs: in the order of their colors.
-        window: steps of the mean that is drawn over the steps of training, each of them faint behind it.
+        runs: Runs in the order of their colors.
+        window: Number of steps that training curves are averaged over.
     """
     for number, panel in enumerate((*_evaluations(runs), *_TRAINING)):
         figure = _figure(panel, runs, window)
@@ -106,19 +108,19 @@ def panel_sections(runs: Sequence[RunRecords], window: int) -> Iterator[tuple[Pa
 
 
 def sets_of(runs: Sequence[RunRecords]) -> list[str]:
-    """The evaluation sets of all runs, by name."""
+    """Return the names of the evaluation sets of all runs."""
     return sorted(
         {part[0] for run in runs for row in run.rows for name in row if (part := names.split_evaluation(name))}
     )
 
 
 def _evaluations(runs: Sequence[RunRecords]) -> Iterator[Panel]:
-    note = "Share of correct responses by steps of training, and dotted of greedy ones (ToRL, figures 1 and 4)."
+    note = "Fraction of correct responses by training step; dotted: of greedy responses (ToRL, figures 1 and 4)."
     sets = sets_of(runs)
     for name in sets:
         yield Panel(f"Accuracy on {name}", note, _accuracies([name]), percent=True, evaluated=True)
     if len(sets) > 1:
-        note = "Each set counts the same; steps at which all were played."
+        note = "Each set has the same weight; only steps at which all were evaluated."
         yield Panel("Accuracy, mean over sets", note, _accuracies(sets), percent=True, evaluated=True)
 
 
@@ -155,7 +157,7 @@ def _figure(panel: Panel, runs: Sequence[RunRecords], window: int) -> Any:
                     showlegend=False,
                     hoverinfo="skip",
                 )
-            # The note says what is dotted: a legend of every line would leave no room for the lines.
+            # The note explains dotted lines; a legend of all lines is too large.
             legend = dash == "solid"
             figure.add_scatter(
                 x=steps, y=values_shown, name=label, mode=mode, line=line, marker={"size": 7}, showlegend=legend

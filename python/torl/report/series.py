@@ -1,4 +1,4 @@
-"""A metric over the steps of a run, and what is said of it: smoothed, ranked, fitted."""
+"""Metrics over the steps of a run: values, moving means, rank correlations and fits."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,20 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 def values_of(rows: Sequence[Row], name: str) -> tuple[list[int], list[float]]:
-    """Steps and values of a metric, where it was measured."""
+    """Return the steps and values of a metric, over the rows that have it."""
     measured = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
     return [step for step, _ in measured], [value for _, value in measured]
 
 
 def means_of(rows: Sequence[Row], metrics: Sequence[str]) -> tuple[list[int], list[float]]:
-    """Steps at which all of these metrics were measured, and the mean of their last values there."""
+    """Return the steps at which all of these metrics were measured, and their means there."""
     by_metric = [dict(zip(*values_of(rows, name), strict=True)) for name in metrics]
     steps = [step for step in by_metric[0] if all(step in values for values in by_metric)]
     return steps, [sum(values[step] for values in by_metric) / len(by_metric) for step in steps]
 
 
 def moving_mean(values: Sequence[float], window: int) -> list[float]:
-    """The mean of each value and those before it, `window` in all (fewer at the start)."""
+    """Return the mean of each value and its predecessors, over `window` values (fewer at the start)."""
     means = []
     for end in range(1, len(values) + 1):
         piece = values[max(0, end - window) : end]
@@ -33,33 +33,30 @@ def moving_mean(values: Sequence[float], window: int) -> list[float]:
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Spearman's: Pearson's correlation of the ranks, equal values sharing the mean of theirs.
-
-    None where it is not defined: fewer than two points, or all values of a side equal.
-    """
+    """Return Spearman's rank correlation, with mean ranks for ties; None for constant values or fewer than two."""
     return _correlation(_ranks(x), _ranks(y))
 
 
 @dataclass(frozen=True, slots=True)
 class LogFit:
-    """The least-squares line y = intercept + slope ln(1 + x), and the share of the variance that it explains."""
+    """The least-squares line y = intercept + slope ln(1 + x), with the explained fraction of the variance."""
 
     intercept: float
     slope: float
     explained: float
 
     def at(self, x: float) -> float:
-        """The value of the line."""
+        """Return the value of the line."""
         return self.intercept + self.slope * math.log1p(x)
 
     @property
     def per_doubling(self) -> float:
-        """By how much y grows where 1 + x doubles."""
+        """The growth of y when 1 + x doubles."""
         return self.slope * math.log(2)
 
 
 def log_fit(x: Sequence[float], y: Sequence[float]) -> LogFit | None:
-    """Fitted to points with x of 0 and more; None with fewer than three points, or none that differ in x or in y."""
+    """Fit a line to points with x >= 0; None for fewer than three points or constant values."""
     logs = [math.log1p(each) for each in x]
     found = _correlation(logs, y) if len(logs) > 2 else None
     if found is None:
@@ -76,7 +73,7 @@ def _correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """1 for the smallest; equal values have the mean of the ranks that they take."""
+    """Return the ranks, from 1 for the smallest value; ties have their mean rank."""
     ordered = sorted(values)
     first = {value: rank for rank, value in reversed(list(enumerate(ordered, start=1)))}
     last = {value: rank for rank, value in enumerate(ordered, start=1)}

@@ -1,4 +1,4 @@
-"""The looks of a report: style, the script that gives charts the colors of the page, and tables."""
+"""The style sheet of a report, the script that adapts the colors of charts, and tables."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -46,7 +46,7 @@ SCRIPT = """
     var style = getComputedStyle(document.documentElement);
     var ink = style.getPropertyValue("--ink").trim(), card = style.getPropertyValue("--card").trim();
     document.querySelectorAll(".plotly-graph-div").forEach(function (chart) {
-      Plotly.Plots.resize(chart);  // the first was drawn before the grid had its columns
+      Plotly.Plots.resize(chart);  // the first is drawn before the grid has columns
       Plotly.relayout(chart, {"font.color": ink, "hoverlabel.bgcolor": card, "hoverlabel.font.color": ink});
     });
   }
@@ -57,7 +57,7 @@ SCRIPT = """
 
 
 def table_html(head: Sequence[str], rows: Iterable[Iterable[str]], note: str = "") -> str:
-    """A table, its texts escaped, with a note below it."""
+    """Return a table of escaped texts, with a note below it."""
     titles = "".join(f"<th>{escape(title)}</th>" for title in head)
     lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     below = f'<p class="note">{escape(note)}</p>' if note else ""

@@ -1,4 +1,4 @@
-"""What a run came to, in a few numbers."""
+"""The summary of a run."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ _TIMED = (names.TIME_STEP, names.TIME_EVALUATION, names.TIME_CHECKPOINT)
 
 
 def write_summary(directory: Path) -> dict[str, Any]:
-    """Measure the run from its own records, write `summary.json`, and return it.
+    """Summarize a run from its records, write `summary.json`, and return it.
 
-    The first evaluation set stands at the top level (`accuracy_before`, `accuracy_after`, ...), every set under
+    The first evaluation set is at the top level (`accuracy_before`, `accuracy_after`, ...), every set under
     `evaluation`. A ratio without a denominator is None. `train_seconds` counts steps, evaluations and checkpoints.
 
     Raises:
-        RecordError: the records cannot be read or the summary cannot be written.
+        RecordError: The records cannot be read, or the summary cannot be written.
     """
     rows = read_metrics(directory)
     by_set = {
@@ -50,7 +50,7 @@ def write_summary(directory: Path) -> dict[str, Any]:
 
 
 def _evaluations(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The metrics of each evaluation of each set, under their plain names."""
+    """Return the metrics of each evaluation of each set, by their plain names."""
     evaluations: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         of_row: dict[str, dict[str, Any]] = {}

@@ -88,6 +88,7 @@ class Grader:
         Raises:
             RewardError: The grader is broken or not running.
         """
+        self._require_running()
         verdict = compare_exactly(reference, answer) if shortcuts else None
         if verdict is not None:
             return verdict
@@ -98,6 +99,7 @@ class Grader:
 
     async def grade_async(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
         """Compare an answer with its reference, in a coroutine. A pair that is cancelled while it waits is skipped."""
+        self._require_running()
         verdict = compare_exactly(reference, answer) if shortcuts else None
         if verdict is None:
             verdict = await asyncio.wrap_future(self._submit(reference, answer))
@@ -114,12 +116,16 @@ class Grader:
                 each.cancel()
         return [verdicts[pair].result() for pair in ordered]
 
-    def _submit(self, reference: str, answer: str) -> Future[Verdict]:
+    def _require_running(self) -> ThreadPoolExecutor:
         if self._executor is None:
             raise RewardError("the grader is not running: use it in a with statement, or start it")
+        return self._executor
+
+    def _submit(self, reference: str, answer: str) -> Future[Verdict]:
+        executor = self._require_running()
         self._processes.require_working()
         limits = (self._cpu_seconds, self._wall_seconds)
-        return self._executor.submit(self._processes.grade, reference, answer, *limits)
+        return executor.submit(self._processes.grade, reference, answer, *limits)
 
     def __enter__(self) -> Self:
         self.start()

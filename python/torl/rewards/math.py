@@ -9,7 +9,7 @@ from torl.component import RunContext
 from torl.options import Choice, ChosenFrom, PositiveFloat, PositiveInt, Section
 from torl.rewards.base import Reward
 from torl.rewards.grader import ClusterGrader, Grader
-from torl.rewards.verdict import Verdict
+from torl.rewards.verdict import Verdict, compare_exactly
 from torl.text.answers import find_answer
 from torl.types import FinishReason, Grade, Group, Trajectory
 
@@ -86,7 +86,9 @@ class MathReward(Reward):
         answer = find_answer(trajectory.answer_text)
         verdict = Verdict(correct=False)
         if answer is not None:
-            verdict = await self.grader.grade_async(trajectory.prompt.problem.answer, answer.text)
+            reference = trajectory.prompt.problem.answer
+            simple = compare_exactly(reference, answer.text)  # needs no process
+            verdict = simple or await self.grader.grade_async(reference, answer.text)
         valid = self._has_format is None or (
             trajectory.finish_reason is FinishReason.STOP and self._has_format(trajectory.answer_text)
         )

@@ -15,7 +15,7 @@ from torl.component import RunContext
 from torl.errors import RewardError, TorlError
 from torl.options import Choice, ChosenFrom, Section, class_made_by
 from torl.rewards.base import Reward
-from torl.runtime.processes.threads import run_in_thread
+from torl.runtime.processes.supervision import run_in_thread
 from torl.types import Grade, Group, Trajectory
 
 PARTS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(

@@ -17,7 +17,7 @@ from torl.rollout.observation import observation_tokens
 from torl.rollout.sampled_turn import ends_line, find_stop_reason, spans
 from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
-from torl.runtime.processes.pending_calls import PendingCalls
+from torl.runtime.processes.watchdogs import PendingCalls
 from torl.seeds import derive_seed
 from torl.text.tokenizer import PlainTextEncoder
 from torl.text.vocabulary import read_turn

@@ -1,8 +1,6 @@
-"""Measuring a model that is not being trained."""
+"""The evaluation of a model that is not being trained."""
 
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from torl.config import EvaluateConfig
 from torl.records.layout import trajectory_file
@@ -10,37 +8,40 @@ from torl.records.rows import group_records
 from torl.records.writers import write_trajectories
 from torl.report.console import Console
 from torl.rollout.evaluation import Evaluation, evaluate
-from torl.rollout.model_directory import ModelDirectory, cap_to_context
-from torl.rollout.startup import open_rollouts
+from torl.rollout.model_directory import ModelDirectory
+from torl.rollout.startup import OpenRollouts
 from torl.runtime.processes.supervision import run_with_watchers
 
 _STEP = 0  # of the records
 
 
-async def evaluate_model(config: EvaluateConfig, console: Console, name: str | None = None) -> Evaluation:
-    """Start the parts, evaluate on `config.evaluate.problems`, write the trajectories if so configured.
+async def evaluate_with(
+    open_running: OpenRollouts, model: ModelDirectory, config: EvaluateConfig, console: Console, name: str | None = None
+) -> Evaluation:
+    """Evaluate on `config.evaluate.problems`, and write the trajectories if so configured.
 
-    `name` is that of the problem set; the problem file's own where there is none.
+    Args:
+        open_running: Opens the rollouts, once the problems are read.
+        model: The model.
+        config: The configuration, capped to the model's context.
+        console: Console for progress.
+        name: Name of the problem set. None for the name of the problem file.
 
     Raises:
-        TorlError: what is not as it should be.
+        TorlError: The problems cannot be read, or a component fails.
     """
-    model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
-    config = cap_to_context(config, model.path)
     measured = config.evaluation_settings
     name = name or _name(config)
-    if config.evaluate.output is not None:
-        trajectory_file(config.evaluate.output, _STEP, name)  # a name that no file can have is told now
+    output = config.evaluate.output
+    if output is not None:
+        trajectory_file(output, _STEP, name)  # refuses a name that no file can have before anything starts
     problems = model.problem_set(name, config.evaluate.problems, config.data, measured, console)
-    with ExitStack() as stack:
-        output = config.evaluate.output
-        logs = output or Path(stack.enter_context(TemporaryDirectory(prefix="torl-evaluate-")))
-        async with open_rollouts(config, model, console, log_directory=logs) as rollouts:
-            with console.progress(f"evaluating {name}", measured.episodes(len(problems.prompts))) as wait:
-                evaluation = await run_with_watchers(
-                    evaluate(rollouts, problems, measured, name=name, on_episode=wait.advance),
-                    *rollouts.watchers(config.rollout.stall_timeout_seconds),
-                )
+    async with open_running() as rollouts:
+        with console.progress(f"evaluating {name}", measured.episodes(len(problems.prompts))) as wait:
+            evaluation = await run_with_watchers(
+                evaluate(rollouts, problems, measured, name=name, on_episode=wait.advance),
+                *rollouts.watchers(config.rollout.stall_timeout_seconds),
+            )
     console.evaluation(None, name, evaluation.metrics)
     if output is not None:
         for label, groups in evaluation.by_file(name).items():

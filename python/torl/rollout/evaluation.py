@@ -8,6 +8,7 @@ from torl.config import EvaluationConfig
 from torl.errors import ToolUnavailableError
 from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
+from torl.report.notebook import groups_html, metrics_html
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_groups
 from torl.rollout.scheduler import play_groups
@@ -18,19 +19,25 @@ from torl.types import Prompt, ScoredGroup
 _OF_ALL_PROBLEMS = frozenset({names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation:
-    """What one pass over a problem set showed.
-
-    `metrics` are the training dynamics of the sampled trajectories, or of the greedy ones where none were sampled,
-    and the greedy accuracy by its own name; each accuracy counts a problem whose prompt is too long. `groups` hold the
-    trajectories the dynamics are of, in the order of the problems, and `greedy` those of the greedy accuracy where they
-    are others.
-    """
+    """The result of one pass over a problem set."""
 
     metrics: dict[str, float]
+    """The training dynamics of the sampled trajectories, or of the greedy ones if none were sampled, and the greedy
+    accuracy. Accuracies count problems whose prompts are too long as not solved."""
     groups: tuple[ScoredGroup, ...]
+    """The trajectories that the dynamics describe, in the order of the problems."""
     greedy: tuple[ScoredGroup, ...] = ()
+    """The trajectories of the greedy accuracy, if they are not `groups`."""
+
+    def __repr__(self) -> str:
+        shown = (names.ACCURACY, names.GREEDY_ACCURACY, names.CODE_RATIO, names.PASS_RATIO)
+        cells = [f"{name} {self.metrics[name]:.3f}" for name in shown if name in self.metrics]
+        return f"<Evaluation of {len(self.groups)} problems: {', '.join(cells)}>"
+
+    def _repr_html_(self) -> str:
+        return metrics_html(self.metrics) + groups_html(self.groups)
 
     def by_file(self, name: str) -> dict[str, tuple[ScoredGroup, ...]]:
         """All trajectories, by what their file is called: the name of the set, and with `.greedy` behind it."""

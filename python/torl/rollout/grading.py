@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torl.errors import RewardError
 from torl.rewards import Reward
-from torl.runtime.processes.pending_calls import PendingCalls
 from torl.runtime.processes.supervision import is_cancelled
+from torl.runtime.processes.watchdogs import PendingCalls
 from torl.types import Group, ScoredGroup, ScoredTrajectory
 
 

@@ -1,19 +1,22 @@
 """Problems in, trajectories out: sampling into a file that a killed command resumes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from torl.config import SampleConfig
-from torl.config.command_line import dump_config
+from torl.config.loading import dump_config
 from torl.errors import ConfigError
 from torl.records.dynamics import training_dynamics
 from torl.report.console import Console
+from torl.rollout.episode import EpisodePlayer
 from torl.rollout.group_file import GroupFile
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.play_to_file import play_to_file
-from torl.rollout.startup import open_rollouts
+from torl.rollout.startup import OpenRollouts, open_rollouts
 from torl.runtime.processes.supervision import run_with_watchers
 from torl.types import ScoredGroup
 
@@ -22,15 +25,38 @@ BATCH_ID = 0
 
 
 async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredGroup]:
-    """Play what the output file does not hold yet, add each group to it as it ends; return all, in the problems' order.
-
-    Raises:
-        ConfigError: the output file was made with other settings.
-        TorlError: something else is not as it should be; what was written is kept.
-    """
-    sample = config.sample
+    """Open the model, and sample with rollouts of its own (`sample_with`)."""
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = cap_to_context(config, model.path)
+    with TemporaryDirectory(prefix="torl-sample-") as logs:
+        open_own = partial(open_rollouts, config, model, console, log_directory=Path(logs), seed=config.sample.seed)
+        return await sample_with(open_own, model, config, console)
+
+
+async def sample_and_measure(config: SampleConfig, console: Console) -> dict[str, float]:
+    """Sample as `sample_to_file` does, and return the metrics of all groups."""
+    return sampling_metrics(await sample_to_file(config, console))
+
+
+async def sample_with(
+    open_running: OpenRollouts, model: ModelDirectory, config: SampleConfig, console: Console
+) -> list[ScoredGroup]:
+    """Play the problems that the output file lacks, append each group to it as it ends, and return all groups.
+
+    Args:
+        open_running: Opens the rollouts; called only if a problem is missing.
+        model: The model.
+        config: The configuration, capped to the model's context.
+        console: Console for progress.
+
+    Returns:
+        The groups, in the order of the problems.
+
+    Raises:
+        ConfigError: The output file was made with other settings.
+        TorlError: The problems cannot be read, or a component fails; the file keeps all finished groups.
+    """
+    sample = config.sample
     stream = model.prompts(sample.problems, config.data)
     prompts = tuple(islice(stream, sample.max_problems))
     console.line(f"problems: {stream}")
@@ -41,24 +67,28 @@ async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredG
     if done:
         console.line(f"{len(prompts) - len(waiting)} problems were done before")
     if waiting:
-        with TemporaryDirectory(prefix="torl-sample-") as logs:
-            parts = open_rollouts(config, model, console, log_directory=Path(logs), seed=sample.seed)
-            async with parts as rollouts:
-                playing = play_to_file(
-                    rollouts,
-                    waiting,
-                    output,
-                    console,
-                    name="episodes",
-                    series=BATCH_ID,
-                    samples=sample.samples_per_problem,
-                )
-                await run_with_watchers(playing, *rollouts.watchers(config.rollout.stall_timeout_seconds))
+        async with open_running() as rollouts:
+            playing = play_to_file(
+                rollouts,
+                waiting,
+                output,
+                console,
+                name="episodes",
+                series=BATCH_ID,
+                samples=sample.samples_per_problem,
+                player=with_seed(rollouts.player, sample.seed),
+            )
+            await run_with_watchers(playing, *rollouts.watchers(config.rollout.stall_timeout_seconds))
     return output.read(prompts)
 
 
+def with_seed(player: EpisodePlayer, seed: int) -> EpisodePlayer:
+    """Return the player with another seed for its episodes."""
+    return replace(player, settings=replace(player.settings, seed=seed))
+
+
 def sampling_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
-    """How many trajectories there are, and their dynamics."""
+    """Return the number of trajectories and their training dynamics."""
     dynamics = training_dynamics(groups) if groups else {}
     return {"trajectories": sum(len(group.members) for group in groups), **dynamics}
 

@@ -1,11 +1,11 @@
 """One door: from a configuration to the running parts that play episodes and say what they are worth."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from torl.component import RunContext
 from torl.config import ModelRunConfig
@@ -44,6 +44,10 @@ class Rollouts:
         return self.player.engine.watch(), self.player.open_calls.watch(
             stall_timeout_seconds, "rollout.stall_timeout_seconds"
         )
+
+
+OpenRollouts: TypeAlias = Callable[[], AbstractAsyncContextManager[Rollouts]]
+"""Starts rollouts, or lends running ones."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""`python -m torl.sandbox run FILE | check | clean | serve | mcp | openenv`: the sandbox by itself."""
+"""The command line of the sandbox: `python -m torl.sandbox run FILE | check | clean | serve | mcp | openenv`."""
 
 import argparse
 import os
@@ -19,11 +19,11 @@ from torl.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line and return the exit status."""
     options = _parser().parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal may lack letters that a program prints
+            stream.reconfigure(errors="backslashreplace")  # a terminal may lack characters that a program prints
     try:
         return _COMMANDS[options.command](options)
     except SandboxError as error:
@@ -34,21 +34,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m torl.sandbox", description="Run untrusted Python in the sandbox.")
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("run", help="run a file; exit status 0 if it ended well, 1 if not")
-    one.add_argument("file", type=Path, help="Python source, or - for standard input")
-    one.add_argument("--seed", type=int, default=0, help="of everything random in the run (default 0)")
+    one = commands.add_parser("run", help="run a file; the exit status is 0 on success, else 1")
+    one.add_argument("file", type=Path, help="Python file, or - for standard input")
+    one.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     one.add_argument(
         "--cpu-seconds", type=_seconds, default=_core.SandboxLimits().cpu_seconds,
-        help="CPU time of the run (default %(default)g)",
+        help="CPU time of the run, in seconds (default: %(default)g)",
     )  # fmt: skip
     one.add_argument(
         "--input", type=Path, action="append", default=[], metavar="PATH",
-        help="a file or directory that the run finds, under its own name, where it starts; may be given more than once",
+        help="file or directory to copy into the working directory of the run; repeatable",
     )  # fmt: skip
     one.add_argument(
-        "--output", type=Path, metavar="DIRECTORY", help="where to write the files that the run made or changed"
+        "--output", type=Path, metavar="DIRECTORY", help="directory for files that the run creates or changes"
     )
-    commands.add_parser("check", help="prepare the guest if need be, test it, and say where it is")
+    commands.add_parser("check", help="prepare the guest if necessary, test it, and print its location")
     commands.add_parser("clean", help="remove the prepared guest")
     add_server_commands(commands)
     return parser
@@ -57,12 +57,12 @@ def _parser() -> argparse.ArgumentParser:
 def _seconds(text: str) -> float:
     seconds = float(text)
     if not 0 < seconds < 1e9:
-        raise argparse.ArgumentTypeError(f"must be a positive number of seconds, not {text}")
+        raise argparse.ArgumentTypeError(f"must be a positive number of seconds, got {text}")
     return seconds
 
 
 def prepare() -> Path:
-    """Prepare the guest, with a progress bar on standard error if there is anything to do."""
+    """Prepare the guest if necessary, with a progress bar on standard error."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -80,7 +80,7 @@ def prepare() -> Path:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run one file, with what comes on standard input unless that is a terminal; pass on what it wrote."""
+    """Run a file, with standard input unless it is a terminal, and print its output."""
     prepare()
     stdin = b""
     try:
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _files_at(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The file at `path`, or every file below it; their names begin with its own."""
+    """Yield the file at `path` or all files below it, with paths that start with its name."""
     base = Path(os.path.abspath(path))
     if not base.is_dir():
         yield base.name, base.read_bytes()
@@ -123,15 +123,15 @@ def _files_at(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _write_files(files: Mapping[str, bytes], directory: Path) -> None:
-    """Write the files of an outcome below `directory`. The pool has made sure that their paths stay there."""
+    """Write the files of an outcome below `directory`. The pool guarantees that their paths do not lead outside."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for path, content in files.items():
-            place = directory / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
+            target = directory / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
     except OSError as error:
-        raise SandboxError(f"cannot write what the run left: {error}") from error
+        raise SandboxError(f"cannot write the files of the run: {error}") from error
 
 
 def _cost(outcome: Execution) -> str:
@@ -139,11 +139,11 @@ def _cost(outcome: Execution) -> str:
 
 
 def check() -> int:
-    """Prepare the guest, run the self-test on it, and print what is where."""
+    """Prepare the guest, run the self-test and print versions, location and isolation layers."""
     directory = prepare()
     with SandboxPool(1) as pool:
         pool.self_test()
-        walls = pool.confinement()
+        confinement = pool.confinement()
         probe = pool.run(
             "import sys, numpy, scipy, sympy\nprint(sys.version.split()[0], numpy.__version__, "
             "scipy.__version__, sympy.__version__)"
@@ -152,10 +152,10 @@ def check() -> int:
     size = sum(file.stat().st_size for file in _core.sandbox_files(directory))
     print(f"the sandbox works: torl {__version__}, Python {python}, numpy {numpy}, scipy {scipy}, sympy {sympy}")
     print(f"prepared guest: {directory} ({size >> 20} MiB)")
-    landlock = "no Landlock" if walls.landlock is None else f"Landlock {walls.landlock}"
-    print(f"around each worker: {'seccomp' if walls.seccomp else 'no seccomp'}, {landlock}")
-    for wall in walls.missing:
-        print(f"missing: {wall}")
+    landlock = "no Landlock" if confinement.landlock is None else f"Landlock {confinement.landlock}"
+    print(f"isolation of workers: {'seccomp' if confinement.seccomp else 'no seccomp'}, {landlock}")
+    for layer in confinement.missing:
+        print(f"missing: {layer}")
     return 0
 
 

@@ -1,6 +1,7 @@
-"""The source of a notebook's cell, as IPython's tracebacks show it: in pieces around a line, inside its function.
+"""Excerpts of a notebook cell's source for tracebacks in the form of IPython 8.
 
-A piece is a statement, or the head of one that has others in it. Source of the rules: the text that IPython 8 shows.
+An excerpt consists of the pieces around a line within its function. A piece is a simple statement, or the head of a
+compound one.
 """
 
 import ast
@@ -9,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-_MAX_SOURCE = 16 << 10  # characters: cells come from a program's author, and reading them takes time
-_LONGEST = 6  # lines of another piece
-_FIRST, _LAST = 3, 2  # of a longer one
+_MAX_SOURCE = 16 << 10  # characters; untrusted source takes time to parse
+_MAX_LINES = 6  # of a piece other than the current one; longer pieces are shortened
+_FIRST, _LAST = 3, 2  # lines of a shortened piece
 _GAP = "   (...)"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_FUNCTIONS, ast.ClassDef)
@@ -20,26 +21,26 @@ _HOLDERS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell that compiles."""
+    """The source of a cell that compiles."""
 
     source: str
 
     @cached_property
     def lines(self) -> list[str]:
-        """Its lines, without their ends."""
+        """Lines without line ends."""
         return self.source.splitlines()
 
     @cached_property
     def _tree(self) -> ast.Module:
         if len(self.source) > _MAX_SOURCE:
-            raise ValueError(f"a cell of {len(self.source)} characters is too long to be shown in pieces")
-        with warnings.catch_warnings():  # the guest has given them
+            raise ValueError(f"the cell has {len(self.source)} characters, at most {_MAX_SOURCE} are parsed")
+        with warnings.catch_warnings():  # the guest has already reported them
             warnings.simplefilter("ignore")
             return ast.parse(self.source)
 
     @cached_property
     def _scopes(self) -> list[tuple[range, ast.AST]]:
-        """Functions and classes with their lines, from outside to inside."""
+        """Functions and classes with their lines, outer ones first."""
         nodes = (node for node in ast.walk(self._tree) if isinstance(node, (*_SCOPES, ast.Lambda)))
         return [(range(*_lines_of(node)), node) for node in nodes]
 
@@ -60,39 +61,39 @@ class Cell:
     def _split(self, node: ast.AST, start: int, stop: int) -> Iterator[tuple[int, int]]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, _HOLDERS):
-                first, behind = _lines_of(child)
+                first, end = _lines_of(child)
                 if start < first:
                     yield start, first
-                yield from self._split(child, first, behind)
-                start = behind
+                yield from self._split(child, first, end)
+                start = end
         if start < stop:
             yield start, stop
 
     def around(self, line: int, function: str, pieces_around: int) -> list[str]:
-        """The lines around one that runs in the function of this name, with their numbers and an arrow.
+        """Return the numbered lines around a line in a function, with an arrow.
 
         Raises:
-            SyntaxError, ValueError, RecursionError, MemoryError: this Python cannot read the cell.
+            SyntaxError, ValueError, RecursionError, MemoryError: The cell cannot be parsed.
         """
         scope = next((one for one in self._enclosing(line, function) if isinstance(one, _SCOPES)), None)
-        first, behind = (1, len(self.lines) + 1) if scope is None else _lines_of(scope)
-        pieces = [piece for piece in self._pieces if first <= piece.start and piece.stop <= behind]
+        first, end = (1, len(self.lines) + 1) if scope is None else _lines_of(scope)
+        pieces = [piece for piece in self._pieces if first <= piece.start and piece.stop <= end]
         here = next((number for number, piece in enumerate(pieces) if line in piece), None)
         if here is None:
             return []
-        shown: list[int | None] = []
+        numbers: list[int | None] = []
         for number in range(max(0, here - pieces_around), min(len(pieces), here + pieces_around + 1)):
             piece = list(pieces[number])
-            whole = number == here or len(piece) <= _LONGEST
-            shown += piece if whole else [*piece[:_FIRST], None, *piece[-_LAST:]]
-        texts = [self.lines[number - 1] for number in shown if number is not None]
+            whole = number == here or len(piece) <= _MAX_LINES
+            numbers += piece if whole else [*piece[:_FIRST], None, *piece[-_LAST:]]
+        texts = [self.lines[number - 1] for number in numbers if number is not None]
         indent = min(len(text) - len(text.lstrip()) for text in texts if text.strip())
         return [
-            _GAP if number is None else _numbered(number, self.lines[number - 1][indent:], line) for number in shown
+            _GAP if number is None else _numbered(number, self.lines[number - 1][indent:], line) for number in numbers
         ]
 
     def signature(self, line: int, function: str) -> str:
-        """The function around a line with its parameters' names, as `A.f(self, x)`."""
+        """Return the function around a line with its parameter names, such as `A.f(self, x)`."""
         enclosing = self._enclosing(line, function)
         if not enclosing:
             return f"{function}(.0)" if function.startswith("<") else f"{function}()"
@@ -104,7 +105,7 @@ class Cell:
         return f"{'.'.join(names)}({', '.join(_parameters(function_node))})"
 
     def _enclosing(self, line: int, function: str) -> list[ast.AST]:
-        """What the line is in, from the function of this name outwards; nothing if there is none."""
+        """Return the functions and classes around a line, from the function of the given name outwards."""
         found = [node for lines, node in reversed(self._scopes) if line in lines]
         named = (n for n, node in enumerate(found) if getattr(node, "name", "<lambda>") == function)
         start = next(named, None)
@@ -112,7 +113,7 @@ class Cell:
 
 
 def _lines_of(node: ast.AST) -> tuple[int, int]:
-    """From its first line, decorators included, to the line behind it."""
+    """Return the first line of a node, including decorators, and the line after it."""
     if isinstance(node, ast.match_case):
         return node.pattern.lineno, _lines_of(node.body[-1])[1]
     decorators = [one.lineno for one in getattr(node, "decorator_list", [])]
@@ -122,11 +123,11 @@ def _lines_of(node: ast.AST) -> tuple[int, int]:
 
 
 def _parameters(node: ast.AST) -> Iterator[str]:
-    given = getattr(node, "args", None)
-    if isinstance(given, ast.arguments):
-        yield from (one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs))
-        yield from ([f"*{given.vararg.arg}"] if given.vararg else [])
-        yield from ([f"**{given.kwarg.arg}"] if given.kwarg else [])
+    arguments = getattr(node, "args", None)
+    if isinstance(arguments, ast.arguments):
+        yield from (one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
+        yield from ([f"*{arguments.vararg.arg}"] if arguments.vararg else [])
+        yield from ([f"**{arguments.kwarg.arg}"] if arguments.kwarg else [])
 
 
 def _numbered(number: int, text: str, current: int) -> str:

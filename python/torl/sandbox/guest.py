@@ -1,8 +1,11 @@
-"""Where the guest comes from, where its prepared form is kept, and how a worker process is started."""
+"""The guest: its files, its prepared form in the cache, its worker processes and their confinement."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,10 +13,12 @@ from pathlib import Path
 import torl._core as _core
 from torl.errors import SandboxError
 
-Progress = Callable[[str, float], object]
-"""Told the name of a stage and the fraction of the preparation that is done, 0 to 1."""
+_logger = logging.getLogger(__name__)
 
-# Loads the extension alone: a worker needs no package of torl's, and starts faster without.
+Progress = Callable[[str, float], object]
+"""Callback that receives the name of a stage and the completed fraction of the preparation, from 0 to 1."""
+
+# Loads only the extension: a worker needs no package of torl and starts faster without.
 _WORKER_PROGRAM = """\
 import sys
 from importlib.machinery import ExtensionFileLoader
@@ -25,13 +30,25 @@ core.serve_sandbox()
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """The isolation layers around a worker process, in addition to WebAssembly. They cannot be removed once active."""
+
+    landlock: int | None
+    """Version of Landlock: no file access; from 4 on no TCP, from 6 on no signals to others. None if inactive."""
+    seccomp: bool
+    """Whether the system call filter is active."""
+    missing: tuple[str, ...]
+    """Layers that this system lacks, each with the reason."""
+
+
 def worker_command() -> list[str]:
-    """The command line of a worker process: this interpreter, isolated from site packages and environment."""
+    """Return the command line of a worker: this interpreter, isolated from site packages and environment."""
     return [sys.executable, "-I", "-S", "-c", _WORKER_PROGRAM, _core.__file__]
 
 
 def guest_artifacts() -> Path:
-    """The directory with the guest's files, found without importing the package they come in.
+    """Return the directory of the guest's files, without importing their package.
 
     Raises:
         SandboxError: The package is not installed.
@@ -43,10 +60,10 @@ def guest_artifacts() -> Path:
 
 
 def cache_directory() -> Path:
-    """Where prepared guests are kept: `torl/sandbox` in the user's cache directory.
+    """Return the directory of prepared guests: `torl/sandbox` in the user's cache directory.
 
     Raises:
-        SandboxError: The user has none: no home directory, and no XDG_CACHE_HOME.
+        SandboxError: The user has no home directory, and XDG_CACHE_HOME is not set.
     """
     base = os.environ.get("XDG_CACHE_HOME")
     if base and Path(base).is_absolute():
@@ -54,23 +71,34 @@ def cache_directory() -> Path:
     try:
         return Path.home() / ".cache" / "torl" / "sandbox"
     except RuntimeError as error:
-        raise SandboxError(f"there is no place for the prepared guest: {error}; set XDG_CACHE_HOME") from error
+        raise SandboxError(f"no cache directory for the prepared guest: {error}; set XDG_CACHE_HOME") from error
 
 
 def prepare_guest(progress: Progress | None = None, *, cache: Path | None = None) -> Path:
-    """Make sure that the prepared guest is in the cache, and return the cache's directory.
+    """Prepare the guest unless it is in the cache, and return the cache directory.
 
-    The first time this compiles an interpreter, which takes about 90 seconds of CPU time; afterwards it only checks
-    what is there. Processes that do it at once do it once.
+    Preparation compiles an interpreter, which takes about 90 seconds of CPU time. Concurrent processes share it.
 
     Args:
-        progress: Called with the stage and the fraction done; not called when there is nothing to do. What it raises
-            gives the preparation up and is raised here.
-        cache: Another directory than the user's.
+        progress: Callback with the stage and the completed fraction. Its exceptions cancel the preparation. It is not
+            called if the guest is already prepared.
+        cache: Cache directory, if not the user's.
 
     Raises:
-        SandboxError: No guest, the wrong guest, a cache that cannot be written.
+        SandboxError: The guest is missing or has the wrong version, or the cache is not writable.
     """
     directory = cache_directory() if cache is None else cache
     _core.prepare_sandbox(worker_command(), guest_artifacts(), directory, progress or (lambda stage, fraction: None))
     return directory
+
+
+@cache
+def warn_of_missing_layers(missing: tuple[str, ...]) -> None:
+    """Log once that the workers lack isolation layers."""
+    _logger.warning("the sandbox's workers lack an isolation layer on this system: %s", "; ".join(missing))
+
+
+@cache
+def warn_of_fresh_guests(reason: str) -> None:
+    """Log once that the workers cannot reuse a guest."""
+    _logger.warning("the sandbox creates a guest for every run, which is several times slower: %s", reason)

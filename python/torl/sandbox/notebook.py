@@ -1,13 +1,14 @@
-"""A session whose parts are shown as a notebook shows its cells: values, warnings and tracebacks are IPython's.
+"""Notebooks: sessions with the values, warnings and tracebacks of IPython.
 
     notebook = Notebook(pool.session())
     notebook.run("1 / 0").traceback  # "...Cell In[1], line 1\\n----> 1 1 / 0\\n\\nZeroDivisionError: division by zero"
 
-The guest runs the cells as IPython does (its module `_torl_notebook`), and tells of exceptions in CPython's form, which
-is rewritten here.
+The guest runs the cells as IPython does (its module `_torl_notebook`). Its tracebacks have CPython's form and are
+rewritten here. As everywhere in the sandbox, frames of libraries are omitted, and frames outside of cells as well.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Unpack
 
@@ -15,45 +16,54 @@ from torl.sandbox.cells import Cell
 from torl.sandbox.execution import Execution
 from torl.sandbox.options import CellOptions
 from torl.sandbox.session import Session
-from torl.sandbox.tracebacks import notebook_traceback
 
 _BEGIN = "__import__('_torl_notebook').begin()"
 _INDENTATION = re.compile(r"[ \t]*")
+_MAX_TRACEBACK = 16 << 10  # characters; untrusted text takes time to parse
+_WIDTH = 75
+_HEAD = "Traceback (most recent call last)"
+_CHAINED = re.compile(
+    r"\n\n(The above exception was the direct cause of the following exception"
+    r"|During handling of the above exception, another exception occurred):\n\n"
+)
+_FRAME = re.compile(r'  File "<ipython-input-(\d+)-[0-9a-f]{12}>", line (\d+)(?:, in (.+))?')
+_REPEATED = re.compile(r"  \[Previous line repeated (\d+) more times?\]")
+_LOCATION = re.compile(r'  File "(.*)", line (\d+)')  # of a syntax error, which is outside of functions
 
 
 class Notebook:
-    """Runs cells, each with the state that those before it left, and gives the value of the last line of each."""
+    """A notebook, whose cells share their state. The outcome of a cell has the value of its last line."""
 
     def __init__(self, session: Session) -> None:
-        """`session` has not begun."""
+        """Use a session without any runs."""
         self._session = session
         self._cells: dict[int, Cell] = {}
 
     def run(self, cell: str, **options: Unpack[CellOptions]) -> Execution:
-        """Run the next cell; raises as `Session.run`."""
+        """Run the next cell, with the exceptions of `Session.run`."""
         if not self._session.parts:
-            begun = self._session.run(_BEGIN)
-            if not begun.ok:
-                return begun
+            start = self._session.run(_BEGIN)
+            if not start.ok:
+                return start
         options["value"] = True
-        return self._shown(self._session.run(self._next(cell), **options))
+        return self._rewritten(self._session.run(self._next(cell), **options))
 
     async def run_async(self, cell: str, **options: Unpack[CellOptions]) -> Execution:
-        """`run`, for coroutines."""
+        """Run the next cell as a coroutine."""
         if not self._session.parts:
-            begun = await self._session.run_async(_BEGIN)
-            if not begun.ok:
-                return begun
+            start = await self._session.run_async(_BEGIN)
+            if not start.ok:
+                return start
         options["value"] = True
-        return self._shown(await self._session.run_async(self._next(cell), **options))
+        return self._rewritten(await self._session.run_async(self._next(cell), **options))
 
     def _next(self, cell: str) -> str:
-        """The cell as it runs. Its number is that of the parts before it: the first of them began the notebook."""
-        text = transformed(cell)
+        """Return the cell as it runs, numbered by earlier parts, the first of which starts the notebook."""
+        text = dedented(cell)
         self._cells[self._session.parts] = Cell(text)
         return text
 
-    def _shown(self, outcome: Execution) -> Execution:
+    def _rewritten(self, outcome: Execution) -> Execution:
         if outcome.traceback is None:
             return outcome
         text = notebook_traceback(outcome.traceback, self._cells).removesuffix("\n")
@@ -63,11 +73,102 @@ class Notebook:
         return replace(outcome, traceback=text, stderr=stderr)
 
 
-def transformed(cell: str) -> str:
-    """A cell as IPython compiles it: without empty lines at its beginning, and without its first line's indentation."""
+def dedented(cell: str) -> str:
+    """Remove leading empty lines and the first line's indentation, as IPython does before it compiles a cell."""
     lines = cell.splitlines(keepends=True)
     first = next((number for number, line in enumerate(lines) if not line.isspace()), None)
     if first is None:
         return cell
     found = _INDENTATION.match(lines[first])
     return "".join(line.removeprefix(found[0] if found else "") for line in lines[first:])
+
+
+def notebook_traceback(traceback: str, cells: Mapping[int, Cell]) -> str:
+    """Convert a traceback of CPython to IPython's form. Tracebacks in unknown forms are returned unchanged.
+
+    Args:
+        traceback: Traceback of a cell.
+        cells: Cells of the notebook by number.
+    """
+    if len(traceback) > _MAX_TRACEBACK:
+        return traceback
+    pieces = _CHAINED.split(traceback.rstrip("\n"))
+    try:
+        sections = pieces[::2]
+        texts = [_exception(section, cells, 2 if section is sections[-1] else 1) for section in sections]
+        if len(sections) == 1 and (syntax := _syntax_error(sections[0], cells)):
+            return syntax
+    except (IndexError, KeyError, MemoryError, RecursionError, SyntaxError, ValueError):
+        return traceback  # written by the program itself, or the source is too long or of another Python version
+    if None in texts:
+        return traceback
+    chain = [texts[0] or ""]
+    for relation, text in zip(pieces[1::2], texts[1:], strict=True):
+        chain += [f"{relation}:", text or ""]
+    joined = "\n\n".join(chain)
+    return joined if joined.startswith("  Cell") else f"{'-' * _WIDTH}\n{joined}"
+
+
+def _exception(section: str, cells: Mapping[int, Cell], around: int) -> str | None:
+    """Convert an exception of a chain, with `around` pieces around each line. None if its form is unknown."""
+    lines = section.split("\n")
+    if frame := _FRAME.fullmatch(lines[0]):  # a syntax error
+        return "\n".join([f"  Cell In[{frame[1]}], line {frame[2]}", *lines[1:]])
+    end = _end_of_frames(lines)
+    if end is None:
+        return None
+    frames = _frames(lines[1:end], cells, around)
+    kind, _, message = "\n".join(lines[end:]).partition(": ")
+    name = kind.rpartition(".")[2]
+    return "\n\n".join(
+        ["\n".join([name + _HEAD.rjust(_WIDTH - len(name)), *frames[:1]]), *frames[1:], f"{name}: {message}"]
+    )
+
+
+def _end_of_frames(lines: list[str]) -> int | None:
+    """Return the line after the frames, or None if the text is not a traceback."""
+    if lines[0] != f"{_HEAD}:":
+        return None
+    return next((number for number, line in enumerate(lines[1:], 1) if not line.startswith("  ")), None)
+
+
+def _syntax_error(section: str, cells: Mapping[int, Cell]) -> str | None:
+    """Convert a syntax error of code that a cell compiles, which has a special form. None for other exceptions."""
+    lines = section.split("\n")
+    end = _end_of_frames(lines)
+    if end is None:
+        return None
+    start = next((number for number in range(end - 1, 0, -1) if lines[number].startswith("  File ")), 0)
+    location = _LOCATION.fullmatch(lines[start])
+    if location is None:
+        return None
+    found = [found for line in lines[1:start] if (found := _FRAME.fullmatch(line))]
+    frames = [_short_frame(int(one[1]), int(one[2]), one[3], cells) for one in found]
+    error = [f"  File {location[1]}:{location[2]}", *lines[start + 1 :]]
+    return "\n\n".join([f"{_HEAD}:", *frames, "\n".join(error)])
+
+
+def _short_frame(number: int, line: int, function: str, cells: Mapping[int, Cell]) -> str:
+    where = "" if function == "<module>" else f" in {function}"
+    return f"  Cell In[{number}], line {line}{where}\n    {cells[number].lines[line - 1].strip()}"
+
+
+def _frames(lines: list[str], cells: Mapping[int, Cell], around: int) -> list[str]:
+    """Convert the frames in cells. Of repeated frames, the first two, their number and the last are kept."""
+    frames: list[str] = []
+    called = ""
+    for line in lines:
+        if frame := _FRAME.fullmatch(line):
+            number, line_number, function = int(frame[1]), int(frame[2]), frame[3] or "<module>"
+            frames.append(_frame(number, line_number, function, cells[number], around))
+            called = f"{function} at line {line_number}"
+        elif more := _REPEATED.fullmatch(line):
+            frames[-1:] = [f"    [... skipping similar frames: {called} ({more[1]} times)]", frames[-1]]
+    return frames
+
+
+def _frame(number: int, line: int, function: str, cell: Cell, around: int) -> str:
+    head = f"Cell In[{number}], line {line}"
+    if function != "<module>":
+        head += f", in {cell.signature(line, function)}"
+    return "\n".join([head, *cell.around(line, function, around)])

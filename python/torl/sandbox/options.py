@@ -1,4 +1,4 @@
-"""What a run takes besides its code, and how the core is told."""
+"""Options of runs, and their conversion for the core."""
 
 import math
 import threading
@@ -16,34 +16,34 @@ MAXIMUM_MEMORY = 1 << 32
 
 
 class CellOptions(TypedDict, total=False):
-    """What every method that runs code takes besides the code. All of it is optional."""
+    """Options of every method that runs code. All are optional."""
 
     stdin: str | bytes
-    """All that standard input holds. Default: nothing."""
+    """Content of standard input. The default is empty."""
     files: Mapping[str, str | bytes]
-    """What is put into the directory the run starts in: paths relative to it, such as "sub/data.csv", and contents."""
+    """Files in the working directory: relative paths, such as "sub/data.csv", and contents."""
     return_files: bool
-    """Whether `Execution.files` holds every file below that directory that the run made or changed. Default: no."""
+    """Whether `Execution.files` contains all files that the run created or changed there. The default is False."""
     value: bool
-    """Whether `Execution.value` is the `repr` of the value of the last statement. Default: no."""
+    """Whether `Execution.value` is the `repr` of the last statement's value. The default is False."""
     cpu_seconds: float
-    """CPU time of this run, where that is less than the pool's."""
+    """CPU time of the run in seconds, if less than the pool's."""
 
 
 class RunOptions(CellOptions, total=False):
-    """The options of a run that is for itself."""
+    """Options of a run without a session."""
 
     seed: int
-    """Of everything random in the run: `random`, `numpy.random`, `os.urandom`. Default 0."""
+    """Random seed of `random`, `numpy.random` and `os.urandom`. The default is 0."""
     memory_bytes: int
-    """Memory of this run, the interpreter's own 176 MiB included, if less than the pool's; at least 192 MiB."""
+    """Memory of the run, including the interpreter's own 176 MiB, if less than the pool's. At least 192 MiB."""
     caller: Hashable
-    """Who asks. Callers take turns: one with many runs that wait does not hold up another's. Default: the calling
-    thread, which for coroutines is that of their loop."""
+    """Caller of the run. Callers take turns, so one caller with a long queue does not delay others. The default
+    is the calling thread, which for coroutines is the thread of their event loop."""
 
 
 class RunInput(TypedDict):
-    """What a run is given besides its code, as the core takes it."""
+    """Input of a run in addition to its code, as the core receives it."""
 
     seed: int
     stdin: bytes
@@ -64,17 +64,17 @@ def core_arguments(
     memory_bytes: int | None = None,
     caller: Hashable = None,
 ) -> RunInput:
-    """The options as `torl._core.SandboxRequest` takes them, less those that `run_limits` reads.
+    """Convert options for `torl._core.SandboxRequest`, except the limits, which `run_limits` converts.
 
     Raises:
-        ValueError: Too much input.
+        ValueError: `stdin` is too large.
     """
-    given = _bytes(stdin)
-    if len(given) > MAXIMUM_STDIN:
-        raise ValueError(f"stdin must be at most {MAXIMUM_STDIN} bytes, not {len(given)}")
+    content = _bytes(stdin)
+    if len(content) > MAXIMUM_STDIN:
+        raise ValueError(f"stdin must be at most {MAXIMUM_STDIN} bytes, got {len(content)}")
     return {
         "seed": seed % MAXIMUM_SEED,
-        "stdin": given,
+        "stdin": content,
         "files": [(path, _bytes(content)) for path, content in (files or {}).items()],
         "return_files": return_files,
         "value": value,
@@ -83,44 +83,44 @@ def core_arguments(
 
 
 def run_limits(limits: _core.SandboxLimits, options: RunOptions, cpu_seconds: float) -> _core.SandboxLimits:
-    """The limits of one run: those of the pool, where the options or what is left of a session do not say less.
+    """Return the limits of a run: the minimum of the pool's limits, the options and a session's remaining time.
 
     Raises:
-        ValueError: A limit that is none.
+        ValueError: A limit is out of range.
     """
-    own_seconds = options.get("cpu_seconds", math.inf)
-    own_bytes = options.get("memory_bytes", limits.memory_bytes)
-    if not own_seconds > 0:
-        raise ValueError(f"cpu_seconds must be a positive number of seconds, not {own_seconds}")
-    check_memory(own_bytes)
-    return limits.lowered(cpu_seconds=min(own_seconds, cpu_seconds), memory_bytes=min(own_bytes, limits.memory_bytes))
+    run_seconds = options.get("cpu_seconds", math.inf)
+    run_bytes = options.get("memory_bytes", limits.memory_bytes)
+    if not run_seconds > 0:
+        raise ValueError(f"cpu_seconds must be a positive number of seconds, got {run_seconds}")
+    check_memory(run_bytes)
+    return limits.lowered(cpu_seconds=min(run_seconds, cpu_seconds), memory_bytes=min(run_bytes, limits.memory_bytes))
 
 
 def check_memory(memory_bytes: int) -> None:
-    """Whether a run can have so much memory, and no more.
+    """Check a memory limit.
 
     Raises:
-        ValueError: it is less than the interpreter takes, or more than it can address.
+        ValueError: The limit is below the interpreter's own memory or above its address space.
     """
     if not MINIMUM_MEMORY <= memory_bytes <= MAXIMUM_MEMORY:
         raise ValueError(
             f"memory_bytes must be between {MINIMUM_MEMORY >> 20} MiB, of which the interpreter takes 176, and "
-            f"{MAXIMUM_MEMORY >> 30} GiB, not {memory_bytes} bytes"
+            f"{MAXIMUM_MEMORY >> 30} GiB, got {memory_bytes} bytes"
         )
 
 
 def source_bytes(code: str) -> bytes:
-    """Code as the core takes it.
+    """Encode code for the core.
 
     Raises:
-        TypeError: Code that is no string.
-        ValueError: Too much of it.
+        TypeError: `code` is not a string.
+        ValueError: `code` is too long.
     """
     if not isinstance(code, str):
-        raise TypeError(f"code must be a str, not {type(code).__name__}")
+        raise TypeError(f"code must be a str, got {type(code).__name__}")
     if len(code) > MAXIMUM_CODE:
-        raise ValueError(f"code must be at most {MAXIMUM_CODE} bytes, not {len(code)} characters")
-    # Lone surrogates are no source text: the guest answers them with a SyntaxError, as for any invalid UTF-8.
+        raise ValueError(f"code must be at most {MAXIMUM_CODE} bytes, got {len(code)} characters")
+    # The guest reports lone surrogates as a SyntaxError, as any invalid UTF-8.
     return code.encode("utf-8", "surrogatepass")
 
 

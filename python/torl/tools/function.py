@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema, to_json
 
 from torl.errors import ConfigError, TorlError
 from torl.options import arguments_of, load_object, suggestion
-from torl.runtime.processes.threads import run_in_thread
+from torl.runtime.processes.supervision import run_in_thread
 from torl.tools.base import Tool
 from torl.types import Outcome, OutcomeStatus
 

@@ -1,1 +1,1 @@
-"""A training run: the loop, what it learns from, and how that is selected."""
+"""Training runs: the loop, the selection of its data, and the run's components."""

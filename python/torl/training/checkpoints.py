@@ -1,7 +1,8 @@
-"""A run's checkpoints: written behind its training, and which of them are kept."""
+"""The checkpoints of a run: written in the background, and pruned to the ones to keep."""
 
 import asyncio
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,53 +12,59 @@ from torl.learner.checkpoint.directory import checkpoint_path, prune_checkpoints
 from torl.learner.learner import Learner
 from torl.records import metric_names as names
 from torl.records.reading import read_metrics
+from torl.runtime.cluster import Cluster
 
 
 class Checkpoints:
-    """One is written at a time; what went wrong is raised by the next call."""
+    """The checkpoints of a run. One is written at a time; the next call raises its error, if any.
+
+    Args:
+        config: When to write checkpoints, and which to keep.
+        run_directory: Directory of the run.
+        learner: Learner whose state is written.
+    """
 
     def __init__(self, config: CheckpointConfig, run_directory: Path, learner: Learner) -> None:
-        """Of a run that begins; of one that resumes, call `remember` too."""
         self._config = config
         self._directory = run_directory
         self._learner = learner
         self._writing: asyncio.Task[None] | None = None
-        self._values: dict[int, float] = {}  # of the metric that decides which is best, by step
+        self._values: dict[int, float] = {}  # the metric `keep_best`, by step
 
     def load_history(self, first_step: int) -> None:
-        """Take what the run has measured before it was interrupted, up to `first_step`."""
+        """Load the evaluations up to `first_step` of a run that resumes."""
         for row in read_metrics(self._directory):
             if row["step"] <= first_step and self._config.keep_best in row:
                 self._values[row["step"]] = row[self._config.keep_best]
 
     def record_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Hear what an evaluation of the policy after `step` steps has measured.
+        """Record the metrics of an evaluation after `step` steps, to choose the best checkpoint.
 
         Raises:
-            ConfigError: `checkpoint.keep_best` is not among it.
+            ConfigError: `checkpoint.keep_best` is not among the metrics.
         """
-        wanted = self._config.keep_best
-        if wanted is None:
+        best = self._config.keep_best
+        if best is None:
             return
-        if wanted not in metrics:
+        if best not in metrics:
             known = ", ".join(sorted(name for name in metrics if names.split_evaluation(name)))
-            raise ConfigError(f"checkpoint.keep_best = {wanted!r} is no metric of the evaluations: {known}")
-        self._values[step] = metrics[wanted]
+            raise ConfigError(f"checkpoint.keep_best = {best!r} is not an evaluation metric; available: {known}")
+        self._values[step] = metrics[best]
 
     async def begin(self, step: int, state: dict[str, Any]) -> None:
-        """Copy the learner's state and begin to write it; waits for the checkpoint before."""
+        """Wait for the previous checkpoint, copy the learner's state and start writing it."""
         await self.wait()
         writing = await self._learner.begin_checkpoint(checkpoint_path(self._directory, step), state)
         self._writing = asyncio.create_task(self._complete(writing))
-        self._writing.add_done_callback(_take_notice)
+        self._writing.add_done_callback(_retrieve_error)
 
     def check(self) -> None:
-        """Raise what has gone wrong with the checkpoint that was begun, if something has."""
+        """Raise the error of the last checkpoint, if it failed."""
         if self._writing is not None and self._writing.done():
             self._writing.result()
 
     async def wait(self) -> None:
-        """Return when what was begun is whole, or raise why it is not."""
+        """Wait until the last checkpoint is complete, or raise its error."""
         if self._writing is not None:
             await self._writing
 
@@ -66,7 +73,28 @@ class Checkpoints:
         await asyncio.to_thread(prune_checkpoints, self._directory, self._config.keep_last, dict(self._values))
 
 
-def _take_notice(task: "asyncio.Task[None]") -> None:
-    """The run may end for another reason before it asks what became of its checkpoint."""
+def _retrieve_error(task: "asyncio.Task[None]") -> None:
+    """Mark the error as retrieved, because the run may end for another reason before it waits for the checkpoint."""
     if not task.cancelled():
         task.exception()
+
+
+async def require_shared_storage(cluster: Cluster, directory: Path, nodes: Iterable[int]) -> None:
+    """Raise ConfigError unless `directory` is on storage that all of `nodes` share with the controller."""
+    marker = _make_marker(directory)
+    try:
+        for node in sorted(set(nodes)):
+            if not await cluster.run_on(node, Path.exists, marker):
+                raise ConfigError(
+                    f"run.directory: {marker.parent} is not the same on node {node}, which has learner ranks: they "
+                    "write checkpoints there, so it must be on storage that the nodes share (logs do not need it)"
+                )
+    finally:
+        marker.unlink()
+
+
+def _make_marker(directory: Path) -> Path:
+    """Create a file with a new name, whose absence no file system has cached."""
+    marker = directory.resolve() / f".seen-{secrets.token_hex(8)}"
+    marker.touch()
+    return marker

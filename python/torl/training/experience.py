@@ -1,9 +1,9 @@
-"""What a run learns from: its steps, played ahead of the learner as far as allowed.
+"""The training data of a run: steps played ahead of the learner, as far as the maximum staleness allows.
 
-With `max_staleness` 0 a step is played when the learner has finished the last one. With k, up to k further steps are
-played meanwhile: their episodes take the places that the last ones of the step before leave free, and continue to
-sample while new weights arrive. How far ahead a run is, is bounded from both sides: no step begins before the policy is
-that of `step - max_staleness` or later, and the learner waits for its step to be whole.
+With `max_staleness` 0, a step starts once the learner has finished the previous one. With k, up to k more steps are
+played at the same time: their episodes use the slots that the previous step's last episodes leave free, and continue to
+sample while new weights arrive. Staleness is bounded from both sides: a step starts only when the policy has reached
+version `step - max_staleness`, and the learner waits until its step is complete.
 """
 
 import asyncio
@@ -17,11 +17,17 @@ from torl.rewards import Reward
 from torl.rollout.episode import EpisodePlayer
 from torl.training.step import PlayedStep, StepPlayer
 
-__all__ = ["Experience", "PlayedStep"]
-
 
 class Experience:
-    """The steps of a run, in order. Tell it of each new policy with `advance`."""
+    """The steps of a run, in order. Call `advance` after every update of the policy.
+
+    Args:
+        config: Configuration of the run.
+        sampler: Source of prompts.
+        player: Player of episodes.
+        reward: Reward that grades them.
+        console: Console for progress and warnings.
+    """
 
     def __init__(
         self,
@@ -31,20 +37,19 @@ class Experience:
         reward: Reward,
         console: Console,
     ) -> None:
-        """Play nothing yet."""
         self._steps = config.run.steps
         self._max_staleness = config.rollout.max_staleness
         self._sampler = sampler
         self._player = StepPlayer(config, sampler, player, reward, console)
-        self._next = 0  # the step that begins next
+        self._next = 0
         self._playing: dict[int, asyncio.Task[PlayedStep]] = {}
-        self._positions: dict[int, Mapping[str, Any]] = {}  # where the data stood when a step began
+        self._positions: dict[int, Mapping[str, Any]] = {}  # state of the sampler at the start of a step
 
     async def steps(self, first: int) -> AsyncGenerator[PlayedStep, None]:
-        """The steps from `first` to the last, each when it is whole. Close it (`aclosing`) to end what is in flight.
+        """Yield the steps from `first` to the last, each once it is complete. `aclosing` cancels steps in flight.
 
         Raises:
-            TorlError: the host is broken. No later step is given out.
+            TorlError: The host failed. No later step is yielded.
         """
         self._next = first
         self.advance(first)
@@ -59,13 +64,13 @@ class Experience:
             await asyncio.gather(*self._playing.values(), return_exceptions=True)
 
     def advance(self, policy_version: int) -> None:
-        """The engine samples with this version from now on: begin the steps that it allows."""
+        """Start the steps that may be sampled from version `policy_version` on."""
         while self._next < self._steps and self._next - policy_version <= self._max_staleness:
             self._playing[self._next] = asyncio.create_task(self._play(self._next))
             self._next += 1
 
     def position(self, step: int) -> Mapping[str, Any]:
-        """Where in the data a run continues that resumes at `step`: what was played ahead of it is played again."""
+        """Return the sampler's state for a run that resumes at `step`. Steps played ahead are played again."""
         return self._positions.get(step) or self._sampler.state_dict()
 
     async def _play(self, step: int) -> PlayedStep:

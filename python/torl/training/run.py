@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.config import ProblemChoice, TrainConfig
+from torl.engine import EngineOptions
 from torl.errors import ActorDiedError, DataError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
 from torl.hub import pinned_dataset, pinned_model
 from torl.records.run_directory import open_run_directory
@@ -13,43 +14,44 @@ from torl.report.console import Console
 from torl.report.summary import write_summary
 from torl.runtime.cluster import Cluster, open_cluster
 from torl.runtime.processes.children import first_line
-from torl.runtime.processes.loop_watchdog import watch_event_loop
 from torl.runtime.processes.supervision import first_error, run_with_watchers
+from torl.runtime.processes.watchdogs import watch_event_loop
+from torl.training.components import open_run_components
 from torl.training.experience import Experience
-from torl.training.hang import HangRecorder
+from torl.training.health import HangRecorder
 from torl.training.loop import Run
-from torl.training.parts import open_run_components
 from torl.training.residency import Residency
 
-_LOST = (LearnerDiedError, ActorDiedError, WeightTransferError, EngineDiedError)
-"""What a run on a cluster ends with when it loses a node that it cannot do without: the learner's, or any while weights
-are sent. An engine that dies while it samples ends no run."""
+_NODE_LOSSES = (LearnerDiedError, ActorDiedError, WeightTransferError, EngineDiedError)
+"""Errors of a run that loses an essential node: a learner node, or any node during a weight transfer. The loss of an
+engine that samples does not stop a run."""
 
 
 async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
-    """Run `config` to its last step; returns the summary. What comes from the hub is recorded with its commit.
+    """Run `config` to its last step and return the summary. Models and datasets of the Hub are pinned to a commit.
+
+    On a cluster, a run that loses learner ranks with their node restarts from its latest checkpoint, at most
+    `cluster.max_restarts` times.
 
     Raises:
-        TorlError: what was wrong with the configuration, the data or a part; everything written so far is kept.
-
-    On a cluster, a run that loses its learner with a node goes on from its last checkpoint, as often as it may.
+        TorlError: The configuration, the data or a component failed. All records written so far are kept.
     """
-    config = _pinned(config)
+    config = _pin_commits(config)
     directory = open_run_directory(config)
-    restarts, apart = 0, False
+    restarts, is_remote = 0, False
     while True:
         try:
             async with open_cluster(config.cluster) as cluster:
-                apart = cluster.is_remote
+                is_remote = cluster.is_remote
                 await _attempt(config, directory, console, cluster)
             break
         except (TorlError, ExceptionGroup) as group:
             error = first_error(group)
-            if not apart or not isinstance(error, _LOST) or restarts == config.cluster.max_restarts:
+            if not is_remote or not isinstance(error, _NODE_LOSSES) or restarts == config.cluster.max_restarts:
                 raise
             restarts += 1
             console.warning(
-                f"{first_line(error).rstrip(':')}: the run goes on from its last checkpoint "
+                f"{first_line(error).rstrip(':')}: the run continues from its last checkpoint "
                 f"(restart {restarts} of {config.cluster.max_restarts}, cluster.max_restarts)"
             )
             config = config.model_copy(update={"run": config.run.model_copy(update={"resume": True})})
@@ -59,35 +61,37 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
 
 
 async def _attempt(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> None:
-    """The run from where it is to its end."""
-    stall_timeout_seconds = config.rollout.stall_timeout_seconds
-    async with open_run_components(config, directory, console, cluster) as parts:
-        experience = Experience(config, parts.sampler, parts.player, parts.rollouts.reward, console)
+    """Run from the first step, or from the latest checkpoint, to the last step."""
+    timeout_seconds = config.rollout.stall_timeout_seconds
+    async with open_run_components(config, directory, console, cluster) as components:
+        player, learner = components.player, components.learner
+        experience = Experience(config, components.sampler, player, components.rollouts.reward, console)
+        options = components.config.engine.options
         residency = Residency(
-            parts.player.engine,
-            parts.learner,
-            colocated=parts.colocated,
-            engine_sleeps=bool(getattr(parts.config.engine.options, "sleep_while_learning", False)),
-            offloads_learner=bool(parts.config.learner.offload_while_sampling),
-            checksum=parts.config.learner.verify_weights,
-            policy_version=parts.first_step,
+            player.engine,
+            learner,
+            colocated=components.colocated,
+            engine_sleeps=isinstance(options, EngineOptions) and bool(options.sleep_while_learning),
+            offloads_learner=bool(components.config.learner.offload_while_sampling),
+            checksum=components.config.learner.verify_weights,
+            policy_version=components.first_step,
         )
-        run = Run(parts, experience, residency)
-        if parts.checkpoint is not None:
+        run = Run(components, experience, residency)
+        if components.checkpoint is not None:
             await residency.give_to_learner()
-            await residency.publish(parts.first_step)
-        watchers = (*parts.rollouts.watchers(stall_timeout_seconds), residency.resend_weights(), parts.learner.watch())
+            await residency.publish(components.first_step)
+        watchers = (*components.rollouts.watchers(timeout_seconds), residency.resend_weights(), learner.watch())
         log = directory / "logs" / "controller.log"
-        hang = HangRecorder(parts, log)
-        async with watch_event_loop(log, stall_timeout_seconds, "rollout.stall_timeout_seconds"):
+        hang = HangRecorder(components, log)
+        async with watch_event_loop(log, timeout_seconds, "rollout.stall_timeout_seconds"):
             await run_with_watchers(hang.dump_stacks_on_hang(run.train()), *map(hang.dump_stacks_on_hang, watchers))
 
 
-def _pinned(config: TrainConfig) -> TrainConfig:
-    """With the commits that the names of the hub stand for now.
+def _pin_commits(config: TrainConfig) -> TrainConfig:
+    """Replace names of models and datasets on the Hub by names with their current commit.
 
     Raises:
-        DataError: some cannot be had; says of each what to download.
+        DataError: A model or a dataset is unavailable. The message lists the downloads that provide them.
     """
     missing: list[str] = []
 

@@ -1,6 +1,7 @@
-"""From trajectories and their rewards to what the learner trains on."""
+"""Training samples: trajectories with loss masks, annotations of the learner and advantages."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,23 +9,50 @@ import numpy as np
 import torl._core as _core
 from torl.algorithms.advantages import EstimatorInputs
 from torl.algorithms.rewards import kl_to_reference
-from torl.config import AlgorithmConfig
+from torl.config import AlgorithmConfig, TrainConfig
+from torl.training.masking import mask_samples, masked_by_reference, masked_trajectories
 from torl.types import BoolArray, Float32Array, Int32Array, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
 
 
+async def prepare_samples(
+    groups: Sequence[ScoredGroup],
+    annotate: Callable[[Sequence[TrainingSample]], Awaitable[list[TrainingSample]]],
+    config: TrainConfig,
+) -> tuple[list[TrainingSample], dict[str, int]]:
+    """Make the samples of a batch, mask them, annotate them and estimate advantages.
+
+    Args:
+        groups: Groups of the batch.
+        annotate: `Learner.annotate`.
+        config: Configuration of the run.
+
+    Returns:
+        The samples, complete for `Learner.update`, and the number of trajectories that each mask masks.
+    """
+    members = [member for group in groups for member in group.members]
+    trajectories = [each for member in members for each in member.episode_trajectories]
+    masks = await asyncio.to_thread(masked_trajectories, trajectories, config.selection)
+    samples = await asyncio.to_thread(training_samples, members)
+    late = config.selection.mask_after_advantages
+    samples = await annotate(samples if late else mask_samples(samples, masks))
+    masks |= masked_by_reference(trajectories, samples, config.selection)
+    samples = samples if late else mask_samples(samples, masks)
+    samples = await asyncio.to_thread(with_advantages, samples, groups, config.algorithm)
+    return mask_samples(samples, masks), {name: int(masked.sum()) for name, masked in masks.items()}
+
+
 def training_samples(scored: Sequence[ScoredTrajectory]) -> list[TrainingSample]:
-    """One sample for each trajectory, prompt and response, as the engine sampled it; no advantages yet.
+    """Make one sample from each trajectory, prompt and response, without advantages.
 
-    Those of an episode are neighbors, its branches first (`Scored.episode_trajectories`).
-
-    Turn rewards stand at the last token of their turns; samples have none where no trajectory has any.
+    The samples of an episode are adjacent, branches first (`ScoredTrajectory.episode_trajectories`). Turn rewards are
+    at the last token of their turns, and omitted if no trajectory has any.
 
     Raises:
-        ValueError: a grade has turn rewards, but not one for every turn.
+        ValueError: A grade has turn rewards for only a part of its turns.
     """
-    pays_turns = any(each.grade.turn_rewards for each in scored)
+    rewards_turns = any(each.grade.turn_rewards for each in scored)
     return [
-        replace(_training_sample(each, pays_turns), episode=episode)
+        replace(_training_sample(each, rewards_turns), episode=episode)
         for episode, member in enumerate(scored)
         for each in member.episode_trajectories
     ]
@@ -33,29 +61,29 @@ def training_samples(scored: Sequence[ScoredTrajectory]) -> list[TrainingSample]
 def with_advantages(
     samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], algorithm: AlgorithmConfig
 ) -> list[TrainingSample]:
-    """The samples with their advantages, and with the critic's targets where there is one.
+    """Add advantages to samples and, with a critic, its value targets.
 
     Args:
-        samples: with everything that the estimator asks for (`Learner.prepare`).
-        groups: their trajectories, in the same order, and the rewards at their ends. The trajectories of an episode are
-            laid end to end for the estimator, which sees one that is paid once, at its last sampled token.
-        algorithm: the estimator, and whether the rewards pay for the distance from a reference policy.
+        samples: Samples with the annotations that the estimator requires (`Learner.annotate`).
+        groups: Scored trajectories of the samples, in the same order. The trajectories of an episode are concatenated
+            for the estimator, which sees one response with a reward at its last sampled token.
+        algorithm: Estimator, and whether rewards include a KL penalty.
 
     Raises:
-        ValueError: other numbers of samples and trajectories, a reward that is not finite, values or logprobs that are
-            missing, an estimator that does not give one number for each token.
+        ValueError: The numbers of samples and trajectories differ, a reward is not finite, values or logprobs are
+            missing, or the estimator does not return one number per token.
     """
     if not samples:
         return []
-    rewards = _rewards(samples, groups, algorithm)
-    estimated = algorithm.estimator.bind()(rewards)
+    inputs = _estimator_inputs(samples, groups, algorithm)
+    estimated = algorithm.estimator.bind()(inputs)
     for name, array in (("advantages", estimated.advantages_M), ("returns", estimated.returns_M)):
-        if array is not None and array.shape != rewards.mask_M.shape:
-            of = f"estimator {algorithm.estimator.name!r}"
-            raise ValueError(f"{of}: {name} of shape {array.shape} for {len(rewards.mask_M)} tokens")
+        if array is not None and array.shape != inputs.mask_M.shape:
+            estimator = f"estimator {algorithm.estimator.name!r}"
+            raise ValueError(f"{estimator}: {name} of shape {array.shape} for {len(inputs.mask_M)} tokens")
     advantages_M = estimated.advantages_M
     if algorithm.normalize_advantages:
-        advantages_M = _core.whiten(advantages_M, rewards.lengths_N, rewards.mask_M)
+        advantages_M = _core.whiten(advantages_M, inputs.lengths_N, inputs.mask_M)
     cuts = np.cumsum([len(sample) for sample in samples])[:-1]
     advantages = np.split(advantages_M, cuts)
     returns = [None] * len(samples) if estimated.returns_M is None else np.split(estimated.returns_M, cuts)
@@ -65,81 +93,53 @@ def with_advantages(
     ]
 
 
-def mean_advantage(sample: TrainingSample) -> float:
-    """The mean over the sampled tokens: the advantage itself where all of them have the same one."""
-    if sample.advantages is None or not sample.loss_mask.any():
-        return 0.0
-    return float(sample.advantages[sample.loss_mask].mean(dtype=np.float64))
-
-
 def turn_numbers(episode: Sequence[Trajectory]) -> Int32Array:
-    """Which turn sampled each token of an episode, -1 where none did, shape (its tokens, prompts included).
+    """Return the number of the turn that sampled each token, or -1; shape (tokens of the episode, with prompts).
 
     Args:
-        episode: its trajectories, whose turns are numbered one after the other.
+        episode: Trajectories of an episode, whose turns are numbered consecutively.
     """
     numbers: list[Int32Array] = []
-    before = 0
+    earlier = 0
     for trajectory in episode:
-        of_response = np.full(len(trajectory), -1, np.int32)
-        for number, turn in enumerate(trajectory.turns, before):
-            of_response[turn.start : turn.stop] = number
-        before += len(trajectory.turns)
-        numbers += [np.full(len(trajectory.prompt.token_ids), -1, np.int32), of_response]
+        in_response = np.full(len(trajectory), -1, np.int32)
+        for number, turn in enumerate(trajectory.turns, earlier):
+            in_response[turn.start : turn.stop] = number
+        earlier += len(trajectory.turns)
+        numbers += [np.full(len(trajectory.prompt.token_ids), -1, np.int32), in_response]
     return np.concatenate(numbers)
 
 
-def token_arrays(sample: TrainingSample, response_tokens: int, algorithm: AlgorithmConfig) -> dict[str, Float32Array]:
-    """What the advantages of a response were made of token by token, and these; empty if of its reward alone.
-
-    Args:
-        sample: with its advantages.
-        response_tokens: the last so many of its tokens.
-        algorithm: what was asked for.
-    """
-    names: list[str] = []
-    if algorithm.needs_critic:
-        names.append("values")
-    if algorithm.penalizes_rewards:
-        names += ["old_logprobs", "ref_logprobs"]
-    elif algorithm.keep_reference:
-        names.append("ref_logprobs")
-    if sample.token_rewards is not None:
-        names.append("token_rewards")
-    arrays = {name: getattr(sample, name) for name in (*names, "advantages")} if names else {}
-    return {name: array[len(sample) - response_tokens :] for name, array in arrays.items()}
-
-
-def _training_sample(scored: ScoredTrajectory, pays_turns: bool) -> TrainingSample:
+def _training_sample(scored: ScoredTrajectory, rewards_turns: bool) -> TrainingSample:
     trajectory, prompt = scored.trajectory, scored.trajectory.prompt.token_ids
     return TrainingSample(
         token_ids=np.concatenate([np.asarray(prompt, np.int32), trajectory.token_ids_T]),
         loss_mask=np.concatenate([np.zeros(len(prompt), np.bool_), trajectory.loss_mask_T]),
         rollout_logprobs=np.concatenate([np.zeros(len(prompt), np.float32), trajectory.rollout_logprobs_T]),
-        token_rewards=_token_rewards(scored) if pays_turns else None,
+        token_rewards=_token_rewards(scored) if rewards_turns else None,
     )
 
 
 def _token_rewards(scored: ScoredTrajectory) -> Float32Array:
-    """Each turn's reward at its last token."""
-    trajectory, paid = scored.trajectory, scored.grade.turn_rewards
+    """Place each turn's reward at its last token."""
+    trajectory, turn_rewards = scored.trajectory, scored.grade.turn_rewards
     prompt_tokens = len(trajectory.prompt.token_ids)
     token_rewards = np.zeros(prompt_tokens + len(trajectory), np.float32)
-    if paid and len(paid) != len(trajectory.turns):
+    if turn_rewards and len(turn_rewards) != len(trajectory.turns):
         raise ValueError(
-            f"{trajectory.group_id}, sample {trajectory.sample_index}: {len(paid)} turn rewards for "
+            f"{trajectory.group_id}, sample {trajectory.sample_index}: {len(turn_rewards)} turn rewards for "
             f"{len(trajectory.turns)} turns; a grade has one for every turn, or none"
         )
-    if paid:
-        token_rewards[[prompt_tokens + turn.stop - 1 for turn in trajectory.turns]] = paid
+    if turn_rewards:
+        token_rewards[[prompt_tokens + turn.stop - 1 for turn in trajectory.turns]] = turn_rewards
     return token_rewards
 
 
-def _rewards(
+def _estimator_inputs(
     samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], algorithm: AlgorithmConfig
 ) -> EstimatorInputs:
     members = [(index, member) for index, group in enumerate(groups) for member in group.members]
-    # Of each sample the episode that it belongs to.
+    # The number of each sample's episode.
     episodes = [episode for episode, (_, member) in enumerate(members) for _ in member.episode_trajectories]
     if len(episodes) != len(samples):
         raise ValueError(f"{len(samples)} samples of {len(episodes)} trajectories")
@@ -149,15 +149,15 @@ def _rewards(
     mask_M: BoolArray = np.concatenate([sample.loss_mask for sample in samples])
     token_rewards_M: Float32Array | None = None
     if any(sample.token_rewards is not None for sample in samples):
-        token_rewards_M = _flat([sample.token_rewards for sample in samples])
+        token_rewards_M = _concatenate([sample.token_rewards for sample in samples])
         for episode, sample in zip(episodes, samples, strict=True):
-            # No token of a silenced trajectory can be paid: what its turns earned joins the reward at its end, so that
-            # its group is compared with all of it.
+            # Tokens of a masked trajectory cannot be rewarded. Its turn rewards are added to its final reward, so that
+            # its group is compared with the total.
             if sample.token_rewards is not None and not sample.loss_mask.any():
                 rewards[episode] += float(sample.token_rewards.sum(dtype=np.float64))
     if algorithm.penalizes_rewards:
-        old_M = _flat([sample.old_logprobs for sample in samples])
-        ref_M = _flat([sample.ref_logprobs for sample in samples])
+        old_M = _concatenate([sample.old_logprobs for sample in samples])
+        ref_M = _concatenate([sample.ref_logprobs for sample in samples])
         penalties_M = algorithm.kl.coefficient * kl_to_reference(old_M, ref_M, algorithm.kl.estimator)
         token_rewards_M = -penalties_M if token_rewards_M is None else token_rewards_M - penalties_M
         token_rewards_M = token_rewards_M.astype(np.float32)
@@ -167,14 +167,13 @@ def _rewards(
         lengths_N=lengths_N,
         mask_M=mask_M,
         token_rewards_M=token_rewards_M,
-        values_M=_flat([sample.values for sample in samples]) if algorithm.needs_critic else None,
+        values_M=_concatenate([sample.values for sample in samples]) if algorithm.needs_critic else None,
         turns_M=np.concatenate([turn_numbers(member.trajectory.episode_trajectories) for _, member in members]),
     )
 
 
-def _flat(arrays: Sequence[Float32Array | None]) -> Float32Array:
-    """Laid end to end."""
+def _concatenate(arrays: Sequence[Float32Array | None]) -> Float32Array:
     present = [array for array in arrays if array is not None]
     if len(present) != len(arrays):
-        raise ValueError("samples lack what the estimator asks for: prepare them first")
+        raise ValueError("samples lack an input of the estimator: annotate them first")
     return np.concatenate(present)

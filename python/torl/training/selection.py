@@ -1,49 +1,89 @@
-"""Which groups of a step are learned from: the others are left out of the batch altogether, and counted."""
+"""The groups of a step that are trained on, and the rewards used for training."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
 
+from torl.algorithms.rewards import normalize_rewards
 from torl.config import SelectionConfig
-from torl.types import ScoredGroup
+from torl.types import ScoredGroup, ScoredTrajectory
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which groups may enter the batch."""
+    """The groups that may enter the batch, and the numbers of dropped groups.
 
-    kept: tuple[ScoredGroup, ...]  # in the order that they were given
-    uniform: int  # groups left out because all their rewards are equal
-    outside_window: int  # groups left out because of the share that is rewarded
-    undecided: int  # groups left out because too few of their grades were decided
+    Attributes:
+        kept: Groups that may enter the batch, in their original order.
+        zero_variance: Number of groups dropped because all their rewards are equal.
+        out_of_range: Number of groups dropped because of their fraction of rewarded answers.
+        undecided: Number of groups dropped because the grader failed on too many answers.
+    """
+
+    kept: tuple[ScoredGroup, ...]
+    zero_variance: int
+    out_of_range: int
+    undecided: int
 
 
 def select_groups(groups: Sequence[ScoredGroup], config: SelectionConfig) -> Selection:
-    """Leave out what is configured: groups of equal rewards, of too few or too many rewarded members, of failed grades.
+    """Drop groups as configured: equal rewards, too few or too many rewarded answers, too many failed grades.
 
-    What counts for the window is whether an answer is paid as right, in a form that counts; not what a reward adds to
-    that. A group is counted under the first reason that applies.
+    `accuracy_range` applies to the fraction of credited answers, regardless of other parts of the reward. A dropped
+    group is counted under the first reason that applies.
     """
     varied = [group for group in groups if not (config.drop_zero_variance_groups and group.has_zero_variance)]
-    inside = varied
+    in_range = varied
     if config.accuracy_range is not None:
         low, high = config.accuracy_range
-        inside = [group for group in varied if low < group.credited_fraction < high]
-    kept = inside
-    if (most := config.drop_undecided_above) is not None:
-        kept = [group for group in inside if undecided_fraction(group) <= most]
-    return Selection(tuple(kept), len(groups) - len(varied), len(varied) - len(inside), len(inside) - len(kept))
+        in_range = [group for group in varied if low < group.credited_fraction < high]
+    kept = in_range
+    if (limit := config.drop_undecided_above) is not None:
+        kept = [group for group in in_range if undecided_fraction(group) <= limit]
+    return Selection(tuple(kept), len(groups) - len(varied), len(varied) - len(in_range), len(in_range) - len(kept))
 
 
 def undecided_fraction(group: ScoredGroup) -> float:
-    """The share of its members whose answers the grader could not compare."""
+    """Return the fraction of a group's answers on which the grader failed."""
     return sum(member.grade.failure is not None for member in group.members) / len(group.members)
 
 
 def prompts_for_next_round(wanted: int, kept: int, played: int) -> int:
-    """How many prompts to play so that about `wanted` groups are kept, after `kept` of `played` were.
+    """Estimate the number of prompts to play until `wanted` groups are kept, given that `kept` of `played` were.
 
-    At most four for each that is missing, so that a round in which hardly any was kept does not ask for thousands.
+    The estimate is at most four prompts for each missing group, which bounds the next round if few groups were kept.
     """
-    share = max(kept / played, 0.25)
-    return math.ceil((wanted - kept) / share)
+    fraction = max(kept / played, 0.25)
+    return math.ceil((wanted - kept) / fraction)
+
+
+def with_shuffled_rewards(groups: Sequence[ScoredGroup], seed: int) -> list[ScoredGroup]:
+    """Permute the total rewards among all trajectories, as an ablation.
+
+    Turn rewards are added to the reward at the end, so that none of them stays with the trajectory that earned it.
+    """
+    rewards = [member.grade.total for group in groups for member in group.members]
+    Random(seed).shuffle(rewards)
+    return [
+        replace(
+            group, members=tuple(replace(each, grade=replace(each.grade, turn_rewards=())) for each in group.members)
+        )
+        for group in _with_rewards(groups, rewards)
+    ]
+
+
+def with_normalized_rewards(groups: Sequence[ScoredGroup]) -> list[ScoredGroup]:
+    """Normalize the rewards at the end to mean 0 and standard deviation 1 over all trajectories."""
+    rewards = [member.reward for group in groups for member in group.members]
+    return _with_rewards(groups, normalize_rewards(rewards).tolist())
+
+
+def _with_rewards(groups: Sequence[ScoredGroup], rewards: Iterable[float]) -> list[ScoredGroup]:
+    """Replace the rewards of all members, in order."""
+    remaining = iter(rewards)
+
+    def with_next(member: ScoredTrajectory) -> ScoredTrajectory:
+        return replace(member, reward=next(remaining))
+
+    return [replace(group, members=tuple(map(with_next, group.members))) for group in groups]

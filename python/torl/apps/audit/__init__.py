@@ -1,1 +1,1 @@
-"""Auditing a run from its own files: what the records say is worked out again another way, and compared."""
+"""Audit of a run: recompute its records independently and compare."""

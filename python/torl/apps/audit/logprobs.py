@@ -1,11 +1,11 @@
-"""Log-probabilities with plain transformers, in float32, from the weights of the version that sampled."""
+"""The check of log-probabilities against plain transformers in float32, with the weights of the sampling policy."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torl.apps.audit.check import Check, place_of
+from torl.apps.audit.checks import Check, place_of
 from torl.config import TrainConfig
 from torl.engine import EngineOptions
 from torl.errors import TorlError
@@ -13,46 +13,46 @@ from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.policy_weights import merge_adapters, read_policy_weights
 from torl.records.rows import TrajectoryRecord
 
-# How far an engine may be from plain transformers in float32: mean and worst of |difference| over tokens, by the
-# engine's precision. Rounding alone reaches a tenth of that; a mask or a position that is off by one, far more.
+# Limits of the mean and the maximum |difference| to transformers, by the engine's dtype. Rounding reaches a tenth of
+# them; an attention mask or a position that is off by one exceeds them by far.
 _LIMITS = {"float32": (1e-5, 1e-3), "bfloat16": (5e-2, 2.0)}
-_LOGITS_AT_ONCE = 1 << 25  # 128 MiB in float32; one trajectory may take more
+_MAX_LOGITS = 1 << 25  # of a batch, 128 MiB in float32; a single trajectory may have more
 
 
 def has_weights(run: Path, version: int) -> bool:
-    """Whether the weights of a policy version can be had: those the run began with, or those of a checkpoint."""
+    """Whether the weights of a policy version are available: the initial model's, or a checkpoint's."""
     return version == 0 or (checkpoint_path(run, version) / LEARNER).is_dir()
 
 
 def skip_reason(config: TrainConfig) -> str | None:
-    """Why an engine's logprobs are not those of its policy; None if they are."""
+    """Return the reason why recorded log-probabilities differ from the policy's by configuration, or None."""
     if config.rollout.top_p < 1:
-        return "top_p is below 1: the engine's are of a cut distribution"
+        return "top_p is below 1: the engine's logprobs belong to a truncated distribution"
     if config.rollout.max_staleness and _engine_options(config).keeps_stale_cache:
-        return "the engine keeps its cache when new weights arrive: its logprobs are made with keys of older policies"
+        return "the engine keeps a stale KV cache on weight updates: its logprobs depend on older policies"
     return None
 
 
 def check_logprobs(
     check: Check, run: Path, model: Path, by_version: Mapping[int, Sequence[TrajectoryRecord]], config: TrainConfig
 ) -> None:
-    """Compare the engine's logprobs with those of plain transformers.
+    """Compare the engine's log-probabilities with plain transformers.
 
     Args:
-        check: to count in.
-        run: directory of the run.
-        model: directory of the model that the run began with.
-        by_version: trajectories with tokens of each policy version whose weights are left.
-        config: of the run.
+        check: Result that the comparisons are counted in.
+        run: Run directory.
+        model: Directory of the initial model.
+        by_version: Trajectories by the policy versions that sampled them. Versions without weights are left out.
+        config: Configuration of the run.
 
     Raises:
-        TorlError: weights cannot be read, or are not the model's.
+        TorlError: Weights cannot be read or do not match the model.
     """
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()  # it would be drawn across the report
+    disable_progress_bar()  # it would overwrite the report
     mean_limit, limit = _LIMITS[_engine_options(config).dtype]
     policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True).eval()
     adapted = config.model.adapters is not None
@@ -63,42 +63,42 @@ def check_logprobs(
             weights = read_policy_weights(checkpoint_path(run, version) / LEARNER)
             lora = config.model.adapters
             _load_weights(policy, weights if lora is None else merge_adapters(weights, base, lora))
-        of_version: list[float] = []
+        per_token: list[float] = []
         for record, difference in _gaps(policy, records, version, config.rollout.temperature):
             worst = max(difference, default=0.0)
-            check.add(worst <= limit, f"{place_of(record)}: a logprob is {worst:.2g} off", worst)
-            of_version += difference
-        if of_version and (mean := statistics.fmean(of_version)) > mean_limit:
-            check.add(False, f"policy version {version}: logprobs are {mean:.2g} off on average", mean)
-        gaps += of_version
-    check.mean = statistics.fmean(gaps) if gaps else None
+            check.add(worst <= limit, f"{place_of(record)}: a logprob differs by {worst:.2g}", worst)
+            per_token += difference
+        if per_token and (mean := statistics.fmean(per_token)) > mean_limit:
+            check.add(False, f"policy version {version}: logprobs differ by {mean:.2g} on average", mean)
+        gaps += per_token
+    check.mean_difference = statistics.fmean(gaps) if gaps else None
     versions = ", ".join(map(str, sorted(by_version)))
-    check.note = f"policy versions {versions}" if versions else "no weights are left"
+    check.note = f"policy versions {versions}" if versions else "no checkpoint has the weights of these steps"
 
 
 def _engine_options(config: TrainConfig) -> EngineOptions:
-    """The options of the run's engine; the defaults of all engines if it has other ones."""
+    """Return the options of the run's engine, or the defaults for a custom engine."""
     options = config.engine.options
     return options if isinstance(options, EngineOptions) else EngineOptions()
 
 
 def _load_weights(policy: Any, weights: dict[str, Any]) -> None:
-    """Put `weights` into a model; a weight that is tied to another is there under one of its names."""
+    """Load `weights` into a model. Tied weights appear under one of their names."""
     missing, unexpected = policy.load_state_dict(weights, strict=False)
     loaded = {policy.get_parameter(name).data_ptr() for name in weights if name not in unexpected}
     absent = [name for name in missing if policy.get_parameter(name).data_ptr() not in loaded]
     if unexpected or absent:
-        raise TorlError(f"a checkpoint's weights are not the model's: {absent + unexpected}")
+        raise TorlError(f"the weights of the checkpoint do not match the model: {absent + unexpected}")
 
 
 def _gaps(
     policy: Any, records: Sequence[TrajectoryRecord], version: int, temperature: float
 ) -> Iterator[tuple[TrajectoryRecord, list[float]]]:
-    """Each trajectory with |engine - transformers| on every token that this version sampled."""
+    """Yield each trajectory with |engine - transformers| on all tokens that this version sampled."""
     ordered = sorted(records, key=_tokens)
     batch: list[TrajectoryRecord] = []
     for record in ordered:
-        if batch and (len(batch) + 1) * _tokens(record) * policy.config.vocab_size > _LOGITS_AT_ONCE:
+        if batch and (len(batch) + 1) * _tokens(record) * policy.config.vocab_size > _MAX_LOGITS:
             yield from _gaps_of_batch(policy, batch, version, temperature)
             batch = []
         batch.append(record)
@@ -109,7 +109,7 @@ def _gaps(
 def _gaps_of_batch(
     policy: Any, batch: Sequence[TrajectoryRecord], version: int, temperature: float
 ) -> Iterator[tuple[TrajectoryRecord, list[float]]]:
-    """One forward. Rows are padded behind their ends, where nothing that stands before can see it."""
+    """Run one forward pass. Rows are padded on the right, which causal attention ignores."""
     import torch
 
     ids = torch.zeros(len(batch), max(map(_tokens, batch)), dtype=torch.long)
@@ -121,7 +121,7 @@ def _gaps_of_batch(
         logprobs = torch.log_softmax(logits, -1).gather(-1, ids[:, 1:, None]).squeeze(-1)
     for row, record in zip(logprobs, batch, strict=True):
         trajectory = record.trajectory
-        first = len(trajectory.prompt.token_ids) - 1  # the logits before a token are those it was sampled from
+        first = len(trajectory.prompt.token_ids) - 1  # a token is sampled from the logits of the token before it
         gaps = (row[first : first + len(trajectory)] - torch.from_numpy(trajectory.rollout_logprobs_T)).abs()
         yield record, gaps[torch.from_numpy(trajectory.policy_versions_T == version)].tolist()
 

@@ -1,19 +1,17 @@
-"""Audit a run, finished or running, from its own files.
+"""Audit a run, finished or in progress, from its own files.
 
-    python -m torl.verify RUN [--logprobs 64]
+    python -m torl.verify RUN [--logprob-samples 64]
 
-What the records say is worked out again another way, and compared:
+The records are recomputed independently and compared:
 
-- tokens: turns with what was found in them, mask, calls and observations, from the token ids alone; that the text is
-  what they decode to, and that an observation is what the format makes of its call's outcome; of agent programs that
-  what stands between two turns is what the program said
-- versions: that every token was sampled by a policy its step allows, none older than `rollout.max_staleness`
-- rewards: by grading again with the run's reward, part by part and turn by turn
-- advantages: by the formulas written out, one number at a time
-- logprobs: with plain transformers, in float32, from the weights of the version that sampled (the model the run began
-  with, and every checkpoint that is still there)
+- tokens: turns, loss mask, calls and observations from the token ids alone; the decoded text; observations against the
+  outcomes of their calls; for agent programs, the tokens between turns against the program's messages
+- versions: the policy version of every token against `rollout.max_staleness`
+- rewards: second grading with the run's reward, including parts and turn rewards
+- advantages: naive implementations of the estimators
+- logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint
 
-Exit status 0: all of it agrees; 1: something is off; 2: the run cannot be read. The last line is JSON.
+Exit status: 0 without a mismatch, 1 with mismatches, 2 if the run cannot be read. The last line of the output is JSON.
 """
 
 import argparse
@@ -28,15 +26,13 @@ from pathlib import Path
 
 from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.agents import agent_mismatch
-from torl.apps.audit.check import Check
+from torl.apps.audit.checks import Check, check_rewards, version_mismatch
 from torl.apps.audit.logprobs import check_logprobs, has_weights, skip_reason
-from torl.apps.audit.rewards import check_rewards
-from torl.apps.audit.rules import ReplayContext
+from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
-from torl.apps.audit.versions import version_mismatch
 from torl.component import RunContext
 from torl.config import TrainConfig
-from torl.config.command_line import load_config
+from torl.config.loading import load_config
 from torl.errors import TorlError
 from torl.hub import resolve_model
 from torl.records.layout import CONFIG_FILE, training_files
@@ -47,17 +43,17 @@ from torl.rewards import Reward, make_reward
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was compared in a run."""
+    """The result of an audit."""
 
     checks: tuple[Check, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is off."""
+        """Whether no check found a mismatch."""
         return not any(check.wrong for check in self.checks)
 
     def __getitem__(self, name: str) -> Check:
-        """The check of that name."""
+        """Return the check with the given name."""
         return next(check for check in self.checks if check.name == name)
 
     def __str__(self) -> str:
@@ -65,15 +61,19 @@ class Audit:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m torl.verify", description="Audit a run from its own files.")
-    parser.add_argument("run", metavar="RUN", type=Path, help="directory of a run")
+    parser.add_argument("run", metavar="RUN", type=Path, help="run directory")
     parser.add_argument(
-        "--logprobs", type=int, default=64, help="trajectories of each policy version to recompute logprobs of"
+        "--logprob-samples",
+        metavar="COUNT",
+        type=int,
+        default=64,
+        help="trajectories of each policy version whose log-probabilities are recomputed (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
     try:
-        audit = asyncio.run(verify_run(options.run, options.logprobs))
+        audit = asyncio.run(verify_run(options.run, options.logprob_samples))
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -82,28 +82,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(not audit.ok)
 
 
-async def verify_run(directory: Path, logprobs: int = 64) -> Audit:
-    """All checks of a run; the event loop stays free.
+async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
+    """Run all checks of a run without blocking the event loop.
 
     Args:
-        directory: of the run, finished or running.
-        logprobs: trajectories of each policy version whose logprobs are computed again.
+        directory: Run directory. The run may still be in progress.
+        logprob_samples: Number of trajectories per policy version whose log-probabilities are recomputed.
 
     Raises:
-        TorlError: the configuration, the records or the model cannot be read, or the reward does not work.
+        TorlError: The configuration, the records or the model cannot be read, or the reward failed.
     """
     config = await asyncio.to_thread(load_config, TrainConfig, directory / CONFIG_FILE)
     model = resolve_model(config.model.path)
     reward = make_reward(config.reward)
     async with _closing(reward):
-        _, rules = await asyncio.gather(
+        _, context = await asyncio.gather(
             reward.start(RunContext(seed=config.run.seed, directory=directory)),
             asyncio.to_thread(ReplayContext.from_config, config.rollout, model),
         )
-        work = _Work(config, rules, directory, logprobs)
+        work = _AuditRun(config, context, directory, logprob_samples)
         for path in training_files(directory):
             records = await asyncio.to_thread(_read, path)
-            # The graders work in processes of their own, beside the thread.
+            # Graders run in worker processes, so both proceed in parallel.
             await asyncio.gather(
                 check_rewards(work.rewards, records, reward, config.rollout.max_response_tokens),
                 asyncio.to_thread(work.check_step, records),
@@ -124,31 +124,31 @@ async def _closing(reward: Reward) -> AsyncIterator[None]:
         await reward.close()
 
 
-class _Work:
-    """The checks of a run, and the trajectories kept for the last of them."""
+class _AuditRun:
+    """The checks of a run, and the trajectories that the check of log-probabilities needs."""
 
-    def __init__(self, config: TrainConfig, rules: ReplayContext, directory: Path, logprobs: int) -> None:
+    def __init__(self, config: TrainConfig, context: ReplayContext, directory: Path, logprob_samples: int) -> None:
         self.config = config
-        self.rules = rules
+        self.context = context
         self.directory = directory
         self.tokens, self.versions, self.rewards, self.advantages, self.logprobs = (
             Check(name) for name in ("tokens", "versions", "rewards", "advantages", "logprobs")
         )
-        self._wanted = logprobs
+        self._logprob_samples = logprob_samples
         self._by_version: defaultdict[int, list[TrajectoryRecord]] = defaultdict(list)
-        self._weights_left: dict[int, bool] = {}
+        self._has_weights: dict[int, bool] = {}
 
     def check_step(self, records: Sequence[TrajectoryRecord]) -> None:
-        """Everything about a step that needs neither graders nor weights."""
+        """Run the checks of a step that need neither graders nor weights."""
         for record in [each for episode in records for each in episode.episode_trajectories]:
-            problem = token_mismatch if self.config.rollout.agent is None else agent_mismatch
-            self.tokens.add_mismatch(record, problem(record.trajectory, self.rules))
+            mismatch = token_mismatch if self.config.rollout.agent is None else agent_mismatch
+            self.tokens.add_mismatch(record, mismatch(record.trajectory, self.context))
             self.versions.add_mismatch(record, version_mismatch(record, self.config.rollout.max_staleness))
             self._keep(record)
         check_advantages(self.advantages, records, self.config)
 
     def check_logprobs(self, model: Path) -> None:
-        """Compare the log-probabilities of the trajectories that were kept."""
+        """Check the log-probabilities of the collected trajectories."""
         reason = skip_reason(self.config)
         if reason is not None:
             self.logprobs.note = reason
@@ -156,9 +156,9 @@ class _Work:
         check_logprobs(self.logprobs, self.directory, model, self._by_version, self.config)
 
     def _keep(self, record: TrajectoryRecord) -> None:
-        """Keep the first trajectories of each version whose weights are left."""
+        """Collect the first trajectories of each policy version with weights."""
         for version in {int(version) for version in record.trajectory.policy_versions_T if version >= 0}:
-            if version not in self._weights_left:
-                self._weights_left[version] = has_weights(self.directory, version)
-            if self._weights_left[version] and len(self._by_version[version]) < self._wanted:
+            if version not in self._has_weights:
+                self._has_weights[version] = has_weights(self.directory, version)
+            if self._has_weights[version] and len(self._by_version[version]) < self._logprob_samples:
                 self._by_version[version].append(record)

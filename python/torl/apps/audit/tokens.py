@@ -1,138 +1,147 @@
-"""Tokens, turns and calls, from the token ids alone."""
+"""The replay of episodes from their token ids: turns, calls and observations."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from torl._core import Scan, Scanner, Vocabulary
-from torl.apps.audit.calls import check_observation
-from torl.apps.audit.observations import answered_turns, check_end, check_environment_reply
-from torl.apps.audit.rules import MismatchError, ReplayContext
+from torl.apps.audit.replay import (
+    MismatchError,
+    ReplayContext,
+    check_end,
+    check_environment_reply,
+    check_observation,
+    turn_replies,
+)
 from torl.formats.base import is_void, turn_stop_condition
 from torl.types import Block, FinishReason, StopReason, ToolCall, Trajectory, Turn, UserMessage
 
 
-def token_mismatch(trajectory: Trajectory, rules: ReplayContext) -> str | None:
-    """What is off in a trajectory; None if all of it is as its token ids and its calls' outcomes say."""
+def token_mismatch(trajectory: Trajectory, context: ReplayContext) -> str | None:
+    """Return the first contradiction between a trajectory and its token ids or outcomes, or None."""
     try:
-        turns = _replay(trajectory, rules)
+        turns = _replay(trajectory, context)
         _check_turns(trajectory.turns, turns)
         check_arrays(trajectory, turns)
-    except MismatchError as problem:
-        return str(problem)
-    if trajectory.text != rules.vocabulary.decode(trajectory.token_ids_T.tolist()):
-        return "the text is not that of the token ids"
-    if trajectory.format != rules.format.name:
-        return f"it was played in format {trajectory.format!r}, not {rules.format.name!r}"
+    except MismatchError as mismatch:
+        return str(mismatch)
+    if trajectory.text != context.vocabulary.decode(trajectory.token_ids_T.tolist()):
+        return "the text does not match the token ids"
+    if trajectory.format != context.format.name:
+        return f"the format is {trajectory.format!r}, expected {context.format.name!r}"
     return None
 
 
-def _replay(trajectory: Trajectory, rules: ReplayContext) -> list[Turn]:
-    """The turns along the token ids, found by the scanner that episodes run on; the calls between them are checked."""
-    ids, limit = trajectory.token_ids_T.tolist(), rules.rollout.max_response_tokens
-    prompt = rules.vocabulary.decode_bytes(trajectory.prompt.token_ids)
-    at_line_start, place = not prompt or prompt.endswith(b"\n"), 0
+def _replay(trajectory: Trajectory, context: ReplayContext) -> list[Turn]:
+    """Find the turns in the token ids, with the scanner that episodes use, and check the replies between them."""
+    ids, limit = trajectory.token_ids_T.tolist(), context.rollout.max_response_tokens
+    prompt = context.vocabulary.decode_bytes(trajectory.prompt.token_ids)
+    at_line_start, position = not prompt or prompt.endswith(b"\n"), 0
     turns: list[Turn] = []
-    number = 0  # of the calls that were answered
-    for calls, said in answered_turns(trajectory):
-        if calls and number >= rules.rollout.max_tool_calls:
-            raise MismatchError(f"call {number} is beyond the last that the run allows")
-        calls_left = number < rules.rollout.max_tool_calls
-        turn, scan = _next_turn(ids, place, at_line_start, calls_left, rules)
-        if calls and turn.stop_reason is not StopReason.CALL:
-            raise MismatchError(f"nothing asks for call {number}")
-        if said:
-            check_environment_reply(
-                turn, calls, closed=scan.stop is None and ids[turn.stop - 1] in rules.end_token_ids, rules=rules
-            )
+    for reply in turn_replies(trajectory):
+        if reply.calls and reply.first_call >= context.rollout.max_tool_calls:
+            raise MismatchError(f"call {reply.first_call} exceeds rollout.max_tool_calls")
+        calls_left = reply.first_call < context.rollout.max_tool_calls
+        turn, scan = _next_turn(ids, position, at_line_start, calls_left, context)
+        if reply.calls and turn.stop_reason is not StopReason.CALL:
+            raise MismatchError(f"no turn requests call {reply.first_call}")
+        if reply.user_messages:
+            closed = scan.stop is None and ids[turn.stop - 1] in context.end_token_ids
+            check_environment_reply(turn, reply.calls, closed=closed, context=context)
         turns.append(turn)
-        expected = check_observation(calls, said, number, turn, scan.overshoot or b"", rules)
-        together: list[ToolCall | UserMessage] = [*calls, *said]
+        expected = check_observation(reply, turn, scan.overshoot or b"", context)
+        together: list[ToolCall | UserMessage] = [*reply.calls, *reply.user_messages]
         first = together[0]
-        stop, place = turn.stop, first.stop
+        stop, position = turn.stop, first.stop
         if expected is None:
-            right = place == limit or rules.vocabulary.decode(ids[stop:place]) == first.observation
+            right = position == limit or context.vocabulary.decode(ids[stop:position]) == first.observation
         else:
-            right = place == min(limit, stop + len(expected)) and ids[stop:place] == expected[: place - stop]
-        if not right or any((each.start, each.stop) != (stop, place) for each in together):
-            what = f"call {number}" if calls else f"the environment behind turn {len(turns) - 1}"
-            raise MismatchError(f"the observation of {what} is not where it should be")
+            right = position == min(limit, stop + len(expected)) and ids[stop:position] == expected[: position - stop]
+        if not right or any((each.start, each.stop) != (stop, position) for each in together):
+            name = f"call {reply.first_call}" if reply.calls else f"the environment after turn {len(turns) - 1}"
+            raise MismatchError(f"the observation of {name} has the wrong position or tokens")
         at_line_start = first.observation.endswith("\n")
-        number += len(calls)
-    if place < len(ids) or not turns:
-        turns.append(_last_turn(trajectory, ids, place, at_line_start, rules))
+    if position < len(ids) or not turns:
+        turns.append(_last_turn(trajectory, ids, position, at_line_start, context))
     else:
-        check_end(trajectory, len(turns), rules)
+        check_end(trajectory, len(turns), context)
     return turns
 
 
 def _next_turn(
-    ids: list[int], place: int, at_line_start: bool, calls_left: bool, rules: ReplayContext
+    ids: list[int], start: int, at_line_start: bool, calls_left: bool, context: ReplayContext
 ) -> tuple[Turn, Scan]:
-    """The turn that begins at `place`, ended by a call or else by a stop, and what the scanner says of it."""
-    stops = (index + 1 for index in range(place, len(ids)) if ids[index] in rules.stop_token_ids)
-    end = turn_stop_condition(rules.format, rules.rollout.stop, calls_left=calls_left)
-    scan = Scanner(rules.vocabulary, end, at_line_start).feed(ids[place : next(stops, len(ids))])
-    turn = make_turn(rules.vocabulary, ids, place, place + scan.consumed, scan, StopReason.STOP)
-    at_end = scan.overshoot is not None or not rules.end_token_ids.isdisjoint(ids[turn.start : turn.stop][-1:])
-    asks = calls_left and at_end and scan.stop is None and rules.format.parse_calls(turn)
+    """Return the turn that starts at `start`, ended by a call or else by a stop, and its scan."""
+    stops = (index + 1 for index in range(start, len(ids)) if ids[index] in context.stop_token_ids)
+    end = turn_stop_condition(context.format, context.rollout.stop, calls_left=calls_left)
+    scan = Scanner(context.vocabulary, end, at_line_start).feed(ids[start : next(stops, len(ids))])
+    turn = make_turn(context.vocabulary, ids, start, scan, StopReason.STOP)
+    at_end = scan.overshoot is not None or not context.end_token_ids.isdisjoint(ids[turn.start : turn.stop][-1:])
+    asks = calls_left and at_end and scan.stop is None and context.format.parse_calls(turn)
     return replace(turn, stop_reason=StopReason.CALL) if asks else turn, scan
 
 
-def _last_turn(trajectory: Trajectory, ids: list[int], place: int, at_line_start: bool, rules: ReplayContext) -> Turn:
-    """The turn that no observation follows, if it may end as it does."""
-    calls_left = len(trajectory.tool_calls) < rules.rollout.max_tool_calls
-    turn, scan = _next_turn(ids, place, at_line_start, calls_left, rules)
-    full = len(ids) >= rules.rollout.max_response_tokens
+def _last_turn(trajectory: Trajectory, ids: list[int], start: int, at_line_start: bool, context: ReplayContext) -> Turn:
+    """Return the turn that no observation follows, after checking its end."""
+    calls_left = len(trajectory.tool_calls) < context.rollout.max_tool_calls
+    turn, scan = _next_turn(ids, start, at_line_start, calls_left, context)
+    full = len(ids) >= context.rollout.max_response_tokens
     reason = trajectory.finish_reason
     if turn.stop < len(ids):
         raise MismatchError("tokens were sampled after the end of a turn")
     if turn.stop_reason is StopReason.CALL:
-        void = rules.rollout.end_at_void_turn and is_void(rules.format, turn)
+        void = context.rollout.end_at_void_turn and is_void(context.format, turn)
         if not (void if reason is FinishReason.VOID else full and reason is FinishReason.LENGTH):
-            raise MismatchError("a tool call was not answered")
+            raise MismatchError("a tool call has no result")
         return turn
     if reason is FinishReason.VOID:
-        raise MismatchError("its finish reason is void, and no turn asks for a call in vain")
+        raise MismatchError("the finish reason is void, but the last turn is not a void turn")
     if reason in (FinishReason.ENVIRONMENT, FinishReason.MAX_TURNS):
-        raise MismatchError(f"its finish reason is {reason.value}, and its last turn was not answered")
-    ended_by = StopReason(reason.value)
-    stopped = scan.overshoot is not None or (bool(ids) and ids[-1] in rules.stop_token_ids)
-    right = full and scan.stop is None if ended_by is StopReason.LENGTH else stopped
+        raise MismatchError(f"the finish reason is {reason.value}, but the last turn has no reply")
+    stop_reason = StopReason(reason.value)
+    stopped = scan.overshoot is not None or (bool(ids) and ids[-1] in context.stop_token_ids)
+    right = full and scan.stop is None if stop_reason is StopReason.LENGTH else stopped
     if not right:
-        raise MismatchError(f"its finish reason is {reason.value}, and its last token is not")
-    return replace(turn, stop_reason=ended_by)
+        raise MismatchError(f"the finish reason is {reason.value}, but the last token does not match it")
+    return replace(turn, stop_reason=stop_reason)
 
 
-def make_turn(vocabulary: Vocabulary, ids: list[int], start: int, stop: int, scan: Scan, ended_by: StopReason) -> Turn:
+def make_turn(vocabulary: Vocabulary, ids: list[int], start: int, scan: Scan, stop_reason: StopReason) -> Turn:
+    """Build the turn of the scanned tokens that start at `start`."""
+    stop = start + scan.consumed
     data = vocabulary.decode_bytes(ids[start:stop])
     blocks = []
     for block in scan.blocks:
         first, last = (len(data[:offset].decode("utf-8", errors="replace")) for offset in (block.start, block.stop))
         blocks.append(Block(block.code, first, last))
-    return Turn(start, stop, data.decode("utf-8", errors="replace"), ended_by, tuple(blocks), cached_tokens=0)
+    return Turn(start, stop, data.decode("utf-8", errors="replace"), stop_reason, tuple(blocks), cached_tokens=0)
 
 
 def _check_turns(recorded: Sequence[Turn], turns: Sequence[Turn]) -> None:
-    places = [(turn.start, turn.stop) for turn in turns]
-    if [(turn.start, turn.stop) for turn in recorded] != places:
-        raise MismatchError(f"turns are {[(turn.start, turn.stop) for turn in recorded]}, not {places}")
+    spans, expected = ([(turn.start, turn.stop) for turn in each] for each in (recorded, turns))
+    if spans != expected:
+        raise MismatchError(f"the turns are at {spans}, expected {expected}")
     for number, (one, again) in enumerate(zip(recorded, turns, strict=True)):
         if one.text != again.text:
-            raise MismatchError(f"the text of turn {number} is not that of its tokens")
+            raise MismatchError(f"the text of turn {number} does not match its tokens")
         if one.stop_reason is not again.stop_reason:
-            raise MismatchError(f"turn {number} was ended by {one.stop_reason.value}, not {again.stop_reason.value}")
+            raise MismatchError(f"turn {number} ended by {one.stop_reason.value}, expected {again.stop_reason.value}")
         if one.blocks != again.blocks:
-            raise MismatchError(f"turn {number} has the blocks {list(one.blocks)}, not {list(again.blocks)}")
+            raise MismatchError(f"turn {number} has the blocks {list(one.blocks)}, expected {list(again.blocks)}")
 
 
 def check_arrays(trajectory: Trajectory, turns: Sequence[Turn]) -> None:
+    """Check the loss mask, the log-probabilities and the policy versions of a trajectory against its turns.
+
+    Raises:
+        MismatchError: The mask does not cover exactly the turns, or an observation token has a number.
+    """
     sampled = [False] * len(trajectory)
     for turn in turns:
         sampled[turn.start : turn.stop] = [True] * (turn.stop - turn.start)
     mask = trajectory.loss_mask_T.tolist()
     if mask != sampled:
-        place = next(place for place, (a, b) in enumerate(zip(mask, sampled, strict=True)) if a != b)
-        raise MismatchError(f"the loss mask is {mask[place]} at token {place}")
+        index = next(index for index, (a, b) in enumerate(zip(mask, sampled, strict=True)) if a != b)
+        raise MismatchError(f"the loss mask is {mask[index]} at token {index}")
     observed = ~trajectory.loss_mask_T
     if trajectory.rollout_logprobs_T[observed].any() or (trajectory.policy_versions_T[observed] != -1).any():
-        raise MismatchError("an observed token has a logprob or a policy version")
+        raise MismatchError("an observation token has a logprob or a policy version")

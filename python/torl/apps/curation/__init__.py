@@ -1,1 +1,1 @@
-"""From raw problems to what a run trains on: the steps of `python -m torl.data`."""
+"""Curation of training problems: the steps of `python -m torl.data`."""

@@ -1,4 +1,4 @@
-"""Raw problem files in; problems out that can be verified, that differ, and that no evaluation set has."""
+"""Prepare raw problems: keep verifiable problems, without near duplicates and evaluation problems."""
 
 import asyncio
 import json
@@ -8,26 +8,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torl.apps.curation.raw import Questions, RawProblems
+from torl.apps.curation.problem_files import Questions, RawProblems, encode_problems, encode_rows
+from torl.apps.curation.similarity import EvaluationSets, SimilarTexts
 from torl.data import ProblemSource
-from torl.data.contamination import EvaluationSets
-from torl.data.shingles import SimilarTexts
-from torl.data.writing import encode_problems, encode_rows
 from torl.errors import DataError
 from torl.records.files import append_atomically, atomic_write, record_errors
 from torl.report.console import Console
 from torl.rewards import Grader
 from torl.types import Problem
 
-_BATCH_SIZE = 200  # answers that are read before the memory is written
+_BATCH_SIZE = 200  # answers graded between writes of the cache
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareOptions:
-    """What is left out, beside what cannot be verified."""
+    """Options of deduplication and decontamination."""
 
-    ngram_size: int = 13  # as GPT-3's decontamination
-    similarity: float = 0.8  # of pairs of words, to an evaluation set or to an earlier problem
+    ngram_size: int = 13
+    """Number of words of a shared n-gram, as in GPT-3's decontamination."""
+    similarity_threshold: float = 0.8
+    """Minimum Jaccard similarity of word pairs of near duplicates."""
 
 
 async def prepare(
@@ -37,21 +37,24 @@ async def prepare(
     options: PrepareOptions,
     console: Console,
 ) -> dict[str, Any]:
-    """Write problems.jsonl, dropped.jsonl (with reasons), hits.jsonl (of evaluation sets) and counts.json; the counts.
+    """Write problems.jsonl, dropped.jsonl (with reasons), matches.jsonl (with evaluation sets) and counts.json.
 
-    A killed command continues: which answers a grader can read is remembered in answers.jsonl.
+    An interrupted command resumes: answers.jsonl caches which answers the grader can read.
 
     Args:
-        raw: what gives the problems, by the name of their source, which becomes their `source` where they have none.
-            They are read several times, one after the other, and none is kept in memory.
-        evaluation_sets: what may not be trained on, by name.
-        output: directory.
-        options: see there.
-        console: says how far it is.
+        raw: Problem sources by name. The name becomes the `source` of problems without one. Sources are read several
+            times and not kept in memory.
+        evaluation_sets: Evaluation problems by set name.
+        output: Output directory.
+        options: Options of deduplication and decontamination.
+        console: Console for progress.
+
+    Returns:
+        The content of counts.json.
 
     Raises:
-        DataError: nothing is left, or ids are used twice.
-        RewardError: the grader is broken.
+        DataError: No problem is left, or an id is used twice.
+        RewardError: The grader failed.
     """
     problems = RawProblems(raw)
     with record_errors(output):
@@ -60,21 +63,21 @@ async def prepare(
         read, answers = await asyncio.to_thread(problems.survey)
     readable = await readable_answers(answers, output / "answers.jsonl", console)
     questions = Questions(problems)
-    with console.progress("counting pairs of words"):
-        evaluated = EvaluationSets(evaluation_sets, options.ngram_size, options.similarity, questions)
-        kept = SimilarTexts(options.similarity, questions)
+    with console.progress("counting word pairs"):
+        evaluated = EvaluationSets(evaluation_sets, options.ngram_size, options.similarity_threshold, questions)
+        kept = SimilarTexts(options.similarity_threshold, questions)
     reasons, sources = Counter[str](), Counter[str]()
     with (
         console.progress("comparing questions", read) as wait,
         atomic_write(output / "dropped.jsonl") as dropped,
-        atomic_write(output / "hits.jsonl") as hits,
-        atomic_write(output / "problems.jsonl") as chosen,
+        atomic_write(output / "matches.jsonl") as matches,
+        atomic_write(output / "problems.jsonl") as selected,
         atomic_write(output / "counts.json") as counted,
     ):
 
-        def drop(problem: Problem, reason: str, why: str = "") -> None:
+        def drop(problem: Problem, reason: str, because_of: str = "") -> None:
             reasons[reason] += 1
-            row = {"id": problem.id, "reason": reason} | ({"because_of": why} if why else {})
+            row = {"id": problem.id, "reason": reason} | ({"because_of": because_of} if because_of else {})
             dropped.write(encode_rows([row]))
 
         for problem, reason in problems.with_rejection_reasons():
@@ -83,15 +86,15 @@ async def prepare(
                 drop(problem, reason)
             elif not readable[problem.answer]:
                 drop(problem, "unreadable_answer")
-            elif (hit := evaluated.find_match(problem)) is not None:
-                hits.write(encode_rows([asdict(hit)]))
-                drop(problem, "in_evaluation_set", f"{hit.set_name}/{hit.evaluation_problem}")
+            elif (match := evaluated.find_match(problem)) is not None:
+                matches.write(encode_rows([asdict(match)]))
+                drop(problem, "in_evaluation_set", f"{match.set_name}/{match.evaluation_problem}")
             elif (near := kept.nearest(problem.question)) is not None:
                 drop(problem, "near_duplicate", near[0])
             else:
                 kept.add(problem.id, problem.question)
                 sources[str(problem.metadata["source"])] += 1
-                chosen.write(encode_problems([problem]))
+                selected.write(encode_problems([problem]))
         if not sources:
             raise DataError(f"no problem is left: {dict(reasons.most_common())}")
         counts = {
@@ -104,13 +107,13 @@ async def prepare(
     return counts
 
 
-async def readable_answers(answers: Collection[str], memory: Path, console: Console) -> dict[str, bool]:
-    """Which answers the grader can read: those that it finds equal to themselves in its time.
+async def readable_answers(answers: Collection[str], cache: Path, console: Console) -> dict[str, bool]:
+    """Return which answers the grader can read: those that it finds equal to themselves within its timeout.
 
     Raises:
-        RewardError: the grader is broken. What was read is remembered.
+        RewardError: The grader failed. Verdicts so far are cached.
     """
-    known = _remembered(memory) | {answer: True for answer in answers if answer.isdecimal()}
+    known = _read_cache(cache) | {answer: True for answer in answers if answer.isdecimal()}
     unknown = sorted(set(answers) - known.keys())
     if not unknown:
         return known
@@ -123,18 +126,18 @@ async def readable_answers(answers: Collection[str], memory: Path, console: Cons
                 )
                 new = {answer: verdict.correct for answer, verdict in zip(piece, verdicts, strict=True)}
                 append_atomically(
-                    memory, encode_rows({"answer": answer, "readable": can} for answer, can in new.items())
+                    cache, encode_rows({"answer": answer, "readable": can} for answer, can in new.items())
                 )
                 known |= new
                 wait.advance(len(piece))
     return known
 
 
-def _remembered(memory: Path) -> dict[str, bool]:
-    """What an earlier command read; a last line that a kill cut is none."""
-    if not memory.exists():
+def _read_cache(cache: Path) -> dict[str, bool]:
+    """Read the verdicts of an earlier command and drop an incomplete last line."""
+    if not cache.exists():
         return {}
-    whole = memory.read_bytes().rpartition(b"\n")[0].splitlines()
-    with atomic_write(memory) as file:
-        file.write(b"".join(line + b"\n" for line in whole))
-    return {row["answer"]: row["readable"] for row in map(json.loads, whole)}
+    lines = cache.read_bytes().rpartition(b"\n")[0].splitlines()
+    with atomic_write(cache) as file:
+        file.write(b"".join(line + b"\n" for line in lines))
+    return {row["answer"]: row["readable"] for row in map(json.loads, lines)}

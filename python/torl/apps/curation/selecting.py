@@ -1,66 +1,53 @@
-"""The problems that are worth training on: by LIMR's score, by pass rate, balanced over difficulty and source."""
+"""Select training problems by learning impact and pass rate, balanced over difficulty and source."""
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from torl.apps.curation.difficulty import PASS_RATE
-from torl.data.balancing import balanced_sample, bin_of, learning_impact
+from torl.apps.curation.difficulty import PASS_RATE, learning_impact
 from torl.errors import DataError
-from torl.records.layout import training_files
-from torl.records.reading import read_trajectories
 from torl.types import Problem
 
+Stratum = TypeVar("Stratum", bound=Hashable)
+
 SCORE = "learning_impact"
-"""The field of a problem that holds LIMR's score."""
+"""Metadata field of the learning impact."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectOptions:
-    """What is chosen. Each that is None asks for nothing."""
+    """Options of the selection. None disables a criterion."""
 
-    min_learning_impact: float | None = None  # least learning impact: LIMR takes 0.6
-    pass_rate_range: tuple[float, float] | None = None  # of pass rates, both ends included
+    min_learning_impact: float | None = None
+    """Minimum learning impact (LIMR: 0.6)."""
+    pass_rate_range: tuple[float, float] | None = None
+    """Minimum and maximum pass rate, inclusive."""
     count: int | None = None
-    bins: int = 10  # of pass rates between never and always solved, for the balance
+    """Number of problems."""
+    difficulty_bins: int = 10
+    """Number of pass-rate bins between never and always solved, for balancing."""
     by_source: bool = True
+    """Whether to balance over sources as well."""
     seed: int = 0
-
-
-def accuracies_of_run(run: Path) -> dict[str, list[float]]:
-    """How often each problem was solved each time that a run met it: its accuracies, in the order of the steps.
-
-    Raises:
-        DataError: there are no records of training steps.
-        RecordError: a file is damaged.
-    """
-    accuracies: dict[str, list[float]] = {}
-    files = training_files(run)
-    if not files:
-        raise DataError(f"{run}: holds no trajectories of training steps: name the directory of a run")
-    for path in files:
-        verdicts: dict[str, list[bool]] = {}
-        for record in read_trajectories(path):
-            verdicts.setdefault(record.trajectory.prompt.problem.id, []).append(record.grade.correct)
-        for problem, correct in verdicts.items():
-            accuracies.setdefault(problem, []).append(sum(correct) / len(correct))
-    return accuracies
 
 
 def select(
     problems: Sequence[Problem], options: SelectOptions, accuracies: dict[str, list[float]] | None = None
 ) -> tuple[list[Problem], dict[str, Any]]:
-    """The problems that are chosen, in their order, and counts of what was left out and why.
+    """Select problems.
 
     Args:
-        problems: with pass rates, where a window or a balance over difficulty is asked for.
-        options: see there.
-        accuracies: of a run (`accuracies_of_run`), for the learning impact; its pass rates stand in for missing ones.
+        problems: Problems, with pass rates for the pass-rate range and for balancing over difficulty.
+        options: Criteria.
+        accuracies: Accuracies in a run (`accuracies_of_run`), for the learning impact and for missing pass rates.
+
+    Returns:
+        The selected problems in their original order, and the counts of rejected problems by reason.
 
     Raises:
-        DataError: what is asked for is not known of any problem, or nothing is left.
+        DataError: No problem is left.
     """
     dropped: Counter[str] = Counter()
     if accuracies is not None:
@@ -68,7 +55,7 @@ def select(
         problems = [_scored(problem, scores, accuracies) for problem in problems]
     kept = []
     for problem in problems:
-        reason = _why_not(problem, options)
+        reason = _rejection_reason(problem, options)
         if reason is None:
             kept.append(problem)
         else:
@@ -77,30 +64,31 @@ def select(
         raise DataError(f"no problem is left: {dict(dropped)}")
     if options.count is not None and options.count < len(kept):
         dropped["beyond_count"] = len(kept) - options.count
-        kept = balanced_sample(kept, options.count, lambda problem: _cell(problem, options), _score, options.seed)
-    cells = Counter(_cell(problem, options) for problem in kept)
+        kept = balanced_sample(kept, options.count, lambda problem: _stratum_of(problem, options), _score, options.seed)
+    strata = Counter(_stratum_of(problem, options) for problem in kept)
     return kept, {
         "read": len(problems),
         "kept": len(kept),
         "dropped": dict(dropped),
-        "cells": {_cell_name(cell, options): count for cell, count in sorted(cells.items())},
+        "strata": {_stratum_name(stratum, options): count for stratum, count in sorted(strata.items())},
     }
 
 
 def _scored(problem: Problem, scores: dict[str, float], accuracies: dict[str, list[float]]) -> Problem:
     if problem.id not in scores:
         return problem
-    met = accuracies[problem.id]
+    values = accuracies[problem.id]
     return replace(
-        problem, metadata={PASS_RATE: sum(met) / len(met), **problem.metadata, SCORE: round(scores[problem.id], 6)}
+        problem,
+        metadata={PASS_RATE: sum(values) / len(values), **problem.metadata, SCORE: round(scores[problem.id], 6)},
     )
 
 
-def _why_not(problem: Problem, options: SelectOptions) -> str | None:
+def _rejection_reason(problem: Problem, options: SelectOptions) -> str | None:
     if options.min_learning_impact is not None:
         score = problem.metadata.get(SCORE)
         if score is None:
-            return "never_met"
+            return "never_sampled"
         if score < options.min_learning_impact:
             return "low_learning_impact"
     if options.pass_rate_range is not None:
@@ -112,24 +100,70 @@ def _why_not(problem: Problem, options: SelectOptions) -> str | None:
     return None
 
 
-def _cell(problem: Problem, options: SelectOptions) -> tuple[str, ...]:
-    """What the balance is over: the bin of its pass rate, and its source."""
+def _stratum_of(problem: Problem, options: SelectOptions) -> tuple[str, ...]:
+    """Return the stratum of a problem: the bin of its pass rate, and its source."""
     rate = problem.metadata.get(PASS_RATE)
-    bin_name = "unmeasured" if rate is None else f"{bin_of(rate, options.bins):02d}"
+    bin_name = "unmeasured" if rate is None else f"{bin_of(rate, options.difficulty_bins):02d}"
     return (bin_name, str(problem.metadata.get("source", ""))) if options.by_source else (bin_name,)
 
 
-def _cell_name(cell: tuple[str, ...], options: SelectOptions) -> str:
-    """As a reader is told: "never", "0.25 to 0.5", "always"; and the source."""
-    number = int(cell[0]) if cell[0].isdecimal() else None
+def _stratum_name(stratum: tuple[str, ...], options: SelectOptions) -> str:
+    """Format a stratum: "never", "0.25 to 0.5" or "always", and the source."""
+    number = int(stratum[0]) if stratum[0].isdecimal() else None
     if number is None:
-        name = cell[0]
-    elif number in (0, options.bins + 1):
+        name = stratum[0]
+    elif number in (0, options.difficulty_bins + 1):
         name = "always" if number else "never"
     else:
-        name = f"{(number - 1) / options.bins:g} to {number / options.bins:g}"
-    return " / ".join([name, *cell[1:]])
+        name = f"{(number - 1) / options.difficulty_bins:g} to {number / options.difficulty_bins:g}"
+    return " / ".join([name, *stratum[1:]])
 
 
 def _score(problem: Problem) -> float:
     return float(problem.metadata.get(SCORE, 0.0))
+
+
+def allocate(sizes: Mapping[Stratum, int], count: int) -> dict[Stratum, int]:
+    """Allocate `count` items to strata as evenly as their sizes allow. The remainder goes to the first strata."""
+    allocated = dict.fromkeys(sizes, 0)
+    remaining = min(count, sum(sizes.values()))
+    while remaining:
+        open_strata = [stratum for stratum in sizes if allocated[stratum] < sizes[stratum]]
+        each = max(1, remaining // len(open_strata))
+        for stratum in open_strata:
+            more = min(each, sizes[stratum] - allocated[stratum], remaining)
+            allocated[stratum] += more
+            remaining -= more
+    return allocated
+
+
+def balanced_sample(
+    problems: Sequence[Problem],
+    count: int,
+    stratum_of: Callable[[Problem], Hashable],
+    score_of: Callable[[Problem], float],
+    seed: int = 0,
+) -> list[Problem]:
+    """Select the problems with the highest scores from each stratum, `count` in all, in their original order.
+
+    Ties are broken by the seed and the ids.
+    """
+
+    def rank(problem: Problem) -> tuple[float, bytes]:
+        return -score_of(problem), hashlib.blake2b(f"{seed}/{problem.id}".encode(), digest_size=8).digest()
+
+    strata: dict[Hashable, list[Problem]] = {}
+    for problem in problems:
+        strata.setdefault(stratum_of(problem), []).append(problem)
+    counts = allocate({stratum: len(strata[stratum]) for stratum in sorted(strata, key=repr)}, count)
+    selected = {
+        problem.id for stratum, members in strata.items() for problem in sorted(members, key=rank)[: counts[stratum]]
+    }
+    return [problem for problem in problems if problem.id in selected]
+
+
+def bin_of(pass_rate: float, bins: int) -> int:
+    """Return the bin of a pass rate: 0 if never solved, `bins` + 1 if always solved, else 1 to `bins`."""
+    if pass_rate in (0.0, 1.0):
+        return 0 if pass_rate == 0.0 else bins + 1
+    return 1 + min(bins - 1, int(pass_rate * bins))

@@ -1,1 +1,1 @@
-"""From models and sets of problems to tables like those of the papers."""
+"""Evaluation of models on problem sets, with tables in the layout of the papers."""

@@ -1,4 +1,4 @@
-"""Playing what an evaluation lacks, and grading again what it has."""
+"""Play the missing episodes of an evaluation, and grade existing ones again."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -7,7 +7,7 @@ from pathlib import Path
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
 from torl.component import RunContext
 from torl.config import EvaluateModelConfig, ProblemChoice
-from torl.config.command_line import dump_config
+from torl.config.loading import dump_config
 from torl.report.console import Console
 from torl.rewards import make_reward
 from torl.rollout.evaluation import evaluation_player
@@ -17,7 +17,7 @@ from torl.rollout.play_to_file import play_to_file
 from torl.rollout.startup import Rollouts, open_rollouts
 from torl.runtime.processes.supervision import run_with_watchers
 from torl.text.prompts import EncodedPrompts
-from torl.types import Group, ScoredGroup
+from torl.types import Group, Prompt, ScoredGroup
 
 
 async def play_model(
@@ -27,11 +27,18 @@ async def play_model(
     calls: Sequence[int],
     console: Console,
 ) -> None:
-    """Play a model on every set with every number of calls, as far as its files do not hold it yet.
+    """Play the missing episodes of a model on every problem set with every number of calls.
+
+    Args:
+        config: Configuration of the evaluation.
+        directory: Output directory of the model.
+        sets: Problem sets by name.
+        calls: Maximum numbers of tool calls.
+        console: Console for progress.
 
     Raises:
-        ConfigError: the files were made with other settings or problems.
-        TorlError: something else is not as it should be; what was written is kept.
+        ConfigError: Existing files have other settings or problems.
+        TorlError: The model or the problems cannot be read, or a component failed. Written files are kept.
     """
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = cap_to_context(config, model.path)
@@ -42,28 +49,34 @@ async def play_model(
     for name, encoded in problems.items():
         write_or_check_problems(directory, name, encoded)
     missing = [
-        (cell, left)
+        (cell, prompts)
         for name, encoded in problems.items()
         for number in calls
         for cell in _cells(directory, name, number, config)
-        if (left := _missing(cell, encoded, config))
+        if (prompts := _missing(cell, encoded, config))
     ]
     if not missing:
-        console.line(f"{directory.name}: all was played before")
+        console.line(f"{directory.name}: all episodes were already played")
         return
     async with AsyncExitStack() as stack:
         rollouts = await stack.enter_async_context(open_rollouts(config, model, console, log_directory=directory))
-        for cell, left in missing:
+        for cell, prompts in missing:
             await run_with_watchers(
-                _fill(cell, left, rollouts, config, console), *rollouts.watchers(config.rollout.stall_timeout_seconds)
+                _fill(cell, prompts, rollouts, config, console),
+                *rollouts.watchers(config.rollout.stall_timeout_seconds),
             )
 
 
 async def regrade(directory: Path, config: EvaluateModelConfig, console: Console) -> int:
-    """Grade every trajectory of a model again with the configuration's reward; returns how many verdicts changed.
+    """Grade all trajectories of a model again and return the number of changed verdicts.
+
+    Args:
+        directory: Output directory of the model.
+        config: Configuration with the reward.
+        console: Console for progress.
 
     Raises:
-        RewardError: the reward is broken. Files that were not reached are as they were.
+        RewardError: The reward failed. The remaining files are unchanged.
     """
     reward = make_reward(config.reward)
     changed = 0
@@ -72,7 +85,7 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
             await reward.start(RunContext(directory=directory))
         for cell in cells_in(directory):
             before = cell.file.read()
-            with console.progress(f"grading {directory.name} {cell.series}", len(before)) as wait:
+            with console.progress(f"grading {directory.name} {cell.batch_id}", len(before)) as wait:
                 after: list[ScoredGroup] = []
                 for group in before:
                     trajectories = tuple(member.trajectory for member in group.members)
@@ -91,15 +104,14 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
 
 
 def _cells(directory: Path, set_name: str, calls: int, config: EvaluateModelConfig) -> list[EvaluationCell]:
-    ways = ["greedy"] * config.evaluation.greedy + ["sampled"] * (config.evaluation.samples_per_problem > 0)
-    return [EvaluationCell(directory, set_name, calls, way) for way in ways]
+    modes = ["greedy"] * config.evaluation.greedy + ["sampled"] * (config.evaluation.samples_per_problem > 0)
+    return [EvaluationCell(directory, set_name, calls, mode) for mode in modes]
 
 
-def _missing(cell: EvaluationCell, problems: EncodedPrompts, config: EvaluateModelConfig) -> EncodedPrompts | None:
-    """What is not played yet; None if all is."""
+def _missing(cell: EvaluationCell, problems: EncodedPrompts, config: EvaluateModelConfig) -> tuple[Prompt, ...]:
+    """Return the prompts of a cell without complete groups."""
     done = cell.file.drop_incomplete(_samples(cell, config))
-    left = tuple(prompt for prompt in problems.prompts if prompt.problem.id not in done)
-    return EncodedPrompts(left, problems.too_long) if left else None
+    return tuple(prompt for prompt in problems.prompts if prompt.problem.id not in done)
 
 
 def _samples(cell: EvaluationCell, config: EvaluateModelConfig) -> int:
@@ -107,17 +119,21 @@ def _samples(cell: EvaluationCell, config: EvaluateModelConfig) -> int:
 
 
 async def _fill(
-    cell: EvaluationCell, left: EncodedPrompts, rollouts: Rollouts, config: EvaluateModelConfig, console: Console
+    cell: EvaluationCell,
+    prompts: Sequence[Prompt],
+    rollouts: Rollouts,
+    config: EvaluateModelConfig,
+    console: Console,
 ) -> None:
-    measured = config.evaluation.model_copy(update={"max_tool_calls": cell.calls})
-    temperature = 0.0 if cell.mode == "greedy" else measured.temperature
+    evaluation = config.evaluation.model_copy(update={"max_tool_calls": cell.calls})
+    temperature = 0.0 if cell.mode == "greedy" else evaluation.temperature
     await play_to_file(
         rollouts,
-        left.prompts,
+        prompts,
         cell.file,
         console,
         name=f"{cell.directory.name} on {cell.set_name}, N = {cell.calls}, {cell.mode}",
-        series=cell.series,
+        series=cell.batch_id,
         samples=_samples(cell, config),
-        player=evaluation_player(rollouts.player, measured, temperature),
+        player=evaluation_player(rollouts.player, evaluation, temperature),
     )

@@ -1,4 +1,4 @@
-"""The tables of an evaluation: accuracies in percent, with 95 % intervals, beside those of a paper."""
+"""The tables of an evaluation: accuracies in percent with 95 % confidence intervals, and the rows of a paper."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torl.apps.evaluation.results import AVERAGE, Estimate, Variant, difference,
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: what it is of, its columns, its rows (the first cell is a label), and notes below it."""
+    """A table with notes below it. The first cell of a row is its label."""
 
     title: str
     columns: tuple[str, ...]
@@ -17,16 +17,16 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def all_tables(arms: Sequence[Variant], paper: str | None = None) -> list[Table]:
-    """Every table that there is something for.
+def all_tables(variants: Sequence[Variant], paper: str | None = None) -> list[Table]:
+    """Build all tables that have rows.
 
     Args:
-        arms: what was measured.
-        paper: the name of a suite of `PAPERS`, whose rows and the differences from them are shown too.
+        variants: Results of the evaluation.
+        paper: Name in `PAPERS`. Its rows and the differences from them are included.
     """
     tables = []
-    for measure in _measures(arms):
-        measured = [arm for arm in arms if measure in arm.measures]
+    for measure in _measures(variants):
+        measured = [variant for variant in variants if measure in variant.measures]
         tables.append(_accuracies(measured, measure, paper))
         tables += _differences(measured, measure)
         tables += _grid(measured, measure)
@@ -35,14 +35,14 @@ def all_tables(arms: Sequence[Variant], paper: str | None = None) -> list[Table]
 
 
 def markdown(table: Table) -> str:
-    """As a table of GitHub's Markdown, under its title."""
+    """Format a table as GitHub Markdown under its title."""
     lines = [f"**{table.title}**", "", _line(table.columns), _line(["---"] + ["---:"] * (len(table.columns) - 1))]
     lines += [_line(row) for row in table.rows]
     return "\n".join([*lines, *(f"\n{note}." for note in table.notes)]) + "\n"
 
 
 def latex(table: Table) -> str:
-    """As a `tabular` with the rules of the package booktabs, in a `table`."""
+    """Format a table as a LaTeX `table` with booktabs rules."""
     rows = [" & ".join(map(_escaped, row)) + r" \\" for row in table.rows]
     head = " & ".join(map(_escaped, table.columns)) + r" \\"
     columns = "l" + "r" * (len(table.columns) - 1)
@@ -52,45 +52,45 @@ def latex(table: Table) -> str:
     return "\n".join([*begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", *end])
 
 
-def _measures(arms: Sequence[Variant]) -> list[str]:
-    """All measures, in the order in which they were found."""
-    return list(dict.fromkeys(measure for arm in arms for measure in arm.measures))
+def _measures(variants: Sequence[Variant]) -> list[str]:
+    """Return all measures, in the order of the results."""
+    return list(dict.fromkeys(measure for variant in variants for measure in variant.measures))
 
 
-def _columns(arms: Sequence[Variant], measure: str) -> list[str]:
-    names = list(dict.fromkeys(name for arm in arms for name in arm.measures[measure]))
+def _columns(variants: Sequence[Variant], measure: str) -> list[str]:
+    names = list(dict.fromkeys(name for variant in variants for name in variant.measures[measure]))
     return [*names, AVERAGE] if len(names) > 1 else names
 
 
-def _accuracies(arms: Sequence[Variant], measure: str, paper: str | None) -> Table:
-    columns = _columns(arms, measure)
-    rows = [_row(arm.label, estimates(arm.measures[measure]), columns) for arm in arms]
+def _accuracies(variants: Sequence[Variant], measure: str, paper: str | None) -> Table:
+    columns = _columns(variants, measure)
+    rows = [_row(variant.label, estimates(variant.measures[measure]), columns) for variant in variants]
     printed = [row for row in PAPERS.get(paper or "", ()) if row.measure == measure]
     rows += [_printed(row, columns) for row in printed]
-    sizes = {name: len(values_P) for arm in arms for name, values_P in arm.measures[measure].items()}
+    sizes = {name: len(values_P) for variant in variants for name, values_P in variant.measures[measure].items()}
     problems = ", ".join(f"{size} in {name}" for name, size in sizes.items())
-    notes = [f"Problems: {problems}; in brackets 95 % intervals over problems"]
+    notes = [f"Problems: {problems}; 95 % confidence intervals over problems in brackets"]
     notes += [row.note for row in printed if row.note is not None]
     return Table(f"Accuracy, {measure}, %", ("model", *columns), tuple(rows), tuple(notes))
 
 
-def _differences(arms: Sequence[Variant], measure: str) -> list[Table]:
-    columns = _columns(arms, measure)
+def _differences(variants: Sequence[Variant], measure: str) -> list[Table]:
+    columns = _columns(variants, measure)
     rows = [
-        _row(arm.label, difference(arm, without, measure), columns, signed=True)
-        for arm, without in tool_differences(arms)
+        _row(variant.label, difference(variant, without, measure), columns, signed=True)
+        for variant, without in tool_differences(variants)
     ]
-    title = f"What the tool adds to {measure}, percentage points: the same problems and seeds with N = 0"
+    title = f"Improvement of {measure} by tool calls, percentage points: same problems and seeds as with N = 0"
     return [Table(title, ("model", *columns), tuple(rows))] if rows else []
 
 
-def _grid(arms: Sequence[Variant], measure: str) -> list[Table]:
-    """Models down, numbers of calls across: ZeroTIR's table where the models were trained with different N."""
-    calls = sorted({arm.calls for arm in arms})
-    models = list(dict.fromkeys(arm.model for arm in arms))
+def _grid(variants: Sequence[Variant], measure: str) -> list[Table]:
+    """Build a table of models by numbers of calls, as ZeroTIR's for models trained with different N."""
+    calls = sorted({variant.calls for variant in variants})
+    models = list(dict.fromkeys(variant.model for variant in variants))
     if len(calls) < 2 or len(models) < 2:
         return []
-    found = {(arm.model, arm.calls): estimates(arm.measures[measure]) for arm in arms}
+    found = {(variant.model, variant.calls): estimates(variant.measures[measure]) for variant in variants}
     rows = []
     for model in models:
         cells = [found.get((model, number)) for number in calls]
@@ -99,21 +99,21 @@ def _grid(arms: Sequence[Variant], measure: str) -> list[Table]:
     return [Table(f"Models by tool calls in the evaluation, {measure}, mean over sets, %", columns, tuple(rows))]
 
 
-def _against_paper(arms: Sequence[Variant], measure: str, paper: str | None) -> list[Table]:
-    """Ours less the rows that the paper trained itself; averages are means over the sets that both have."""
-    columns = _columns(arms, measure)
+def _against_paper(variants: Sequence[Variant], measure: str, paper: str | None) -> list[Table]:
+    """Build a table of differences from the paper's own models. Averages are over common sets."""
+    columns = _columns(variants, measure)
     rows = []
     for printed in PAPERS.get(paper or "", ()):
         if printed.measure != measure or not printed.trained_by_paper:
             continue
-        for arm in arms:
-            common = {name: each for name, each in arm.measures[measure].items() if name in printed.values}
+        for variant in variants:
+            common = {name: each for name, each in variant.measures[measure].items() if name in printed.values}
             if not common:
                 continue
-            told = estimates(common)
+            found = estimates(common)
             theirs = {**printed.values, AVERAGE: sum(printed.values[name] for name in common) / len(common)}
-            cells = [f"{100 * told[name].value - theirs[name]:+.1f}" if name in told else "-" for name in columns]
-            rows.append((f"{arm.label} - {printed.model}", *cells))
+            cells = [f"{100 * found[name].value - theirs[name]:+.1f}" if name in found else "-" for name in columns]
+            rows.append((f"{variant.label} - {printed.model}", *cells))
     title = f"Difference from the paper's {measure}, percentage points"
     return [Table(title, ("model", *columns), tuple(rows))] if rows else []
 

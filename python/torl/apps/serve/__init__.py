@@ -1,5 +1,5 @@
-"""Doors for those who do not run Python beside the pool: SandboxFusion's HTTP interface, MCP, OpenEnv.
+"""Servers of the sandbox (SandboxFusion's HTTP interface, MCP, OpenEnv) and of the grader.
 
-A door is opened by `python -m torl.sandbox serve`, `mcp` or `openenv`. What it is built on comes with an extra, so
-nothing here is imported before it is asked for; `commands.py` alone can be read without.
+`python -m torl.sandbox serve`, `mcp` and `openenv` and `python -m torl.rewards serve` start a server. Their libraries
+come with extras, so only the modules of the commands can be imported without them.
 """

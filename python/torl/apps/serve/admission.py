@@ -1,40 +1,56 @@
-"""How much a door holds at once: what is beyond is refused when it comes, and what was accepted is answered."""
+"""Admission control and Prometheus metrics of a sandbox server."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from torl.sandbox.pool import SandboxPool
+from torl.types import OutcomeStatus
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_COUNTS = ("shared", "cancelled", "retried", "workers_replaced")
+
 
 class OverloadedError(Exception):
-    """The door holds as much as it may; says of what."""
+    """A limit on pending requests is reached."""
 
 
 class Admission:
-    """Counts what was accepted and is not answered yet. For one event loop."""
+    """Limits on pending requests: excess requests are refused on arrival, admitted ones are answered.
+
+    For one event loop.
+    """
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:
-        """`most_bytes` bounds the bodies of all accepted requests together."""
+        """Set the limits on the number of pending requests and on the total size of their bodies."""
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self.requests = 0
-        """Accepted and not answered."""
+        """Number of pending requests."""
         self.bytes = 0
-        """Of their bodies."""
+        """Total size of their bodies."""
         self.refused = 0
-        """Since the start."""
+        """Number of refused requests since the start."""
 
     @contextmanager
     def admit(self, body_bytes: int) -> Iterator[None]:
-        """Accept a request with a body of so many bytes, for as long as the block runs.
+        """Admit a request with a body of the given size for the duration of the block.
 
         Raises:
-            OverloadedError: there are as many requests, or bytes, as there may be.
+            OverloadedError: A limit on the number or the size of pending requests is reached.
         """
         if self.requests >= self._max_requests:
             self.refused += 1
-            raise OverloadedError(f"{self.requests} requests are being answered, which is as many as may be")
-        if self.requests and self.bytes + body_bytes > self._max_bytes:  # a body alone has a limit of its own
+            raise OverloadedError(f"{self.requests} requests are pending, which is the maximum")
+        if self.requests and self.bytes + body_bytes > self._max_bytes:  # single bodies have a separate limit
             self.refused += 1
-            raise OverloadedError(f"{self.bytes} bytes of requests are being answered, no room for {body_bytes} more")
+            raise OverloadedError(
+                f"pending requests have {self.bytes} bytes, and {body_bytes} more would exceed the maximum"
+            )
         self.requests += 1
         self.bytes += body_bytes
         try:
@@ -42,3 +58,64 @@ class Admission:
         finally:
             self.requests -= 1
             self.bytes -= body_bytes
+
+
+class ServerMetrics:
+    """The metrics of a server and its pool. Numbers of the pool are read on request."""
+
+    def __init__(self, pool: SandboxPool, admission: Admission) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "torl_sandbox_requests", "Answered requests, by path or tool and status.", ["path", "code"],
+            registry=self._registry,
+        )  # fmt: skip
+        self._registry.register(_PoolCollector(pool))
+        self._registry.register(_AdmissionCollector(admission))
+
+    def count_response(self, path: str, code: int | str) -> None:
+        """Count an answered request."""
+        self._requests.labels(path, str(code)).inc()
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class _AdmissionCollector(Collector):
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("torl_sandbox_requests_open", "Pending requests.", self._admission.requests)
+        yield GaugeMetricFamily("torl_sandbox_request_bytes_open", "Bytes of pending requests.", self._admission.bytes)
+        yield CounterMetricFamily("torl_sandbox_refused", "Requests refused by a limit.", self._admission.refused)
+
+
+class _PoolCollector(Collector):
+    def __init__(self, pool: SandboxPool) -> None:
+        self._pool = pool
+
+    def collect(self) -> Iterator[Metric]:
+        counts = self._pool.stats()
+        runs = CounterMetricFamily("torl_sandbox_runs", "Executed runs, by outcome.", labels=["outcome"])
+        for status in OutcomeStatus:
+            runs.add_metric([status.value], counts[status.value])
+        yield runs
+        for name in _COUNTS:
+            yield CounterMetricFamily(f"torl_sandbox_{name}", f"SandboxPool.stats: {name}.", counts[name])
+        now = GaugeMetricFamily("torl_sandbox_runs_now", "Queued and running runs.", labels=["state"])
+        for state in ("queued", "running"):
+            now.add_metric([state], counts[state])
+        yield now
+        yield GaugeMetricFamily("torl_sandbox_workers", "Running worker processes.", len(self._pool.processes()))
+        yield self._latency()
+
+    def _latency(self) -> Metric:
+        buckets: list[tuple[str, float]] = []
+        runs = 0
+        for bound, count in self._pool.latency():
+            runs += count
+            buckets.append((str(bound), runs))
+        buckets.append(("+Inf", runs))
+        text = "Seconds from the submission of a run to its outcome."
+        return HistogramMetricFamily("torl_sandbox_run_seconds", text, buckets=buckets, sum_value=None)

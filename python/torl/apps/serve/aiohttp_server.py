@@ -1,4 +1,4 @@
-"""An application of aiohttp's behind a door's address, bounded."""
+"""The HTTP base of aiohttp servers, with limits on connections, idle times and headers."""
 
 import asyncio
 import logging
@@ -14,25 +14,25 @@ from aiohttp.typedefs import Handler, Middleware
 
 from torl.apps.serve.settings import ServerSettings, address_of
 
-_BACKLOG = 1024  # connections that wait to be accepted
-_LINGERING_SECONDS = 10.0  # in which the rest of a refused request may come
+_BACKLOG = 1024  # connections waiting to be accepted
+_LINGERING_SECONDS = 10.0  # for the remainder of a refused request
 _MAX_HEADERS, _MAX_HEADER = 64, 4096
 
 
 def listen(app: web.Application, settings: ServerSettings, listener: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT; says where.
+    """Serve an application until SIGTERM or SIGINT, and print its address.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: The socket cannot listen.
     """
-    app.middlewares.append(_taken_within(settings.idle_timeout_seconds))
-    server_logger.addFilter(_of_the_door)
+    app.middlewares.append(_send_with_timeout(settings.idle_timeout_seconds))
+    server_logger.addFilter(_is_server_problem)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(app, settings, listener))
 
 
 async def send(request: web.Request, response: web.StreamResponse, seconds: float) -> None:
-    """Send an answer that has not been sent; who does not take it in this time is cut off."""
+    """Send a response unless it was sent, and disconnect clients that do not receive it within the timeout."""
     if response.prepared:
         return
     try:
@@ -44,7 +44,7 @@ async def send(request: web.Request, response: web.StreamResponse, seconds: floa
             request.transport.abort()
 
 
-def _taken_within(seconds: float) -> Middleware:
+def _send_with_timeout(seconds: float) -> Middleware:
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
@@ -58,8 +58,8 @@ def _taken_within(seconds: float) -> Middleware:
     return answer
 
 
-def _of_the_door(record: logging.LogRecord) -> bool:
-    """Whether it tells of more than a client's malformed request: those would fill a log."""
+def _is_server_problem(record: logging.LogRecord) -> bool:
+    """Whether a log record is not about a malformed request. Those would fill the log."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -67,10 +67,10 @@ async def _serve(app: web.Application, settings: ServerSettings, listener: socke
     runner = web.AppRunner(
         app,
         access_log=None,
-        handler_cancellation=True,  # a client that goes away takes its run with it
-        keepalive_timeout=settings.idle_timeout_seconds,  # in which the head of a request must come, too
+        handler_cancellation=True,  # cancels the run of a client that disconnects
+        keepalive_timeout=settings.idle_timeout_seconds,  # also the timeout of request headers
         lingering_time=min(settings.idle_timeout_seconds, _LINGERING_SECONDS),
-        shutdown_timeout=settings.grace_period_seconds / 2,  # aiohttp waits so long twice
+        shutdown_timeout=settings.grace_period_seconds / 2,  # aiohttp waits twice
         max_headers=_MAX_HEADERS,
         max_field_size=_MAX_HEADER,
     )
@@ -87,12 +87,12 @@ async def _serve(app: web.Application, settings: ServerSettings, listener: socke
 
 
 class _BoundedSite(web.BaseSite):
-    """Holds so many connections; one more is closed as soon as it comes."""
+    """A site that closes connections above a maximum immediately."""
 
-    def __init__(self, runner: web.AppRunner, listener: socket.socket, most: int) -> None:
+    def __init__(self, runner: web.AppRunner, listener: socket.socket, max_connections: int) -> None:
         super().__init__(runner, backlog=_BACKLOG)
         self._listener = listener
-        self._most = most
+        self._max_connections = max_connections
 
     @property
     def name(self) -> str:
@@ -104,7 +104,7 @@ class _BoundedSite(web.BaseSite):
         assert server is not None
 
         def connection() -> asyncio.BaseProtocol:
-            return server() if len(server.connections) < self._most else _Refusal()
+            return server() if len(server.connections) < self._max_connections else _Refusal()
 
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(connection, sock=self._listener, backlog=self._backlog)

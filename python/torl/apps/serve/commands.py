@@ -1,94 +1,115 @@
-"""The doors on the command line: `serve`, `mcp` and `openenv` of `python -m torl.sandbox`."""
+"""The server commands `serve`, `mcp` and `openenv` of `python -m torl.sandbox`."""
 
 import argparse
+import ast
 import dataclasses
 import importlib
+import inspect
 import signal
 import sys
+import textwrap
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
-from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings, SessionSettings
+from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings
 from torl.errors import SandboxError
+from torl.sandbox.session import SessionSettings
 
-# By command: the module that has `serve`, what it takes, and the extra that brings what it is built on.
-SERVERS: dict[str, tuple[str, tuple[Any, ...], str]] = {
-    "serve": ("torl.apps.serve.fusion", (PoolSettings, ServerSettings), "serve"),
-    "mcp": ("torl.apps.serve.mcp_server", (PoolSettings, ServerSettings, SessionSettings, McpSettings), "mcp"),
-    "openenv": ("torl.apps.serve.openenv_server", (PoolSettings, ServerSettings, SessionSettings), "openenv"),
-}
-_ABOUT = {
-    "serve": "serve SandboxFusion's HTTP interface",
-    "mcp": "serve the tool run_python of the Model Context Protocol, on stdin and stdout or over HTTP",
-    "openenv": "serve the coding environment of OpenEnv, over WebSocket and HTTP",
-}
 
-_OPTIONS = {
-    "workers": "worker processes (default: one for each core)",
-    "run_seconds": "CPU seconds of a run, at most",
-    "memory_mib": "memory of a run, at most, in MiB",
-    "output_kib": "output of a run, in KiB",
-    "files_mib": "all files of a run together, in MiB",
-    "host": "address to listen on; whoever reaches it can run code in the sandbox",
-    "port": "port to listen on; 0: any that is free",
-    "queue": "requests accepted and not answered yet; 429 beyond",
-    "body_mib": "body of a request, in MiB; 413 beyond",
-    "max_pending_mib": "bodies of all accepted requests together, in MiB; 429 beyond",
-    "idle_seconds": "how long a connection may rest, send a request, or take its answer",
-    "grace_period_seconds": "how long requests under way may take to end after SIGTERM",
-    "http": "streamable HTTP, at /mcp, instead of stdin and stdout",
-    "sessions": "sessions kept; the one unused for longest goes when there is one more",
-    "sessions_mib": "states of all sessions together, in MiB; likewise",
-    "session_seconds": "how long a session is kept that nobody uses",
-    "max_returned_mib": "files that one result holds, in MiB; others are named",
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerCommand:
+    """A command that starts a server."""
+
+    module: str
+    """Module with a function `serve`, which takes the settings."""
+    settings: tuple[Any, ...]
+    """Dataclasses of the settings."""
+    extra: str
+    """Extra of the package that installs the server's libraries."""
+    help: str
+
+
+SERVERS: dict[str, ServerCommand] = {
+    "serve": ServerCommand(
+        "torl.apps.serve.fusion", (PoolSettings, ServerSettings), "serve", "serve SandboxFusion's HTTP interface"
+    ),
+    "mcp": ServerCommand(
+        "torl.apps.serve.mcp_server",
+        (PoolSettings, ServerSettings, SessionSettings, McpSettings),
+        "mcp",
+        "serve the tool run_python of the Model Context Protocol, on stdin and stdout or over HTTP",
+    ),
+    "openenv": ServerCommand(
+        "torl.apps.serve.openenv_server",
+        (PoolSettings, ServerSettings, SessionSettings),
+        "openenv",
+        "serve the coding environment of OpenEnv, over WebSocket and HTTP",
+    ),
 }
 
 
 def add_server_commands(commands: Any) -> None:
-    """Add the commands to the parser's."""
-    for name, (_, kinds, _) in SERVERS.items():
-        parser = commands.add_parser(name, help=_ABOUT[name])
-        for settings in kinds:
+    """Add the server commands to the subparsers `commands`."""
+    for name, command in SERVERS.items():
+        parser = commands.add_parser(name, help=command.help)
+        for settings in command.settings:
             add_options(parser, settings)
 
 
 def add_options(parser: argparse.ArgumentParser, settings: Any) -> None:
-    """An option for each field of the settings."""
+    """Add an option for each field of a settings class, with the field's docstring as help."""
+    descriptions = _field_docstrings(settings)
     for field in dataclasses.fields(settings):
-        name = f"--{field.name.replace('_', '-')}"
+        name, description = f"--{field.name.replace('_', '-')}", descriptions[field.name].replace("%", "%%")
         if field.default is False:
-            parser.add_argument(name, action="store_true", help=_OPTIONS[field.name])
+            parser.add_argument(name, action="store_true", help=description)
             continue
         kind = int if field.default is None else type(field.default)
-        text = _OPTIONS[field.name] + ("" if field.default is None else " (default %(default)s)")
-        parser.add_argument(name, type=_positive(kind), default=field.default, help=text)
+        help = description + ("" if field.default is None else " (default: %(default)s)")
+        parser.add_argument(name, type=_non_negative(kind), default=field.default, help=help)
 
 
-def _positive(kind: type) -> Any:
-    def read(text: str) -> Any:
+def _field_docstrings(settings: Any) -> dict[str, str]:
+    """Return the docstrings below the fields of a dataclass."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        field.target.id: text.value.value
+        for field, text in pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def _non_negative(kind: type) -> Any:
+    def parse(text: str) -> Any:
         value = kind(text)
         if kind is not str and not 0 <= value < 1e9:
-            raise argparse.ArgumentTypeError(f"must be a number that is not negative, not {text}")
+            raise argparse.ArgumentTypeError(f"must be a non-negative number, got {text}")
         return value
 
-    return read
+    return parse
 
 
 def run_server(options: argparse.Namespace, prepare: Callable[[], object]) -> int:
-    """Prepare the guest, and listen until SIGTERM or SIGINT; returns the exit status.
+    """Prepare the guest, serve until SIGTERM or SIGINT, and return the exit status.
 
     Raises:
-        SandboxError: the pool does not start, the address cannot be had, or the extra is not installed.
+        SandboxError: The pool does not start, the address is unavailable, or the extra is not installed.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the door has a way of its own
-    name, kinds, extra = SERVERS[options.command]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the server installs its own handler
+    command = SERVERS[options.command]
     try:
-        door = importlib.import_module(name)
+        module = importlib.import_module(command.module)
     except ModuleNotFoundError as error:
-        raise SandboxError(f"{error.name} is not installed: pip install 'torl[{extra}]'") from error
+        raise SandboxError(f"{error.name} is not installed: pip install 'torl[{command.extra}]'") from error
     prepare()
     try:
-        door.serve(*(_read(settings, options) for settings in kinds))
+        module.serve(*(_read(settings, options) for settings in command.settings))
     except (OSError, OverflowError) as error:
         raise SandboxError(f"cannot listen on {options.host}:{options.port}: {error}") from error
     except ValueError as error:

@@ -1,32 +1,43 @@
-"""The pool as a tool of the Model Context Protocol: `python -m torl.sandbox mcp`, over stdio or streamable HTTP.
+"""The sandbox as a tool of the Model Context Protocol: `python -m torl.sandbox mcp`, over stdio or streamable HTTP.
 
-One tool, `run_python`. Its sessions are kept here by name, whatever the transport, so that what clients forget is
-bounded by one store.
+The tool `run_python` keeps its sessions by name in one store for both transports, which bounds abandoned sessions.
 """
 
 import asyncio
+import base64
+import mimetypes
 import os
 import signal
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import quote
 
 from mcp.server.mcpserver import MCPServer
-from mcp.types import CallToolResult
+from mcp.types import (
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    TextContent,
+    TextResourceContents,
+)
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torl.apps.serve.admission import Admission, OverloadedError
-from torl.apps.serve.mcp_results import contents, failure, result_of
-from torl.apps.serve.metrics import CONTENT_TYPE, ServerMetrics
-from torl.apps.serve.sessions import SessionStore
-from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings, SessionSettings, bound_socket
+from torl.apps.serve.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics
+from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings, bound_socket
 from torl.apps.serve.uvicorn_server import listen
+from torl.sandbox.execution import Execution, render_transcript
 from torl.sandbox.options import CellOptions
 from torl.sandbox.pool import SandboxPool
-from torl.sandbox.session import Session
+from torl.sandbox.session import Session, SessionSettings, SessionStore
 from torl.version import __version__
 
 _NEW = "new"
+_IMAGE_TYPES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
+_DATA, _BASE64 = "data:", ";base64,"
 _ABOUT = (
     "Runs Python in a sandbox, with numpy, scipy, sympy, pandas and the standard library; no network, no processes. "
     "Returns what it prints, the value of its last line, and the files that it writes; pictures are shown."
@@ -34,13 +45,13 @@ _ABOUT = (
 
 
 class SandboxMcpServer:
-    """The tool, in front of a pool."""
+    """The tool `run_python`, which runs code in a pool."""
 
     def __init__(
-        self, pool: SandboxPool, settings: ServerSettings, sessions: SessionSettings, own: McpSettings
+        self, pool: SandboxPool, settings: ServerSettings, sessions: SessionSettings, mcp: McpSettings
     ) -> None:
         self._pool = pool
-        self._file_bytes = own.max_returned_mib << 20
+        self._max_file_bytes = mcp.max_returned_mib << 20
         self._admission = Admission(settings.max_pending_requests, settings.max_pending_mib << 20)
         self._sessions = SessionStore(sessions)
         self._metrics = ServerMetrics(pool, self._admission)
@@ -57,33 +68,33 @@ class SandboxMcpServer:
             Field(description="Files that the program finds, by path: text, or a data URL in base64."),
         ] = None,
     ) -> CallToolResult:
-        """Run a program; what it does wrong is its result."""
+        """Run a program. Its errors are part of the result."""
         try:
-            given = contents(files or {})
-            with self._admission.admit(len(code) + sum(map(len, given.values()))):
-                result = await self._run(code, session, given)
+            contents = decode_files(files or {})
+            with self._admission.admit(len(code) + sum(map(len, contents.values()))):
+                result = await self._run(code, session, contents)
         except OverloadedError as overload:
             result = failure(f"the sandbox is busy: {overload}; try again in a second")
-        except (ValueError, RuntimeError) as error:  # files that cannot be; a session that is running already
+        except (ValueError, RuntimeError) as error:  # invalid files; a busy session
             result = failure(str(error))
-        self._metrics.answered("run_python", "refused" if result.structured_content is None else "run")
+        self._metrics.count_response("run_python", "refused" if result.structured_content is None else "run")
         return result
 
     async def _run(self, code: str, name: str | None, files: dict[str, bytes]) -> CallToolResult:
         options: CellOptions = {"files": files, "return_files": True, "value": True}
         if name is None:
-            return result_of(await self._pool.run_async(code, **options), None, self._file_bytes)
+            return result_of(await self._pool.run_async(code, **options), None, self._max_file_bytes)
         session: Session | None = self._pool.session() if name == _NEW else self._sessions.get(name)
         if session is None:
-            return failure(f"there is no session {name!r}, or none any more: begin another one with {_NEW!r}")
+            return failure(f"the session {name!r} does not exist or has expired: start a new one with {_NEW!r}")
         outcome = await session.run_async(code, **options)
         if name == _NEW:
             name = self._sessions.add(session)
         self._sessions.evict()
-        return result_of(outcome, name, self._file_bytes)
+        return result_of(outcome, name, self._max_file_bytes)
 
     def server(self) -> MCPServer:
-        """The official SDK's server with this tool."""
+        """Build the official SDK's server with this tool."""
         server = MCPServer("torl-sandbox", version=__version__, instructions=_ABOUT, log_level="WARNING")
         server.add_tool(self.run_python, description=_ABOUT, structured_output=False)
         server.custom_route("/metrics", ["GET"])(self._show_metrics)
@@ -93,21 +104,21 @@ class SandboxMcpServer:
         return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def serve(pool: PoolSettings, settings: ServerSettings, sessions: SessionSettings, own: McpSettings) -> None:
-    """Answer on stdin and stdout until stdin ends, or over HTTP; until SIGTERM.
+def serve(pool: PoolSettings, settings: ServerSettings, sessions: SessionSettings, mcp: McpSettings) -> None:
+    """Serve on stdin and stdout until stdin ends, or over HTTP until SIGTERM.
 
     Raises:
-        SandboxError: the pool does not start.
-        OSError: the address cannot be had.
+        SandboxError: The pool does not start.
+        OSError: The address is unavailable.
     """
-    if not own.http:
+    if not mcp.http:
         with pool.open() as opened:
-            asyncio.run(_serve_stdio(SandboxMcpServer(opened, settings, sessions, own).server(), opened))
+            asyncio.run(_serve_stdio(SandboxMcpServer(opened, settings, sessions, mcp).server(), opened))
         return
     with bound_socket(settings.host, settings.port, settings.idle_timeout_seconds) as listener, pool.open() as opened:
-        server = SandboxMcpServer(opened, settings, sessions, own).server()
+        server = SandboxMcpServer(opened, settings, sessions, mcp).server()
         app = server.streamable_http_app(
-            # For clients of the protocol up to 2025-11-25; later ones have no sessions but ours.
+            # For clients of the protocol up to 2025-11-25; later versions have no sessions.
             max_sessions=sessions.max_sessions,
             session_idle_timeout=sessions.session_ttl_seconds,
             max_request_body_size=settings.body_mib << 20,
@@ -117,11 +128,85 @@ def serve(pool: PoolSettings, settings: ServerSettings, sessions: SessionSetting
 
 
 async def _serve_stdio(server: MCPServer, pool: SandboxPool) -> None:
-    """Answer until stdin ends. SIGTERM gives up what is under way: the thread that reads stdin cannot be woken."""
+    """Serve until stdin ends. SIGTERM cancels pending calls, because the thread that reads stdin cannot be woken."""
 
-    def leave() -> None:
+    def exit_now() -> None:
         pool.close()
         os._exit(0)
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, exit_now)
     await server.run_stdio_async()
+
+
+def result_of(outcome: Execution, session: str | None, max_file_bytes: int) -> CallToolResult:
+    """Convert the outcome of a run to a tool result: output as text, images as images, other files as resources.
+
+    Args:
+        outcome: Outcome of the run.
+        session: Name of the session that continues from it, if any.
+        max_file_bytes: Maximum total size of returned files. Other files are listed with their sizes.
+    """
+    content: list[ContentBlock] = [TextContent(text=_text(outcome, session))]
+    remaining = max_file_bytes
+    for path, data in outcome.files.items():
+        if len(data) <= remaining:
+            content.append(_file(path, data))
+            remaining -= len(data)
+    structured: dict[str, Any] = {
+        "status": outcome.status.value,
+        "stdout": outcome.stdout,
+        "stderr": outcome.stderr,
+        "value": outcome.value,
+        "error": outcome.exception_line,
+        "cpu_seconds": outcome.cpu_seconds,
+        "session": session,
+        "files": {_printable(path): len(data) for path, data in outcome.files.items()},
+    }
+    return CallToolResult(content=content, structured_content=structured, is_error=not outcome.ok)
+
+
+def failure(reason: str) -> CallToolResult:
+    """Build the result of a call that was not run."""
+    return CallToolResult(content=[TextContent(text=reason)], is_error=True)
+
+
+def decode_files(files: Mapping[str, str]) -> dict[str, bytes]:
+    """Decode files of a call, which are text or data URLs in base64.
+
+    Raises:
+        ValueError: A data URL has invalid base64.
+    """
+    return {path: _decoded(text) for path, text in files.items()}
+
+
+def _decoded(text: str) -> bytes:
+    head, marker, data = text.partition(_BASE64)
+    if head.startswith(_DATA) and marker:
+        return base64.b64decode(data, validate=True)
+    return text.encode()
+
+
+def _text(outcome: Execution, session: str | None) -> str:
+    lines = [text] if (text := render_transcript(outcome)) else []
+    lines += [f"[file {_printable(path)}, {len(data)} bytes]" for path, data in outcome.files.items()]
+    return "\n".join(lines if session is None else [*lines, f"[session {session}]"])
+
+
+def _file(path: str, data: bytes) -> ContentBlock:
+    kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
+    if kind in _IMAGE_TYPES:
+        return ImageContent(data=base64.b64encode(data).decode(), mime_type=kind)
+    uri = f"file:///work/{quote(path, errors='surrogateescape')}"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        blob = base64.b64encode(data).decode()
+        return EmbeddedResource(resource=BlobResourceContents(uri=uri, mime_type=kind, blob=blob))
+    if kind == "application/octet-stream":
+        kind = "text/plain"
+    return EmbeddedResource(resource=TextResourceContents(uri=uri, mime_type=kind, text=text))
+
+
+def _printable(path: str) -> str:
+    """Replace bytes of a path that are not valid UTF-8."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

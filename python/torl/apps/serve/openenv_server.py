@@ -1,31 +1,140 @@
-"""The pool as an environment server of OpenEnv: `python -m torl.sandbox openenv`.
+"""The sandbox as an environment server of OpenEnv: `python -m torl.sandbox openenv`.
 
-Its routes are those of the library's own server (`/ws`, `/reset`, `/step`, `/state`, `/schema`, `/health`), and the
-actions and observations are those of its coding environment, whose client works unchanged.
+Its routes are the routes of the library's own server (`/ws`, `/reset`, `/step`, `/state`, `/schema`, `/health`).
+Actions and observations are the ones of its coding environment, whose client works unchanged.
 """
+
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from openenv.core.env_server import create_fastapi_app
+from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app
 from openenv.core.env_server.types import ConcurrencyConfig
 
-from torl.apps.serve.admission import Admission, OverloadedError
-from torl.apps.serve.disconnects import CancelOnDisconnect
-from torl.apps.serve.metrics import CONTENT_TYPE
-from torl.apps.serve.openenv_environment import CodeAction, CodeObservation, PythonEnvironment, SharedState
-from torl.apps.serve.sessions import SessionStore
-from torl.apps.serve.settings import PoolSettings, ServerSettings, SessionSettings, bound_socket
-from torl.apps.serve.uvicorn_server import listen
+from torl.apps.serve.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics
+from torl.apps.serve.fusion_api import command_result
+from torl.apps.serve.settings import PoolSettings, ServerSettings, bound_socket
+from torl.apps.serve.uvicorn_server import CancelOnDisconnect, listen
+from torl.sandbox.options import CellOptions
 from torl.sandbox.pool import SandboxPool
+from torl.sandbox.session import SessionSettings, SessionStore
+
+_TIMEOUT_EXIT_CODE = 124  # as of the shell command `timeout`
+
+
+class CodeAction(Action):
+    """Code to run."""
+
+    code: str
+
+
+class CodeObservation(Observation):
+    """The output of the code, the value of its last statement, and its exit code."""
+
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int = 0
+
+
+class CodeState(State):
+    """The state of an episode."""
+
+    last_exit_code: int = 0
+
+
+class SharedState:
+    """The state that all environments of a server share."""
+
+    def __init__(self, pool: SandboxPool, sessions: SessionStore, admission: Admission) -> None:
+        self.pool = pool
+        self.sessions = sessions
+        self.admission = admission
+        self.metrics = ServerMetrics(pool, admission)
+
+
+class PythonEnvironment(Environment[CodeAction, CodeObservation, CodeState]):
+    """Episodes whose steps share their state. They have no reward and do not end on their own.
+
+    `reset` starts a new episode. The first step does so as well, without `reset`.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, shared: SharedState) -> None:
+        super().__init__()
+        self._shared = shared
+        self._state = CodeState()
+        self._session: str | None = None
+
+    async def reset_async(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> CodeObservation:
+        """Start an episode with a random seed."""
+        return self.reset(seed, episode_id)
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> CodeObservation:
+        """Start an episode with a random seed."""
+        self.close()
+        self._session = self._shared.sessions.add(self._shared.pool.session(seed=seed or 0))
+        self._state = CodeState(episode_id=episode_id)
+        return CodeObservation()
+
+    async def step_async(self, action: CodeAction, timeout_s: float | None = None, **_: Any) -> CodeObservation:
+        """Run code. Its errors are part of the observation.
+
+        Args:
+            action: Code to run.
+            timeout_s: CPU time in seconds, if less than the server's limit.
+
+        Raises:
+            OverloadedError: Too many steps are pending.
+            RuntimeError: The session expired or was evicted.
+            SandboxError: The host failed.
+        """
+        with self._shared.admission.admit(len(action.code)):
+            if self._session is None:
+                self.reset()
+            session = self._shared.sessions.get(self._session or "")
+            if session is None:
+                raise RuntimeError("the session expired or was evicted; call reset to start a new one")
+            options: CellOptions = {"value": True}
+            if timeout_s is not None:
+                options["cpu_seconds"] = timeout_s
+            outcome = await session.run_async(action.code, **options)
+        self._shared.sessions.evict()
+        self._shared.metrics.count_response("step", outcome.status.value)
+        result = command_result(outcome)
+        code = _TIMEOUT_EXIT_CODE if result["return_code"] is None else result["return_code"]
+        self._state.step_count += 1
+        self._state.last_exit_code = code
+        value = "" if outcome.value is None else f"{outcome.value}\n"
+        return CodeObservation(stdout=result["stdout"] + value, stderr=result["stderr"], exit_code=code)
+
+    def step(self, action: CodeAction, timeout_s: float | None = None, **_: Any) -> CodeObservation:
+        """Raise an error: the server calls `step_async`."""
+        raise NotImplementedError("call step_async")
+
+    @property
+    def state(self) -> CodeState:
+        """State of the episode."""
+        return self._state
+
+    def close(self) -> None:
+        """Drop the session of the episode."""
+        if self._session is not None:
+            self._shared.sessions.drop(self._session)
+            self._session = None
 
 
 def application(pool: SandboxPool, settings: ServerSettings, sessions: SessionSettings) -> FastAPI:
-    """The door as an application of FastAPI's."""
-    shelf = SharedState(
+    """Build the FastAPI application."""
+    shared = SharedState(
         pool, SessionStore(sessions), Admission(settings.max_pending_requests, settings.max_pending_mib << 20)
     )
-    most = ConcurrencyConfig(max_concurrent_envs=sessions.max_sessions, session_timeout=sessions.session_ttl_seconds)
-    app = create_fastapi_app(lambda: PythonEnvironment(shelf), CodeAction, CodeObservation, concurrency_config=most)
+    concurrency = ConcurrencyConfig(
+        max_concurrent_envs=sessions.max_sessions, session_timeout=sessions.session_ttl_seconds
+    )
+    app = create_fastapi_app(
+        lambda: PythonEnvironment(shared), CodeAction, CodeObservation, concurrency_config=concurrency
+    )
 
     @app.exception_handler(OverloadedError)
     async def refuse(_: Request, overload: OverloadedError) -> Response:
@@ -33,17 +142,17 @@ def application(pool: SandboxPool, settings: ServerSettings, sessions: SessionSe
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics() -> Response:
-        return Response(shelf.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        return Response(shared.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     return app
 
 
 def serve(pool: PoolSettings, settings: ServerSettings, sessions: SessionSettings) -> None:
-    """Listen until SIGTERM or SIGINT.
+    """Serve until SIGTERM or SIGINT.
 
     Raises:
-        SandboxError: the pool does not start.
-        OSError: the address cannot be had.
+        SandboxError: The pool does not start.
+        OSError: The address is unavailable.
     """
     with bound_socket(settings.host, settings.port, settings.idle_timeout_seconds) as listener, pool.open() as opened:
         app = application(opened, settings, sessions)

@@ -1,4 +1,4 @@
-"""How a door is set: the pool behind it, and what it holds at most."""
+"""Settings of servers: the pool, the address and the limits."""
 
 import resource
 import socket
@@ -13,29 +13,29 @@ _OTHER_DESCRIPTORS = 256  # of the pool and the libraries
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """The pool behind a door."""
+    """Settings of a server's sandbox pool."""
 
     workers: int | None = None
-    """Worker processes; one for each core when None."""
+    """Number of worker processes. The default is one per core."""
     cpu_seconds: float = 60.0
-    """CPU time of a run, at most; a request may ask for less."""
+    """Maximum CPU time of a run, in seconds. A request may lower it."""
     memory_mib: int = 1024
-    """Memory of a run, at most; a request may ask for less."""
+    """Maximum memory of a run, in MiB. A request may lower it."""
     output_kib: int = 1024
-    """Output of a run."""
+    """Maximum output of a run, in KiB."""
     files_mib: int = 32
-    """All files of a run together."""
+    """Maximum total size of a run's files, in MiB."""
 
     def open(self) -> SandboxPool:
         """Start the pool.
 
         Raises:
-            SandboxError: no guest, or workers that do not start.
+            SandboxError: The guest is missing, or the workers do not start.
         """
         return SandboxPool(
             self.workers,
             cpu_seconds=self.cpu_seconds,
-            # Behind the CPU time, for a machine so busy that a run gets a third of a core.
+            # For a machine so busy that a run gets a third of a core.
             wall_seconds=max(60.0, 3 * self.cpu_seconds),
             memory_bytes=self.memory_mib << 20,
             output_bytes=self.output_kib << 10,
@@ -45,26 +45,27 @@ class PoolSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What a door listens on and holds at once."""
+    """Address and limits of a server."""
 
     host: str = "127.0.0.1"
+    """Address to listen on. All clients that reach it can use the server."""
     port: int = 8080
-    """0: any that is free."""
+    """Port to listen on. 0 selects a free port."""
     max_pending_requests: int = 1024
-    """Requests accepted and not answered yet; 429 beyond."""
+    """Maximum number of pending requests. Further requests are refused with 429."""
     body_mib: int = 16
-    """Body of a request; 413 beyond."""
+    """Maximum size of a request body, in MiB. Larger ones are refused with 413."""
     max_pending_mib: int = 1024
-    """Bodies of all requests accepted together; 429 beyond."""
+    """Maximum total size of pending request bodies, in MiB. Further requests are refused with 429."""
     idle_timeout_seconds: float = 75.0
-    """How long a connection may rest between requests, take to send one, or to take its answer."""
+    """Idle timeout of a connection, in seconds. Also bounds sending a request and reading its response."""
     grace_period_seconds: float = 30.0
-    """How long requests under way may take to end after SIGTERM."""
+    """Grace period for pending requests after SIGTERM, in seconds."""
 
     def max_connections(self) -> int:
-        """Connections held at once, those that ask for nothing included; raises this process's limit for them.
+        """Return the maximum number of connections, including idle ones, and raise the limit on file descriptors.
 
-        Where the system does not allow as many descriptors, the pool's part is kept free: workers are replaced.
+        If the system does not allow enough descriptors, the pool keeps its share, because it replaces workers.
         """
         wanted = 2 * self.max_pending_requests + _IDLE_CONNECTIONS
         soft, hard = (
@@ -78,38 +79,26 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """What a door holds of sessions."""
-
-    max_sessions: int = 256
-    """Sessions kept; the one unused for longest goes when there is one more."""
-    max_session_mib: int = 1024
-    """States of all sessions together; likewise."""
-    session_ttl_seconds: float = 3600.0
-    """How long a session is kept that nobody uses."""
-
-
-@dataclass(frozen=True, slots=True)
 class McpSettings:
-    """What the MCP door has besides."""
+    """Settings of the MCP server only."""
 
     http: bool = False
-    """Streamable HTTP instead of stdin and stdout."""
+    """Serve streamable HTTP at /mcp instead of stdin and stdout."""
     max_returned_mib: int = 4
-    """Files that one result holds; others are named."""
+    """Maximum total size of files in a result, in MiB. Other files are listed by name."""
 
 
-def bound_socket(host: str, port: int, idle_seconds: float) -> socket.socket:
-    """A socket that has its address, and does not listen: the door opens when the pool is there.
+def bound_socket(host: str, port: int, idle_timeout_seconds: float) -> socket.socket:
+    """Return a bound socket that does not listen yet, so that an unavailable address fails before the pool starts.
 
     Raises:
-        OSError: somebody else has the address, or there is none of that name.
+        OSError: The address is in use or invalid.
     """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Of its connections: the kernel drops one whose other side takes nothing for so long, also while it is closed.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * idle_seconds))
+        # Inherited by its connections: the kernel drops a connection whose peer receives nothing for this time.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * idle_timeout_seconds))
         listener.bind((host, port))
     except BaseException:
         listener.close()
@@ -118,6 +107,6 @@ def bound_socket(host: str, port: int, idle_seconds: float) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """The URL of a socket."""
+    """Return the URL of a socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

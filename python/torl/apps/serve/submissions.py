@@ -1,8 +1,8 @@
-"""SandboxFusion's `/submit`: a completion against the tests of a problem that comes with the request.
+"""SandboxFusion's `/submit`: test a completion with the tests of the problem in the request.
 
-Two of its kinds of data sets are those of Python problems that bring their tests: `CommonOJDataset` compares what the
-program prints for given inputs, `AutoEvalDataset` runs test code behind the program. Source: SandboxFusion,
-sandbox/datasets/types.py, its documents "Common OJ" and "AutoEval".
+Two types of its datasets are Python problems with tests: `CommonOJDataset` compares the output of the program for
+given inputs, and `AutoEvalDataset` runs test code after the program. Source: SandboxFusion, sandbox/datasets/types.py,
+and its documents "Common OJ" and "AutoEval".
 """
 
 import json
@@ -13,9 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, JsonValue
 
-from torl.apps.serve.fusion_answers import Json
-from torl.apps.serve.fusion_requests import RunCodeRequest
-from torl.apps.serve.fusion_runs import run_code
+from torl.apps.serve.fusion_api import Json, RunCodeRequest, run_code
 from torl.sandbox.pool import SandboxPool
 
 _STDIO, _TEST_CODE = "CommonOJDataset", "AutoEvalDataset"
@@ -24,11 +22,11 @@ _PYTHON = {"python", "py", "python3"}
 _MAIN = 'if __name__ == "__main__":'
 _INSERT = "#<INSERT>"
 _SECONDS = 20.0
-_CLOSE = 1e-5  # relative difference of numbers that count as equal
+_TOLERANCE = 1e-5  # relative, between numbers
 
 
 class TestConfig(BaseModel):
-    """How a problem is tested, and its data."""
+    """The data of a problem, and how it is tested."""
 
     dataset_type: str | None = None
     language: str | None = None
@@ -38,7 +36,7 @@ class TestConfig(BaseModel):
 
 
 class SubmitRequest(BaseModel):
-    """A completion for a problem."""
+    """A request to test a completion."""
 
     dataset: str
     id: int | str
@@ -50,20 +48,20 @@ async def submit(pool: SandboxPool, request: SubmitRequest) -> Json:
     """Test a completion.
 
     Raises:
-        SandboxError: the host is broken.
-        ValueError: a kind of problem that is not known here, or one without its data.
+        SandboxError: The host failed.
+        ValueError: The type of the problem is unknown, or its data is missing or invalid.
     """
     config = request.config
     if config.dataset_type not in (_STDIO, _TEST_CODE):
-        raise ValueError(f"config.dataset_type must be {_STDIO} or {_TEST_CODE} here, not {config.dataset_type}")
+        raise ValueError(f"config.dataset_type must be {_STDIO} or {_TEST_CODE}, got {config.dataset_type}")
     if config.provided_data is None:
-        raise ValueError(f"there is no data set {request.dataset!r} here: send the problem as config.provided_data")
-    code = extracted(request.completion)
-    judge = _by_output if config.dataset_type == _STDIO else _by_test_code
+        raise ValueError(f"the server has no dataset {request.dataset!r}: send the problem in config.provided_data")
+    code = extract_code(request.completion)
+    run_tests = _by_output if config.dataset_type == _STDIO else _by_test_code
     try:
-        tests, full_code = await judge(pool, code, config, config.provided_data)
+        tests, full_code = await run_tests(pool, code, config, config.provided_data)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"config.provided_data is no problem of {config.dataset_type}: {error!r}") from error
+        raise ValueError(f"config.provided_data is not a valid {config.dataset_type} problem: {error!r}") from error
     return {
         "id": request.id,
         "accepted": all(test["passed"] for test in tests),
@@ -76,8 +74,8 @@ async def submit(pool: SandboxPool, request: SubmitRequest) -> Json:
     }
 
 
-def extracted(completion: str) -> str:
-    """The first block that says it is Python, or else the first block; empty if there is none."""
+def extract_code(completion: str) -> str:
+    """Return the first Python block, else the first block, else an empty string."""
     blocks = [(found.group(1).strip().lower(), found.group(2)) for found in _FENCED.finditer(completion)]
     python = [code for language, code in blocks if language in _PYTHON]
     return python[0] if python else blocks[0][1] if blocks else ""
@@ -86,7 +84,7 @@ def extracted(completion: str) -> str:
 async def _by_output(
     pool: SandboxPool, code: str, config: TestConfig, data: dict[str, JsonValue]
 ) -> tuple[list[Json], None]:
-    """Every case up to the first that fails, or all of them if `run_all_cases`."""
+    """Run the test cases up to the first failure, or all of them if `run_all_cases`."""
     tests: list[Json] = []
     for case in _read(data, "test"):
         answer = await _run(pool, code, config, stdin=case["input"]["stdin"])
@@ -100,22 +98,22 @@ async def _by_output(
 async def _by_test_code(
     pool: SandboxPool, code: str, config: TestConfig, data: dict[str, JsonValue]
 ) -> tuple[list[Json], str]:
-    """The test code in or behind the program; with `append_flag` it must be reached to its end."""
+    """Run the test code in or after the program. With `append_flag`, it must reach its end."""
     test = _read(data, "test")
     code = code.partition(_MAIN)[0]
-    whole = test["code"].replace(_INSERT, code, 1) if _INSERT in test["code"] else f"{code}\n{test['code']}"
+    full_code = test["code"].replace(_INSERT, code, 1) if _INSERT in test["code"] else f"{code}\n{test['code']}"
     flag = secrets.token_hex(10) if config.extra.get("append_flag") else ""
     asset = test.get("asset") or {}
     files = json.loads(asset) if isinstance(asset, str) else asset
-    answer = await _run(pool, f"{whole}\n\nprint({flag!r})" if flag else whole, config, files=files)
+    answer = await _run(pool, f"{full_code}\n\nprint({flag!r})" if flag else full_code, config, files=files)
     passed = answer["status"] == "Success" and flag in answer["run_result"]["stdout"]
-    return [{"passed": passed, "exec_info": answer, "test_info": None}], whole
+    return [{"passed": passed, "exec_info": answer, "test_info": None}], full_code
 
 
 def _read(data: dict[str, JsonValue], key: str) -> Any:
-    """A field of a problem, which may come as text in JSON."""
+    """Return a field of a problem, which may be encoded as JSON text."""
     if key not in data:
-        raise ValueError(f"config.provided_data lacks {key!r}")
+        raise ValueError(f"config.provided_data has no field {key!r}")
     value = data[key]
     return json.loads(value) if isinstance(value, str) else value
 
@@ -126,13 +124,13 @@ async def _run(pool: SandboxPool, code: str, config: TestConfig, **fields: Any) 
 
 
 def same_output(printed: str, expected: str) -> bool:
-    """Line by line, but for case and blanks at the ends; numbers may differ a little."""
+    """Compare line by line, ignoring case, surrounding spaces and small differences of numbers."""
     lines, others = ([line.strip().lower() for line in text.strip().split("\n")] for text in (printed, expected))
     return len(lines) == len(others) and all(map(_same_line, lines, others))
 
 
 def _same_line(line: str, other: str) -> bool:
     try:
-        return line == other or math.isclose(float(line), float(other), rel_tol=_CLOSE)
+        return line == other or math.isclose(float(line), float(other), rel_tol=_TOLERANCE)
     except ValueError:
         return False

@@ -1,7 +1,7 @@
-"""In the controller: calls of an object on a node, by messages that many calls share.
+"""Calls of an object on a node by messages, in the controller.
 
-What carries the messages takes a millisecond of CPU time for each, whatever is in it (Ray does): so what is asked while
-one is under way goes with the next.
+The transport costs a millisecond of CPU time for each message, regardless of its size (Ray does). Calls that are made
+while a message is being sent therefore share the next one.
 """
 
 import asyncio
@@ -12,24 +12,28 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from typing import Any, NoReturn, TypeAlias
 
 from torl.errors import ActorDiedError
-from torl.runtime.cluster.messages import CallMessage, ResultMessage
+from torl.runtime.cluster.dispatcher import CallMessage, ResultMessage
 
-_Answers: TypeAlias = "asyncio.Queue[ResultMessage | None]"  # None: the object is gone
+_Results: TypeAlias = "asyncio.Queue[ResultMessage | None]"  # None: the object was lost
 
 
 class RemoteCalls:
-    """The calls that are open. Needs an event loop from the start."""
+    """The pending calls of an object. Must be made in a running event loop.
+
+    Args:
+        deliver: Passes messages to `CallDispatcher.submit` of the object. Raises if the object was lost.
+        fetch: Returns the results of `CallDispatcher.fetch` of the object. Raises if the object was lost.
+    """
 
     def __init__(
         self,
         deliver: Callable[[list[CallMessage]], Awaitable[object]],
         fetch: Callable[[], Awaitable[Sequence[ResultMessage]]],
     ) -> None:
-        """`deliver` and `fetch` lead to `Answers.take` and `fetch` of the object; both raise when it is gone."""
         self._deliver = deliver
         self._fetch = fetch
         self._numbers = itertools.count()
-        self._open: dict[int, _Answers] = {}
+        self._open: dict[int, _Results] = {}
         self._unsent: list[CallMessage] = []
         self._sending: asyncio.Task[None] | None = None
         self._receiving = asyncio.create_task(self._receive())
@@ -37,57 +41,57 @@ class RemoteCalls:
         self._failed = asyncio.Event()
 
     async def call(self, method: str, *arguments: Any) -> Any:
-        """What a coroutine method returns."""
-        with self._asked(method, arguments, streams=False) as answers:
-            return self._value(await answers.get())[0]
+        """Call a coroutine method and return its result."""
+        with self._request(method, arguments, streams=False) as results:
+            return self._value(await results.get())[0]
 
     async def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
-        """What an asynchronous generator gives."""
-        with self._asked(method, arguments, streams=True) as answers:
+        """Iterate over an asynchronous generator."""
+        with self._request(method, arguments, streams=True) as results:
             while True:
-                item, is_last = self._value(await answers.get())
+                item, is_last = self._value(await results.get())
                 if is_last:
                     return
                 yield item
 
     async def watch(self) -> NoReturn:
-        """Wait until the object is gone, and raise that."""
+        """Wait until the object is lost, and raise the error."""
         await self._failed.wait()
         self._raise_failure()
 
-    def close(self, why: Exception) -> None:
-        """End all calls with `why`. Safe to call twice."""
-        self._fail(why)
+    def close(self, error: Exception) -> None:
+        """Fail all calls with `error`. Safe to call repeatedly."""
+        self._fail(error)
         for task in (self._receiving, self._sending):
             if task is not None:
                 task.cancel()
 
     @contextlib.contextmanager
-    def _asked(self, method: str, arguments: Sequence[Any], *, streams: bool) -> Iterator[_Answers]:
+    def _request(self, method: str, arguments: Sequence[Any], *, streams: bool) -> Iterator[_Results]:
         if self._failure is not None:
             self._raise_failure()
         pickled = pickle.dumps(arguments)
         number = next(self._numbers)
-        answers: _Answers = asyncio.Queue()
-        self._open[number] = answers
+        results: _Results = asyncio.Queue()
+        self._open[number] = results
         self._send(CallMessage(number, method, pickled, streams))
         try:
-            yield answers
+            yield results
         finally:
-            if self._open.pop(number, None) is not None:  # it has not ended
+            if self._open.pop(number, None) is not None:  # still running
                 self._send(CallMessage(number, None))
 
-    def _send(self, asked: CallMessage) -> None:
-        self._unsent.append(asked)
+    def _send(self, message: CallMessage) -> None:
+        self._unsent.append(message)
         if self._sending is None and self._failure is None:
             self._sending = asyncio.create_task(self._send_all())
 
     async def _send_all(self) -> None:
-        """One message after the other, so that they arrive in their order."""
+        """Send one batch after another, so that messages arrive in order."""
         try:
             while self._unsent:
-                asked, self._unsent = self._unsent, []
-                await self._deliver(asked)
+                messages, self._unsent = self._unsent, []
+                await self._deliver(messages)
         except Exception as error:
             self._fail(error)
         self._sending = None
@@ -95,23 +99,23 @@ class RemoteCalls:
     async def _receive(self) -> None:
         try:
             while True:
-                for told in await self._fetch():
-                    # What was given up meanwhile is no longer open.
-                    if (answers := self._open.get(told.number)) is not None:
-                        answers.put_nowait(told)
-                        if told.kind != "item":
-                            del self._open[told.number]
+                for message in await self._fetch():
+                    # A cancelled call is no longer open.
+                    if (results := self._open.get(message.number)) is not None:
+                        results.put_nowait(message)
+                        if message.kind != "item":
+                            del self._open[message.number]
         except Exception as error:
             self._fail(error)
 
-    def _value(self, told: ResultMessage | None) -> tuple[Any, bool]:
-        """What was told, and whether it is the last."""
-        if told is None:
+    def _value(self, message: ResultMessage | None) -> tuple[Any, bool]:
+        """Return the value of a result, and whether it is the last one of its call."""
+        if message is None:
             self._raise_failure()
-        value = pickle.loads(told.value)
-        if told.kind == "error":
+        value = pickle.loads(message.value)
+        if message.kind == "error":
             raise value
-        return value, told.kind == "end"
+        return value, message.kind == "end"
 
     def _raise_failure(self) -> NoReturn:
         assert self._failure is not None
@@ -122,6 +126,6 @@ class RemoteCalls:
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
         self._failed.set()
-        waiting, self._open = self._open, {}
-        for answers in waiting.values():
-            answers.put_nowait(None)
+        pending, self._open = self._open, {}
+        for results in pending.values():
+            results.put_nowait(None)

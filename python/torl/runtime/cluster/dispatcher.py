@@ -1,66 +1,121 @@
-"""On a node: an object whose methods are called by messages. Many calls share one message, in both directions."""
+"""Calls of an object on a node by messages, on the node. Many calls share one message, in both directions."""
 
 import asyncio
 import pickle
+import traceback
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from torl.runtime.cluster.messages import CallMessage, ResultMessage
+from torl.errors import TorlError
 
-_WAITING_BYTES = 4 << 20  # then streams wait until what is there has been fetched
+_MAX_WAITING_BYTES = 4 << 20  # unfetched results above which streams pause
+
+
+class CallMessage(NamedTuple):
+    """A message to the object: start a call, or cancel it.
+
+    Attributes:
+        number: Number of the call.
+        method: Name of the method. None cancels the call.
+        arguments: Pickled arguments.
+        streams: Whether the method is an asynchronous generator.
+    """
+
+    number: int
+    method: str | None
+    arguments: bytes = b""
+    streams: bool = False
+
+
+class ResultMessage(NamedTuple):
+    """A message from the object: a result of a call. A malformed message does not affect others.
+
+    Attributes:
+        number: Number of the call.
+        kind: "item" for an item of a stream, "end" for the return value or the end of a stream, or "error".
+        value: Pickled value or exception.
+    """
+
+    number: int
+    kind: Literal["item", "end", "error"]
+    value: bytes
+
+    @classmethod
+    def from_value(cls, number: int, kind: Literal["item", "end"], value: Any) -> "ResultMessage":
+        """Pickle a value. A value that cannot be pickled becomes an error."""
+        try:
+            return cls(number, kind, pickle.dumps(value))
+        except Exception as error:
+            return cls.from_error(number, error)
+
+    @classmethod
+    def from_error(cls, number: int, error: Exception) -> "ResultMessage":
+        """Pickle an exception. A defect carries its traceback: as a note, or as the text of a RuntimeError."""
+        if not isinstance(error, TorlError):
+            error.add_note("".join(traceback.format_exception(error)))
+        try:
+            value = pickle.dumps(error)
+            pickle.loads(value)  # fails if the class takes other arguments than its `args`
+        except Exception:
+            value = pickle.dumps(RuntimeError("".join(traceback.format_exception(error))))
+        return cls(number, "error", value)
 
 
 class CallDispatcher:
-    """Makes the calls, and keeps what they gave until it is fetched."""
+    """The calls of an object, and their results until they are fetched.
 
-    def __init__(self, held: Any) -> None:
-        """`held` is the object; it is called in the event loop that `take` is called on."""
-        self._held = held
+    Args:
+        target: Object to call, in the event loop of `submit`.
+    """
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
         self._calls: dict[int, asyncio.Task[None]] = {}
-        self._told: list[ResultMessage] = []
+        self._results: list[ResultMessage] = []
         self._bytes = 0
-        self._there = asyncio.Event()
+        self._available = asyncio.Event()
         self._fetched = asyncio.Event()
 
-    def submit(self, asked: Sequence[CallMessage]) -> None:
-        """Begin calls, and cancel those that are given up."""
-        for each in asked:
-            if each.method is not None:
-                self._calls[each.number] = asyncio.create_task(self._call(each, each.method))
-            elif (call := self._calls.pop(each.number, None)) is not None:
+    def submit(self, messages: Sequence[CallMessage]) -> None:
+        """Start calls, and cancel calls."""
+        for message in messages:
+            if message.method is not None:
+                self._calls[message.number] = asyncio.create_task(self._call(message, message.method))
+            elif (call := self._calls.pop(message.number, None)) is not None:
                 call.cancel()
 
     async def fetch(self) -> list[ResultMessage]:
-        """Wait until something was told, and take all of it."""
-        await self._there.wait()
-        told, self._told, self._bytes = self._told, [], 0
-        self._there.clear()
+        """Wait for results and return all of them."""
+        await self._available.wait()
+        results, self._results, self._bytes = self._results, [], 0
+        self._available.clear()
         self._fetched.set()
         self._fetched = asyncio.Event()
-        return told
+        return results
 
-    async def _call(self, asked: CallMessage, method: str) -> None:
+    async def _call(self, message: CallMessage, method: str) -> None:
         try:
-            called = getattr(self._held, method)(*pickle.loads(asked.arguments))
-            if not asked.streams:
-                self._put(ResultMessage.from_value(asked.number, "end", await called))
+            called = getattr(self._target, method)(*pickle.loads(message.arguments))
+            if not message.streams:
+                self._put(ResultMessage.from_value(message.number, "end", await called))
                 return
             async with aclosing(called) as items:
                 async for item in items:
-                    self._put(ResultMessage.from_value(asked.number, "item", item))
-                    while self._bytes > _WAITING_BYTES:
+                    self._put(ResultMessage.from_value(message.number, "item", item))
+                    while self._bytes > _MAX_WAITING_BYTES:
                         await self._fetched.wait()
-            self._put(ResultMessage.from_value(asked.number, "end", None))
+            self._put(ResultMessage.from_value(message.number, "end", None))
         except asyncio.CancelledError:
-            if asked.number in self._calls:  # nobody has given it up
-                self._put(ResultMessage.from_error(asked.number, RuntimeError(f"{method} was cancelled on its node")))
+            if message.number in self._calls:  # the controller did not cancel it
+                error = RuntimeError(f"{method} was cancelled on its node")
+                self._put(ResultMessage.from_error(message.number, error))
         except Exception as error:
-            self._put(ResultMessage.from_error(asked.number, error))
+            self._put(ResultMessage.from_error(message.number, error))
         finally:
-            self._calls.pop(asked.number, None)
+            self._calls.pop(message.number, None)
 
-    def _put(self, told: ResultMessage) -> None:
-        self._told.append(told)
-        self._bytes += len(told.value)
-        self._there.set()
+    def _put(self, result: ResultMessage) -> None:
+        self._results.append(result)
+        self._bytes += len(result.value)
+        self._available.set()

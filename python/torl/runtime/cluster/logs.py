@@ -1,4 +1,4 @@
-"""Logs of what runs on nodes: kept on a node's own disk, and added to the run's files while the run goes on."""
+"""Logs of processes on nodes: written to a node's own disk, copied to the run directory while the run continues."""
 
 import asyncio
 import contextlib
@@ -16,16 +16,15 @@ _PIECE_BYTES = 1 << 20
 
 
 class LogFolder:
-    """On a node: a folder for the logs of what an object of a role starts. It goes when all has been handed over."""
+    """A folder on a node for the logs of an actor's processes. Removed once all of them have been read."""
 
     def __init__(self) -> None:
-        """Make it."""
         self.path = Path(tempfile.mkdtemp(prefix="torl-logs-"))
         self._read: Counter[str] = Counter()  # bytes of each file
         self._closed = asyncio.Event()
 
     async def tail(self) -> AsyncGenerator[tuple[str, bytes], None]:
-        """What is added to the files, by their names. Ends with what is there when the folder is closed."""
+        """Yield additions to the files, as pairs (name, bytes), until the folder is closed and read."""
         try:
             closed = False
             while not closed:
@@ -40,7 +39,7 @@ class LogFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
-        """Say that nothing is written any more."""
+        """Mark the logs as complete."""
         self._closed.set()
 
     def _next_piece(self, file: Path) -> bytes:
@@ -51,11 +50,11 @@ class LogFolder:
         return piece
 
 
-async def gather_logs(role: ActorHandle, directory: Path) -> None:
-    """Add what the method `logs` of an object gives to the files of a directory, until it ends or is gone."""
+async def gather_logs(actor: ActorHandle, directory: Path) -> None:
+    """Append the stream `logs` of an actor to the files of a directory, until it ends or the actor is lost."""
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     with contextlib.suppress(ActorDiedError):
-        async with contextlib.aclosing(role.stream("logs")) as written:
-            async for name, piece in written:
+        async with contextlib.aclosing(actor.stream("logs")) as pieces:
+            async for name, piece in pieces:
                 with (directory / name).open("ab") as log:
                     log.write(piece)

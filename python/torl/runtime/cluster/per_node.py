@@ -1,4 +1,4 @@
-"""One object of a kind on every node: a call goes to the node that its key names, to another while that is lost."""
+"""One remote object per node, with calls routed by key and failover when a node is lost."""
 
 import asyncio
 import logging
@@ -15,105 +15,107 @@ _logger = logging.getLogger(__name__)
 
 
 class PerNode:
-    """Objects with `start` and `close`, one on each node, that answer equal calls with equal answers.
+    """Objects with `start` and `close`, one on each node, that return equal results for equal calls.
 
-    What a node is asked when it is lost is asked of another. An object is made again where a machine has taken the
-    place of its node.
+    Calls of a lost node go to another node. The object is made again when the node returns or is replaced.
+
+    Args:
+        make: Picklable constructor of an object.
+        name: Name of the objects in errors.
     """
 
     def __init__(self, make: Callable[[], object], name: str) -> None:
-        """Start nothing yet; `make` is picklable, and `name` is what errors call the objects."""
         self._make = make
         self._name = name
-        self._roles: list[ActorHandle | None] = []
-        self._keepers: list[asyncio.Task[None]] = []
+        self._actors: list[ActorHandle | None] = []
+        self._monitors: list[asyncio.Task[None]] = []
         self._failure: TorlError | None = None
         self._change = asyncio.Event()
 
     async def start(self, cluster: Cluster) -> None:
-        """Make and start them all; raises what the first that does not start raises."""
-        self._roles = [None] * cluster.nodes
+        """Make and start all objects; raises the first error of an object that does not start."""
+        self._actors = [None] * cluster.nodes
         try:
             async with asyncio.TaskGroup() as starts:
                 for node in range(cluster.nodes):
-                    starts.create_task(self._fill(cluster, node))
+                    starts.create_task(self._start_on(cluster, node))
         except ExceptionGroup as errors:
             await self.close()
             raise first_error(errors) from errors
-        self._keepers = [asyncio.create_task(self._keep(cluster, node)) for node in range(cluster.nodes)]
+        self._monitors = [asyncio.create_task(self._monitor(cluster, node)) for node in range(cluster.nodes)]
 
     async def call(self, key: str, method: str, *arguments: Any) -> Any:
-        """Call a method on the node of the key. Equal keys go to one node, as long as it is there."""
+        """Call a method on the node of the key. Equal keys go to the same node while it is available."""
         while True:
-            role = await self._role_of(zlib.crc32(key.encode("utf-8", "surrogatepass")))
+            actor = await self._actor_of(zlib.crc32(key.encode("utf-8", "surrogatepass")))
             try:
-                return await role.call(method, *arguments)
+                return await actor.call(method, *arguments)
             except ActorDiedError:
-                if self._roles[role.node] is role:
-                    self._roles[role.node] = None  # its keeper hears of it as well
+                if self._actors[actor.node] is actor:
+                    self._actors[actor.node] = None  # its monitor notices the loss as well
 
     async def call_all(self, method: str) -> list[Any]:
-        """What the objects that are there answer."""
-        roles = [role for role in self._roles if role is not None]
-        answers = await asyncio.gather(*(role.call(method) for role in roles), return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, ActorDiedError):
-                raise answer
-        return [answer for answer in answers if not isinstance(answer, ActorDiedError)]
+        """Call a method of all available objects and return their results."""
+        actors = [actor for actor in self._actors if actor is not None]
+        results = await asyncio.gather(*(actor.call(method) for actor in actors), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, ActorDiedError):
+                raise result
+        return [result for result in results if not isinstance(result, ActorDiedError)]
 
     async def close(self) -> None:
-        """End them all. Safe to call twice."""
+        """Close all objects. Safe to call repeatedly."""
         self._failure = self._failure or ClusterError(f"{self._name} was closed")
         self._change.set()
-        keepers, self._keepers = self._keepers, []
-        for keeper in keepers:
-            keeper.cancel()
-        await asyncio.gather(*keepers, return_exceptions=True)
-        roles, self._roles = [role for role in self._roles if role is not None], []
-        await asyncio.gather(*(role.call("close") for role in roles), return_exceptions=True)
-        await asyncio.gather(*(role.kill() for role in roles))
+        monitors, self._monitors = self._monitors, []
+        for monitor in monitors:
+            monitor.cancel()
+        await asyncio.gather(*monitors, return_exceptions=True)
+        actors, self._actors = [actor for actor in self._actors if actor is not None], []
+        await asyncio.gather(*(actor.call("close") for actor in actors), return_exceptions=True)
+        await asyncio.gather(*(actor.kill() for actor in actors))
 
-    async def _role_of(self, number: int) -> ActorHandle:
+    async def _actor_of(self, number: int) -> ActorHandle:
         while True:
             if self._failure is not None:
                 raise type(self._failure)(str(self._failure)) from self._failure
-            if not self._roles:
+            if not self._actors:
                 raise ClusterError(f"{self._name} is not running: start it first")
-            role = self._roles[number % len(self._roles)]
-            if role is not None:
-                return role
-            if there := [role for role in self._roles if role is not None]:
-                return there[number // len(self._roles) % len(there)]
+            actor = self._actors[number % len(self._actors)]
+            if actor is not None:
+                return actor
+            if available := [actor for actor in self._actors if actor is not None]:
+                return available[number // len(self._actors) % len(available)]
             await self._change.wait()
 
-    async def _fill(self, cluster: Cluster, node: int) -> None:
-        role = await cluster.start_actor(node, self._make, name=self._name)
+    async def _start_on(self, cluster: Cluster, node: int) -> None:
+        actor = await cluster.start_actor(node, self._make, name=self._name)
         try:
-            await role.call("start")
+            await actor.call("start")
         except BaseException:
-            await role.kill()
+            await actor.kill()
             raise
-        self._roles[node] = role
+        self._actors[node] = actor
 
-    async def _keep(self, cluster: Cluster, node: int) -> None:
-        """Take the node back whenever it was lost."""
+    async def _monitor(self, cluster: Cluster, node: int) -> None:
+        """Start the object of a node again whenever it is lost."""
         try:
             while True:
-                if (role := self._roles[node]) is not None:
+                if (actor := self._actors[node]) is not None:
                     try:
-                        await role.watch()
+                        await actor.watch()
                     except ActorDiedError as death:
                         _logger.warning("%s: its work goes to the other nodes", first_line(death))
-                        self._roles[node] = None
+                        self._actors[node] = None
                 try:
-                    await self._fill(cluster, node)
-                    self._changed()
+                    await self._start_on(cluster, node)
+                    self._notify()
                 except ActorDiedError:
                     continue
         except TorlError as error:
             self._failure = error
-            self._changed()
+            self._notify()
 
-    def _changed(self) -> None:
+    def _notify(self) -> None:
         self._change.set()
         self._change = asyncio.Event()

@@ -1,99 +1,119 @@
-"""What a run needs of the machines that it is on: start a role there, talk to it, watch it, end it."""
+"""The protocol of clusters: start actors on nodes, call them, watch them, kill them."""
 
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, NoReturn, Protocol, TypeVar
 
+from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
+
 Result = TypeVar("Result")
 
 
-class ActorHandle(Protocol):
-    """An object on a node of a cluster, as the controller sees it.
+class ClusterConfig(Section):
+    """The machines of a run. docs/clusters.md has the commands."""
 
-    Every method raises `ActorDiedError` when the process of the object or its node is gone. What a method of the object
-    raises comes as it is, if it is a `TorlError`.
+    kind: str = "local"
+    """"local": processes on this machine. "ray": the nodes of a Ray cluster. Or package.module:Name."""
+    address: str = "auto"
+    """Address of the Ray cluster: "auto" for the cluster that this machine belongs to, "local" to start one on this
+    machine for this run only, or HOST:PORT of the head node."""
+    nodes: PositiveInt | None = None
+    """Number of nodes. Unset takes all nodes that have as many GPUs as the best node."""
+    startup_timeout_seconds: PositiveFloat = 300.0
+    """Timeout for the nodes to join and become free, in seconds."""
+    max_restarts: NonNegativeInt = 2
+    """Maximum number of automatic restarts from the latest checkpoint after a node with learner ranks is lost."""
+
+
+class ActorHandle(Protocol):
+    """The controller's handle of an actor: an object on a node of a cluster.
+
+    Every method raises `ActorDiedError` if the actor's process exits or its node is lost. A `TorlError` that a method
+    of the object raises arrives unchanged.
+
+    Attributes:
+        name: Name of the actor in errors.
+        node: Number of its node.
     """
 
     name: str
-    """As errors call it."""
     node: int
-    """Where it is."""
 
     async def call(self, method: str, *arguments: Any) -> Any:
-        """What a coroutine method of the object returns. Cancelling the call cancels the method."""
+        """Call a coroutine method of the object and return its result. Cancelling the call cancels the method."""
         ...
 
     def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any, None]:
-        """What an asynchronous generator of the object gives. Closing the iterator closes the generator."""
+        """Iterate over an asynchronous generator of the object. Closing the iterator closes the generator."""
         ...
 
     async def watch(self) -> NoReturn:
-        """Wait until the object is gone, then raise `ActorDiedError`."""
+        """Wait until the actor is lost, then raise `ActorDiedError`."""
         ...
 
     async def kill(self) -> None:
-        """End it and every process that it has started, by force. Safe to call twice, and when it is gone."""
+        """Kill the actor and every process that it started. Safe to call repeatedly, and after the actor was lost."""
         ...
 
 
 class Cluster(Protocol):
-    """The nodes of a run, numbered from 0. A node that is lost keeps its number for a machine that takes its place.
+    """The nodes of a run, numbered from 0. A lost node keeps its number for the machine that replaces it.
 
-    The class is made with the section `[cluster]` of the configuration (`torl.runtime.cluster.ClusterConfig`).
+    The class is constructed with the section `[cluster]` of the configuration (`torl.runtime.cluster.ClusterConfig`).
     """
 
     @property
     def is_remote(self) -> bool:
-        """Whether roles are other processes, perhaps of other machines: what is not apart needs no role."""
+        """Whether actors run in other processes, perhaps on other machines."""
         return True
 
     @property
     def is_this_machine(self) -> bool:
-        """Whether its one node is that of this process, so that a run needs no roles: it starts processes itself."""
+        """Whether the only node is the machine of this process, so that the run starts processes directly."""
         return False
 
     @property
     def nodes(self) -> int:
-        """How many there are, those that are lost included."""
+        """Number of nodes, including lost ones."""
         return 1
 
     async def start(self) -> None:
-        """Reach the nodes and take hold of them.
+        """Connect to the nodes and reserve them.
 
         Raises:
-            ClusterError: they are not there, or others have them.
+            ClusterError: The nodes cannot be reached, or other runs hold them.
         """
         return
 
     async def run_on(self, node: int, function: Callable[..., Result], *arguments: Any) -> Result:
-        """What a function returns on a node; it is picklable, and so are its arguments and its result.
+        """Call a function on a node and return its result. Function, arguments and result are picklable.
 
         Raises:
-            ActorDiedError: the node was lost meanwhile.
+            ActorDiedError: The node was lost during the call.
         """
         ...
 
     async def node_address(self, node: int) -> str:
-        """The address at which the other nodes find a node."""
+        """Return the address at which the other nodes reach a node."""
         return "127.0.0.1"
 
     @property
     def controller_address(self) -> str:
-        """The address at which the nodes find this process."""
+        """Address at which the nodes reach this process."""
         return "127.0.0.1"
 
     async def start_actor(self, node: int, make: Callable[[], object], *, name: str) -> ActorHandle:
-        """Make an object on a node; waits while the node is lost.
+        """Make an object on a node. While the node is lost, wait for its replacement.
 
         Args:
-            node: where.
-            make: picklable; called there, in an event loop that lives as long as the object.
-            name: as errors call it.
+            node: Number of the node.
+            make: Picklable constructor, called on the node in an event loop that lives as long as the object.
+            name: Name of the actor in errors.
 
         Raises:
-            ActorDiedError: the node was lost meanwhile.
+            ActorDiedError: The node was lost during the call.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of the nodes; every role that is left ends. Safe to call twice."""
+        """Release the nodes, which kills all remaining actors. Safe to call repeatedly."""
         return

@@ -1,8 +1,8 @@
-"""The nodes of a Ray cluster. Ray carries the calls, finds the nodes, and tells of deaths.
+"""The nodes of a Ray cluster. Ray finds the nodes, carries the calls and reports losses.
 
-A run reserves its nodes as one placement group, a bundle for each node. When a node dies Ray looks for another one for
-its bundle: the node that comes back, or a new one. Until then whatever is asked of that node waits. The devices of a
-node are divided by torl's own placement, so its actors ask for no resources beyond the bundle.
+A run reserves its nodes as one placement group, with a bundle for each node. When a node is lost, Ray looks for another
+one for its bundle: the same node after its return, or a new one. Until then, calls to that node wait. torl's own
+placement divides the devices of a node, so its actors request no resources beyond the bundle.
 """
 
 import asyncio
@@ -13,22 +13,18 @@ from collections.abc import Callable
 from typing import Any
 
 from torl.errors import ActorDiedError, ClusterError, ConfigError, TorlError
-from torl.runtime.cluster.options import ClusterConfig
-from torl.runtime.cluster.protocol import Cluster, Result
-from torl.runtime.cluster.ray_actor import ActorHost, Shipment
-from torl.runtime.cluster.ray_address import START_RAY_HINT, require_listener
-from torl.runtime.cluster.ray_handle import RayActorHandle
-from torl.runtime.cluster.ray_reservation import nodes_of, reserve_nodes
+from torl.runtime.cluster.protocol import Cluster, ClusterConfig, Result
+from torl.runtime.cluster.ray_actor import ActorHost, RayActorHandle, Shipment
+from torl.runtime.cluster.ray_nodes import START_RAY_HINT, nodes_of, require_listener, reserve_nodes
 from torl.runtime.processes.children import first_line
 
 _RETRY_SECONDS = 1.0
 
 
 class RayCluster(Cluster):
-    """The nodes that a run takes of a Ray cluster."""
+    """The nodes that a run reserves in a Ray cluster."""
 
     def __init__(self, config: ClusterConfig) -> None:
-        """Reach nothing yet."""
         self._config = config
         self._group: Any = None
         self._nodes = 0
@@ -37,18 +33,17 @@ class RayCluster(Cluster):
 
     @property
     def is_this_machine(self) -> bool:
-        """Where a call through Ray would reach nobody else: it takes a millisecond of CPU time."""
+        """Whether Ray's only node is this machine. Its calls would cost a millisecond of CPU time for nothing."""
         return self._is_this_machine
 
     @property
     def nodes(self) -> int:
-        """Bundles of the placement group."""
         return self._nodes
 
     async def start(self) -> None:
         """Connect to Ray, or start it, and reserve the nodes."""
         ray = _import_ray()
-        self._connected = not ray.is_initialized()  # or the program that runs here has done so before
+        self._connected = not ray.is_initialized()  # false if the user's program has connected already
         if self._connected:
             await require_listener(self._config.address)
             self._connect(ray)
@@ -56,69 +51,67 @@ class RayCluster(Cluster):
         self._is_this_machine = nodes_of(self._group) == [ray.get_runtime_context().get_node_id()]
 
     def _connect(self, ray: Any) -> None:
-        """In the thread that lives as long as this process: what Ray starts here ends with the thread."""
-        # Nothing is reported to Ray's makers by a cluster that torl starts.
+        """Connect in this thread, which lives as long as the process: Ray's child processes exit with the thread."""
+        # A cluster that torl starts sends no usage reports to Ray's makers.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # By default Ray's processes, and what they start, let all others go first.
+        # Ray's default gives its processes and their children the lowest scheduling priority.
         os.environ.setdefault("RAY_worker_niceness", "0")
-        own = {"include_dashboard": False} if self._config.address == "local" else {}
+        options = {"include_dashboard": False} if self._config.address == "local" else {}
         on_signal = signal.getsignal(signal.SIGTERM)
         try:
-            ray.init(self._config.address, namespace="torl", log_to_driver=False, configure_logging=False, **own)
+            ray.init(self._config.address, namespace="torl", log_to_driver=False, configure_logging=False, **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ClusterError(
                 f"no Ray cluster could be reached at cluster.address = {self._config.address!r}: "
                 f"{first_line(error)}; {START_RAY_HINT}"
             ) from error
         finally:
-            if threading.current_thread() is threading.main_thread():  # where Ray takes this signal for itself
+            if threading.current_thread() is threading.main_thread():  # there, Ray replaces the handler
                 signal.signal(signal.SIGTERM, on_signal)
                 signal.siginterrupt(signal.SIGTERM, False)
 
     async def run_on(self, node: int, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Run it as a task in the bundle of the node."""
+        """Call a function as a Ray task in the bundle of the node."""
         import ray
 
-        task: Any = ray.remote(_called).options(num_cpus=0, max_retries=0, scheduling_strategy=self._in_bundle(node))
+        task: Any = ray.remote(_call).options(num_cpus=0, max_retries=0, scheduling_strategy=self._in_bundle(node))
         try:
-            answer: Result = await task.remote(Shipment((function, arguments)))
+            result: Result = await task.remote(Shipment((function, arguments)))
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, TorlError):
                 raise error.cause from error
             raise ClusterError(f"node {node}: {error.cause}") from error
         except ray.exceptions.RayError as error:
-            raise ActorDiedError(f"node {node} is gone (Ray: {type(error).__name__})") from error
-        return answer
+            raise ActorDiedError(f"node {node} was lost (Ray: {type(error).__name__})") from error
+        return result
 
     async def node_address(self, node: int) -> str:
-        """The address that Ray knows a node by."""
-        return await self.run_on(node, _own_address)
+        return await self.run_on(node, _ray_address)
 
     @property
     def controller_address(self) -> str:
-        """The address that Ray knows this machine by."""
-        return _own_address()
+        return _ray_address()
 
     async def start_actor(self, node: int, make: Callable[[], object], *, name: str) -> RayActorHandle:
-        """Make it in an actor of its own."""
+        """Make an object in a separate Ray actor."""
         import ray
 
         actor: Any = ray.remote(ActorHost).options(
             num_cpus=0, max_restarts=0, enable_task_events=False, scheduling_strategy=self._in_bundle(node)
         )
         while True:
-            role = RayActorHandle(actor.remote(), name, node)
+            handle = RayActorHandle(actor.remote(), name, node)
             try:
-                if await role.wait_until_placed():
-                    await role.make(make)
-                    return role
+                if await handle.wait_until_placed():
+                    await handle.make(make)
+                    return handle
             except BaseException:
-                await role.kill()
+                await handle.kill()
                 raise
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def close(self) -> None:
-        """Give the nodes back, and leave Ray if it was not there before."""
+        """Release the nodes, and disconnect from Ray if `start` connected."""
         group, self._group = self._group, None
         connected, self._connected = self._connected, False
         if group is None and not connected:
@@ -136,13 +129,13 @@ class RayCluster(Cluster):
         return PlacementGroupSchedulingStrategy(self._group, node, placement_group_capture_child_tasks=False)
 
 
-def _called(sent: Shipment) -> Any:
-    """On a node."""
-    function, arguments = sent.unpack()
+def _call(shipment: Shipment) -> Any:
+    """On a node: unpack a function with its arguments and call it."""
+    function, arguments = shipment.unpack()
     return function(*arguments)
 
 
-def _own_address() -> str:
+def _ray_address() -> str:
     import ray
 
     address: str = ray.util.get_node_ip_address()
@@ -153,5 +146,5 @@ def _import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("cluster.kind = 'ray' needs Ray: pip install 'torl[ray]'") from error
+        raise ConfigError("cluster.kind = 'ray' requires Ray: pip install 'torl[ray]'") from error
     return ray

@@ -1,1 +1,1 @@
-"""Processes: how a program ends, how its children end with it, and what they last said."""
+"""Processes, threads and signals: start, watch, and inspect them."""

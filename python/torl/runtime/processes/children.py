@@ -1,4 +1,4 @@
-"""What every parent of processes needs: that they die with it, and that their last words are heard. No torch."""
+"""Child processes: tie them to their parent, describe their exit, read the tail of their output. No torch."""
 
 import ctypes
 import os
@@ -16,16 +16,16 @@ TAIL_BYTES = 4000
 
 
 def die_with_parent(parent: int) -> None:
-    """In a child: be killed when the parent dies, however it dies; exit with status 1 if it is dead already.
+    """In a child: have the kernel kill this process when its parent dies. Exit with status 1 if the parent is dead.
 
-    The kernel takes the *thread* that started this process for its parent: start children in a thread that lives as
-    long as their owner.
+    For the kernel, the parent is the *thread* that started this process: start children in a thread that lives as long
+    as their owner.
 
     Args:
-        parent: process id of the parent, told by itself; by the time the child asks, another may have its place.
+        parent: Process id of the parent, passed by the parent. `os.getppid()` may return another one by now.
 
     Raises:
-        OSError: the kernel refuses.
+        OSError: The kernel refuses.
     """
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
@@ -33,27 +33,31 @@ def die_with_parent(parent: int) -> None:
         sys.exit(1)
 
 
-def command_words(command: str, whose: str) -> list[str]:
-    """The program of a command and its arguments, as a shell splits them; there is no shell.
+def command_words(command: str, owner: str) -> list[str]:
+    """Split a command into its program and arguments as a shell does, without running a shell.
 
     Args:
-        command: that a configuration gives.
-        whose: it is, for the error: "the agent's".
+        command: Command from a configuration.
+        owner: Owner of the command in errors, such as "the agent's".
 
     Raises:
-        ConfigError: there is no such program, or a quotation is not closed.
+        ConfigError: The program does not exist, or a quotation is not closed.
     """
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise ConfigError(f"{whose} command {command!r} cannot be read: {error}") from error
+        raise ConfigError(f"{owner} command {command!r} cannot be read: {error}") from error
     if not words or shutil.which(words[0]) is None:
-        raise ConfigError(f"{whose} command {command!r}: there is no such program")
+        raise ConfigError(f"{owner} command {command!r}: there is no such program")
     return words
 
 
 def describe_exit(status: int | None) -> str:
-    """How a process ended, as the end of a sentence about it; `status` as in `Popen.returncode`."""
+    """Describe how a process exited, as the end of a sentence about it.
+
+    Args:
+        status: Exit status as in `Popen.returncode`.
+    """
     if status is None:
         return "did not exit"
     if status < 0:
@@ -62,14 +66,14 @@ def describe_exit(status: int | None) -> str:
 
 
 def output_tail(file: IO[bytes], *, start: int = 0, limit: int = TAIL_BYTES) -> str:
-    """The last `limit` bytes from byte `start` on of what a process wrote into an open file, as text."""
+    """Read the last `limit` bytes of an open file as text, ignoring the bytes before `start`."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(start, end - limit))
     return file.read().decode(errors="replace").strip()
 
 
 def log_tail(path: Path, *, start: int = 0, limit: int = TAIL_BYTES) -> str:
-    """`output_tail` of a log file; a log that cannot be read says so, and hides no other error."""
+    """Read `output_tail` of a log file. An unreadable log yields a note instead of an error that hides another one."""
     try:
         with path.open("rb") as log:
             return output_tail(log, start=start, limit=limit)
@@ -78,5 +82,5 @@ def log_tail(path: Path, *, start: int = 0, limit: int = TAIL_BYTES) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message; its type where it has none."""
+    """Return the first line of an error's message, or its type if the message is empty."""
     return str(error).strip().split("\n", 1)[0] or type(error).__name__

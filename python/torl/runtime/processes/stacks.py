@@ -1,4 +1,4 @@
-"""What the processes of a run are doing, written down when one of them makes no progress. No torch."""
+"""Write the stacks of a run's processes to their logs, to show where a hang occurred. No torch."""
 
 import asyncio
 import faulthandler
@@ -12,32 +12,35 @@ from pathlib import Path
 from typing import Any
 
 STACK_SIGNAL = signal.SIGUSR1
-_ANSWER_SECONDS = 5.0  # for each of one log's; a process that is stopped, or deep in the kernel, gives none
+_RESPONSE_SECONDS = 5.0  # for each process; one that is stopped, or blocked in the kernel, never responds
 _POLL_SECONDS = 0.02
-_QUIET_LOOKS = 5  # in a row in which a log has not grown: what began to be written has been
+_QUIET_POLLS = 5  # consecutive polls without growth of a log after which its stacks are complete
 _LAST_STACK = b"Current thread 0x"  # begins the last stack of a process
 
 
 def enable_stack_dumps() -> None:
-    """In a child: write the stacks of all threads to standard error whenever the parent asks, whatever runs then."""
+    """In a child: write the stacks of all threads to standard error whenever the parent requests them."""
     faulthandler.register(STACK_SIGNAL, all_threads=True, chain=False)
 
 
 def dump_stacks(logs: Mapping[Path, Sequence[int]]) -> list[int]:
-    """Have processes write their stacks to the logs that their standard error goes to; returns those that did not.
+    """Have processes write their stacks to their logs; returns the processes that did not.
 
-    `logs` has the ids of the processes by their logs. Those of one log are asked one after the other: what two write at
-    once is mixed. Processes that would not understand the signal are not sent it.
+    Args:
+        logs: Process ids by the log that their standard error goes to. The processes of one log write one after
+            another, so that their stacks do not mix. Processes without a handler receive no signal, which would end
+            them.
     """
-    return [pid for asked in zip_longest(*logs.values()) for pid in _ask(dict(zip(logs, asked, strict=True)))]
+    batches = zip_longest(*logs.values())
+    return [pid for batch in batches for pid in _dump_batch(dict(zip(logs, batch, strict=True)))]
 
 
 def dump_own_stacks(path: Path, loop: asyncio.AbstractEventLoop) -> None:
-    """Add the stacks of this process's threads, and those of the tasks of its event loop, to a file."""
+    """Append the stacks of this process's threads, and of the tasks of its event loop, to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         faulthandler.dump_traceback(file, all_threads=True)
-        # Thousands of episodes wait at a handful of places.
+        # Thousands of episodes wait in a handful of places.
         for stack, tasks in Counter(map(_stack_of, asyncio.all_tasks(loop))).most_common():
             file.write(f"\n{tasks} tasks:\n{stack}\n")
 
@@ -51,23 +54,23 @@ def _stack_of(task: "asyncio.Task[object]") -> str:
     return "\n".join(lines)
 
 
-def _ask(asked: Mapping[Path, int | None]) -> list[int]:
-    """Ask at most one process of each log; returns those that have not answered in time."""
-    pids = {log: pid for log, pid in asked.items() if pid is not None}
-    sizes = {log: _size(log) for log in pids}  # before it is asked
+def _dump_batch(batch: Mapping[Path, int | None]) -> list[int]:
+    """Send the request to at most one process of each log; returns those that did not respond in time."""
+    pids = {log: pid for log, pid in batch.items() if pid is not None}
+    sizes = {log: _size(log) for log in pids}  # before the request
     sizes = {log: size for log, size in sizes.items() if _send_request(pids[log])}
     lengths, quiet = dict(sizes), dict.fromkeys(sizes, 0)
-    deadline = time.monotonic() + _ANSWER_SECONDS
-    while any(looks < _QUIET_LOOKS for looks in quiet.values()) and time.monotonic() < deadline:
+    deadline = time.monotonic() + _RESPONSE_SECONDS
+    while any(polls < _QUIET_POLLS for polls in quiet.values()) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
         for log, before in lengths.items():
             lengths[log] = _size(log)
-            quiet[log] = quiet[log] + 1 if lengths[log] == before and _is_answered(log, sizes[log]) else 0
-    return [pid for log, pid in pids.items() if log not in sizes or not _is_answered(log, sizes[log])]
+            quiet[log] = quiet[log] + 1 if lengths[log] == before and _has_stacks(log, sizes[log]) else 0
+    return [pid for log, pid in pids.items() if log not in sizes or not _has_stacks(log, sizes[log])]
 
 
 def _send_request(pid: int) -> bool:
-    if not _understands(pid):
+    if not _handles_signal(pid):
         return False
     try:
         os.kill(pid, STACK_SIGNAL)
@@ -76,8 +79,8 @@ def _send_request(pid: int) -> bool:
     return True
 
 
-def _understands(pid: int) -> bool:
-    """Whether a process has a handler for the signal: without one it would end it."""
+def _handles_signal(pid: int) -> bool:
+    """Whether a process has a handler for the signal, which would end it otherwise."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -86,7 +89,7 @@ def _understands(pid: int) -> bool:
     return bool(int(caught, 16) >> (STACK_SIGNAL - 1) & 1)
 
 
-def _is_answered(log: Path, start: int) -> bool:
+def _has_stacks(log: Path, start: int) -> bool:
     with log.open("rb") as file:
         file.seek(start)
         return _LAST_STACK in file.read()

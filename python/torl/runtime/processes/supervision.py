@@ -1,10 +1,12 @@
-"""Running an asynchronous program to one of its ends: done, failed with a clear message, or told to stop."""
+"""Run asynchronous programs to completion, failure or a signal; run user-supplied functions in threads."""
 
 import asyncio
 import contextlib
+import contextvars
 import signal
 import sys
-from collections.abc import Coroutine
+import threading
+from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
 from torl.errors import TorlError
@@ -15,9 +17,9 @@ Result = TypeVar("Result")
 def run_until_done(work: Coroutine[Any, Any, object]) -> int:
     """Run `work` and return the exit status of the process.
 
-    0 when it ended, 1 when it raised a `TorlError` (whose message goes to standard error), 128 + n after signal n:
-    SIGINT and SIGTERM cancel the work, which closes its parts on the way out; a second signal changes nothing. Any
-    other exception is a defect of torl and is raised with its traceback.
+    The status is 0 on success, 1 after a `TorlError`, whose message goes to standard error, and 128 + n after signal n.
+    SIGINT and SIGTERM cancel the work, which closes its components; further signals have no effect. Any other
+    exception is a defect of torl and is raised with its traceback.
     """
     try:
         received = asyncio.run(_run(work))
@@ -56,7 +58,7 @@ async def _run(work: Coroutine[Any, Any, object]) -> signal.Signals | None:
 
 
 async def run_with_watchers(work: Coroutine[Any, Any, Result], *watchers: Coroutine[Any, Any, NoReturn]) -> Result:
-    """The result of `work`, unless a watcher raises first: then the work is cancelled and that error is raised."""
+    """Return the result of `work`. If a watcher raises first, cancel the work and raise that error."""
     task = asyncio.ensure_future(work)
     watching = [asyncio.ensure_future(watcher) for watcher in watchers]
     try:
@@ -75,15 +77,60 @@ async def run_with_watchers(work: Coroutine[Any, Any, Result], *watchers: Corout
 
 
 def is_cancelled() -> bool:
-    """Whether anybody has cancelled the task that runs; otherwise a CancelledError in it is of what it waits for."""
+    """Whether the running task was cancelled. If not, a CancelledError in it comes from an awaited task."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def first_error(error: BaseException) -> BaseException:
-    """Of a group of errors the first that torl raised, where there is one: parts that run together fail together."""
+    """Return the first `TorlError` of a group of errors, or else its first error. Other errors are returned as is."""
     if isinstance(error, BaseExceptionGroup):
         error = error.subgroup(TorlError) or error
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+async def run_in_thread(function: Callable[..., Result], /, *arguments: Any, **named: Any) -> Result:
+    """Call a user-supplied function in a new thread and return its result.
+
+    A function that never returns neither occupies asyncio's small thread pool nor keeps the process from exiting.
+
+    Raises:
+        RuntimeError: The function raised an exception that is not an `Exception`, or `StopIteration`, which a
+            coroutine cannot raise.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Result] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def finish(result: Any, error: Exception | None) -> None:
+        if outcome.done():  # cancelled
+            return
+        if error is None:
+            outcome.set_result(result)
+        else:
+            outcome.set_exception(error)
+
+    def run() -> None:
+        result: Any = None
+        error: Exception | None = None
+        try:
+            result = context.run(function, *arguments, **named)
+        except StopIteration as raised:
+            error = _as_runtime_error(raised)
+        except Exception as raised:
+            error = raised
+        except BaseException as raised:
+            error = _as_runtime_error(raised)
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            loop.call_soon_threadsafe(finish, result, error)
+
+    threading.Thread(target=run, name=f"call of {getattr(function, '__name__', function)}", daemon=True).start()
+    return await outcome
+
+
+def _as_runtime_error(raised: BaseException) -> RuntimeError:
+    error = RuntimeError(f"{type(raised).__name__}: {raised}")
+    error.__cause__ = raised
     return error

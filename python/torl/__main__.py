@@ -1,0 +1,65 @@
+"""The command `torl COMMAND ...`, also `python -m torl COMMAND ...`."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from torl.version import __version__
+
+COMMANDS = {
+    "train": ("torl.commands.train", "train a model"),
+    "sample": ("torl.commands.sample", "sample trajectories of a model into a file"),
+    "evaluate": (
+        "torl.apps.evaluation.command",
+        "measure models on problem sets, with tables as in the papers",
+    ),
+    "verify": ("torl.apps.audit.run", "audit a run from its own files"),
+    "report": ("torl.commands.report", "write the page of a run, or of several runs"),
+    "data": ("torl.apps.curation.command", "download, clean, filter and select problems"),
+    "plan": ("torl.plan", "compute the memory that a run needs on each GPU"),
+    "sandbox": ("torl.sandbox.__main__", "run untrusted Python, or serve the sandbox"),
+    "grade": ("torl.commands.grade", "compare an answer with its reference"),
+    "presets": ("torl.commands.presets", "list the configurations that torl ships"),
+}
+"""The module of each command, whose `main` takes the words after the command, and its description."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_usage())
+        return 0
+    if words[0] == "--version":
+        print(__version__)
+        return 0
+    if words[0] not in COMMANDS:
+        print(f"error: torl {words[0]}: no such command; the commands are: {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    return run(words[0], words[1:])
+
+
+def run(command: str, arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    module, _ = COMMANDS[command]
+    status: int = import_module(module).main(arguments)
+    return status
+
+
+def _usage() -> str:
+    lines = [f"  {name:<10}{description}" for name, (_, description) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: torl COMMAND ...",
+            "",
+            "Reinforcement learning of language models that think with tools.",
+            "",
+            *lines,
+            "",
+            "Options of a command: torl COMMAND --help",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""torl's commands as functions, for scripts and notebooks.
+
+The keywords are the sections of a configuration: `rollout={"max_tool_calls": 2}, engine={"dtype": "float32"}`. They
+work where an event loop is running, and show their progress.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torl.api.event_loop import BackgroundLoop
+from torl.api.policy import Model, Policy, Problems, Section
+from torl.api.results import FinishedRun, Run, SampledGroups
+from torl.apps.audit.run import Audit
+from torl.config import TrainConfig
+from torl.config.explain import Layer
+from torl.config.loading import extended_layers, find_config, read_layers, validate_config
+from torl.report.console import Console
+from torl.rollout.evaluation import Evaluation
+from torl.training import run as training_run
+
+
+class _SampledPolicy(Policy):
+    _caller = "torl.sample"
+    _keywords = ("model", "problems", "samples_per_problem", "output", "seed")
+
+
+class _EvaluatedPolicy(Policy):
+    _caller = "torl.evaluate"
+    _keywords = ("model", "problems", "name", "use_tools", "output")
+
+
+def sample(
+    model: Model,
+    problems: Problems,
+    *,
+    samples_per_problem: int = 1,
+    output: str | Path | None = None,
+    seed: int = 0,
+    **sections: Section,
+) -> SampledGroups:
+    """Sample and grade trajectories of a model. `torl.Policy` does so several times with one engine.
+
+    Args:
+        model: Directory of a Hugging Face causal language model, or its name on the Hub.
+        problems: Problem file or source, problems, or questions.
+        samples_per_problem: Number of trajectories per problem.
+        output: File that trajectories are appended to and resumed from. Optional.
+        seed: Random seed.
+        sections: Sections of the configuration.
+
+    Returns:
+        The groups, in the order of the problems.
+
+    Raises:
+        TorlError: The settings, the problems or the model are invalid, or a component fails.
+    """
+    with _SampledPolicy(model, seed=seed, **sections) as policy:
+        return policy.sample(problems, samples_per_problem=samples_per_problem, output=output, seed=seed)
+
+
+def evaluate(
+    model: Model,
+    problems: Problems,
+    *,
+    name: str | None = None,
+    use_tools: bool = True,
+    output: str | Path | None = None,
+    **sections: Section,
+) -> Evaluation:
+    """Measure a model on problems, greedily and by samples as the section `evaluation` configures.
+
+    Args:
+        model: Directory of a Hugging Face causal language model, or its name on the Hub.
+        problems: Problem file or source, or problems.
+        name: Name of the problem set; the episodes' seeds derive from it.
+        use_tools: Whether tool calls are executed.
+        output: Directory for the trajectories. Optional.
+        sections: Sections of the configuration.
+
+    Raises:
+        TorlError: The settings, the problems or the model are invalid, or a component fails.
+    """
+    with _EvaluatedPolicy(model, seed=0, **sections) as policy:
+        return policy.evaluate(problems, name=name, use_tools=use_tools, output=output)
+
+
+def train(
+    config: str | Path | TrainConfig, overrides: Mapping[str, Any] | None = None, **sections: Section
+) -> FinishedRun:
+    """Train a model: `train("demo", run={"steps": 10})`.
+
+    Args:
+        config: TOML file, preset, directory of a run, or configuration.
+        overrides: Values by dotted name, as in `{"run.steps": 10}`.
+        sections: Sections that override those of the file.
+
+    Returns:
+        The run with its metrics, trajectories and summary.
+
+    Raises:
+        TorlError: The configuration or the data is invalid, or a component fails; all records are kept.
+    """
+    caller = "torl.train"
+    if not isinstance(config, TrainConfig):
+        tree = dict(sections)
+        layers = [*read_layers(find_config(config)), *extended_layers(tree, caller), Layer(caller, tree)]
+        config = validate_config(TrainConfig, layers, overrides, caller=caller, keywords=("config", "overrides"))
+    with Console() as console, BackgroundLoop() as loop:
+        summary = loop.call(training_run.train(config, console))
+    return FinishedRun(config.run.directory, summary)
+
+
+def verify(run: str | Path, *, logprob_samples: int = 64) -> Audit:
+    """Audit a run from its own files.
+
+    Args:
+        run: Directory of a run, finished or running.
+        logprob_samples: Number of trajectories per policy version whose log-probabilities are recomputed.
+
+    Raises:
+        TorlError: The run cannot be read, or the reward fails.
+    """
+    return Run(run).verify(logprob_samples=logprob_samples)

@@ -1,0 +1,124 @@
+"""The results of an audit's checks, and the checks of policy versions and rewards."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torl.records.rows import TrajectoryRecord
+from torl.rewards import Reward
+from torl.rollout.grading import score_groups
+from torl.types import Grade, Group
+
+_MAX_SHOWN = 3
+_TOLERANCE = 1e-6
+
+
+@dataclass(slots=True)
+class Check:
+    """The result of one check: numbers of comparisons and mismatches, differences and examples."""
+
+    name: str
+    compared: int = 0
+    wrong: int = 0
+    max_difference: float = 0.0
+    mean_difference: float | None = None
+    note: str = ""
+    examples: list[str] = field(default_factory=list)
+    """The first mismatches, as text."""
+
+    def add(self, right: bool, example: str, difference: float = 0.0) -> None:
+        """Count a comparison."""
+        self.compared += 1
+        self.max_difference = max(self.max_difference, difference)
+        if not right:
+            self.wrong += 1
+            if len(self.examples) < _MAX_SHOWN:
+                self.examples.append(example)
+
+    def add_mismatch(self, record: TrajectoryRecord, mismatch: str | None) -> None:
+        """Count a trajectory and its mismatch, if any."""
+        self.add(mismatch is None, f"{place_of(record)}: {mismatch}")
+
+    def __str__(self) -> str:
+        verdict = "not checked" if not self.compared else "ok" if not self.wrong else "WRONG"
+        mean = "" if self.mean_difference is None else f", mean {self.mean_difference:.2g}"
+        line = (
+            f"{self.name:<12} {verdict:<12} {self.wrong} of {self.compared} wrong, "
+            f"max difference {self.max_difference:.2g}{mean}"
+        )
+        return "\n".join([line + (f" ({self.note})" if self.note else ""), *(f"    {text}" for text in self.examples)])
+
+
+def place_of(record: TrajectoryRecord) -> str:
+    """Return the position of a trajectory in its run, as text."""
+    return f"step {record.step}, {record.trajectory.group_id}, sample {record.trajectory.sample_index}"
+
+
+def version_mismatch(record: TrajectoryRecord, max_staleness: int) -> str | None:
+    """Return a message if policy versions sampled the trajectory that its step does not allow.
+
+    The policy that learns from a step has the step's number as its version. Tokens may have been sampled by this
+    version or by the `max_staleness` versions before it.
+    """
+    trajectory, oldest = record.trajectory, max(0, record.step - max_staleness)
+    versions = {int(version) for version in trajectory.policy_versions_T[trajectory.loss_mask_T]}
+    wrong = sorted(version for version in versions if not oldest <= version <= record.step)
+    return f"sampled by policy versions {wrong}, expected {oldest} to {record.step}" if wrong else None
+
+
+async def check_rewards(
+    check: Check, records: Sequence[TrajectoryRecord], reward: Reward, max_response_tokens: int
+) -> None:
+    """Grade a step's trajectories again and compare. Grades with a grader failure are skipped.
+
+    Args:
+        check: Result that the comparisons are counted in.
+        records: Records of a step, with complete groups.
+        reward: Reward of the run, started.
+        max_response_tokens: Token limit of the run's responses.
+
+    Raises:
+        RewardError: The reward failed.
+    """
+    groups: defaultdict[str, list[TrajectoryRecord]] = defaultdict(list)
+    for record in records:
+        groups[record.trajectory.group_id].append(record)
+
+    graded = await score_groups(reward, [_group(members, max_response_tokens) for members in groups.values()])
+    for members, group in zip(groups.values(), graded, strict=True):
+        for record, member in zip(members, group.members, strict=True):
+            again = member.grade
+            if record.grade.failure is None and again.failure is None:
+                mismatch = grade_mismatch(record.grade, again)
+                gap = abs(again.total - record.grade.total)
+                check.add(mismatch is None, f"{place_of(record)}: {mismatch}", gap)
+
+
+def _group(records: Sequence[TrajectoryRecord], max_response_tokens: int) -> Group:
+    trajectories = tuple(record.trajectory for record in records)
+    return Group(trajectories[0].prompt, trajectories, max_response_tokens)
+
+
+def grade_mismatch(recorded: Grade, again: Grade) -> str | None:
+    """Return the first difference between two grades, or None."""
+    if (recorded.correct, recorded.answer) != (again.correct, again.answer):
+        return f"answer {recorded.answer!r} is correct: {recorded.correct}, again {again.answer!r}: {again.correct}"
+    if recorded.valid_format != again.valid_format:
+        return f"valid format: {recorded.valid_format}, again {again.valid_format}"
+    if not _close(recorded.reward, again.reward):
+        return f"reward {recorded.reward}, again {again.reward}"
+    if not _equal_parts(recorded.parts, again.parts):
+        return f"parts {dict(recorded.parts)}, again {dict(again.parts)}"
+    if len(recorded.turn_rewards) != len(again.turn_rewards) or not all(
+        map(_close, recorded.turn_rewards, again.turn_rewards)
+    ):
+        return f"turn rewards {recorded.turn_rewards}, again {again.turn_rewards}"
+    return None
+
+
+def _equal_parts(recorded: Mapping[str, float], again: Mapping[str, float]) -> bool:
+    return recorded.keys() == again.keys() and all(_close(recorded[name], again[name]) for name in recorded)
+
+
+def _close(recorded: float, again: float) -> bool:
+    return abs(recorded - again) <= _TOLERANCE

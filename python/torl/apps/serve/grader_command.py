@@ -1,0 +1,123 @@
+"""Use the grader from other programs.
+
+python -m torl.rewards grade [FILE]                   grade lines of {"reference", "answer"}, which get "correct"
+python -m torl.rewards serve [--port 8090]            serve POST /grade with {"reference", "answer"}, or a list of them
+python -m torl.rewards audit PACKAGE.MODULE:NAME      find wrong responses that a reward function rewards
+"""
+
+import argparse
+import asyncio
+import importlib
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torl.apps.serve.settings import ServerSettings
+from torl.data import load_problems
+from torl.errors import ConfigError, DataError, TorlError
+from torl.options import load_object
+from torl.rewards.grader import Grader
+from torl.rewards.probes import audit
+from torl.runtime.processes.supervision import run_until_done
+
+PROGRAM = "python -m torl.rewards"
+_BATCH_SIZE = 1000  # lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status, which is 3 if `audit` has findings."""
+    options = _parser().parse_args(arguments)
+    if options.command == "audit":
+        return _audit(options)
+    if options.command == "grade":
+        return run_until_done(_grade(options))
+    try:
+        _serve(options)
+    except TorlError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    grade = commands.add_parser("grade", help="grade pairs of a file or of standard input")
+    grade.add_argument("file", nargs="?", help="JSON lines (default: standard input)")
+    serve = commands.add_parser("serve", help="grade pairs over HTTP")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    serve.add_argument(
+        "--port", type=int, default=8090, help="port to listen on; 0 selects a free port (default: %(default)s)"
+    )
+    for each in (grade, serve):
+        each.add_argument("--workers", type=int, default=2, help="grader processes (default: %(default)s)")
+        each.add_argument(
+            "--timeout-seconds", type=float, default=2.0, help="CPU time of a pair, in seconds (default: %(default)s)"
+        )
+    probe = commands.add_parser("audit", help="probe a reward function for wrong responses that it rewards")
+    probe.add_argument("function", metavar="PACKAGE.MODULE:NAME", help="function (response, reference) -> reward")
+    probe.add_argument(
+        "--problems", default="torl:demo/problems/heldout.jsonl", help="problem file (default: %(default)s)"
+    )
+    probe.add_argument("--count", type=int, default=5, help="number of problems (default: %(default)s)")
+    return parser
+
+
+def _grader(options: argparse.Namespace) -> Grader:
+    try:
+        return Grader(options.workers, options.timeout_seconds)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _serve(options: argparse.Namespace) -> None:
+    try:
+        server = importlib.import_module("torl.apps.serve.grader_server")
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'torl[serve]'") from error
+    server.serve(_grader(options), ServerSettings(host=options.host, port=options.port))
+
+
+async def _grade(options: argparse.Namespace) -> None:
+    file = sys.stdin if options.file is None else await asyncio.to_thread(open, options.file, encoding="utf-8")
+    with file:
+        async with _grader(options) as grader:
+            batch: list[dict[str, Any]] = []
+            for number, line in enumerate(file, start=1):
+                batch.append(_row(number, line))
+                if len(batch) == _BATCH_SIZE:
+                    await _print_graded(grader, batch)
+                    batch = []
+            await _print_graded(grader, batch)
+
+
+def _row(number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        assert isinstance(row["reference"], str)
+        assert isinstance(row["answer"], str)
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise DataError(f'line {number} must be {{"reference": text, "answer": text}}') from error
+    return dict(row)
+
+
+async def _print_graded(grader: Grader, rows: Iterable[dict[str, Any]]) -> None:
+    rows = list(rows)
+    verdicts = await grader.grade_all((row["reference"], row["answer"]) for row in rows)
+    for row, verdict in zip(rows, verdicts, strict=True):
+        print(json.dumps({**row, "correct": verdict.correct, "failure": verdict.failure}), flush=True)
+
+
+def _audit(options: argparse.Namespace) -> int:
+    try:
+        reward = load_object(options.function)
+        problems = load_problems(options.problems)[: options.count]
+    except (ValueError, DataError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    findings = audit(reward, [(problem.question, problem.answer) for problem in problems])
+    for finding in findings:
+        print(f"{finding.kind}: {finding.response[:100]!r} for {finding.reference!r} {finding.what}")
+    print(json.dumps({"problems": len(problems), "findings": len(findings)}), flush=True)
+    return 3 if findings else 0

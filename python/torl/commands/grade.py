@@ -1,0 +1,28 @@
+r"""`torl grade REFERENCE ANSWER`: compare an answer with its reference, as in `torl grade '\frac{1}{2}' 0.5`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from torl.errors import RewardError
+from torl.rewards.grader import Grader
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status: 0 for a correct answer, 1 for a wrong one."""
+    parser = argparse.ArgumentParser(
+        "torl grade",
+        description="Compare an answer with its reference, mathematically. Many pairs: python -m torl.rewards grade.",
+    )
+    parser.add_argument("reference", metavar="REFERENCE", help="correct answer, in LaTeX or plain notation")
+    parser.add_argument("answer", metavar="ANSWER", help="answer to compare")
+    parser.add_argument("--timeout-seconds", type=float, default=2.0, help="limit on CPU time (default %(default)g)")
+    options = parser.parse_args(arguments)
+    try:
+        with Grader(1, options.timeout_seconds) as grader:
+            verdict = grader.grade(options.reference, options.answer)
+    except (RewardError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"undecided: {verdict.failure}" if verdict.failure else "correct" if verdict.correct else "wrong")
+    return 0 if verdict.correct else 1

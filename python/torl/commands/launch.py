@@ -1,0 +1,49 @@
+"""Launch a command that takes a configuration and ends with a line of JSON."""
+
+import json
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from torl.config import ModelRunConfig
+from torl.config.command_line import parse_command_line
+from torl.errors import ConfigError
+from torl.options import load_object
+from torl.runtime.processes.supervision import run_until_done
+
+
+def launch(
+    config_class: type[ModelRunConfig],
+    program: str,
+    description: str,
+    work: str,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Read the command line, do the work, print its summary, and return the exit status.
+
+    Args:
+        config_class: Root class of the configuration.
+        program: Name of the command, for messages.
+        description: Description of the command, for `--help`.
+        work: "module:function", a coroutine function (config, console) that returns the summary. It is imported once
+            the configuration is valid, so that `--help` and errors are quick.
+        arguments: Words of the command line. None for those of the process.
+
+    Returns:
+        The exit status of `run_until_done`; 2 for an invalid configuration.
+    """
+    try:
+        config = parse_command_line(
+            config_class, program, description, sys.argv[1:] if arguments is None else arguments
+        )
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return run_until_done(_work(work, config))
+
+
+async def _work(work: str, config: ModelRunConfig) -> None:
+    console_class = import_module("torl.report.console").Console
+    with console_class() as console:
+        summary = await load_object(work)(config, console)
+    print(json.dumps(summary), flush=True)

@@ -1,0 +1,119 @@
+"""Messages for invalid configurations: the source, the key, the problem and the nearest valid key."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from torl.config.fields import choice_at, fields_of, option_names_at
+from torl.options import suggestion
+
+
+class Layer(NamedTuple):
+    """A configuration tree and the file or call that it comes from."""
+
+    source: str
+    tree: Mapping[str, Any]
+
+
+def explain(
+    config_class: type[BaseModel],
+    error: Any,
+    tree: Mapping[str, Any],
+    layers: Sequence[Layer],
+    overrides: Mapping[str, Any],
+    *,
+    caller: str | None = None,
+    keywords: Sequence[str] = (),
+) -> str:
+    """Explain an error of pydantic, with keys spelled as in TOML, on the command line, or in the caller's Python.
+
+    Args:
+        config_class: Root class of the configuration tree.
+        error: One of `ValidationError.errors()`.
+        tree: The merged tree.
+        layers: The trees that it was merged from.
+        overrides: Values by dotted name that were applied to it.
+        caller: Function whose arguments the overrides are; None for options of a command line.
+        keywords: Further keywords of the caller.
+    """
+    path = [str(part) for part in error["loc"]]
+    name = ".".join(path)
+    option = next((each for each in (name, f"{name}.name") if each in overrides), None)
+    dashes = "--" if option and caller is None else ""
+    where = dashes + option if option and caller is None else _located(name, path, layers, option and caller)
+    if error["type"] == "extra_forbidden":
+        choice = choice_at(config_class, path[:-1])
+        if choice is None:
+            return f"{where} is unknown{did_you_mean(name, [*known_keys(config_class), *keywords], dashes)}"
+        others = [other for other, options in choice.all_options().items() if path[-1] in options]
+        if others:
+            return f"{where} is an option of {', '.join(others)}, and not of the {choice.kind} chosen here"
+        known = [".".join([*path[:-1], each]) for each in option_names_at(config_class, tree, path[:-1])]
+        return f"{where} is unknown{suggestion(name, known, dashes)}"
+    if error["type"] == "missing":
+        return f"{where} is missing"
+    message = error["msg"].removeprefix("Value error, ")
+    value = "" if isinstance(error["input"], dict) else f" (given: {error['input']!r})"
+    return f"{where}: {message}{value}"
+
+
+def did_you_mean(name: str, known: Sequence[str], dashes: str = "") -> str:
+    """Return the end of a message about an unknown dotted name: the nearest key or section; empty without one."""
+    nearest = _nearest(name, known)
+    if nearest is None:
+        return ""
+    is_section = nearest not in known or any(key.startswith(f"{nearest}.") for key in known)
+    if is_section and "." in name:
+        return f"; did you mean another setting of the section {nearest!r}?"
+    return f"; did you mean {dashes}{nearest}?"
+
+
+def known_keys(config_class: type[BaseModel]) -> list[str]:
+    """Return all sections, settings and options of registered choices, by dotted name."""
+    return [*config_class.model_fields, *_dotted(config_class)]
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    """Return the key that was moved to another section, or the nearest one, section by section."""
+    head, _, rest = name.partition(".")
+    heads = list(dict.fromkeys(key.partition(".")[0] for key in known))
+    section = head if head in heads else _closest(head, heads, 0.5 if not rest else 0.6)
+    if not rest:
+        return section
+    moved = {key for key in known if key.rpartition(".")[2] == name.rpartition(".")[2]}
+    if len(moved) == 1 and name.count(".") == 1:
+        return moved.pop()
+    inside = [key.partition(".")[2] for key in known if section is not None and key.startswith(f"{section}.")]
+    if inside and (close := rest if rest in inside else _closest(rest, inside, 0.6)):
+        return f"{section}.{close}"
+    return section
+
+
+def _closest(word: str, words: Sequence[str], cutoff: float) -> str | None:
+    return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=cutoff)), None)
+
+
+def _located(name: str, path: Sequence[str], layers: Sequence[Layer], caller: str | None) -> str:
+    """Return the key after the source of the last layer that sets it."""
+    source = caller or next((layer.source for layer in reversed(layers) if _sets(layer.tree, path)), None)
+    source = source or ", ".join(layer.source for layer in layers) or "the command line"
+    return f"{source}: {name}" if name else source
+
+
+def _sets(tree: Any, path: Sequence[str]) -> bool:
+    for part in path:
+        if not isinstance(tree, Mapping) or part not in tree:
+            return False
+        tree = tree[part]
+    return bool(path)
+
+
+def _dotted(config_class: type[BaseModel]) -> Iterator[str]:
+    for name, _ in fields_of(config_class):
+        yield name
+        choice = choice_at(config_class, name.split("."))
+        if choice is not None:
+            yield f"{name}.name"
+            yield from {f"{name}.{option}" for options in choice.all_options().values() for option in options}

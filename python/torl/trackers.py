@@ -1,0 +1,76 @@
+"""Trackers: further destinations of the metrics of a run."""
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+
+class Tracker(ABC):
+    """A destination of a run's metrics, such as an experiment tracker.
+
+        class Prints(torl.Tracker):
+            def __init__(self, run_directory: Path, resume_step: int | None, every: int = 1) -> None:
+                self.every = every
+
+            def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
+                if step % self.every == 0:
+                    print(step, metrics["reward/mean"])
+
+        [run.trackers.prints]
+        name = "mine:Prints"
+        every = 10
+
+    torl constructs it with the run directory and the first step that a resumed run writes again (None for a new run);
+    the other parameters are its options. An exception ends the run.
+    """
+
+    @abstractmethod
+    def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
+        """Write the metrics of a step. Names are defined in `torl.records.metric_names`.
+
+        Args:
+            step: Training step.
+            metrics: Values by name.
+            wall_time: Seconds since the epoch.
+        """
+
+    def close(self) -> None:  # noqa: B027 (trackers without pending metrics need none)
+        """Write all pending metrics. Called at the end of the run."""
+
+
+class TensorBoard(Tracker):
+    """Scalars in TensorBoard's event format, in `tensorboard/`; needs no torch."""
+
+    def __init__(self, run_directory: Path, resume_step: int | None) -> None:
+        """Create an event file. TensorBoard ignores older files from `resume_step` on."""
+        from tensorboard.compat.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
+        from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
+
+        self._event: Any = event_pb2.Event
+        self._summary: Any = summary_pb2.Summary
+        directory = run_directory / "tensorboard"
+        directory.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time_ns() // 1_000_000}.{os.getpid()}"
+        self._file = (directory / name).open("xb", buffering=0)
+        self._records = RecordWriter(self._file)
+        self._records.write(self._event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        if resume_step is not None:
+            started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            event = self._event(wall_time=time.time(), step=resume_step, session_log=started)
+            self._records.write(event.SerializeToString())
+
+    def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
+        event = self._event(wall_time=wall_time, step=step, summary=self._summary(value=values))
+        self._records.write(event.SerializeToString())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+TRACKERS: Final[Mapping[str, Callable[..., Tracker]]] = MappingProxyType({"tensorboard": TensorBoard})
+"""Trackers by the names that configurations use."""

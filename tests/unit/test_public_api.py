@@ -1,0 +1,145 @@
+"""`import torl`: its names, and the imports that they cost."""
+
+import ast
+import contextlib
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import torl
+from torl.__main__ import COMMANDS, main
+
+GIANTS = ["torch", "vllm", "deepspeed", "transformers"]
+MODULE_OF = vars(torl)["_MODULE_OF"]
+PROGRAMS = ["train", "sample", "evaluate", "verify"]
+
+
+def output_of(program: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_name_is_there_and_loads_no_giant() -> None:
+    program = (
+        "import sys, torl\n"
+        "for name in torl.__all__:\n"
+        "    assert getattr(torl, name) is not None\n"
+        f"print(sorted(set({GIANTS}) & set(sys.modules)))"
+    )
+    assert output_of(program) == "[]"
+
+
+def test_importing_the_package_loads_nothing_of_it() -> None:
+    program = "import sys, torl; print(sorted(name for name in sys.modules if name.startswith(('torl.', 'pydantic'))))"
+    assert output_of(program) == "[]"
+
+
+def test_all_names_are_listed() -> None:
+    assert len(torl.__all__) == len(set(torl.__all__)) > 30
+    assert set(torl.__all__) <= set(dir(torl))
+    assert set(MODULE_OF) == set(torl.__all__)
+
+
+def test_type_checkers_see_the_names_of_the_table() -> None:
+    tree = ast.parse(Path(torl.__file__).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {alias.name: node.module for node in imports for alias in node.names if alias.asname == alias.name}
+    assert seen == MODULE_OF
+
+
+@pytest.mark.parametrize("name", torl.__all__)
+def test_a_name_is_the_object_in_its_module(name: str) -> None:
+    value = getattr(torl, name)
+    assert value is getattr(sys.modules[MODULE_OF[name]], name)
+    assert value is getattr(torl, name)  # kept after its first use
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'torl' has no attribute 'rollouts'"):
+        _ = torl.rollouts
+    with pytest.raises(ImportError):
+        from torl import nothing_of_the_kind  # noqa: F401
+
+
+# --- functions and programs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_importing_a_program_fails_and_keeps_the_function(name: str) -> None:
+    program = (
+        "import torl\n"
+        "try:\n"
+        f"    import torl.{name}\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+        f"import torl.config, torl.__main__\n"
+        f"from torl import {name}\n"
+        f"print(callable(torl.{name}), torl.{name} is {name}, torl.{name}.__module__)"
+    )
+    message, facts = output_of(program).splitlines()
+    assert message == f"torl.{name} is a function: `import torl`, then `torl.{name}(...)`"
+    assert facts == "True True torl.api.calls"
+
+
+def test_no_name_is_also_an_importable_submodule() -> None:
+    for name in set(torl.__all__) - set(PROGRAMS):
+        with pytest.raises(ModuleNotFoundError):
+            import_module(f"torl.{name}")
+    for name in PROGRAMS:
+        with pytest.raises(ImportError, match="is a function"):
+            import_module(f"torl.{name}")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_run_as_modules(name: str) -> None:
+    ended = subprocess.run([sys.executable, "-m", f"torl.{name}", "--help"], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("usage: ")
+    child = f"import runpy; runpy.run_module('torl.{name}', run_name='__mp_main__')"  # as a spawned process does
+    assert output_of(child) == ""
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_the_command_alone_lists_the_commands(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    output = capsys.readouterr().out
+    assert all(f"\n  {name} " in output for name in COMMANDS)
+
+
+def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian"]) == 2
+    assert "torl trian: no such command; the commands are: train, " in capsys.readouterr().err
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"{torl.__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):
+        assert main([name, "--help"]) == 0
+    assert f"{name} " in capsys.readouterr().out
+
+
+def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 10
+    assert any(line.startswith("demo ") and "learns to call Python" in line for line in lines)
+
+
+@pytest.mark.parametrize(("answer", "status", "verdict"), [("0.5", 0, "correct"), ("0.25", 1, "wrong")])
+def test_grade_compares_two_answers(answer: str, status: int, verdict: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["grade", r"\frac{1}{2}", answer]) == status
+    assert capsys.readouterr().out == f"{verdict}\n"
+    assert main(["grade", "1", "1", "--timeout-seconds", "0"]) == 2
