@@ -80,7 +80,7 @@ async def test_an_answer_that_rules_could_not_compare_is_decided_by_the_judge(
         return Verdict(correct=False, failure="timeout")
 
     monkeypatch.setattr(Grader, "grade_async", undecided)
-    given, _ = await grades(server, "a dozen", "13")
+    given, _ = await grades(server, "a dozen", "a baker's dozen")
     assert [(grade.correct, grade.failure) for grade in given] == [(True, None), (False, "timeout")]
 
 

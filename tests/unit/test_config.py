@@ -662,9 +662,10 @@ def test_extending_keeps_or_drops_the_options_of_a_choice(tmp_path: Path) -> Non
     other = extended("[rollout]\nformat = 'hermes'\n").rollout.format
     assert (other.name, "fences" in chosen(other)) == ("hermes", False)
     assert chosen(extended("[rollout.tools.python]\ncpu_seconds = 3.0\n").rollout.tools["python"])["workers"] == 9
-    second = extended("[rollout.tools.second]\nname = 'python'\n").rollout.tools
+    chat = "[rollout]\nformat = 'hermes'\n"  # a format that can call any tool
+    second = extended(f"{chat}[rollout.tools.second]\nname = 'python'\n").rollout.tools
     assert list(second) == ["python", "second"]
-    assert list(extended("[rollout.tools]\npython = false\nsecond = 'python'\n").rollout.tools) == ["second"]
+    assert list(extended(f"{chat}[rollout.tools]\npython = false\nsecond = 'python'\n").rollout.tools) == ["second"]
 
 
 def test_mistakes_in_extended_files_name_the_file(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class GraderProcesses:
         """Start a process and wait until it has passed its self-test (a few seconds).
 
         Raises:
-            RewardError: The process failed, or the grader was closed meanwhile.
+            RewardError: The process failed, or the grader was closed.
         """
         self.require_working()
         try:

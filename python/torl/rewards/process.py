@@ -84,7 +84,7 @@ class GraderProcess:
         Raises:
             WorkerTimeoutError: The pair used `cpu_seconds` of CPU time.
             WorkerCrashError: The process exited for another reason, or did not reply within `wall_seconds`: it is
-                stopped or gets no CPU time, whatever the pair.
+                stopped or gets no CPU time.
         """
         request = {"reference": reference, "answer": answer, "cpu_seconds": cpu_seconds}
         try:

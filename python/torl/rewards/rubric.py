@@ -146,7 +146,7 @@ class Rubric(Reward):
         """Return one grade for each trajectory.
 
         Raises:
-            RewardError: A part is broken.
+            RewardError: A part failed.
         """
         drafts = [_Draft() for _ in group.trajectories]
         for name, part in self._parts.items():

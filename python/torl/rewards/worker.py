@@ -1,7 +1,7 @@
 """A grader process: read pairs of answers and write verdicts, one JSON object per line, over the socket on stdin.
 
 Run as `python -m torl.rewards.worker PARENT_PID`. Its input is untrusted text that can make math-verify compute
-without end, so every pair has a CPU timer whose signal kills the process, and memory is limited before math-verify is
+indefinitely, so every pair has a CPU timer whose signal kills the process, and memory is limited before math-verify is
 loaded, which the first comparison does.
 """
 

@@ -113,7 +113,7 @@ def load_template(name: str) -> Callable[[Problem], Any]:
     """Return the prompt template of a name, or of a location `package.module:name`, with its default options.
 
     Raises:
-        ValueError: There is no such template.
+        ValueError: No template has this name.
     """
     template: PromptTemplate = TEMPLATE.choose(name).bind()
     return template

@@ -25,7 +25,7 @@ def load_tokenizer(model: Path) -> "PreTrainedTokenizerFast":
     the file and replaces its splitting rules with those of the type's published models.
 
     Raises:
-        DataError: There is no tokenizer that can be read.
+        DataError: The directory has no readable tokenizer.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -48,7 +48,7 @@ def stop_token_ids(model: Path, tokenizer: "PreTrainedTokenizerFast") -> list[in
     """Return the tokens that end a response: the tokenizer's, and those of generation_config.json and config.json.
 
     Raises:
-        DataError: There is none, so that a response could only end at its limit.
+        DataError: The model names no such token, so that a response could only end at its limit.
     """
     stop_ids = {tokenizer.eos_token_id} - {None}
     for name in ("generation_config.json", "config.json"):

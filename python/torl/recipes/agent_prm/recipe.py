@@ -78,7 +78,7 @@ class TurnScores(Reward):
         """Load the function, or prepare the client of the judge.
 
         Raises:
-            RewardError: There is no such function.
+            RewardError: The function does not exist.
         """
         self._options = options
         self._scorer: FunctionScorer | JudgeScorer
@@ -114,7 +114,7 @@ class JudgeScorer:
         self._client = client
 
     async def score(self, trajectory: Trajectory) -> Sequence[float | None]:
-        """Return one score for each turn, None where the judge failed."""
+        """Return one score for each turn, None if the judge failed."""
         question = trajectory.prompt.problem.question
         prompts = [_PROMPT.format(question=question, transcript=text) for text in transcripts(trajectory)]
         return await asyncio.gather(*map(self._client.ask, prompts))
@@ -147,7 +147,7 @@ class FunctionScorer:
         """Import the function `package.module:name`.
 
         Raises:
-            RewardError: There is no such function.
+            RewardError: The function does not exist.
         """
         try:
             self._function: Callable[[Trajectory], Any] = load_object(location)

@@ -1,4 +1,4 @@
-"""ToolRL: its reward for the expected tool calls, whatever their outcome."""
+"""ToolRL: its reward for the expected tool calls, regardless of their outcome."""
 
 import json
 from collections import Counter
