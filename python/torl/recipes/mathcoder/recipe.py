@@ -35,8 +35,8 @@ class MathCoderFormat(Format):
     """MathCoder's format (`src/inference.py`): `<|code|>` to `<|endofblock|>` runs, and `<|execution|>` follows.
 
     A block of `<|text|>` closes in the same way, and the message continues. An error is shown with its traceback.
-    MathCoder runs a notebook: `rollout.tools.python.interpreter_state = "episode"` keeps variables. The value of a last line
-    without `print` is not shown here, and sampled numbers with more than six decimals are not rewritten.
+    MathCoder runs a notebook: `rollout.tools.python.interpreter_state = "episode"` keeps variables. The value of a
+    last line without `print` is not shown here, and sampled numbers with more than six decimals are not rewritten.
     """
 
     name: ClassVar[str] = "mathcoder"
