@@ -35,13 +35,13 @@ from torl.engine.vllm.options import VllmOptions
 from torl.formats.chat import HermesFormat
 from torl.formats.chat.base import ChatCall
 from torl.rollout.agents.episode import AgentSettings
+from torl.rollout.agents.messages import PromptRenderer
 from torl.rollout.agents.player import AgentPlayer, AgentResources
-from torl.rollout.agents.prompts import PromptRenderer
 from torl.rollout.agents.server import AgentServer
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
-from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
+from torl.rollout.transcript import EpisodeSettings
 from torl.text.prompts import encode_prompts
 from torl.text.templates import load_template
 from torl.text.tokenizer import PlainTextEncoder, load_tokenizer

@@ -42,7 +42,7 @@ ALGORITHMS: dict[str, Overrides] = {
     "grpo": {},
     "dr_grpo": {
         "algorithm.estimator": "dr_grpo",
-        "algorithm.aggregation.name": "fixed",
+        "algorithm.aggregation.name": "fixed_length",
         "algorithm.aggregation.length": 192,
     },
     "rloo": {"algorithm.estimator": "rloo"},

@@ -25,7 +25,7 @@ from step_budget import Meter, play
 
 from torl.engine.protocol import Engine
 from torl.tools import Tool
-from torl.types import Outcome, OutcomeStatus, SampledTurn
+from torl.types import Outcome, OutcomeStatus, SampledTurn, TurnRequest
 
 CALLS = 4
 RESPONSE_TOKENS = 3072
@@ -40,11 +40,11 @@ class SimulatedEngine(Engine):
     def __init__(self, first: list[SampledTurn], last: list[SampledTurn], prompt_tokens: int) -> None:
         self.first, self.last, self.prompt_tokens = first, last, prompt_tokens
 
-    async def sample(self, token_ids: Any, sampling: Any, request_id: str, **hints: Any) -> SampledTurn:
+    async def sample(self, request: TurnRequest, on_block: Any = None) -> SampledTurn:
         await asyncio.sleep(random.uniform(*SECONDS))
-        calls = (len(token_ids) - self.prompt_tokens) // step_budget.TURN_TOKENS
+        calls = (len(request.prefix) - self.prompt_tokens) // step_budget.TURN_TOKENS
         turns = self.first if calls < CALLS else self.last
-        return turns[sampling.seed % len(turns)]
+        return turns[request.sampling.seed % len(turns)]
 
     async def watch(self) -> NoReturn:
         """An engine on a node says when it dies; nobody asks it again and again."""

@@ -46,13 +46,13 @@ from torl.paths import resolve_path
 from torl.recipes.torl.recipe import ToRLFormat
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
-from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
+from torl.rollout.transcript import EpisodeSettings
 from torl.sandbox import Execution, Interpreter, SandboxPool
 from torl.text.tokenizer import PlainTextEncoder, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools.python import PythonTool
-from torl.types import OutcomeStatus, Problem, Prompt, SampledTurn, SamplingParameters, Trajectory
+from torl.types import OutcomeStatus, Problem, Prompt, SampledTurn, SamplingParameters, Trajectory, TurnRequest
 
 NAMES = [  # of a round; what is compared most closely stands there more than once
     *("plain", "c0", "c8_wait1ms", "c8_wait50ms", "c0", "c16_wait50ms", "c8_real"),
@@ -191,11 +191,12 @@ class Bench:
             turns = await asyncio.gather(
                 *(
                     self.engine.sample(
-                        context,
-                        SamplingParameters(max_tokens=self.tokens, seed=number),
-                        f"{prompt.problem.id}/{turn}",
-                        end=end,
-                        at_line_start=True,
+                        TurnRequest(
+                            f"{prompt.problem.id}/{turn}",
+                            context,
+                            SamplingParameters(max_tokens=self.tokens, seed=number),
+                            end,
+                        )
                     )
                     for number, (prompt, context) in enumerate(zip(prompts, contexts, strict=True))
                 )

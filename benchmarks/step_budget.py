@@ -35,8 +35,8 @@ from torl.records.dynamics import staleness, training_dynamics
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
+from torl.rollout.transcript import EpisodeSettings
 from torl.text.tokenizer import PlainTextEncoder, load_tokenizer
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import BaseTool, StatefulTool, ToolSession
@@ -44,7 +44,7 @@ from torl.training.masking import masked_trajectories
 from torl.training.samples import training_samples, with_advantages
 from torl.training.step import StepPlayer
 from torl.training.step_records import step_records
-from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SampledTurn
+from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SampledTurn, TurnRequest
 
 MODEL = "torl:demo/base_model"
 TEXT = (
@@ -62,10 +62,10 @@ class FreeEngine(Engine):
         self.turns = (first, last)
         self.prompt_tokens = prompt_tokens
 
-    async def sample(self, token_ids: Any, sampling: Any, request_id: str, **hints: Any) -> SampledTurn:
+    async def sample(self, request: TurnRequest, on_block: Any = None) -> SampledTurn:
         await asyncio.sleep(random.uniform(*SECONDS))
-        turns = self.turns[len(token_ids) > self.prompt_tokens]
-        return turns[sampling.seed % len(turns)]
+        turns = self.turns[len(request.prefix) > self.prompt_tokens]
+        return turns[request.sampling.seed % len(turns)]
 
 
 class FreeTool(StatefulTool):
@@ -164,7 +164,11 @@ async def play(
     )
     first, last = make_turns(tokenizer)
     engines = Replicas(
-        lambda *_: engine(first, last, len(ids)), options.engines, restarts=0, policy_version=0, shares_devices=False
+        lambda *_: engine(first, last, len(ids)),
+        options.engines,
+        max_restarts=0,
+        policy_version=0,
+        shares_devices=False,
     )
     player = EpisodePlayer(
         engine=engines,

@@ -10,9 +10,9 @@ from builders import asked, player
 from chat_models import ChatModel
 from scripted_engine import STOP, ScriptedEngine, ScriptedInterpreter
 from torl.agents import Agent, AgentLimits
-from torl.rollout.agents.episode import AgentEpisode, AgentSettings, Completion
+from torl.rollout.agents.episode import AgentEpisode, AgentSettings
+from torl.rollout.agents.messages import Completion, PromptRenderer
 from torl.rollout.agents.player import AgentPlayer, AgentResources
-from torl.rollout.agents.prompts import PromptRenderer
 from torl.rollout.agents.requests import ChatRequest
 from torl.rollout.agents.server import AgentServer
 from torl.types import Problem, Trajectory
@@ -107,11 +107,11 @@ def turns(*texts: str) -> Callable[[str], Sequence[int]]:
 @asynccontextmanager
 async def opened(player: AgentPlayer) -> AsyncIterator[AgentPlayer]:
     """The player with its door open."""
-    await player.agents.door.start()
+    await player.agents.server.start()
     try:
         yield player
     finally:
-        await player.agents.door.close()
+        await player.agents.server.close()
 
 
 async def played(player: AgentPlayer) -> Trajectory:

@@ -21,8 +21,8 @@ from torl.formats import Format
 from torl.recipes.torl.recipe import ToRLFormat
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
-from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
+from torl.rollout.transcript import EpisodeSettings
 from torl.sandbox import Interpreter
 from torl.text.tokenizer import PlainTextEncoder
 from torl.tools import PythonOptions, PythonTool

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from torl._core import StopCondition
-from torl.types import SampledTurn, SamplingParameters
+from torl.types import SampledTurn, SamplingParameters, TurnRequest
 from torl.weights.rendezvous import Rendezvous
 
 END = StopCondition.marker(b"```output")
@@ -31,7 +31,7 @@ async def converse(
             assert await engine._llm.reset_prefix_cache()
         sampled = await asyncio.gather(
             *(
-                engine.sample(context, GREEDY, f"{name}/{number}/{turn}", end=END, at_line_start=True)
+                engine.sample(TurnRequest(f"{name}/{number}/{turn}", context, GREEDY, END))
                 for number, context in open_talks.items()
             )
         )
@@ -71,7 +71,7 @@ async def moved_through_its_states(
     """
 
     async def say() -> tuple[int, ...]:
-        said = await engine.sample(prompt, GREEDY, "say", end=StopCondition.never(), at_line_start=True)
+        said = await engine.sample(TurnRequest("say", prompt, GREEDY))
         return tuple(said.token_ids)
 
     before, held = await say(), await engine.weight_checksums()

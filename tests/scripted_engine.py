@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tokenizers_for_tests import byte_level_bpe
-from torl._core import Scanner, StopCondition, Vocabulary
+from torl._core import Scanner, Vocabulary
 from torl.engine import Engine
 from torl.errors import EngineError
 from torl.sandbox import Execution
 from torl.text.tokenizer import PlainTextEncoder
 from torl.text.vocabulary import build_vocabulary
-from torl.types import OutcomeStatus, SampledTurn, SamplingParameters
+from torl.types import OutcomeStatus, SampledTurn, SamplingParameters, TurnFinish, TurnRequest
 
 TOKENIZER = byte_level_bpe()
 VOCABULARY = build_vocabulary(TOKENIZER)
@@ -21,7 +21,7 @@ STOP = TOKENIZER.eos_token_id
 
 @dataclass
 class Request:
-    """One call of `sample`: what was asked, and every token that was emitted."""
+    """One call of `sample`, with every token that was emitted."""
 
     token_ids: list[int]
     sampling: SamplingParameters
@@ -49,27 +49,18 @@ class ScriptedEngine(Engine):
     open: int = 0
     most_open: int = 0
 
-    async def sample(
-        self,
-        token_ids: Sequence[int],
-        sampling: SamplingParameters,
-        request_id: str,
-        *,
-        end: StopCondition,
-        at_line_start: bool,
-        episode: int = 0,
-        group: str = "",
-        on_block: Callable[[str], None] | None = None,
-    ) -> SampledTurn:
-        """See `torl.engine.protocol.Engine`. Samples in steps of `pieces`, and looks for the end after each."""
+    async def sample(self, request: TurnRequest, on_block: Callable[[str], None] | None = None) -> SampledTurn:
+        """Sample in steps of `pieces`, and look for the end after each."""
+        request_id, sampling = request.id, request.sampling
         assert request_id not in self.requests
-        request = self.requests[request_id] = Request(list(token_ids), sampling, version=self.version(request_id))
+        record = Request(list(request.prefix), sampling, version=self.version(request_id))
+        self.requests[request_id] = record
         tokens = [*self.script(request_id), STOP]
         first = next(index for index, token in enumerate(tokens) if token in self.stop_token_ids)
         tokens = tokens[: min(first + 1, sampling.max_tokens)]
-        reason = "stop" if tokens[-1] in self.stop_token_ids else "length"
+        reason = TurnFinish.STOP if tokens[-1] in self.stop_token_ids else TurnFinish.LENGTH
         lengths = self.pieces(request_id)
-        scanner = Scanner(self.vocabulary, end, at_line_start)
+        scanner = Scanner(self.vocabulary, request.stop_condition, request.at_line_start)
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:
@@ -79,23 +70,23 @@ class ScriptedEngine(Engine):
                 if request_id == self.fail_on:
                     raise EngineError("the engine died")
                 piece = tokens[start : start + lengths[step % len(lengths)]]
-                request.emitted += piece
+                record.emitted += piece
                 start, step = start + len(piece), step + 1
                 scan = scanner.feed(piece)
                 if on_block is not None:
                     for block in scan.blocks:
                         on_block(block.code)
                 if scan.overshoot is not None:
-                    reason = "end"
+                    reason = TurnFinish.END
                     break
         finally:
             self.open -= 1
             self.ended.append(request_id)
-        request.logprobs = [-0.5 - 0.25 * (index % 7) for index in range(len(request.emitted))]
+        record.logprobs = [-0.5 - 0.25 * (index % 7) for index in range(len(record.emitted))]
         return SampledTurn(
-            token_ids=tuple(request.emitted),
-            logprobs=tuple(request.logprobs),
-            policy_versions=((request.version, 0),),
+            token_ids=tuple(record.emitted),
+            logprobs=tuple(record.logprobs),
+            policy_versions=((record.version, 0),),
             finish_reason=reason,
             cached_tokens=0,
         )

@@ -112,7 +112,7 @@ def in_environment(
     """The player, in an environment with these bounds; a model of ChatML renders what it begins with."""
     limits = EnvironmentLimits(**{"initial_backoff_seconds": 0.0, **bounds})
     model.tokenizer.chat_template = CHATML
-    playing.environment = RunEnvironment(
+    run_environment = RunEnvironment(
         BoundedEnvironment(environment, limits),
         model.form,
         PromptEncoder(model.tokenizer),
@@ -120,5 +120,5 @@ def in_environment(
         (),
         max_prompt_tokens,
     )
-    playing.settings = replace(playing.settings, max_turns=limits.max_turns)
-    return playing
+    settings = replace(playing.settings, max_turns=limits.max_turns)
+    return replace(playing, environment=run_environment, settings=settings)

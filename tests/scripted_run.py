@@ -15,8 +15,8 @@ from torl.recipes.torl.recipe import ToRLFormat
 from torl.report.console import Console
 from torl.rewards import Reward, make_reward
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
+from torl.rollout.transcript import EpisodeSettings
 from torl.tools import Tool
 from torl.training.experience import Experience
 from torl.training.step import StepPlayer

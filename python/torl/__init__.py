@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from torl.types import TrainingSample as TrainingSample
     from torl.types import Trajectory as Trajectory
     from torl.types import Turn as Turn
+    from torl.types import TurnRequest as TurnRequest
     from torl.version import __version__ as __version__
 
 # The modules of the names above, from which `__all__` and `__getattr__` derive; tests/unit/test_public_api.py compares.
@@ -129,7 +130,7 @@ _MODULES = {
     "torl.trackers": "Tracker",
     "torl.types": "Grade Group MalformedCall Markup ObservationText Outcome OutcomeStatus Problem Prompt SampledTurn "
     "SamplingParameters ScoredGroup ScoredTrajectory StopReason ToolCall ToolRequest TrainingSample "
-    "Trajectory Turn",
+    "Trajectory Turn TurnRequest",
     "torl.version": "__version__",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

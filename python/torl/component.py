@@ -3,13 +3,20 @@
 from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 
+from torl.guard import Guarded, InvalidResultError, describe, guarded
 from torl.runtime.cluster import Cluster, LocalCluster
 
 
 def _ignore_progress(stage: str, fraction: float) -> None:
     return
+
+
+def _check_metrics(metrics: object) -> None:
+    if not isinstance(metrics, Mapping) or not all(isinstance(value, Real) for value in metrics.values()):
+        raise InvalidResultError(f"expected a mapping of names to numbers, got {describe(metrics)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +33,20 @@ class RunContext:
     """Directory for files that the component writes, such as logs."""
 
 
-class Component(ABC):  # noqa: B024 (no method is required of every component)
+class Component(Guarded, ABC):
     """A part of a run that is started, checked and closed. One instance serves the whole run.
 
     All methods are optional. A run calls `start` once, before the component is used; `check` after each training step;
     `metrics` when it writes a record; and `close` at the end, also if `start` failed. The parameters of `__init__` are
     the options of the component in a configuration.
+
+    Every method is guarded: an exception or an invalid result becomes a `ComponentError`, which names the component,
+    the call and the line of code. In an episode, an error of a tool, an environment or an agent fails only the episode.
+    Failed episodes are dropped and counted, and `rollout.max_failed_fraction` stops the run. All other errors stop the
+    run. A `TorlError` that a component raises keeps its own meaning.
     """
 
+    @guarded()
     async def start(self, context: RunContext) -> None:
         """Allocate the resources that the component needs, such as processes and connections.
 
@@ -45,6 +58,7 @@ class Component(ABC):  # noqa: B024 (no method is required of every component)
         """
         return
 
+    @guarded()
     async def check(self) -> None:
         """Verify that the component still works.
 
@@ -53,10 +67,12 @@ class Component(ABC):  # noqa: B024 (no method is required of every component)
         """
         return
 
+    @guarded()
     async def close(self) -> None:
         """Release the resources of `start`. Also called if `start` failed, perhaps halfway."""
         return
 
+    @guarded(_check_metrics)
     def metrics(self) -> Mapping[str, float]:
         """Return counts since the start, by name, for the metrics of the run."""
         return {}

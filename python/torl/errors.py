@@ -29,6 +29,17 @@ class AgentProgramError(ToolUnavailableError):
     """An agent program crashed, timed out or never called the model. Its episode fails; others continue."""
 
 
+class ComponentError(TorlError):
+    """A custom component raised an exception or returned an invalid value. The run stops.
+
+    The message has three lines: the component and the call, the exception, and the line of the component's code.
+    """
+
+
+class EpisodeComponentError(ComponentError, ToolUnavailableError):
+    """A `ComponentError` of a tool, an environment or an agent. Its episode fails; others continue."""
+
+
 class EngineError(TorlError):
     """The inference engine died, rejected a request or did not load new weights."""
 

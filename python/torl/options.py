@@ -1,15 +1,15 @@
-"""What a configuration chooses by name, and the options that each choice brings.
+"""Choices in a configuration: a class or function selected by name, and its options.
 
-A *choice* is a section with a `name`: of something that torl ships, or the place of one's own, `package.module:Name`.
-All other keys of the section are options of what was chosen, and of nothing else:
+A *choice* is a section with a `name`: the name of a component of torl, or the location of a custom one,
+`package.module:Name`. All other keys of the section are the options of the chosen component:
 
     [rollout.format]
     name = "zerotir"
     max_observation_tokens = 512
 
-The options of a class or function are its parameters, less those that torl itself gives it; their annotations are what
-a value must be, and "Args:" of its docstring says what they mean. One that has many takes a parameter `options`
-instead, whose annotation is a `Section`.
+The options of a class or function are its parameters, except the first ones that torl passes. Annotations validate the
+values, and "Args:" of the docstring describes them. A component with many options has a parameter `options` instead,
+whose annotation is a `Section`.
 """
 
 import difflib
@@ -17,12 +17,14 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema, core_schema
+
+from torl.guard import Check, calling, guard_function, sync_override
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -38,7 +40,7 @@ _PLACE = re.compile(r"(?!torl:)[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class Section(BaseModel):
-    """Base of every section: immutable, no unknown keys, field descriptions taken from the docstrings below it."""
+    """Base class of sections: immutable, without unknown keys, described by the docstrings below the fields."""
 
     # Deferred: `--help` shows every section and validates none.
     model_config = ConfigDict(
@@ -46,35 +48,52 @@ class Section(BaseModel):
     )
 
     def check_within(self, config: Any) -> None:
-        """Raise ValueError where these options of a choice do not fit the whole configuration."""
+        """Raise ValueError if these options of a choice contradict the rest of the configuration."""
 
 
 class _SignatureSection(Section):
-    """Base of the options that are read from a signature: no source holds docstrings below their names."""
+    """Base class of options that are read from a signature, which has no docstrings below its fields."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice(Generic[Chosen]):
-    """What a section chose: a class or function, and its options. Picklable if the class or function is."""
+    """A chosen class or function with its options. Picklable if the class or function is."""
 
     name: str
+    """Name in the configuration."""
     target: Callable[..., Any]
+    """Chosen class or function."""
     options: Section
-    positional_count: int = 0  # parameters that torl gives, before the options
-    common_options: Section | None = None  # options of the place, whatever is chosen there
+    """Options of the class or function."""
+    positional_count: int = 0
+    """Number of parameters before the options, which torl passes."""
+    common_options: Section | None = None
+    """Options that all choices of the kind have."""
+    kind: str = "component"
+    """Kind of the component in messages, such as "reward"."""
+    check: Check | None = None
+    """Check of the results of a custom function."""
 
-    def make(self, *given: Any) -> Chosen:
-        """Call what was chosen, with what torl gives and its options."""
-        return cast(Chosen, self.target(*given, **self._keywords()))
+    def make(self, *arguments: Any) -> Chosen:
+        """Call the class or function with `arguments` and its options.
+
+        Raises:
+            ComponentError: The class or function raised an exception.
+        """
+        method = "__init__" if inspect.isclass(self.target) else ""
+        with calling(self.kind, self.target, method, *arguments):
+            return cast(Chosen, self.target(*arguments, **self._keywords()))
 
     def bind(self) -> Chosen:
-        """What was chosen as a function of what torl gives alone."""
-        return cast(Chosen, partial(self.target, **self._keywords()))
+        """Return the function with its options bound. Its exceptions and invalid results are `ComponentError`s."""
+        is_custom = not self.target.__module__.startswith("torl.")
+        bound = partial(self.target, **self._keywords())
+        return cast(Chosen, guard_function(bound, self.kind, self.check if is_custom else None))
 
     def dump(self) -> dict[str, Any]:
-        """The section that chooses this again."""
+        """Return the section that makes this choice."""
         sections = [section for section in (self.options, self.common_options) if section is not None]
         values = [section.model_dump(mode="json", exclude_none=True) for section in sections]
         return {"name": self.name, **{name: value for each in values for name, value in each.items()}}
@@ -85,47 +104,54 @@ class Choice(Generic[Chosen]):
         return {name: getattr(self.options, name) for name in type(self.options).model_fields}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _choice_again, (
-            self.name,
-            self.target,
-            self.options.model_dump(),
-            self.positional_count,
-            self.common_options,
-        )
+        values = [getattr(self, each.name) for each in fields(self) if each.name != "options"]
+        return _unpickle_choice, (self.options.model_dump(), *values)
 
 
-def _choice_again(
-    name: str, target: Callable[..., Any], options: dict[str, Any], given: int, shared: Section | None
+def _unpickle_choice(
+    options: dict[str, Any], name: str, target: Callable[..., Any], positional_count: int, *rest: Any
 ) -> Choice[Any]:
-    return Choice(name, target, options_of(target, given).model_validate(options), given, shared)
+    model = options_of(target, positional_count)
+    return Choice(name, target, model.model_validate(options), positional_count, *rest)
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenFrom:
-    """Stands in the annotation of a field that holds a `Choice`: `Annotated[Choice[Format], ChosenFrom(FORMATS, ...)]`.
+    """The annotation of a field that is a `Choice`: `Annotated[Choice[Format], ChosenFrom(FORMATS, ...)]`.
 
-    A text alone stands for the name, with the default options; or for one option of one choice, if `shorthand` names
-    them. A section without a name is one of the default's.
+    A text selects a name with the default options, or sets the option of `shorthand`. A section without a name selects
+    the default.
     """
 
-    registry: Mapping[str, Callable[..., Any] | str]  # a text is a place, package.module:Name, imported when chosen
-    kind: str  # what is chosen, for messages: "format"
+    registry: Mapping[str, Callable[..., Any] | str]
+    """Classes and functions by name. A text is a location, package.module:Name, which is imported when chosen."""
+    kind: str
+    """Kind of the choice in messages, such as "format"."""
     default: str | None = None
-    given: int | Callable[[Any], int] = 0  # parameters that torl gives, or their number for what is chosen
-    shorthand: tuple[str, str] | None = None  # (name, option) that a text alone sets
-    shared: Callable[[Any], type[Section] | None] | None = None  # options of the place, for what is chosen there
-    option_shorthands: tuple[str, ...] = ()  # names that a section need not give: an option of the same name says so
-    bases: tuple[type, ...] = ()  # base classes, one of which a custom choice has to derive from; none for functions
-    functions: bool = False  # whether a custom choice may be a plain function as well
+    """Name that a section without a name selects."""
+    positional_count: int | Callable[[Any], int] = 0
+    """Number of parameters before the options, which torl passes, or a function of the target that returns it."""
+    shorthand: tuple[str, str] | None = None
+    """Name and option that a text sets."""
+    common_options: Callable[[Any], type[Section] | None] | None = None
+    """Function that returns the options that all choices have, for a chosen class or function."""
+    option_shorthands: tuple[str, ...] = ()
+    """Names that are selected by an option of the same name."""
+    bases: tuple[type, ...] = ()
+    """Base classes of custom choices; empty for functions."""
+    functions: bool = False
+    """Whether a custom choice may be a plain function, in addition to classes of `bases`."""
+    check: Check | None = None
+    """Check of the results of custom functions."""
 
     def __hash__(self) -> int:
         return id(self.registry)
 
     def expand(self, value: Any) -> Any:
-        """A text as the section that it stands for, a section with the name that an option says; else as it is."""
+        """Return the section that a text abbreviates, and add the name that an option selects."""
         if isinstance(value, Mapping) and "name" not in value:
-            said = next((name for name in self.option_shorthands if name in value), None)
-            return value if said is None else {"name": said, **value}
+            selected = next((name for name in self.option_shorthands if name in value), None)
+            return value if selected is None else {"name": selected, **value}
         if not isinstance(value, str):
             return value
         if self.shorthand is not None and not _PLACE.fullmatch(value):
@@ -134,56 +160,66 @@ class ChosenFrom:
         return {"name": value}
 
     def choose(self, value: Any) -> Choice[Any]:
-        """The choice that a section or a text makes.
+        """Return the choice of a section or a text.
 
         Raises:
-            ValueError: there is nothing of that name, or the options are not its own.
+            ValueError: The name is unknown, or the options are invalid.
         """
         if isinstance(value, Choice):
             return value
         section = self.expand(value)
         if not isinstance(section, Mapping):
-            raise ValueError(f"choose the {self.kind} by its name, or by a section with a name")
+            raise ValueError(f"select the {self.kind} with a name, or with a section that has a name")
         options = dict(section)
         name = options.pop("name", self.default)
         if not isinstance(name, str):
             raise ValueError(f"name the {self.kind}: {self._known()}")
         target = self.find(name)
-        self.options_of(target)  # raises where the names of the place and of the choice clash
-        shared = self._shared_by(target)
-        of_place = {} if shared is None else {key: options.pop(key) for key in shared.model_fields if key in options}
-        given = self._given(target)
-        own = options_of(target, given).model_validate(options)
-        return Choice(name, target, own, given, None if shared is None else shared.model_validate(of_place))
+        self.options_of(target)  # raises ValueError if own and common options have the same name
+        common = self._common_options_of(target)
+        values = {} if common is None else {key: options.pop(key) for key in common.model_fields if key in options}
+        count = self._positional_count_of(target)
+        return Choice(
+            name,
+            target,
+            options=options_of(target, count).model_validate(options),
+            positional_count=count,
+            common_options=None if common is None else common.model_validate(values),
+            kind=self.kind,
+            check=self.check,
+        )
 
     def options_of(self, target: Callable[..., Any]) -> dict[str, Any]:
-        """The options of a class or function where it is chosen here, as pydantic describes them.
+        """Return the fields of all options of a class or function, including the common ones.
 
         Raises:
-            ValueError: it cannot be chosen here.
+            ValueError: The parameters cannot be options.
         """
-        own, shared = options_of(target, self._given(target)).model_fields, self._shared_by(target)
-        if shared is None:
-            return dict(own)
-        if taken := sorted(own.keys() & shared.model_fields.keys()):
-            raise ValueError(f"every {self.kind} has the option {taken[0]!r}; call the parameter something else")
-        return {**own, **shared.model_fields}
+        fields, common = (
+            options_of(target, self._positional_count_of(target)).model_fields,
+            self._common_options_of(target),
+        )
+        if common is None:
+            return dict(fields)
+        if taken := sorted(fields.keys() & common.model_fields.keys()):
+            raise ValueError(f"every {self.kind} has the option {taken[0]!r}; rename the parameter")
+        return {**fields, **common.model_fields}
 
     def all_options(self) -> dict[str, dict[str, Any]]:
-        """For each registered name its options, as pydantic describes them."""
+        """Return the fields of the options of each registered name."""
         return {name: self.options_of(self.find(name)) for name in self.registry}
 
-    def _given(self, target: Callable[..., Any]) -> int:
-        return self.given if isinstance(self.given, int) else self.given(target)
+    def _positional_count_of(self, target: Callable[..., Any]) -> int:
+        return self.positional_count if isinstance(self.positional_count, int) else self.positional_count(target)
 
-    def _shared_by(self, target: Callable[..., Any]) -> type[Section] | None:
-        return None if self.shared is None else self.shared(target)
+    def _common_options_of(self, target: Callable[..., Any]) -> type[Section] | None:
+        return None if self.common_options is None else self.common_options(target)
 
     def find(self, name: str) -> Callable[..., Any]:
-        """The class or function of a name.
+        """Return the class or function of a name.
 
         Raises:
-            ValueError: It does not exist, or is of another kind.
+            ValueError: The name does not exist, or is a component of another kind.
         """
         if name in self.registry:
             target = self.registry[name]
@@ -209,11 +245,13 @@ class ChosenFrom:
             raise ValueError(f"{name} is {_with_article(base)}; {_with_article(self.kind)} is wanted")
         if missing := sorted(getattr(target, "__abstractmethods__", ())):
             raise ValueError(f"{name} does not define {', '.join(missing)}")
-        given = self._given(target)
+        if method := sync_override(target):
+            raise ValueError(f"{name}.{method} must be declared with `async def`")
+        positional = self._positional_count_of(target)
         try:
-            inspect.signature(target).bind_partial(*[None] * given)
+            inspect.signature(target).bind_partial(*[None] * positional)
         except TypeError as error:
-            count = f"{given} positional argument{'s' * (given > 1)}"
+            count = f"{positional} positional argument{'s' * (positional > 1)}"
             raise ValueError(f"{name} must take {count} before its options to be {_with_article(self.kind)}") from error
 
     def _known(self) -> str:
@@ -246,71 +284,75 @@ def _with_article(noun: str) -> str:
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
-def load_object(place: str) -> Callable[..., Any]:
-    """The class or function that `package.module:Name` names.
+def load_object(location: str) -> Callable[..., Any]:
+    """Import the class or function `package.module:Name`.
 
     Raises:
-        ValueError: the module cannot be imported, or holds nothing of that name that can be called.
+        ValueError: The module cannot be imported, or does not define a callable of that name.
     """
-    module_name, _, name = place.partition(":")
+    module_name, _, name = location.partition(":")
     try:
         target: Any = importlib.import_module(module_name)
     except Exception as error:
-        raise ValueError(f"{place}: {module_name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{location}: {module_name} cannot be imported: {type(error).__name__}: {error}") from error
     for part in name.split("."):
         if not hasattr(target, part):
-            raise ValueError(f"{place}: {module_name} has no {name}{suggestion(name, dir(target))}")
+            raise ValueError(f"{location}: {module_name} has no {name}{suggestion(name, dir(target))}")
         target = getattr(target, part)
     if not callable(target):
-        raise ValueError(f"{place} is neither a class nor a function")
+        raise ValueError(f"{location} is neither a class nor a function")
     return cast(Callable[..., Any], target)
 
 
 @cache
-def options_of(target: Callable[..., Any], given: int = 0) -> type[Section]:
-    """The model of the options that a class or function takes after its first `given` parameters.
+def options_of(target: Callable[..., Any], positional_count: int = 0) -> type[Section]:
+    """Return the model of the options of a class or function: its parameters after the first `positional_count`.
 
     Raises:
-        ValueError: it has no signature, or parameters that cannot be options.
+        ValueError: The class or function has no signature, or parameters that cannot be options.
     """
-    called = getattr(target, "__name__", type(target).__name__)
+    target_name = getattr(target, "__name__", type(target).__name__)
     try:
-        own = _options_parameter(target, given)
-        return own or create_model(f"{called}Options", __base__=_SignatureSection, **_options_fields(target, given))
-    except Exception as error:  # of a stranger's annotations: a name that is not there, a type that no value can have
-        raise ValueError(f"the parameters of {called} cannot be options: {error}") from error
+        model = _options_parameter(target, positional_count)
+        fields = {} if model else _options_fields(target, positional_count)
+        return model or create_model(f"{target_name}Options", __base__=_SignatureSection, **fields)
+    except Exception as error:  # custom annotations may be undefined names or unsupported types
+        raise ValueError(f"the parameters of {target_name} cannot be options: {error}") from error
 
 
 def arguments_of(function: Callable[..., Any]) -> type[Section]:
-    """The model of the arguments that a function takes, with the meanings that its docstring gives them.
+    """Return the model of the arguments of a function, described by its docstring.
 
     Raises:
-        ValueError: they are not those of a plain function with an annotation for each.
+        ValueError: A parameter has no annotation, or cannot be passed by name.
     """
-    called = getattr(function, "__name__", type(function).__name__)
+    function_name = getattr(function, "__name__", type(function).__name__)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise ValueError(f"{called}: the parameter {parameter} cannot be given by its name")
+            raise ValueError(f"{function_name}: the parameter {parameter} cannot be passed by name")
         if parameter.annotation is parameter.empty:
-            raise ValueError(f"{called}: the parameter {parameter.name!r} has no type hint")
+            raise ValueError(f"{function_name}: the parameter {parameter.name!r} has no type hint")
     try:
-        return create_model(called, __base__=_SignatureSection, **_fields(function, 0))
+        return create_model(function_name, __base__=_SignatureSection, **_fields(function, 0))
     except Exception as error:
-        raise ValueError(f"{called}: no schema can be made of its parameters: {error}") from error
+        raise ValueError(f"{function_name}: a parameter has no schema: {error}") from error
 
 
-def _options_fields(target: Callable[..., Any], given: int) -> dict[str, Any]:
-    fields = _fields(target, given)
+def _options_fields(target: Callable[..., Any], positional_count: int) -> dict[str, Any]:
+    for parameter in list(inspect.signature(target).parameters.values())[positional_count:]:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and target.__module__ != "builtins":
+            raise ValueError(f"{parameter} names no options; declare each option as a parameter")
+    fields = _fields(target, positional_count)
     if "name" in fields:
-        raise ValueError("'name' is the key that chooses; call the parameter something else")
+        raise ValueError("'name' is the key of the choice; rename the parameter")
     return fields
 
 
-def _fields(target: Callable[..., Any], given: int) -> dict[str, Any]:
-    """What pydantic makes the model of: (annotation, field) by name."""
+def _fields(target: Callable[..., Any], positional_count: int) -> dict[str, Any]:
+    """Return the (annotation, field) pairs of a model by name."""
     meanings = _argument_docs(target)
     fields: dict[str, Any] = {}
-    for parameter in _parameters(target)[given:]:
+    for parameter in _parameters(target)[positional_count:]:
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
         field = Field(default, description=meanings.get(parameter.name))
         fields[parameter.name] = (_annotation(target, parameter), field)
@@ -318,7 +360,7 @@ def _fields(target: Callable[..., Any], given: int) -> dict[str, Any]:
 
 
 def _argument_docs(target: Callable[..., Any]) -> dict[str, str]:
-    """What the docstring says of each parameter below "Args:"; that of `__init__` for a class."""
+    """Return the descriptions of the parameters in "Args:" of the docstring, for a class of `__init__`."""
     documented: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
     _, _, arguments = (inspect.getdoc(documented) or "").partition("\nArgs:\n")
     meanings: dict[str, str] = {}
@@ -334,8 +376,8 @@ def _argument_docs(target: Callable[..., Any]) -> dict[str, str]:
     return meanings
 
 
-def _options_parameter(target: Callable[..., Any], given: int) -> type[Section] | None:
-    for parameter in _parameters(target)[given:]:
+def _options_parameter(target: Callable[..., Any], positional_count: int) -> type[Section] | None:
+    for parameter in _parameters(target)[positional_count:]:
         if parameter.name == "options":
             annotation = _annotation(target, parameter)
             members = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
@@ -349,7 +391,7 @@ def _parameters(target: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _annotation(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """Annotations in quotes are looked up where the target was written."""
+    """Return the annotation of a parameter. A quoted one is evaluated in the module of the target."""
     annotation = parameter.annotation
     if annotation is inspect.Parameter.empty:
         return Any
@@ -360,6 +402,6 @@ def _annotation(target: Callable[..., Any], parameter: inspect.Parameter) -> Any
 
 
 def suggestion(name: str, names: Sequence[str], prefix: str = "") -> str:
-    """The end of a message about an unknown name: which one may have been meant; empty if none is close."""
+    """Return "; did you mean ...?" for an unknown name, or an empty text without a close match."""
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean {prefix}{close[0]}?" if close else ""

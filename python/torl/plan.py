@@ -1,6 +1,6 @@
 """Plan a run: predict the bytes of every stage on every GPU and in the host, and a lower bound of a step's time.
 
-python -m torl.plan CONFIG [--gpus 8] [--nodes 8] [--gpu-memory 79.6] [--card H100]
+torl plan CONFIG [--gpus 8] [--nodes 8] [--gpu-memory 79.6] [--card H100]
                            [--model DIRECTORY-OR-CONFIG.JSON] [--section.field value ...]
 
 The last line is JSON. The exit status is 0 if the run fits, and 1 if it does not.
@@ -24,7 +24,7 @@ from torl.placement.machine import Machine, combine_machines, format_ranges, thi
 from torl.placement.resolve import resolve
 from torl.placement.shape import ModelShape
 
-_PROGRAM = "python -m torl.plan"
+_PROGRAM = "torl plan"
 _SIDES = ("learner", "engine", "host")  # bytes of a stage: on one GPU of each side, and in CPU memory
 
 

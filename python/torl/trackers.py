@@ -8,8 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from torl.guard import Guarded, guarded
 
-class Tracker(ABC):
+
+class Tracker(Guarded, ABC, kind="tracker"):
     """A destination of a run's metrics, such as an experiment tracker.
 
         class Prints(torl.Tracker):
@@ -28,6 +30,7 @@ class Tracker(ABC):
     the other parameters are its options. An exception ends the run.
     """
 
+    @guarded()
     @abstractmethod
     def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
         """Write the metrics of a step. Names are defined in `torl.records.metric_names`.
@@ -38,7 +41,8 @@ class Tracker(ABC):
             wall_time: Seconds since the epoch.
         """
 
-    def close(self) -> None:  # noqa: B027 (trackers without pending metrics need none)
+    @guarded()
+    def close(self) -> None:
         """Write all pending metrics. Called at the end of the run."""
 
 

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from torl._core import StopCondition
+
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -161,7 +163,14 @@ ObservationText: TypeAlias = str | Sequence[str | Markup]
 
 @dataclass(frozen=True, slots=True)
 class SamplingParameters:
-    """How one turn is sampled. `temperature == 0` is greedy."""
+    """Sampling settings of one turn.
+
+    Attributes:
+        max_tokens: Maximum number of sampled tokens.
+        temperature: Sampling temperature. 0 samples greedily.
+        top_p: Probability mass of nucleus sampling.
+        seed: Random seed of the turn.
+    """
 
     max_tokens: int
     temperature: float = 1.0
@@ -170,20 +179,60 @@ class SamplingParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class SampledTurn:
-    """What the engine sampled in one turn, token for token.
+class TurnRequest:
+    """A request for one turn, sampled after a prefix.
 
-    `logprobs[i]` is the engine's own log-probability of `token_ids[i]` after temperature. `policy_versions` are pairs
-    (version, index of the first token it sampled), in order; more than one where the weights changed in flight.
-    `finish_reason` is "stop" (end-of-sequence token, the last of the ids), "length" (`max_tokens` reached) or "end"
-    (what the caller asked to end the turn at, a call or a stop string; some tokens may follow it).
+    Attributes:
+        id: Unique among the pending requests of an engine.
+        prefix: All tokens before the turn, prompt included.
+        sampling: Sampling settings.
+        stop_condition: End of the turn, in addition to end-of-sequence tokens and `sampling.max_tokens`.
+        at_line_start: Whether the text of `prefix` is empty or ends with a newline.
+        episode: Number of the episode. Lower numbers take precedence; the turns of an episode share a prefix cache.
+        group: Name of the episodes with the same prompt, which is best computed once.
+    """
+
+    id: str
+    prefix: Sequence[int]
+    sampling: SamplingParameters
+    stop_condition: StopCondition = field(default_factory=StopCondition.never)
+    at_line_start: bool = True
+    episode: int = 0
+    group: str = ""
+
+
+class TurnFinish(StrEnum):
+    """The reason why an engine ended a turn.
+
+    Attributes:
+        STOP: The model sampled an end-of-sequence token, the last of the turn.
+        LENGTH: The turn reached `SamplingParameters.max_tokens`.
+        END: The turn met its `TurnRequest.stop_condition`. Some tokens may follow the end.
+    """
+
+    STOP = "stop"
+    LENGTH = "length"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTurn:
+    """A turn as an engine sampled it, token for token.
+
+    Attributes:
+        token_ids: Sampled tokens.
+        logprobs: Log-probabilities of the tokens according to the engine, after temperature.
+        policy_versions: Pairs of a policy version and the index of its first token, in order. There is more than one
+            pair if the weights changed in flight.
+        finish_reason: Reason why the turn ended.
+        cached_tokens: Number of prefix tokens that the engine found in its prefix cache.
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     policy_versions: tuple[tuple[int, int], ...]
-    finish_reason: str
-    cached_tokens: int  # of the prefix
+    finish_reason: TurnFinish
+    cached_tokens: int
 
 
 # --- trajectories -----------------------------------------------------------------------------------------

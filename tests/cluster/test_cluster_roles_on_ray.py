@@ -12,8 +12,8 @@ from ray_nodes import RayNodes
 
 from something import Something
 from torl.errors import ActorDiedError, ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError
-from torl.learner.cluster_ranks import rank_specs
 from torl.learner.handshake import RankListener
+from torl.learner.launch import rank_specs
 from torl.learner.rank_launcher import RankLauncher
 from torl.runtime.cluster import ClusterConfig, RayCluster
 from torl.runtime.cluster.logs import gather_logs
@@ -45,7 +45,7 @@ async def test_the_log_and_the_stacks_of_a_rank_come_from_its_node(cluster: RayC
         await agent.call("watch")
     await agent.call("close")
     await gathering
-    assert log.read_text().endswith("the controller has ended\n")
+    assert log.read_text().endswith("the controller has exited\n")
     await agent.kill()
 
 

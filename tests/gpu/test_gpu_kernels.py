@@ -10,7 +10,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from torl.config import ModelConfig
 from torl.learner.model.attention import PackedSamples, packed_attention, per_sample_attention
 from torl.learner.model.head import LogprobHead
-from torl.learner.model.kernels import use_kernels
+from torl.learner.model.loading import use_kernels
 
 LENGTHS = (700, 1, 33, 2048, 128)
 VOCABULARY = 151_936
@@ -70,7 +70,7 @@ def test_ligers_kernels_say_what_torchs_say() -> None:
     torch.testing.assert_close(patched(ids).logits.log_softmax(-1), expected, atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize("entropy", ["unused", "trained"])
+@pytest.mark.parametrize("entropy", ["off", "train"])
 def test_the_head_is_that_of_float64_and_never_holds_a_row_of_logits(entropy: str) -> None:
     tokens, width = 8192, 1536
     torch.manual_seed(0)
@@ -82,7 +82,7 @@ def test_the_head_is_that_of_float64_and_never_holds_a_row_of_logits(entropy: st
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     found = head(hidden, target, 0.7, entropy)
-    outputs = [found[0]] if entropy == "unused" else list(found)
+    outputs = [found[0]] if entropy == "off" else list(found)
     gradients = torch.autograd.grad(outputs, [hidden, linear.weight], [upstream] * len(outputs))
     assert torch.cuda.max_memory_allocated() - before < 2.5e9  # all logits in float32 are 5 GB
     part = slice(0, 256)

@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig
 from torl.errors import LearnerError
 from torl.learner.batch import pack_batch
-from torl.learner.checkpoint.shard_index import ShardIndex
+from torl.learner.checkpoint.shards import ShardIndex
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.optimizer_shards import MOMENTS
 from torl.learner.whole_weights import full_weights

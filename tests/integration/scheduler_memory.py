@@ -24,9 +24,11 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from torl._core import StopCondition, Vocabulary
+from torl.engine.vllm.messages import TURN_SPANS, encode_turn
 from torl.engine.vllm.process_setup import ProcessSetup
 from torl.engine.vllm.scheduler import AsyncTurnScheduler, TurnScheduler
-from torl.engine.vllm.turns import TURN_SPANS, encode_turn
+from torl.types import SamplingParameters as TorlSampling
+from torl.types import TurnRequest
 
 BLOCK = 16
 STOP = 0
@@ -156,7 +158,7 @@ class Bench:
             logprobs=0,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
-            extra_args=encode_turn(end, True, name),
+            extra_args=encode_turn(TurnRequest(name, [], TorlSampling(1), end)),
         )
         self.scheduler.add_request(
             Request(name, [*prompt], parameters, None, priority=priority, block_hasher=self._hasher)

@@ -15,8 +15,8 @@ from torl.apps.audit.replay import ReplayContext
 from torl.config import RolloutConfig
 from torl.formats import ChatFormat
 from torl.rollout.agents.episode import AgentSettings
+from torl.rollout.agents.messages import PromptRenderer
 from torl.rollout.agents.player import AgentPlayer, AgentResources
-from torl.rollout.agents.prompts import PromptRenderer
 from torl.rollout.agents.server import AgentServer
 from torl.types import Markup, Problem
 

@@ -9,11 +9,10 @@ import torch
 from engines import make_engine
 from transformers import AutoModelForCausalLM
 
-from torl._core import StopCondition
 from torl.config import LearnerConfig, ModelConfig
 from torl.engine.vllm.engine import VllmEngine
 from torl.learner.deepspeed_engine import make_policy
-from torl.types import SampledTurn, SamplingParameters
+from torl.types import SampledTurn, SamplingParameters, TurnRequest
 
 
 async def sample(engine: VllmEngine, prompts: list[Any]) -> list[SampledTurn]:
@@ -22,11 +21,7 @@ async def sample(engine: VllmEngine, prompts: list[Any]) -> list[SampledTurn]:
         return await asyncio.gather(
             *(
                 engine.sample(
-                    prompt.token_ids,
-                    SamplingParameters(max_tokens=60, seed=number),
-                    str(number),
-                    end=StopCondition.never(),
-                    at_line_start=True,
+                    TurnRequest(str(number), prompt.token_ids, SamplingParameters(max_tokens=60, seed=number))
                 )
                 for number, prompt in enumerate(prompts)
             )

@@ -13,7 +13,7 @@ from transformers import Qwen2ForCausalLM
 
 from engine_checks import assert_what_is_held_changes_no_token
 from torl._core import StopCondition
-from torl.types import Prompt, SampledTurn, SamplingParameters
+from torl.types import Prompt, SampledTurn, SamplingParameters, TurnRequest
 
 END = StopCondition.marker(b"```output")
 Turns = list[tuple[list[int], SampledTurn]]  # the context of each, and what was sampled
@@ -24,7 +24,7 @@ async def converse(engine: Any, prompt: Sequence[int], observation: list[int], n
     context, turns = [*prompt], []
     for turn in range(5):
         sampling = SamplingParameters(max_tokens=90, seed=100 * seed + turn)
-        sampled = await engine.sample(context, sampling, f"{name}/{turn}", end=END, at_line_start=True)
+        sampled = await engine.sample(TurnRequest(f"{name}/{turn}", context, sampling, END))
         turns.append(([*context], sampled))
         if sampled.finish_reason != "end":
             break
@@ -86,9 +86,7 @@ async def test_what_is_held_changes_no_token(engine, prompts, observation) -> No
 async def test_nothing_is_held_for_turns_that_nobody_goes_on_from(engine, prompts, observation) -> None:
     await asyncio.gather(
         *(
-            engine.sample(
-                prompt.token_ids, SamplingParameters(max_tokens=90, seed=n), f"left-{n}", end=END, at_line_start=True
-            )
+            engine.sample(TurnRequest(f"left-{n}", prompt.token_ids, SamplingParameters(max_tokens=90, seed=n), END))
             for n, prompt in enumerate(prompts)
         )
     )

@@ -14,9 +14,8 @@ from engines import make_replicas
 from test_engine_vllm import has_ended
 from test_engine_weights import transformers_logprobs
 
-from torl._core import StopCondition
 from torl.errors import EngineError
-from torl.types import SampledTurn, SamplingParameters
+from torl.types import SampledTurn, SamplingParameters, TurnRequest
 from weight_sending import perturbed, sending
 
 if TYPE_CHECKING:
@@ -32,14 +31,7 @@ async def play(
     """A turn after each context; the number of the context is that of the episode and makes the seed."""
     return await asyncio.gather(
         *(
-            engine.sample(
-                context,
-                replace(sampling, seed=number),
-                f"{name}/{number}",
-                end=StopCondition.never(),
-                at_line_start=True,
-                episode=number,
-            )
+            engine.sample(TurnRequest(f"{name}/{number}", context, replace(sampling, seed=number), episode=number))
             for number, context in enumerate(contexts)
         )
     )
@@ -47,7 +39,7 @@ async def play(
 
 async def receive(engine: "VllmReplicas", model: Path, directory: Path, version: int, receivers: int) -> None:
     """Send the engine the weights of a model's directory."""
-    assert await engine.count_receivers() == receivers
+    assert (await engine.select_receivers()).count == receivers
     async with sending(model, directory, "--receivers", str(receivers)) as (rendezvous, process):
         await engine.receive_weights(rendezvous, version)
         assert await process.wait() == 0
@@ -96,9 +88,7 @@ async def test_two_engines_sample_as_one_and_outlive_each_other(
         while not dead.live_requests:
             await asyncio.sleep(0.01)
         # When a short turn has ended there, the long ones have begun.
-        await dead.sample(
-            contexts[0], replace(SAMPLING, max_tokens=3), "short", end=StopCondition.never(), at_line_start=True
-        )
+        await dead.sample(TurnRequest("short", contexts[0], replace(SAMPLING, max_tokens=3)))
         assert dead.live_requests
         os.kill(dead.processes[0].pid, signal.SIGKILL)
         for before, after in zip(undisturbed, await disturbed, strict=True):

@@ -18,18 +18,17 @@ from engines import make_engine
 from engine_checks import moved_through_its_states
 from torl._core import Scanner, StopCondition, Vocabulary
 from torl.engine import EngineSetup, VllmEngine
-from torl.engine.vllm.directory import EngineDirectory
 from torl.engine.vllm.options import VllmOptions
-from torl.engine.vllm.processes import with_descendants
+from torl.engine.vllm.processes import EngineDirectory, with_descendants
 from torl.errors import ConfigError, EngineError
-from torl.types import SampledTurn, SamplingParameters
+from torl.types import SampledTurn, SamplingParameters, TurnRequest
 from weight_sending import sending
 
 LONG = SamplingParameters(max_tokens=500, seed=11)
 
 
 async def turn(engine: Any, prompt: tuple[int, ...], sampling: SamplingParameters, name: str = "turn") -> SampledTurn:
-    return await engine.sample(prompt, sampling, name, end=StopCondition.never(), at_line_start=True)
+    return await engine.sample(TurnRequest(name, prompt, sampling))
 
 
 async def test_a_seed_repeats_its_tokens(engine, prompts) -> None:
@@ -66,14 +65,7 @@ async def test_a_turn_ends_at_the_token_that_ends_it(engine, prompts, vocabulary
     for seed in range(40):
         blocks: list[str] = []
         sampling = SamplingParameters(max_tokens=2 + 3 * seed, seed=seed)
-        sampled = await engine.sample(
-            prompts[0].token_ids,
-            sampling,
-            f"ended-{seed}",
-            end=end,
-            at_line_start=True,
-            on_block=blocks.append,
-        )
+        sampled = await engine.sample(TurnRequest(f"ended-{seed}", prompts[0].token_ids, sampling, end), blocks.append)
         plain = await turn(engine, prompts[0].token_ids, sampling, f"p-{seed}")
         scan = Scanner(vocabulary, end).feed(plain.token_ids)
         assert (sampled.finish_reason == "end") == (scan.overshoot is not None)
@@ -223,8 +215,8 @@ async def test_a_core_that_hangs_ends_every_request(tiny_model_directory, prompt
         async with asyncio.timeout(120):
             results = await asyncio.gather(*turns, watch, return_exceptions=True)
         assert [result for result in results if not isinstance(result, EngineError)] == []
-        assert "hung and was ended: no token came for 4 s although 16 requests are open" in str(results[-1])
-        assert "given up after 4 s" in caplog.text
+        assert "hung and was killed: no token came for 4 s although 16 requests are pending" in str(results[-1])
+        assert "stopped after 4 s" in caplog.text
         with pytest.raises(EngineError, match="hung"):
             await turn(engine, prompts[0].token_ids, LONG)
     finally:

@@ -12,9 +12,8 @@ import pytest_asyncio
 import torch
 from engines import make_engine
 
-from torl._core import StopCondition
 from torl.errors import EngineUnusableError, WeightTransferError
-from torl.types import SamplingParameters
+from torl.types import SamplingParameters, TurnRequest
 from weight_sending import assert_weights_arrive, perturbed, sending
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ async def assigned_engine(
 
 
 async def greedy_turn(engine: Any, token_ids: tuple[int, ...]) -> tuple[list[int], list[float], int]:
-    sampled = await engine.sample(token_ids, GREEDY, "greedy", end=StopCondition.never(), at_line_start=True)
+    sampled = await engine.sample(TurnRequest("greedy", token_ids, GREEDY))
     ((version, _),) = sampled.policy_versions
     return list(sampled.token_ids), list(sampled.logprobs), version
 
@@ -86,13 +85,7 @@ async def test_weights_in_flight(assigned_engine, prompts, tiny_model_directory,
     async with sending(changed, tmp_path) as (rendezvous, process):
         turns = [
             asyncio.ensure_future(
-                engine.sample(
-                    prompt.token_ids,
-                    replace(sampling, seed=index),
-                    f"live-{index}",
-                    end=StopCondition.never(),
-                    at_line_start=True,
-                )
+                engine.sample(TurnRequest(f"live-{index}", prompt.token_ids, replace(sampling, seed=index)))
             )
             for index, prompt in enumerate(prompts)
         ]
@@ -100,7 +93,7 @@ async def test_weights_in_flight(assigned_engine, prompts, tiny_model_directory,
         assert engine.live_requests > 16
         await engine.receive_weights(rendezvous, 1)
         assert await process.wait() == 0
-    late = await engine.sample(prompts[0].token_ids, sampling, "late", end=StopCondition.never(), at_line_start=True)
+    late = await engine.sample(TurnRequest("late", prompts[0].token_ids, sampling))
     assert [version for version, _ in late.policy_versions] == [1]
     spanning = 0
     gaps = []

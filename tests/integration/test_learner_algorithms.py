@@ -46,7 +46,7 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def chosen(loss: str, aggregation: str, **terms: Any) -> AlgorithmConfig:
     """An algorithm of these names, with the options of these tests."""
     clip = {} if loss == "reinforce" else {"clip_low": CLIP[0], "clip_high": CLIP[1]}
-    length = {"length": FIXED_LENGTH} if aggregation == "fixed" else {}
+    length = {"length": FIXED_LENGTH} if aggregation == "fixed_length" else {}
     if (name := terms.get("importance_correction")) is not None:
         bounds = {"high": BOUNDS[1]} if name == "tis" else {"low": BOUNDS[0], "high": BOUNDS[1]}
         terms["importance_correction"] = {"name": name, **bounds}
@@ -101,7 +101,7 @@ def plain_updates(directory: Path, samples: list[TrainingSample], algorithm: Alg
             divisor = {
                 "token": sum(counts),
                 "sequence": count * len(samples),
-                "fixed": FIXED_LENGTH * len(samples),
+                "fixed_length": FIXED_LENGTH * len(samples),
             }[algorithm.aggregation.name]
             part = loss.sum() / divisor
             part.backward()
@@ -140,8 +140,8 @@ def _loss(algorithm: AlgorithmConfig, logprobs: Tensor, old: Tensor, advantages:
         ("clipped", "sequence", {"kl": {"coefficient": 0.5, "estimator": "k3"}}, 0, 2, 30),
         ("gspo", "sequence", {"importance_correction": "tis"}, 1, 1, 4096),
         ("gspo", "token", {"importance_correction": "mis"}, 3, 2, 30),
-        ("cispo", "fixed", {"importance_correction": "icepop"}, 2, 2, 30),
-        ("reinforce", "fixed", {"kl": {"coefficient": 0.5, "estimator": "k2"}}, 3, 2, 4096),
+        ("cispo", "fixed_length", {"importance_correction": "icepop"}, 2, 2, 30),
+        ("reinforce", "fixed_length", {"kl": {"coefficient": 0.5, "estimator": "k2"}}, 3, 2, 4096),
         ("clipped", "token", {"entropy_bonus": 0.3, "kl": {"coefficient": 0.2}}, 3, 1, 30),
     ],
 )
@@ -167,7 +167,7 @@ async def test_updates_equal_plain_torch(
         max_row_tokens=max_row_tokens,
     )
     async with learner:
-        prepared = await learner.prepare(samples)
+        prepared = await learner.annotate(samples)
         assert all(sample.old_logprobs is not None for sample in prepared)
         assert all((sample.ref_logprobs is not None) == algorithm.needs_reference for sample in prepared)
         report = await learner.update(prepared, step=0)
@@ -269,7 +269,7 @@ async def test_the_critic_equals_plain_torch_and_resumes(
     seconds = {"seconds": 0.0, "update_seconds": 0.0, "critic_update_seconds": 0.0}
 
     async def step(learner: Any, number: int) -> tuple[list[TrainingSample], dict[str, float]]:
-        prepared = with_advantages(await learner.prepare(SAMPLES), groups, algorithm)
+        prepared = with_advantages(await learner.annotate(SAMPLES), groups, algorithm)
         return prepared, await learner.update(prepared, step=number)
 
     async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:

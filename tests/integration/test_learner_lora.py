@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM
 from torl.config import AlgorithmConfig, LoraConfig
 from torl.errors import DataError
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
-from torl.learner.checkpoint.policy_weights import merge_adapters, read_policy_weights
+from torl.learner.checkpoint.shards import merge_adapters, read_policy_weights
 
 STEPS = [random_samples(9, seed=1), random_samples(6, seed=3)]
 LORA = LoraConfig(rank=4, alpha=12, target_modules=("q_proj", "down_proj"))
@@ -67,15 +67,15 @@ async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
     async with learner:
         metrics = []
         for step, samples in enumerate(STEPS):
-            prepared = await learner.prepare(samples)
+            prepared = await learner.annotate(samples)
             metrics.append(await learner.update(prepared, step=step))
             if step == 0:
                 await learner.save_checkpoint(checkpoint_path(tmp_path, 1), {})
                 await learner.export(tmp_path / "first")
         await learner.export(tmp_path / "straight")
-        references = [sample.ref_logprobs for sample in await learner.prepare(STEPS[0])]
+        references = [sample.ref_logprobs for sample in await learner.annotate(STEPS[0])]
         await learner.load_checkpoint(checkpoint_path(tmp_path, 1))
-        await learner.update(await learner.prepare(STEPS[1]), step=1)
+        await learner.update(await learner.annotate(STEPS[1]), step=1)
         await learner.export(tmp_path / "resumed")
 
     assert [row["loss"] for row in metrics] == pytest.approx(losses, rel=1e-6, abs=1e-6)

@@ -33,7 +33,7 @@ from torl.errors import DataError, LearnerDiedError, LearnerError
 from torl.learner.checkpoint.directory import checkpoint_path, latest_checkpoint
 from torl.learner.learner import Learner
 from torl.weights.channel import WeightChannel
-from torl.weights.rendezvous import Endpoint
+from torl.weights.rendezvous import Endpoint, Receivers
 
 CONTROLLER = Path(__file__).with_name("learner_controller.py")
 
@@ -77,7 +77,7 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
     # Two updates on the same samples: the second one's ratio is not 1 any more, and some of it is clipped.
     settings = {"algorithm": AlgorithmConfig(epochs=2), "zero_stage": 3, "ranks": 2, "max_row_tokens": 50}
     async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:
-        samples = await learner.prepare(samples)
+        samples = await learner.annotate(samples)
         for sample in samples:
             found = sample.old_logprobs
             expected = plain_logprobs(model, sample, TEMPERATURE).detach().numpy() * sample.loss_mask[1:]
@@ -95,18 +95,18 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
         assert report["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
         assert report["approximate_kl"] > 0
 
-        rendezvous = await learner.open_channel(3)  # of them rank 0 sends to two, and rank 1 to one
+        rendezvous = await learner.open_channel(Receivers(3))  # of them rank 0 sends to two, and rank 1 to one
         assert rendezvous.transport == "shared_memory"
         channels = [WeightChannel(rendezvous, Endpoint("receiver", number), timeout_seconds=60) for number in range(3)]
         for _ in range(2):  # a channel lasts for many transfers
-            assert await learner.open_channel(3) == rendezvous
+            assert await learner.open_channel(Receivers(3)) == rendezvous
             summary, *received = await asyncio.gather(
                 learner.send_weights(rendezvous, checksum=True),
                 *(asyncio.to_thread(received_weights, channel) for channel in channels),
             )
         for channel in channels:
             channel.close()
-        again = await learner.open_channel(1, fresh=True)  # rank 1 only helps to gather
+        again = await learner.open_channel(Receivers(1, changed=True))  # rank 1 only helps to gather
         channel = WeightChannel(again, Endpoint("receiver", 0), timeout_seconds=60)
         _, alone = await asyncio.gather(learner.send_weights(again), asyncio.to_thread(received_weights, channel))
         received.append(alone)

@@ -17,7 +17,7 @@ from learner_fixtures import (
 from rank_chain import run_chain
 from rank_forks import call_forked
 
-from torl.learner.checkpoint.policy_weights import read_policy_weights
+from torl.learner.checkpoint.shards import read_policy_weights
 
 
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
@@ -42,7 +42,7 @@ def test_what_one_learner_writes_another_takes_up(precision: str, tmp_path: Path
 
 def test_a_checkpoint_that_lacks_a_rank_s_part_is_refused(tmp_path: Path) -> None:
     from torl.errors import CheckpointError
-    from torl.learner.checkpoint.shard_file import write_shard
+    from torl.learner.checkpoint.snapshot import write_shard
 
     pieces = {"master/a": torch.arange(4.0)}
     facts = {"facts": {"steps": 0, "counters": {}}, "fragments": {"a": (0, 4, (8,))}}

@@ -49,10 +49,10 @@ async def test_ranks_that_share_rows_learn_what_one_rank_learns(
         algorithm=AlgorithmConfig.model_validate({"kl": {"coefficient": 1e-9}}),
     )
     async with learner:
-        prepared = await learner.prepare(STEPS[0])
+        prepared = await learner.annotate(STEPS[0])
         metrics = [await learner.update(prepared, step=0)]
         for step in (1, 2):
-            metrics.append(await learner.update(await learner.prepare(STEPS[step]), step=step))
+            metrics.append(await learner.update(await learner.annotate(STEPS[step]), step=step))
         await learner.export(tmp_path / "model")
     assert [row["loss"] for row in metrics] == pytest.approx(losses, rel=1e-6, abs=1e-7)
     assert [row["gradient_norm"] for row in metrics] == pytest.approx(norms, rel=1e-6)

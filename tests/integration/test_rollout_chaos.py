@@ -61,7 +61,7 @@ async def test_all_lines_up_whatever_happens(
     tiny_model_directory, vocabulary, encoder, prompts, tmp_path, name: str, samples: int
 ) -> None:
     models = [tiny_model_directory, perturbed(tiny_model_directory, tmp_path / "changed")]
-    form: Format = ToRLFormat() if name == "torl" else ZeroTIRFormat(ZeroTIROptions(errors="last_line"))
+    form: Format = ToRLFormat() if name == "torl" else ZeroTIRFormat(ZeroTIROptions(error_style="last_line"))
     engine = make_engine(tiny_model_directory, tmp_path / "engine.log")
     await engine.start()
     try:

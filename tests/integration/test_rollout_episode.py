@@ -78,7 +78,7 @@ class Rollout:
 @pytest_asyncio.fixture(scope="session", params=FORMATS, ids=[f"{name}-{calls}" for name, calls in FORMATS])
 async def rollout(request, engine, vocabulary, encoder, prompts, subprocess_interpreter) -> Rollout:
     name, calls = request.param
-    form: Format = ToRLFormat() if name == "torl" else ZeroTIRFormat(ZeroTIROptions(errors="last_line"))
+    form: Format = ToRLFormat() if name == "torl" else ZeroTIRFormat(ZeroTIROptions(error_style="last_line"))
     playing = player(
         engine,
         subprocess_interpreter,

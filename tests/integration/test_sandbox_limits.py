@@ -15,7 +15,7 @@ from torl.sandbox.options import MAXIMUM_CODE, MINIMUM_MEMORY
 from torl.tools import PythonOptions
 
 REPOSITORY = Path(__file__).parents[2]
-STATED = re.compile(r"interpreter's\s+own\s+\(?(\d+\s+\w+)")
+STATED = re.compile(r"interpreter's\s+(?:own\s+)?\(?(\d+\s+\w+)")
 
 
 def test_the_interpreters_own_memory_is_what_every_text_says() -> None:

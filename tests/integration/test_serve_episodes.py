@@ -94,7 +94,7 @@ async def test_a_server_that_is_killed_spoils_every_episode_which_stops_the_run(
         await tool.start(RunContext())
         server.process.kill()
         server.process.wait()
-        last = f"the SandboxFusion server at {server.url} gave no outcome in 3 tries"
+        last = f"the SandboxFusion server at {server.url} returned no outcome in 3 attempts"
         with pytest.raises(ToolUnavailableError, match=rf"rollout\.max_failed_fraction allows 0\.1: {last}"):
             await played(tool, pool)
         await tool.close()

@@ -103,7 +103,7 @@ async def test_a_command_that_does_not_start_again_is_tried_once_for_all_who_wai
     starts = tmp_path / "starts"
     async with offered(shlex.join([*shlex.split(HOSTILE), str(starts)]), retries=0) as tools:
         starts.touch()
-        with pytest.raises(ToolUnavailableError, match="gave no outcome"):
+        with pytest.raises(ToolUnavailableError, match="returned no outcome"):
             await called(tools["die"])
         waiting = await asyncio.gather(*(called(tools["nothing"]) for _ in range(20)), return_exceptions=True)
         assert {type(each) for each in waiting} == {ToolUnavailableError}
@@ -166,9 +166,9 @@ async def test_a_secret_is_inherited_by_its_name(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_command_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torl.tools.server_startup.FIRST_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("torl.tools.retry.STARTUP_TIMEOUT_SECONDS", 0.2)
     silent = shlex.join([sys.executable, "-S", "-c", "import sys; sys.stdin.read()"])
-    with pytest.raises(ToolUnavailableError, match=r"the MCP server .* gave no answer within 0\.2 s"):
+    with pytest.raises(ToolUnavailableError, match=r"the MCP server .* did not reply within 0\.2 s"):
         async with offered(silent):
             pass
 
@@ -184,7 +184,7 @@ async def test_a_server_over_http_that_goes_and_comes_back() -> None:
             assert await called(tools["add"], a=1, b=2) == (OutcomeStatus.OK, "3")
             process.kill()
             process.wait()
-            with pytest.raises(ToolUnavailableError, match="gave no outcome"):
+            with pytest.raises(ToolUnavailableError, match="returned no outcome"):
                 await called(tools["add"], a=1, b=2)
             process = await listening(port)
             assert await called(tools["add"], a=1, b=3) == (OutcomeStatus.OK, "4")

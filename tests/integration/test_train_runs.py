@@ -101,7 +101,7 @@ def test_a_killed_run_resumes_where_it_was_and_a_killed_engine_is_replaced(tmp_p
         assert command.wait() == 0, command.output()
         assert "resuming from" in command.output()
         assert "the engine died" in command.output()
-        assert "it is started again (1 of 3)" in command.output()
+        assert "restarting it (1 of 3)" in command.output()
     assert steps_trained(directory) == [0, 1, 2, 3]
     assert metric_rows(directory)[:2] == before[:2]
     # The engine began with the checkpoint's weights, not with the model's.

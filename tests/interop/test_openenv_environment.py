@@ -167,9 +167,11 @@ async def test_a_server_that_is_not_there_and_options_without_an_action_are_refu
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(ToolUnavailableError, match="says no schema of actions"):
+    with pytest.raises(ToolUnavailableError, match="returned no schema of actions"):
         _ = OpenEnvEnvironment(OpenEnvOptions(openenv=nobody, tool="guess")).tools
-    with pytest.raises(ToolUnavailableError, match=r"no episode began in one try; the last: .*ConnectionError"):
+    with pytest.raises(
+        ToolUnavailableError, match=r"the episode did not start in one attempt; the last error: .*ConnectionError"
+    ):
         await play(nobody, ["1<|im_end|>"], text_field="message")
     with pytest.raises(ConfigError, match="set one of them, or both"):
         OpenEnvEnvironment(OpenEnvOptions(openenv=nobody))

@@ -34,7 +34,11 @@ thorough = settings(max_examples=500, deadline=None)
 batches = ragged_batches(min_sampled=1, min_rows=2)
 seeds = st.integers(0, 2**32 - 1)
 # torl's aggregations by their names at verl and TRL.
-VERL_AGGREGATIONS = {"token": "token-mean", "sequence": "seq-mean-token-mean", "fixed": "seq-mean-token-sum-norm"}
+VERL_AGGREGATIONS = {
+    "token": "token-mean",
+    "sequence": "seq-mean-token-mean",
+    "fixed_length": "seq-mean-token-sum-norm",
+}
 FIXED_LENGTH = 50
 exact = {"rtol": 1e-6, "atol": 1e-9}
 
@@ -71,7 +75,7 @@ class Numbers:
 
     def weights(self, aggregation: str) -> Tensor:
         counts = [sum(mask) for mask in self.batch.masks]
-        options = {"length": FIXED_LENGTH} if aggregation == "fixed" else {}
+        options = {"length": FIXED_LENGTH} if aggregation == "fixed_length" else {}
         weights = AGGREGATIONS[aggregation](counts, **options)
         return torch.from_numpy(np.repeat(weights, self.batch.lengths))
 
@@ -107,7 +111,7 @@ def actor(low: float, high: float, dual_clip: float) -> Any:
 @thorough
 @given(
     st.sampled_from(["clipped", "dual", "gspo", "cispo"]),
-    st.sampled_from(["token", "sequence", "fixed"]),
+    st.sampled_from(["token", "sequence", "fixed_length"]),
     batches,
     seeds,
     st.sampled_from([(0.2, 0.2), (0.2, 0.28), (0.05, 0.1)]),
@@ -288,7 +292,7 @@ TRL_LOSSES = [
     ("grpo", "sequence", "gspo", "sequence"),
     ("bnpo", "token", "clipped", "token"),
     ("dapo", "token", "clipped", "token"),
-    ("dr_grpo", "token", "clipped", "fixed"),
+    ("dr_grpo", "token", "clipped", "fixed_length"),
     ("cispo", "token", "cispo", "token"),
 ]
 

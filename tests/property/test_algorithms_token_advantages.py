@@ -300,13 +300,13 @@ def test_a_reward_of_the_last_turn_is_a_reward_at_the_end(estimator, batch, disc
 
 def test_refusals() -> None:
     batch = RaggedBatch([1.0], [0], [[True, True]], np.zeros(2, np.float32), np.zeros(2, np.float32))
-    with pytest.raises(ValueError, match="'ppo' needs the values of a critic"):
+    with pytest.raises(ValueError, match="'ppo' requires the values of a critic"):
         ESTIMATORS["ppo"](replace(batch.paid, values_M=None))
     with pytest.raises(ValueError, match="1 token rewards for 2 tokens"):
         ESTIMATORS["reinforce_plus_plus"](replace(batch.paid, token_rewards_M=np.zeros(1, np.float32)))
     with pytest.raises(ValueError, match="3 values for 2 tokens"):
         compute("grpo", replace(batch, token_rewards=np.zeros(3, np.float32)))
-    with pytest.raises(ValueError, match="'gtpo' needs the turns"):
+    with pytest.raises(ValueError, match="'gtpo' requires the turns"):
         ESTIMATORS["gtpo"](replace(batch.paid, turns_M=None))
     with pytest.raises(ValueError, match="turns of 1 tokens for 2"):
         ESTIMATORS["gtpo"](replace(batch.paid, turns_M=np.zeros(1, np.int32)))

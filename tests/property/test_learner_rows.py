@@ -69,7 +69,7 @@ def test_scatter_undoes_packing(samples: list[TrainingSample], max_row_tokens: i
 
 @given(
     training_samples(),
-    st.sampled_from(["token", "sequence", "fixed"]),
+    st.sampled_from(["token", "sequence", "fixed_length"]),
     st.sets(st.integers(0, 19)),
     st.integers(1, 40),
     st.integers(1, 3),
@@ -83,7 +83,7 @@ def test_leaving_out_what_has_no_advantage_changes_no_weight(
         replace(sample, advantages=np.zeros_like(sample.advantages)) if index in zeroed else sample
         for index, sample in enumerate(samples)
     ]
-    options = {"length": 50} if aggregation == "fixed" else {}
+    options = {"length": 50} if aggregation == "fixed_length" else {}
     weighting = partial(AGGREGATIONS[aggregation], **options)
     batch = pack_batch(
         samples,
@@ -98,5 +98,5 @@ def test_leaving_out_what_has_no_advantage_changes_no_weight(
     assert laid == {index for index, sample in enumerate(samples) if carries_advantage(sample) and counts[index]}
     for row in (row for rows in batch.rows for row in rows):
         for sample, weight in zip(row.sample_K, row.weight_K, strict=True):
-            divisors = {"token": sum(counts), "sequence": present * counts[sample], "fixed": present * 50}
+            divisors = {"token": sum(counts), "sequence": present * counts[sample], "fixed_length": present * 50}
             assert weight == pytest.approx(1 / divisors[aggregation], rel=1e-6)

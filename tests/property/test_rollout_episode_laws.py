@@ -77,7 +77,7 @@ def play(
     return asyncio.run(playing.play(prompt, batch_id=2, sample=3))
 
 
-OPTIONS = {"torl": {}, "zerotir": {"errors": "last_line", "max_observation_tokens": 24}}
+OPTIONS = {"torl": {}, "zerotir": {"error_style": "last_line", "max_observation_tokens": 24}}
 FORMS: list[Format] = [ToRLFormat(), ZeroTIRFormat(ZeroTIROptions.model_validate(OPTIONS["zerotir"]))]
 
 

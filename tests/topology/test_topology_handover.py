@@ -17,12 +17,18 @@ from learner_fixtures import random_samples, start_learner
 from test_engine_weights import transformers_logprobs
 
 from listening import listening
-from torl._core import StopCondition
 from torl.engine import VllmReplicas
 from torl.learner.learner import Learner
 from torl.text.tokenizer import load_tokenizer
-from torl.training.residency import EngineMemory, InvalidTransitionError, LearnerMemory, Residency
-from torl.types import SampledTurn, SamplingParameters
+from torl.training.residency import (
+    DeviceSharing,
+    EngineMemory,
+    InvalidTransitionError,
+    LearnerLoan,
+    LearnerMemory,
+    Residency,
+)
+from torl.types import SampledTurn, SamplingParameters, TurnRequest
 
 
 @dataclass
@@ -37,24 +43,25 @@ class Sides:
 
     async def turn(self) -> SampledTurn:
         self.turns += 1
-        return await self.engine.sample(
-            self.prompt,
-            SamplingParameters(max_tokens=40, seed=self.turns),
-            f"turn-{self.turns}",
-            end=StopCondition.never(),
-            at_line_start=True,
-            episode=self.turns,
-        )
+        sampling = SamplingParameters(max_tokens=40, seed=self.turns)
+        return await self.engine.sample(TurnRequest(f"turn-{self.turns}", self.prompt, sampling, episode=self.turns))
 
     async def checksums(self) -> list[Any]:
         """vLLM's own of what each worker holds."""
         return [await engine.weight_checksums() for engine in self.engine.engines]  # type: ignore[attr-defined]
 
     async def train(self, version: int, directory: Path) -> Path:
-        """A step, and its weights as transformers loads them; the learner has been given the devices."""
-        await self.residency.require_learner("update").update(random_samples(6, seed=version), step=version)
+        """A step, and its published weights as transformers loads them."""
+        async with self.residency.lend_learner() as loan:
+            exported = await self.step(loan, version, directory)
+            await loan.publish(version)
+        return exported
+
+    async def step(self, loan: LearnerLoan, version: int, directory: Path) -> Path:
+        """A step without the publication of its weights."""
+        await loan.learner.update(random_samples(6, seed=version), step=version)
         exported = directory / f"version-{version}"
-        await self.residency.require_learner("export").export(exported)
+        await loan.learner.export(exported)
         return exported
 
     def assert_sampled_by(self, turn: SampledTurn, version: int, model: Path) -> None:
@@ -76,11 +83,9 @@ async def sides(tiny_model_directory: Path, tmp_path_factory: pytest.TempPathFac
             residency = Residency(
                 engine,
                 learner,
-                colocated=True,
-                engine_sleeps=True,
-                offloads_learner=True,
-                checksum=True,
+                DeviceSharing(colocated=True, engine_sleeps=True, learner_offloads=True),
                 policy_version=0,
+                checksum=True,
             )
             prompt = load_tokenizer(tiny_model_directory).encode(tiny_model.prompt_text(12, 34))
             yield Sides(learner, engine, residency, tuple(prompt))
@@ -94,15 +99,15 @@ async def test_what_is_asked_of_engines_that_sleep_is_sampled_with_the_weights_t
     residency = sides.residency
     for version in (1, 2):
         await sides.turn()
-        await residency.give_to_learner()
-        assert (residency.engine_memory, residency.learner_memory) == (EngineMemory.ASLEEP, LearnerMemory.RESIDENT)
-        early = [asyncio.ensure_future(sides.turn()) for _ in range(4)]
-        exported = await sides.train(version, tmp_path)
-        assert not any(turn.done() for turn in early)
-        await residency.publish(version)
-        assert (residency.engine_memory, residency.learner_memory) == (EngineMemory.AWAKE, LearnerMemory.OFFLOADED)
-        with pytest.raises(InvalidTransitionError):
-            residency.require_learner("update")
+        async with residency.lend_learner() as loan:
+            assert (residency.engine_memory, residency.learner_memory) == (EngineMemory.ASLEEP, LearnerMemory.RESIDENT)
+            early = [asyncio.ensure_future(sides.turn()) for _ in range(4)]
+            exported = await sides.step(loan, version, tmp_path)
+            assert not any(turn.done() for turn in early)
+            await loan.publish(version)
+            assert (residency.engine_memory, residency.learner_memory) == (EngineMemory.AWAKE, LearnerMemory.OFFLOADED)
+            with pytest.raises(InvalidTransitionError):
+                _ = loan.learner
         for turn in [*await asyncio.gather(*early), await sides.turn()]:
             sides.assert_sampled_by(turn, version, exported)
 
@@ -111,9 +116,7 @@ async def test_weights_go_from_one_address_to_another(sides: Sides, tmp_path: Pa
     """As between two machines: rank 0 has an address of its own, and engines have theirs."""
     group = sides.learner._group
     group.host = "127.0.0.2"
-    await sides.residency.give_to_learner()
     exported = await sides.train(3, tmp_path)
-    await sides.residency.publish(3)
     sides.assert_sampled_by(await sides.turn(), 3, exported)
     rank = group.ranks[0].process
     assert rank is not None
@@ -127,9 +130,7 @@ async def test_weights_go_from_one_address_to_another(sides: Sides, tmp_path: Pa
 async def test_engines_that_die_on_shared_devices_get_the_weights_when_none_samples(
     sides: Sides, tmp_path: Path
 ) -> None:
-    await sides.residency.give_to_learner()
     exported = await sides.train(4, tmp_path)
-    await sides.residency.publish(4)
     held = await sides.checksums()
     supplying = asyncio.ensure_future(sides.residency.resend_weights())
     dead = sides.engine.engines
@@ -139,7 +140,8 @@ async def test_engines_that_die_on_shared_devices_get_the_weights_when_none_samp
     sides.assert_sampled_by(turn, 4, exported)
     assert not set(dead) & set(sides.engine.engines)
     assert await sides.checksums() == held  # those in their place have read nothing
-    async with sides.residency.handover_lock:  # what supplies them has done all of it
-        assert sides.residency.engine_memory is EngineMemory.AWAKE
-        supplying.cancel()
+    async with asyncio.timeout(60):
+        while sides.residency.engine_memory is not EngineMemory.AWAKE:
+            await asyncio.sleep(0.01)
+    supplying.cancel()
     await asyncio.gather(supplying, return_exceptions=True)

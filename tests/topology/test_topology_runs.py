@@ -24,7 +24,7 @@ from held_weights import FILE, expected_checksums
 from torl.apps.audit.run import main as verify
 from torl.engine.vllm.options import VllmOptions
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
-from torl.learner.checkpoint.policy_weights import read_policy_weights
+from torl.learner.checkpoint.shards import read_policy_weights
 from torl.placement.ledger import EngineBytes
 from torl.placement.shape import ModelShape
 

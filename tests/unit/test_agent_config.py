@@ -13,7 +13,7 @@ from torl.agents import AgentLimits, CommandAgent
 from torl.config import SampleConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError, DataError
-from torl.rollout.agents.startup import open_agent_player
+from torl.rollout.agents.player import open_agent_player
 
 MODEL = ChatModel.of("hermes")
 SAMPLE = {"sample.problems": "p.jsonl", "sample.output": "o.jsonl"}
@@ -30,7 +30,7 @@ def test_an_agent_has_limits_beside_its_own_options_and_the_presets_tools_are_le
     assert agent is not None
     assert agent.target is CommandAgent
     assert isinstance(agent.common_options, AgentLimits)
-    assert (agent.common_options.timeout_seconds, agent.common_options.on_failure) == (5, "spoil")
+    assert (agent.common_options.timeout_seconds, agent.common_options.on_failure) == (5, "drop")
     assert config.rollout.tools == {}
     again = SampleConfig.model_validate(config.model_dump(mode="json", exclude_none=True))
     assert again.rollout.agent is not None

@@ -11,8 +11,7 @@ import pytest
 from agent_programs import MODEL, agent_player, ask, begun, opened, turns, user
 from torl.errors import ConfigError
 from torl.rollout.agents.episode import AgentEpisode
-from torl.rollout.agents.open_files import connection_limit
-from torl.rollout.agents.player import AgentPlayer
+from torl.rollout.agents.player import AgentPlayer, connection_limit
 from torl.rollout.agents.requests import RequestError
 from torl.rollout.agents.server import AgentServer
 
@@ -25,7 +24,7 @@ class Connection:
 
     @classmethod
     async def to(cls, player: AgentPlayer, episode: AgentEpisode) -> "Connection":
-        url = player.agents.door.open_episode(episode)
+        url = player.agents.server.open_episode(episode)
         port = int(url.split(":")[2].partition("/")[0])
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
@@ -51,12 +50,12 @@ ASKED = json.dumps({"messages": [user("?")]}).encode()
 
 async def test_where_too_many_connections_are_open_the_oldest_idle_ones_are_closed() -> None:
     player = agent_player(MODEL, turns("Yes.<|im_end|>"))
-    player.agents.door = AgentServer(max_connections=3)
+    player.agents.server = AgentServer(max_connections=3)
     async with opened(player):
         episode = begun(player)
         reading = await Connection.to(player, episode)
         reading.ask(episode, ASKED[:-1], length=len(ASKED))
-        while not player.agents.door._open[episode.name]:
+        while not player.agents.server._pending[episode.name]:
             await asyncio.sleep(0)
         idle = [await Connection.to(player, episode) for _ in range(8)]
         for each in idle[:6]:
@@ -76,9 +75,9 @@ async def test_a_request_whose_body_does_not_come_is_given_up_with_its_episode()
         episode = begun(player)
         connection = await Connection.to(player, episode)
         connection.ask(episode, b"{", length=100)
-        while not player.agents.door._open[episode.name]:
+        while not player.agents.server._pending[episode.name]:
             await asyncio.sleep(0)
-        await player.agents.door.close_episode(episode)
+        await player.agents.server.close_episode(episode)
         assert await connection.status() == 410
         connection.writer.close()
         episode.close()
@@ -86,7 +85,7 @@ async def test_a_request_whose_body_does_not_come_is_given_up_with_its_episode()
 
 async def test_a_body_has_so_many_bytes() -> None:
     player = agent_player(MODEL, turns("Yes.<|im_end|>"))
-    player.agents.door = AgentServer(max_body_bytes=len(ASKED))
+    player.agents.server = AgentServer(max_body_bytes=len(ASKED))
     async with opened(player):
         episode = begun(player)
         connection = await Connection.to(player, episode)

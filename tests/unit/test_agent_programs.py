@@ -57,9 +57,9 @@ async def test_a_shell_script_with_curl_is_an_agent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said", "counted"),
     [
-        ('ask(messages=first); sys.exit("no idea")', "failed: it exited with status 1: no idea", "crashed"),
-        ('ask(messages=first); print("x" * 2_000_000)', "failed: it printed more than 1048576 bytes", "crashed"),
-        ("print(1)", "ended without a turn of the model", "silent"),
+        ('ask(messages=first); sys.exit("no idea")', "failed: exited with status 1: no idea", "crashed"),
+        ('ask(messages=first); print("x" * 2_000_000)', "failed: stdout exceeds 1048576 bytes", "crashed"),
+        ("print(1)", "ended without a turn of the model", "no_request"),
         ("ask(messages=first); time.sleep(1e6)", r"took more than 0.5 s \(timeout_seconds\)", "timed_out"),
     ],
 )
@@ -70,7 +70,7 @@ async def test_a_program_that_fails_spoils_its_episode_and_is_counted(
     player = agent_player(MODEL, turns("4<|im_end|>"), agent=program(tmp_path, text), limits=limits)
     with pytest.raises(AgentProgramError, match=said):
         await played(player)
-    failures = {name: player.metrics()[f"agent/{name}"] for name in ("crashed", "timed_out", "silent")}
+    failures = {name: player.metrics()[f"agent/{name}"] for name in ("crashed", "timed_out", "no_request")}
     assert failures == dict.fromkeys(failures, 0) | {counted: 1}
 
 
@@ -86,7 +86,7 @@ async def test_what_a_program_has_started_ends_with_it(tmp_path: Path) -> None:
 
 
 async def test_a_failure_may_count_as_no_answer(tmp_path: Path) -> None:
-    limits = {"on_failure": "no_answer"}
+    limits = {"on_failure": "grade_empty"}
     agent = program(tmp_path, "ask(messages=first); sys.exit(3)")
     trajectory = await played(agent_player(MODEL, turns("4<|im_end|>"), agent=agent, limits=limits))
     assert trajectory.answer == ""
@@ -96,7 +96,7 @@ async def test_a_failure_may_count_as_no_answer(tmp_path: Path) -> None:
 async def test_a_host_that_breaks_is_not_the_programs_fault(tmp_path: Path) -> None:
     agent = program(tmp_path, "\ntry:\n    ask(messages=first)\nexcept urllib.error.HTTPError:\n    time.sleep(1e6)")
     player = agent_player(
-        MODEL, turns("4<|im_end|>"), agent=agent, fail_on="0/sum/0/0", limits={"on_failure": "no_answer"}
+        MODEL, turns("4<|im_end|>"), agent=agent, fail_on="0/sum/0/0", limits={"on_failure": "grade_empty"}
     )
     with pytest.raises(EngineError, match="the engine died"):
         await played(player)
@@ -187,13 +187,13 @@ async def test_the_time_in_which_a_program_waits_for_the_model_is_not_its_own() 
     request = asyncio.ensure_future(ask(episode, [user("?")]))
     await asyncio.sleep(0)
     assert player.slots.sampling == 1
-    before = episode.own_seconds
+    before = episode.program_seconds
     await asyncio.sleep(0)
-    assert episode.own_seconds == before
+    assert episode.program_seconds == before
     await request
     assert player.slots.sampling == 0
-    before = episode.own_seconds
-    while episode.own_seconds == before:
+    before = episode.program_seconds
+    while episode.program_seconds == before:
         await asyncio.sleep(0)
     episode.close()
 

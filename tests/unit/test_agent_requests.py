@@ -12,8 +12,8 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsStr
 
 from agent_programs import TEMPLATE, TOOLS, user
 from chat_models import ChatModel
-from torl.rollout.agents.histories import conversation_key
-from torl.rollout.agents.prompts import PromptRenderer
+from torl.rollout.agents.conversations import conversation_key
+from torl.rollout.agents.messages import PromptRenderer
 from torl.rollout.agents.requests import ChatRequest, RequestError
 
 MODEL = ChatModel.of("hermes")

@@ -86,12 +86,12 @@ def importance_weights(name: str, batch: Batch, *, low: float, high: float) -> T
     keys = ("old_logprobs", "rollout_logprobs", "loss_mask", "sequences")
     options = {"high": high} if name == "tis" else {"low": low, "high": high}
     inputs = CorrectionInputs(*(batch[key] for key in keys))
-    return ChosenFrom(CORRECTIONS, "correction", given=1).choose({"name": name, **options}).bind()(inputs)
+    return ChosenFrom(CORRECTIONS, "correction", positional_count=1).choose({"name": name, **options}).bind()(inputs)
 
 
 def trajectory_weights(name: str, counts: object, length: int) -> np.ndarray:
-    """An aggregation by its name; `length` is an option of "fixed" only."""
-    options = {"length": length} if name == "fixed" else {}
+    """An aggregation by its name; `length` is an option of "fixed_length" only."""
+    options = {"length": length} if name == "fixed_length" else {}
     return AGGREGATIONS[name](counts, **options)
 
 
@@ -213,7 +213,7 @@ def test_weights_by_hand() -> None:
     counts = [3, 1, 0]
     assert AGGREGATIONS["token"](counts).tolist() == [0.25, 0.25, 0]
     assert AGGREGATIONS["sequence"](counts).tolist() == pytest.approx([1 / 6, 1 / 2, 0])
-    assert AGGREGATIONS["fixed"](counts, length=10).tolist() == [0.05, 0.05, 0]
+    assert AGGREGATIONS["fixed_length"](counts, length=10).tolist() == [0.05, 0.05, 0]
     assert AGGREGATIONS["token"]([0]).tolist() == [0]
 
 

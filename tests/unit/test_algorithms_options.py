@@ -32,7 +32,7 @@ REGISTRIES: dict[str, Mapping[str, Callable[..., Any]]] = {
 
 
 def choose(kind: str, name: str, **options: object) -> Choice[Any]:
-    return ChosenFrom(REGISTRIES[kind], kind, given=1).choose({"name": name, **options})
+    return ChosenFrom(REGISTRIES[kind], kind, positional_count=1).choose({"name": name, **options})
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_each_has_its_own_options_with_their_defaults(kind: str, name: str, opti
         ("policy loss", {"name": "reinforce", "clip_low": 0.2}, "clip_low\n +Extra inputs"),
         ("policy loss", {"name": "clipped", "dual_clip": 1.0}, "greater than 1"),
         ("policy loss", {"name": "clipped", "clip_high": -0.1}, "greater than or equal to 0"),
-        ("aggregation", {"name": "fixed"}, "length\n +Field required"),
-        ("aggregation", {"name": "fixed", "length": 0}, "greater than 0"),
+        ("aggregation", {"name": "fixed_length"}, "length\n +Field required"),
+        ("aggregation", {"name": "fixed_length", "length": 0}, "greater than 0"),
         ("aggregation", {"name": "token", "length": 9}, "length\n +Extra inputs"),
         ("correction", {"name": "tis", "low": 0.5}, "low\n +Extra inputs"),
         ("correction", {"name": "icepop", "low": 6.0}, "low = 6 must not be more than high = 5"),
@@ -87,7 +87,7 @@ def test_each_has_its_own_options_with_their_defaults(kind: str, name: str, opti
 )
 def test_what_is_refused(kind: str, section: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ChosenFrom(REGISTRIES[kind], kind, given=1).choose(section)
+        ChosenFrom(REGISTRIES[kind], kind, positional_count=1).choose(section)
 
 
 def test_equal_bounds_are_an_interval() -> None:
@@ -116,7 +116,9 @@ def example(protocol: type, function: str, **options: object) -> Choice[Any]:
     assert indented is not None
     module: dict[str, Any] = {"Tensor": torch.Tensor}
     exec(textwrap.dedent(indented.group(1)), module)
-    return ChosenFrom({function: module[function]}, "function", given=1).choose({"name": function, **options})
+    return ChosenFrom({function: module[function]}, "function", positional_count=1).choose(
+        {"name": function, **options}
+    )
 
 
 def test_the_estimator_of_the_docstring() -> None:

@@ -30,7 +30,7 @@ from torl.runtime.cluster.ray_nodes import bundles_for
 from torl.tools import PythonTool
 from torl.tools.python import PythonOptions
 from torl.training.checkpoints import require_shared_storage
-from torl.types import SampledTurn, SamplingParameters
+from torl.types import SampledTurn, SamplingParameters, TurnRequest
 
 CODE = "Look:\n```python\nprint(1)\n```\nand so on"
 FENCED = StopCondition.marker(b"```output")
@@ -55,7 +55,7 @@ def engine_on(cluster: NodesInOneProcess, node: int, engine: ScriptedEngine) -> 
 async def turn_of(
     engine: RemoteEngine | Replicas | ScriptedEngine, on_block: Callable[[str], None] | None = None
 ) -> SampledTurn:
-    return await engine.sample([1, 2], sampling(), "r", end=FENCED, at_line_start=True, on_block=on_block)
+    return await engine.sample(TurnRequest("r", [1, 2], sampling(), FENCED), on_block)
 
 
 async def test_a_turn_and_its_blocks_come_from_a_node_as_from_here() -> None:
@@ -113,7 +113,11 @@ async def test_a_run_goes_on_without_a_lost_engine_and_takes_its_node_back() -> 
     engines = [ScriptedEngine(lambda _: ENCODER.encode(CODE)) for _ in range(4)]
     made = iter(engines)
     replicas = Replicas(
-        lambda number, _: engine_on(cluster, number, next(made)), 2, restarts=1, policy_version=0, shares_devices=False
+        lambda number, _: engine_on(cluster, number, next(made)),
+        2,
+        max_restarts=1,
+        policy_version=0,
+        shares_devices=False,
     )
     await replicas.start()
     await cluster.lose(0)
@@ -143,7 +147,7 @@ async def test_an_engine_that_is_left_with_half_of_the_weights_ends_the_run_as_a
     """It may say so before the sender has noticed the node that is lost."""
     cluster, engine = NodesInOneProcess(1), HalfChanged(lambda _: [5])
     replicas = Replicas(
-        lambda number, _: engine_on(cluster, number, engine), 1, restarts=1, policy_version=0, shares_devices=False
+        lambda number, _: engine_on(cluster, number, engine), 1, max_restarts=1, policy_version=0, shares_devices=False
     )
     await replicas.start()
     engine.broken = True

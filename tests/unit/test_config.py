@@ -139,7 +139,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "[rollout.tools.python]\nwall_seconds = 1",
             "rollout.tools.python: wall_seconds must not be shorter than cpu_seconds",
         ),
-        ("[algorithm]\naggregation = 'fixed'", "algorithm.aggregation.length is missing"),
+        ("[algorithm]\naggregation = 'fixed_length'", "algorithm.aggregation.length is missing"),
         (
             "[algorithm.policy_loss]\nname = 'gspo'\ndual_clip = 3.0",
             "algorithm.policy_loss.dual_clip is an option of clipped, and not of the policy loss chosen here",
@@ -570,7 +570,7 @@ def test_help_tells_choices_apart() -> None:
     assert f"One of {formats}, or package.module:Name for a custom one. (default: torl)" in words
     assert "--rollout.format.max_observation_tokens INT [zerotir] " in words
     assert "[tis] " in words
-    assert "--algorithm.aggregation.length INT [fixed" in words
+    assert "--algorithm.aggregation.length INT [fixed_length" in words
     assert "name of the set in the metrics. (default: unset)" in words  # of a table that is empty
     assert "--data.train PATH Problems to train on: a file (.jsonl, .json or .parquet), or " in words
     assert "(default: required for judge; unset for turn_scores)" in words

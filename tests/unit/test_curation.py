@@ -186,7 +186,7 @@ def test_an_id_that_one_source_uses_twice_and_nothing_left_are_errors(
 
 def test_a_step_that_is_asked_for_wrongly_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepair"]) == 2
-    assert "python -m torl.data prepare" in capsys.readouterr().err
+    assert "torl data prepare" in capsys.readouterr().err
     words = ["select", "--problems", "x.jsonl", "--output", str(tmp_path / "out")]
     assert main([*words, "--min-learning-impact", "0.6"]) == 1
     assert "requires --run" in capsys.readouterr().err

@@ -9,9 +9,8 @@ import pytest
 
 from demo_maker import chat
 from demo_maker.two_tools import codes, write_world
-from torl.tools.search.corpus import Corpus
-from torl.tools.search.index import open_index
-from torl.tools.search.passages import passages_outcome
+from torl.tools.search import passages_outcome
+from torl.tools.search_index import Corpus, open_index
 
 
 @pytest.fixture(scope="module")

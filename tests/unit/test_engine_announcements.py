@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from torl._core import StopCondition, Vocabulary
-from torl.engine.vllm.announcements import Announcer, Listener
-from torl.engine.vllm.turns import decode_turn, encode_turn
+from torl.engine.vllm.messages import Announcer, Listener, decode_turn, encode_turn
+from torl.types import SamplingParameters, TurnRequest
 
 
 async def test_blocks_reach_who_waits_for_their_turn(tmp_path: Path) -> None:
@@ -70,5 +70,6 @@ async def test_many_steps_are_few_messages(tmp_path: Path) -> None:
 def test_the_engine_reads_a_turn_in_which_it_has_something_to_find(
     end: StopCondition, reads: bool, is_message: bool
 ) -> None:
-    scanner, *rest = decode_turn(encode_turn(end, True, "0/p/0/0"), Vocabulary([b"a"]))
+    request = TurnRequest("0/p/0/0", [], SamplingParameters(1), end)
+    scanner, *rest = decode_turn(encode_turn(request), Vocabulary([b"a"]))
     assert (scanner is not None, rest) == (reads, ["0/p/0/0", is_message])

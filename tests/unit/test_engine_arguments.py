@@ -9,7 +9,7 @@ import pytest
 from torl._core import Vocabulary
 from torl.engine import EngineSetup
 from torl.engine.vllm.arguments import engine_arguments
-from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.options import EngineDevices, VllmOptions
 from torl.errors import ConfigError
 
 
@@ -31,7 +31,7 @@ def test_an_engine_that_is_sent_everything_reads_no_weights(
     if config is not None:
         (tmp_path / "config.json").write_text(json.dumps(config))
     setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", load_weights=loads)
-    told = engine_arguments(setup, VllmOptions(), (0,), on_cpu=on_cpu, known=["load_format"])
+    told = engine_arguments(setup, VllmOptions(), EngineDevices(on_cpu, (0,)), ["load_format"])
     assert told.get("load_format") == expected
 
 
@@ -39,7 +39,7 @@ def test_a_load_format_of_ones_own_stays(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
     setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", load_weights=False)
     options = VllmOptions(arguments={"load_format": "safetensors"})
-    told = engine_arguments(setup, options, (0,), on_cpu=True, known=["load_format"])
+    told = engine_arguments(setup, options, EngineDevices(True, (0,)), ["load_format"])
     assert told["load_format"] == "safetensors"
 
 
@@ -49,7 +49,7 @@ def test_a_head_in_float32_is_vllms_own(tmp_path: Path) -> None:
 
     def told(head_dtype: Any, arguments: dict[str, Any]) -> dict[str, Any]:
         setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", head_dtype=head_dtype)
-        return engine_arguments(setup, VllmOptions(arguments=arguments), (0,), on_cpu=True, known=known)
+        return engine_arguments(setup, VllmOptions(arguments=arguments), EngineDevices(True, (0,)), known)
 
     assert told("float32", {})["hf_overrides"] == {"head_dtype": "float32"}
     assert "hf_overrides" not in told(None, {})

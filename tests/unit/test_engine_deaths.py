@@ -3,18 +3,17 @@ tests/integration/test_engine_replicas.py."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from torl._core import StopCondition
 from torl.engine import Engine
 from torl.engine.protocol import NO_POLICY
 from torl.engine.replicas import Replicas
 from torl.errors import EngineDiedError, EngineError
-from torl.types import SampledTurn, SamplingParameters
-from torl.weights.rendezvous import Rendezvous
+from torl.types import SampledTurn, SamplingParameters, TurnFinish, TurnRequest
+from torl.weights.rendezvous import Receivers, Rendezvous
 
 RENDEZVOUS = Rendezvous("127.0.0.1", 1, 3)
 
@@ -44,8 +43,8 @@ class MortalEngine(Engine):
         if self.start_error is not None:
             raise self.start_error
 
-    async def sample(self, token_ids: Sequence[int], *arguments: Any, **named: Any) -> SampledTurn:
-        self.asked.append(list(token_ids))
+    async def sample(self, request: TurnRequest, on_block: Callable[[str], None] | None = None) -> SampledTurn:
+        self.asked.append(list(request.prefix))
         if self.refusal is not None:
             raise self.refusal
         waits = [asyncio.ensure_future(event.wait()) for event in (self.happened, self.finish)]
@@ -53,10 +52,10 @@ class MortalEngine(Engine):
         for each in waits:
             each.cancel()
         self.check()
-        return SampledTurn((self.number,), (-1.0,), ((self.version, 0),), "stop", 0)
+        return SampledTurn((self.number,), (-1.0,), ((self.version, 0),), TurnFinish.STOP, 0)
 
-    async def count_receivers(self) -> int:
-        return 2
+    async def select_receivers(self) -> Receivers:
+        return Receivers(2, changed=True)
 
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
         self.asked.append(("receive", policy_version, first))
@@ -85,7 +84,7 @@ class House:
         self.engine = Replicas(
             self._make,
             count,
-            restarts=restarts,
+            max_restarts=restarts,
             policy_version=0,
             shares_devices=shares_devices,
             load_weights=load_weights,
@@ -99,13 +98,7 @@ class House:
     def turn(self, episode: int, group: str = "") -> "asyncio.Task[SampledTurn]":
         return asyncio.create_task(
             self.engine.sample(
-                [episode],
-                SamplingParameters(5),
-                str(episode),
-                end=StopCondition.never(),
-                at_line_start=True,
-                episode=episode,
-                group=group,
+                TurnRequest(str(episode), [episode], SamplingParameters(5), episode=episode, group=group)
             )
         )
 
@@ -136,7 +129,7 @@ async def test_the_only_engine_is_started_again_and_turns_wait_for_it(caplog: py
     with caplog.at_level(logging.WARNING):
         house.made[0].fail(EngineDiedError("killed\nits log"))
         await house.until(lambda: len(house.made) == 2 and house.made[1].asked == [[0]])
-    assert "engine 0: killed: it is started again (1 of 2)" in caplog.text
+    assert "engine 0: killed: restarting it (1 of 2)" in caplog.text
     house.made[1].finish.set()
     assert (await turn).token_ids == (0,)
     await house.engine.close()
@@ -199,7 +192,7 @@ async def test_one_that_hangs_ends_the_run() -> None:
 async def test_a_replacement_samples_when_it_has_the_weights_of_the_others() -> None:
     house = House(2)
     await house.engine.start()
-    assert await house.engine.count_receivers() == 4
+    assert (await house.engine.select_receivers()).count == 4
     await house.engine.receive_weights(RENDEZVOUS, 1)
     assert [each.asked for each in house.made] == [[("receive", 1, 0)], [("receive", 1, 2)]]
     house.prepare = lambda engine: engine.may_start.clear()
@@ -207,7 +200,7 @@ async def test_a_replacement_samples_when_it_has_the_weights_of_the_others() -> 
     await house.until(lambda: len(house.made) == 3)
     # The publication that comes while it starts does without it.
     assert not house.engine.needs_weights
-    assert await house.engine.count_receivers() == 2
+    assert (await house.engine.select_receivers()).count == 2
     house.made[2].may_start.set()
     await house.until(lambda: house.engine.needs_weights)
     await house.engine.receive_weights(RENDEZVOUS, 2)
@@ -217,7 +210,7 @@ async def test_a_replacement_samples_when_it_has_the_weights_of_the_others() -> 
     assert house.engine.is_serving
     turns = [house.turn(episode) for episode in range(6)]
     await house.until(lambda: len(house.made[1].asked) == 8)
-    assert await house.engine.count_receivers() == 4
+    assert (await house.engine.select_receivers()).count == 4
     await house.engine.receive_weights(RENDEZVOUS, 2)
     assert not house.engine.needs_weights
     house.turn(6)
@@ -232,7 +225,7 @@ async def test_the_models_weights_are_read_only_by_engines_that_sample_with_them
     await house.engine.start()
     house.made[0].fail(EngineDiedError("killed before any weights came"))
     await house.until(lambda: house.engine.is_serving and len(house.made) == 2)
-    await house.engine.count_receivers()
+    await house.engine.select_receivers()
     await house.engine.receive_weights(RENDEZVOUS, 1)
     house.made[1].fail(EngineDiedError("killed afterwards"))
     await house.until(lambda: house.engine.needs_weights)
@@ -248,7 +241,7 @@ async def test_engines_that_begin_without_weights_wait_for_them() -> None:
     assert house.engine.needs_weights
     assert not house.engine.is_serving
     turn = house.turn(0)
-    await house.engine.count_receivers()
+    await house.engine.select_receivers()
     await house.engine.receive_weights(RENDEZVOUS, 5)
     house.made[0].finish.set()
     assert (await turn).policy_versions == ((5, 0),)

@@ -7,8 +7,7 @@ import pytest
 
 from torl._core import Vocabulary
 from torl.engine import EngineSetup
-from torl.engine.vllm.devices import devices_of
-from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.options import EngineDevices, VllmOptions
 from torl.errors import ConfigError
 
 
@@ -17,7 +16,7 @@ def setup(*devices: tuple[int, ...]) -> EngineSetup:
 
 
 def all_devices(options: VllmOptions, of: EngineSetup, *, on_cpu: bool) -> list[tuple[int, ...]]:
-    return [devices_of(number, of, options, on_cpu=on_cpu) for number in range(options.engines)]
+    return [EngineDevices.from_setup(number, of, options, on_cpu=on_cpu).ids for number in range(options.engines)]
 
 
 def test_engines_have_the_gpus_that_they_are_given_or_one_after_the_other() -> None:

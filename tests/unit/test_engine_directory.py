@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torl.engine.vllm.directory import EngineDirectory
+from torl.engine.vllm.processes import EngineDirectory
 from torl.errors import EngineError
 
 
@@ -43,7 +43,7 @@ def test_those_of_the_living_are_left_alone(temporary: Path) -> None:
 def test_that_of_a_controller_that_was_killed_is_removed_by_the_next(temporary: Path) -> None:
     program = (
         "import os, tempfile\n"
-        "from torl.engine.vllm.directory import EngineDirectory\n"
+        "from torl.engine.vllm.processes import EngineDirectory\n"
         f"tempfile.tempdir = {str(temporary)!r}\n"
         "(EngineDirectory().open() / 'socket').touch()\n"
         "os.kill(os.getpid(), 9)\n"

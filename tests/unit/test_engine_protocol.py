@@ -16,10 +16,10 @@ from torl.engine import ENGINES, Engine, EngineSetup
 from torl.engine.vllm.options import VllmOptions
 from torl.errors import EngineError
 from torl.options import ChosenFrom
-from torl.types import SamplingParameters
+from torl.types import SamplingParameters, TurnRequest
 from torl.weights.rendezvous import Rendezvous
 
-CHOICE = ChosenFrom(ENGINES, "engine", "vllm", given=1)
+CHOICE = ChosenFrom(ENGINES, "engine", "vllm", positional_count=1)
 TEXT = b"two\n```python\n1 + 1\n```output\n3"
 
 
@@ -67,7 +67,7 @@ async def test_the_example_is_chosen_by_its_place_and_samples(package: str, url:
     engine: Engine = choice.make(EngineSetup(tmp_path, vocabulary, 64, (0,), tmp_path / "engine.log"))
     await engine.start()
     turns = [
-        await engine.sample([1, 2], SamplingParameters(max_tokens), "a", end=end, at_line_start=True, episode=3)
+        await engine.sample(TurnRequest("a", [1, 2], SamplingParameters(max_tokens), end, episode=3))
         for max_tokens, end in ((100, StopCondition.marker(b"```output")), (5, StopCondition.never()))
     ]
     assert [turn.finish_reason for turn in turns] == ["end", "length"]
@@ -99,4 +99,4 @@ async def test_engines_that_are_not_started_say_so(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="start it first"):
         engine.check()
     with pytest.raises(EngineError, match="start it first"):
-        await engine.count_receivers()
+        await engine.select_receivers()

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from torl.engine.vllm.stall import StallWatch
+from torl.engine.vllm.health import StallWatch
 
 
 async def test_an_engine_that_is_silent_for_the_limit_has_stalled(caplog: pytest.LogCaptureFixture) -> None:
@@ -16,7 +16,7 @@ async def test_an_engine_that_is_silent_for_the_limit_has_stalled(caplog: pytest
     assert said.startswith("no token came for")
     assert said.endswith("although 3 requests are open")
     (warning,) = caplog.records
-    assert "given up after 0.4 s" in warning.getMessage()
+    assert "stopped after 0.4 s" in warning.getMessage()
 
 
 async def test_one_that_computes_now_and_then_has_not(caplog: pytest.LogCaptureFixture) -> None:
@@ -25,7 +25,7 @@ async def test_one_that_computes_now_and_then_has_not(caplog: pytest.LogCaptureF
     for _ in range(3):
         await asyncio.sleep(1.0)
         watch.step()
-    assert [record for record in caplog.records if "given up" in record.getMessage()]  # slow enough for a warning
+    assert [record for record in caplog.records if "stopped after" in record.getMessage()]  # slow enough for a warning
     await asyncio.sleep(2.0)
     assert not waiting.done()
     waiting.cancel()

@@ -132,7 +132,9 @@ async def test_an_instance_is_made_where_it_holds_up_nobody() -> None:
 
 def test_a_reward_that_cannot_be_read_spoils_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counter, "get_reward", lambda self: None)
-    with pytest.raises(ToolUnavailableError, match="the environment failed to say its rewards: TypeError"):
+    with pytest.raises(
+        ToolUnavailableError, match=r"the environment \(.*TrlSession\) failed in rewards\(None\)\nTypeError"
+    ):
         play(TrlEnvironment(PLACE))
 
 

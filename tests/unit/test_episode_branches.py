@@ -103,14 +103,14 @@ def test_an_episode_of_several_trajectories_is_estimated_as_one_that_holds_all_t
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_an_episode_counts_once_in_the_loss_however_many_trajectories_it_has(aggregation: str) -> None:
-    options = {"length": 10} if aggregation == "fixed" else {}
+    options = {"length": 10} if aggregation == "fixed_length" else {}
     algorithm = AlgorithmConfig.model_validate({"aggregation": {"name": aggregation, **options}})
     group = played()
     samples = [replace(each, advantages=each.loss_mask.astype(np.float32)) for each in training_samples(group.members)]
     batch = pack_batch(samples, max_row_tokens=64, ranks=1, aggregation=algorithm.aggregation.bind())
     (row,) = batch.rows[0]
     tokens = [6, 2, 7]
-    by_hand = {"token": [1 / 15] * 3, "sequence": [1 / (3 * count) for count in tokens], "fixed": [1 / 30] * 3}
+    by_hand = {"token": [1 / 15] * 3, "sequence": [1 / (3 * count) for count in tokens], "fixed_length": [1 / 30] * 3}
     for index, sample in enumerate(samples):
         assert sample.episode is not None
         assert set(row.weight_K[row.sample_K == index].tolist()) == {np.float32(by_hand[aggregation][sample.episode])}

@@ -1,30 +1,54 @@
 """Anyone can extend torl without a fork: a module that torl does not know is chosen by its place, and trained with."""
 
 import ast
+import asyncio
 import inspect
 import json
+import re
 import sys
 import textwrap
 import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from pydantic import TypeAdapter
 
+import mistakes
 import strangers
 import torl
+from builders import group, printed, trajectory, turn
+from scripted_engine import ENCODER
+from scripted_run import ScriptedRun
 from torl.agents import Agent
-from torl.algorithms.advantages import Estimator
+from torl.algorithms.advantages import Estimator, EstimatorInputs
 from torl.algorithms.aggregation import Aggregation
-from torl.algorithms.losses import ImportanceCorrection, PolicyLoss
+from torl.algorithms.losses import ImportanceCorrection, LossInputs, PolicyLoss
 from torl.config import TrainConfig
+from torl.config.choices import (
+    AgentChoice,
+    AggregationChoice,
+    EnvironmentChoice,
+    EstimatorChoice,
+    FormatChoice,
+    PolicyLossChoice,
+    ProblemChoice,
+    RewardChoice,
+    ToolChoice,
+)
 from torl.config.loading import load_config
 from torl.engine import Engine
-from torl.environments import Environment
+from torl.environments import Environment, Message, make_environment
+from torl.errors import ComponentError, ConfigError, EpisodeComponentError
 from torl.formats import Format
 from torl.options import ChosenFrom, load_object, options_of
 from torl.rewards import Reward
-from torl.tools import StatefulTool, Tool
+from torl.rollout.grading import score_group
+from torl.rollout.startup import require_supported_tools
+from torl.runtime.processes.supervision import run_until_done
+from torl.tools import BoundedTool, StatefulTool, Tool, ToolLimits, make_tool
 
 STRANGE = """
 [run]
@@ -150,6 +174,248 @@ def test_the_configuration_holds_their_options(tmp_path: Path) -> None:
         load_config(TrainConfig, path)
 
 
+# --- mistakes of custom components ----------------------------------------------------------------------------------
+
+BASE = """
+[run]
+steps = 1
+directory = "{directory}"
+[model]
+path = "torl:demo/base_model"
+[data]
+train = {{ name = "strangers:multiples", count = 6 }}
+[rollout]
+prompts_per_step = 3
+samples_per_prompt = 4
+{section}
+"""
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ('[reward]\nname = "mistakes:Calculator"', r"reward: mistakes:Calculator is a Tool; a Reward is wanted"),
+        (
+            '[rollout.tools.x]\nname = "mistakes:TooFew"',
+            "mistakes:TooFew is a Reward; a Tool or a StatefulTool is wanted",
+        ),
+        ('[rollout.tools.x]\nname = "mistakes:WithoutCall"', "mistakes:WithoutCall does not define call"),
+        ('[rollout.tools.x]\nname = "mistakes:NotAsync"', r"mistakes:NotAsync\.call must be declared with `async def`"),
+        (
+            '[rollout.tools.x]\nname = "mistakes:SharedOptions"',
+            r"SharedOptions cannot be options: \*\*options: .* names no",
+        ),
+        ('[rollout.tools.x]\nname = "mistakes:Precise"\ndigit = 3', r"x\.digit is unknown; did you mean .*x\.digits"),
+        ('[rollout.tools.x]\nname = "mistakes:Precise"\ndigits = "many"', r"x\.digits.*valid integer"),
+        ('[rollout.tools.x]\nname = "no_such_module:X"', "no_such_module cannot be imported: ModuleNotFoundError"),
+        ('[rollout.tools.x]\nname = "mistakes:Calculater"', "mistakes has no Calculater; did you mean Calculator"),
+        ('[rollout.tools.x]\nname = "calculator"', "no tool is called 'calculator'; there are: python"),
+        ('[rollout.format]\nname = "mistakes:Room"', "mistakes:Room is an Environment; a Format is wanted"),
+        (
+            '[algorithm.estimator]\nname = "mistakes:TooFew"',
+            "mistakes:TooFew is a Reward; an advantage estimator is wanted",
+        ),
+        (
+            '[algorithm.policy_loss]\nname = "mistakes:without_inputs"',
+            "must take 1 positional argument before its options",
+        ),
+        ('[algorithm.policy_loss]\nname = "mistakes:NO_PARAMETERS"', "is neither a class nor a function"),
+    ],
+)
+@pytest.mark.timeout(10)
+def test_mistake_in_a_configuration_is_refused(section: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(BASE.format(directory=tmp_path / "run", section=section))
+    with pytest.raises(ConfigError, match=message):
+        load_config(TrainConfig, path)
+
+
+GROUP = group(trajectory("a", "b"), trajectory("c", sample=1))
+TOOL = 'the tool "x" \\(mistakes:{}\\)'
+
+
+async def call_tool(name: str, **options: Any) -> None:
+    tool = make_tool("x", chosen(ToolChoice, f"mistakes:{name}", **options))
+    await tool.start(torl.RunContext())
+    await tool.session(0).call({"divisor": 0})
+
+
+async def grade(name: str) -> None:
+    await score_group(chosen(RewardChoice, f"mistakes:{name}").make(), GROUP)
+
+
+async def step(name: str) -> None:
+    environment = make_environment(chosen(EnvironmentChoice, f"mistakes:{name}"))
+    session, _ = await environment.begin(torl.Problem("p", "?", "1"), 0, [{"role": "user", "content": "?"}])
+    await session.answer(Message("I look.", "I look."))
+
+
+async def environment_rewards(name: str) -> None:
+    environment = make_environment(chosen(EnvironmentChoice, f"mistakes:{name}"))
+    session, _ = await environment.begin(torl.Problem("p", "?", "1"), 0, [{"role": "user", "content": "?"}])
+    await session.rewards(None)
+
+
+async def estimate(name: str) -> None:
+    rewards = EstimatorInputs(np.ones(2), ["g", "g"], np.array([2, 3]), np.ones(5, dtype=bool))
+    chosen(EstimatorChoice, f"mistakes:{name}").bind()(rewards)
+
+
+async def loss(name: str) -> None:
+    numbers = torch.zeros(3)
+    inputs = LossInputs(numbers, numbers, numbers, numbers == 0, numbers.long())
+    chosen(PolicyLossChoice, f"mistakes:{name}").bind()(inputs)
+
+
+async def aggregate(name: str) -> None:
+    chosen(AggregationChoice, f"mistakes:{name}").bind()(np.array([1, 2]))
+
+
+async def parse(name: str) -> None:
+    chosen(FormatChoice, f"mistakes:{name}").make().parse_calls(turn("text"))
+
+
+async def observe(name: str) -> None:
+    form = chosen(FormatChoice, f"mistakes:{name}").make()
+    form.render_observation(turn("text"), [printed()], b"", lambda text, limit: True)
+
+
+async def run_agent(name: str) -> None:
+    await chosen(AgentChoice, f"mistakes:{name}").make().run(torl.Problem("p", "?", "1"), "http://host")
+
+
+async def read_problems(name: str) -> None:
+    list(chosen(ProblemChoice, f"mistakes:{name}").bind()())
+
+
+def chosen(annotation: Any, name: str, **options: Any) -> Any:
+    return TypeAdapter(annotation).validate_python({"name": name, **options})
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "fails_episode", "first", "second"),
+    [
+        (call_tool, "Calculator", True, TOOL + r" failed in call\(\{'divisor': 0\}\)", "ZeroDivisionError: division"),
+        (
+            call_tool,
+            "ReturnsText",
+            True,
+            TOOL + " returned an invalid value from call",
+            "expected Outcome.*got str 'text'",
+        ),
+        (call_tool, "ReturnsNone", True, TOOL + " returned an invalid value", "expected Outcome.*got None"),
+        (call_tool, "StartFails", False, r"the tool .* failed in start\(RunContext\)", "OSError: no such device"),
+        (
+            grade,
+            "TooFew",
+            False,
+            r"the reward \(mistakes:{}\) returned .*grade\(Group of problem 'p'\)",
+            "expected 2 grades",
+        ),
+        (grade, "NotANumber", False, "the reward", "trajectory 0 must be finite: reward = nan"),
+        (grade, "OtherParts", False, "the reward", "the parts of trajectory 0 add up to 1.5, but its reward is 1"),
+        (grade, "Dictionaries", False, "the reward", "expected Grade for trajectory 0, got dict"),
+        (grade, "OneNumber", False, "the reward", "expected a list with one Grade for each trajectory, got float 1.0"),
+        (grade, "RaisesKeyError", False, r"the reward \(mistakes:{}\) failed in grade", "KeyError: 'level'"),
+        (estimate, "wrong_shape", False, r"the advantage estimator \(mistakes:{}\)", r"of shape \(5,\), got \(2,\)"),
+        (
+            estimate,
+            "wrong_dtype",
+            False,
+            "the advantage estimator",
+            "advantages_M as an array of float32, got .*float64",
+        ),
+        (estimate, "infinite", False, "the advantage estimator", "advantages_M must be finite, got 5 other values"),
+        (estimate, "an_array", False, "the advantage estimator", "expected TokenAdvantages, got ndarray"),
+        (loss, "a_tensor", False, r"the policy loss \(mistakes:{}\)", "expected PolicyLossValues, .* got Tensor"),
+        (aggregate, "one_weight", False, "the aggregation", r"expected weights of shape \(2,\), got \(1,\)"),
+        (
+            parse,
+            "NoCalls",
+            False,
+            r"the format \(mistakes:{}\).*parse_calls\(Turn\)",
+            "expected a list of ToolRequest and",
+        ),
+        (
+            observe,
+            "NoCalls",
+            False,
+            "the format .* render_observation",
+            "expected str, Markup or a list of them, got Outcome",
+        ),
+        (
+            step,
+            "Room",
+            True,
+            r"the environment \(mistakes:RoomSession\).*step\(Message\)",
+            "expected Reply, got str 'You see",
+        ),
+        (environment_rewards, "Room", True, "the environment", "the reward 'score' is not a finite number: str 'high'"),
+        (
+            run_agent,
+            "Counts",
+            True,
+            r"the agent \(mistakes:{}\).*run\(Problem of problem 'p', ...\)",
+            "expected str or None",
+        ),
+        (read_problems, "cut_off", False, r"the problem source \(mistakes:{}\)", "ValueError: the file is cut off"),
+    ],
+)
+@pytest.mark.timeout(10)
+async def test_mistake_in_a_call_is_one_error_of_three_lines(
+    use: Any, name: str, fails_episode: bool, first: str, second: str
+) -> None:
+    with pytest.raises(ComponentError) as raised:
+        await use(name)
+    assert isinstance(raised.value, EpisodeComponentError) == fails_episode
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 3
+    assert re.match(first.replace("{}", name), lines[0])
+    assert re.match(second, lines[1]) or re.search(second, lines[1])
+    assert re.match(rf"at {re.escape(mistakes.__file__)}:\d+ in \w+", lines[2])
+
+
+def test_exception_of_a_constructor_names_the_component() -> None:
+    choice = chosen(ToolChoice, "mistakes:Precise", digits=10)
+    with pytest.raises(
+        ComponentError, match=r"(?s)the tool \(mistakes:Precise\) failed in __init__\(\)\nOverflowError.*at "
+    ):
+        make_tool("x", choice)
+
+
+def test_torl_error_of_a_component_keeps_its_meaning() -> None:
+    class Unavailable(mistakes.Calculator):
+        async def call(self, arguments: Any) -> Any:
+            raise torl.errors.SandboxError("the sandbox is down")
+
+    with pytest.raises(torl.errors.SandboxError, match="the sandbox is down"):
+        asyncio.run(Unavailable().call({}))
+
+
+async def test_format_that_cannot_call_a_tool_of_the_run_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rollout.format = 'torl' cannot call the tool 'x'; rename the tool"):
+        require_supported_tools(["x"], chosen(FormatChoice, "torl"))
+
+
+def test_failing_tool_drops_episodes_until_the_run_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ScriptedRun(tmp_path, rollout={"max_failed_fraction": 0.0})
+    run.player.tools = {"python": BoundedTool("python", mistakes.Calculator(), ToolLimits())}  # no divisor
+    run.engine.script = lambda _: ENCODER.encode("```python\nprint(1)\n```\n")
+    assert run_until_done(run.step_player.play(0)) == 1
+    shown = capsys.readouterr().err
+    assert len(shown.splitlines()) <= 4
+    assert 'the tool "python" (mistakes:Calculator) failed in call' in shown
+    assert "KeyError: 'divisor'" in shown
+
+
+def test_failing_reward_stops_the_run_with_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ScriptedRun(tmp_path, graded_by=mistakes.RaisesKeyError())
+    assert run_until_done(run.step_player.play(0)) == 1
+    shown = capsys.readouterr().err.splitlines()
+    assert len(shown) == 3
+    assert shown[0].startswith("error: the reward (mistakes:RaisesKeyError) failed in grade(Group of problem")
+
+
 # --- the examples of the documentation ------------------------------------------------------------------------------
 
 
@@ -189,4 +455,4 @@ def test_the_example_of_a_protocol_can_be_chosen_as_it_stands(
     given = 1 if protocol in (Engine, *FUNCTIONS) else 0
     assert issubclass(options_of(target, given), torl.Section)
     bases = (protocol,) if protocol in BASES else ()
-    assert ChosenFrom({}, "example", given=given, bases=bases).find(place) is target
+    assert ChosenFrom({}, "example", positional_count=given, bases=bases).find(place) is target

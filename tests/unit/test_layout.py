@@ -20,8 +20,10 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 
 # A room may import what stands on the floors below its own, and nothing beside it or above it.
 FLOORS: list[set[str]] = [
-    {"errors", "types", "seeds", "version", "_core"},
-    {"options", "paths"},
+    {"_core"},
+    {"errors", "types", "seeds", "version"},
+    {"guard", "paths"},
+    {"options"},
     {"runtime"},
     {"algorithms", "component", "hub", "sandbox", "text", "weights"},
     {"agents", "data", "engine", "formats", "rewards", "tools", "trackers"},
@@ -46,8 +48,8 @@ OWNERS = {
     "math_verify": {"rewards"},
     "plotly": {"report"},
     "aiohttp": {"rollout/agents", "rewards/judge.py", "apps/serve", "tools"},
-    "bm25s": {"tools/search"},
-    "mcp": {"apps/serve", "tools/mcp"},
+    "bm25s": {"tools/search_index.py"},
+    "mcp": {"apps/serve", "tools/mcp.py", "tools/mcp_connection.py"},
     **{name: {"apps/serve"} for name in ("uvicorn", "starlette", "uvloop", "prometheus_client")},
     "fastapi": {"apps/serve"},
     "openenv": {"apps/serve", "interop/openenv.py"},

@@ -96,8 +96,8 @@ def with_changes(**changes: list[float]) -> TrainingSample:
     [
         (with_changes(loss_mask=[0, 1]), "sample 1: loss_mask has 2 entries for 3 tokens"),
         (with_changes(advantages=[0.0]), "sample 1: advantages has 1 entries for 3 tokens"),
-        (with_changes(advantages=[0, float("nan"), 1]), "sample 1: advantages holds a value that is not finite"),
-        (with_changes(rollout_logprobs=[0, float("-inf"), 1]), "sample 1: rollout_logprobs holds a value"),
+        (with_changes(advantages=[0, float("nan"), 1]), "sample 1: advantages contains a value that is not finite"),
+        (with_changes(rollout_logprobs=[0, float("-inf"), 1]), "sample 1: rollout_logprobs contains a value"),
         (with_changes(loss_mask=[1, 1, 1]), "sample 1: the first token is marked as sampled"),
     ],
 )

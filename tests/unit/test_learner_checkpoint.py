@@ -126,7 +126,7 @@ def test_checkpoints_that_are_all_damaged_are_an_error_that_names_each(tmp_path:
     (older / MANIFEST).unlink()
     with pytest.raises(CheckpointError) as raised:
         latest_checkpoint(tmp_path)
-    assert f"{tmp_path} has no checkpoint that can be used" in str(raised.value)
+    assert f"{tmp_path} has no intact checkpoint" in str(raised.value)
     assert f"{newer}: the content of controller.json has changed" in str(raised.value)
     assert f"{older}: {MANIFEST} cannot be read" in str(raised.value)
 

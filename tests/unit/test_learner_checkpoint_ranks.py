@@ -11,7 +11,7 @@ from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import LearnerError
 from torl.learner.checkpoint.ranks import begin_checkpoint
-from torl.learner.messages import LearnerSetup
+from torl.learner.messages import LearnerSetup, RankRequest
 from torl.learner.ranks import RankGroup
 
 
@@ -21,7 +21,7 @@ class EndedRanks:
     def __init__(self) -> None:
         self.told, self.ended = asyncio.Event(), asyncio.Event()
 
-    async def call_all(self, _method: str, **_arguments: Any) -> None:
+    async def call_all(self, _request: RankRequest) -> None:
         self.told.set()
         await self.ended.wait()
         raise LearnerError("the ranks were ended")

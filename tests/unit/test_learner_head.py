@@ -37,7 +37,7 @@ def test_values_and_gradients_are_those_of_plain_torch(max_stored_logits: int, t
     if not bias:
         linear.register_parameter("bias", None)
     head = LogprobHead(linear, max_stored_logits)
-    found = head(hidden, target, temperature, "trained")
+    found = head(hidden, target, temperature, "train")
     own = [hidden, *head.parameters()]
     gradients = torch.autograd.grad([found[0], found[1]], own, [upstream, upstream.flip(0)])
     exact = [each.detach().double().requires_grad_() for each in own]
@@ -58,7 +58,7 @@ def test_an_entropy_that_is_only_watched_has_no_gradient() -> None:
 
 def test_an_entropy_that_nobody_asks_for_is_not_a_number() -> None:
     hidden, linear, target, _ = inputs()
-    logprob, entropy = LogprobHead(linear, VOCABULARY)(hidden, target, 0.6, "unused")
+    logprob, entropy = LogprobHead(linear, VOCABULARY)(hidden, target, 0.6, "off")
     assert torch.isnan(entropy).all()
     torch.testing.assert_close(logprob, LogprobHead(linear, VOCABULARY)(hidden, target, 0.6)[0])
 

@@ -5,7 +5,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from torl.config import ModelConfig
 from torl.errors import DataError
-from torl.learner.model.kernels import use_kernels
+from torl.learner.model.loading import use_kernels
 
 
 @pytest.fixture
@@ -15,7 +15,9 @@ def model() -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(config)
 
 
-@pytest.mark.parametrize(("kernels", "said"), [("auto", "torch's kernels: Liger's need"), ("torch", "as asked for")])
+@pytest.mark.parametrize(
+    ("kernels", "said"), [("auto", "torch's kernels: Liger's kernels need"), ("torch", "as configured")]
+)
 def test_without_a_gpu_a_model_stays_as_it_is_and_it_is_said(
     kernels: str, said: str, model: Qwen2ForCausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -29,5 +31,5 @@ def test_kernels_that_are_asked_for_and_cannot_be_had_are_an_error(
     model: Qwen2ForCausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(DataError, match=r"model\.kernels = 'liger': Liger's need a CUDA GPU"):
+    with pytest.raises(DataError, match=r"model\.kernels = 'liger': Liger's kernels need a CUDA GPU"):
         use_kernels(model, ModelConfig(path="m", kernels="liger"))

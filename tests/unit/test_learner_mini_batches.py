@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torl.learner.mini_batches import mini_batches
-from torl.learner.reports import combine_reports, explained_variance
+from torl.learner.optimizer_steps import combine_reports, explained_variance, mini_batches
 from torl.types import TrainingSample
 
 

@@ -12,8 +12,7 @@ from torl.config import AlgorithmConfig, LearnerConfig
 from torl.learner.batch import PackedRow, pack_batch
 from torl.learner.deepspeed_engine import learning_rate_at
 from torl.learner.model.attention import attention_implementation
-from torl.learner.model.critic import Critic
-from torl.learner.model.policy import Policy, packed_hidden_states
+from torl.learner.model.policy import Critic, Policy, packed_hidden_states
 from torl.learner.objective import RowTensors, policy_objective
 from torl.learner.update import run_critic, run_policy
 from torl.types import TrainingSample
@@ -179,11 +178,11 @@ def test_an_observation_teaches_only_through_what_follows_it() -> None:
     [
         ("clipped", "token", None),
         ("clipped", "sequence", "tis"),
-        ("clipped", "fixed", "icepop"),
+        ("clipped", "fixed_length", "icepop"),
         ("gspo", "sequence", None),
         ("gspo", "token", "mis"),
         ("cispo", "token", "icepop"),
-        ("cispo", "fixed", "mis"),
+        ("cispo", "fixed_length", "mis"),
         ("reinforce", "sequence", "mis"),
     ],
 )
@@ -195,7 +194,7 @@ def test_rows_ranks_and_order_change_neither_loss_nor_gradient(
     algorithm = AlgorithmConfig.model_validate(
         {
             "policy_loss": loss,
-            "aggregation": {"name": aggregation, **({"length": 17} if aggregation == "fixed" else {})},
+            "aggregation": {"name": aggregation, **({"length": 17} if aggregation == "fixed_length" else {})},
             "importance_correction": correction and {"name": correction, **bounds},
             "kl": {"coefficient": 0.3},
             "entropy_bonus": 0.1,
@@ -211,7 +210,7 @@ def test_rows_ranks_and_order_change_neither_loss_nor_gradient(
         batch = pack_batch(samples, max_row_tokens=max_row_tokens, ranks=ranks, aggregation=weighting)
         total = torch.zeros(1)
         for row in (RowTensors(row, torch.device("cpu")) for rows in batch.rows for row in rows):
-            part = policy_objective(*run_policy(policy, row, 0.9, entropy="trained"), row, algorithm).loss
+            part = policy_objective(*run_policy(policy, row, 0.9, entropy="train"), row, algorithm).loss
             part.backward()
             total += part.detach()
         return torch.cat([total, *(parameter.grad.flatten() for parameter in policy.parameters())])
@@ -305,7 +304,7 @@ def test_entropy_has_a_gradient_where_it_is_asked_for() -> None:
     row = RowTensors(only_row(tiny_samples(3)), torch.device("cpu"))
     _, without = run_policy(policy, row, 1.0)
     assert not without.requires_grad
-    run_policy(policy, row, 1.0, entropy="trained")[1].sum().backward()
+    run_policy(policy, row, 1.0, entropy="train")[1].sum().backward()
     head = policy.causal_lm.lm_head.weight
     expected = torch.autograd.grad(
         torch.distributions.Categorical(

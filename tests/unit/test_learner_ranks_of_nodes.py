@@ -12,11 +12,13 @@ import pytest_asyncio
 
 from torl.errors import LearnerDiedError, LearnerError, WeightTransferError
 from torl.learner import ranks
-from torl.learner.cluster_ranks import rank_specs
-from torl.learner.messages import RankReply
+from torl.learner.launch import rank_specs
+from torl.learner.messages import Onload, RankReply, SendWeights
 from torl.learner.ranks import RankGroup, RankProcess
+from torl.weights.rendezvous import Rendezvous
 
 BROKEN = RankReply(error="RuntimeError", message="Connection closed by peer")
+SEND = SendWeights(Rendezvous("127.0.0.1", 0, 1), checksum=False)
 
 
 class Nodes:
@@ -29,7 +31,7 @@ class Nodes:
 @pytest_asyncio.fixture
 async def group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[tuple[RankGroup, list[Connection]]]:
     """Three ranks, and their ends of the connections."""
-    monkeypatch.setattr(ranks, "_BLAME_SECONDS", 0.01)
+    monkeypatch.setattr(ranks, "_CAUSE_SECONDS", 0.01)
     group = RankGroup(timeout_seconds=100.0)
     nodes: Any = Nodes()
     group.nodes = nodes
@@ -46,7 +48,7 @@ async def test_a_node_that_is_found_lost_late_is_the_cause_of_what_the_other_ran
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     of_ranks, ends = group
-    asked = asyncio.create_task(of_ranks.call_all("update"))
+    asked = asyncio.create_task(of_ranks.call_all(Onload()))
     for end in ends[:2]:
         end.send(BROKEN)
     await asyncio.wait([asked], timeout=0.2)
@@ -59,7 +61,7 @@ async def test_where_all_ranks_say_that_a_collective_broke_nobody_is_waited_for(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     of_ranks, ends = group
-    asked = asyncio.create_task(of_ranks.call_all("update"))
+    asked = asyncio.create_task(of_ranks.call_all(Onload()))
     for end in ends:
         end.send(BROKEN)
     with pytest.raises(LearnerError, match="raised RuntimeError: Connection closed by peer") as raised:
@@ -71,7 +73,7 @@ async def test_a_rank_that_says_what_is_wrong_with_itself_is_the_cause(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     of_ranks, ends = group
-    asked = asyncio.create_task(of_ranks.call_all("update"))
+    asked = asyncio.create_task(of_ranks.call_all(Onload()))
     ends[0].send(BROKEN)
     ends[1].send(RankReply(error="LearnerError", message="the loss is not finite"))
     with pytest.raises(LearnerError, match=r"^the loss is not finite$"):
@@ -84,14 +86,14 @@ async def test_a_command_that_is_cancelled_is_the_failure_of_whoever_cancelled_i
     """As where an engine is lost while weights are sent: its error is to be seen, and the ranks have none."""
     of_ranks, _ = group
     watching = asyncio.create_task(of_ranks.watch())
-    asked = asyncio.create_task(of_ranks.call_all("send_weights"))
+    asked = asyncio.create_task(of_ranks.call_all(SEND))
     await asyncio.wait([asked], timeout=0.1)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
     assert not (await asyncio.wait([watching], timeout=0.2))[0]
     with pytest.raises(LearnerError, match="failed before: 'send_weights' was interrupted"):
-        await of_ranks.call_all("update")
+        await of_ranks.call_all(Onload())
     watching.cancel()
 
 
@@ -101,7 +103,7 @@ async def test_a_command_that_is_cancelled_because_a_rank_has_gone_says_that_it_
     """An engine that receives its weights may notice before the rank's node is known to be lost."""
     of_ranks, ends = group
     watching = asyncio.create_task(of_ranks.watch())
-    asked = asyncio.create_task(of_ranks.call_all("send_weights"))
+    asked = asyncio.create_task(of_ranks.call_all(SEND))
     await asyncio.wait([asked], timeout=0.1)
     ends[1].close()
     await asyncio.wait([asyncio.create_task(of_ranks.ranks[1].closed.wait())])
@@ -117,7 +119,7 @@ async def test_what_a_rank_raises_is_what_the_watch_of_the_ranks_raises(
 ) -> None:
     of_ranks, ends = group
     watching = asyncio.create_task(of_ranks.watch())
-    asked = asyncio.create_task(of_ranks.call_all("send_weights"))
+    asked = asyncio.create_task(of_ranks.call_all(SEND))
     for end in ends:
         end.send(RankReply(error="WeightTransferError", message="a receiver is silent"))
     for raised in (asked, watching):

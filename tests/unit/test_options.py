@@ -91,7 +91,7 @@ def strange(given: str, engine: "Undefined") -> None:  # type: ignore[name-defin
 
 GREETINGS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"greeting": Greeting, "shout": Shout})
 CHOICE = ChosenFrom(GREETINGS, "greeting", default="greeting")
-WHISPERS = ChosenFrom(MappingProxyType({"whisper": whisper}), "whisper", given=1)
+WHISPERS = ChosenFrom(MappingProxyType({"whisper": whisper}), "whisper", positional_count=1)
 
 
 class Whole(Section):
@@ -133,7 +133,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_or_with_all() -> None:
 
 @pytest.mark.parametrize("wrong", [3, ["greeting"], None])
 def test_a_value_that_chooses_nothing(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="choose the greeting by its name, or by a section with a name"):
+    with pytest.raises(ValueError, match="select the greeting with a name, or with a section that has a name"):
         CHOICE.choose(wrong)
 
 
@@ -233,7 +233,7 @@ def test_what_torl_gives_is_no_option() -> None:
 
 def test_parameters_that_cannot_be_options_are_named() -> None:
     for target, message in (
-        (named, "the parameters of named cannot be options: 'name' is the key that chooses"),
+        (named, "the parameters of named cannot be options: 'name' is the key of the choice"),
         (strange, "the parameters of strange cannot be options: name 'Undefined' is not defined"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -280,7 +280,9 @@ class Volume(Section):
     """How loud."""
 
 
-SHARED = ChosenFrom(GREETINGS, "greeting", "greeting", shared=lambda target: None if target is Shout else Volume)
+SHARED = ChosenFrom(
+    GREETINGS, "greeting", "greeting", common_options=lambda target: None if target is Shout else Volume
+)
 
 
 def test_options_of_the_place_are_kept_apart_and_dumped_with_the_others() -> None:
@@ -305,7 +307,7 @@ def test_where_the_place_has_none_they_are_unknown() -> None:
 
 
 def test_an_option_that_the_place_has_already_is_refused() -> None:
-    with pytest.raises(ValueError, match="every greeting has the option 'volume'; call the parameter something else"):
+    with pytest.raises(ValueError, match="every greeting has the option 'volume'; rename the parameter"):
         SHARED.choose({"name": f"{__name__}:loudly"})
 
 

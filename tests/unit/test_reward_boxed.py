@@ -153,7 +153,9 @@ def test_the_reward_is_chosen_by_its_name_and_takes_its_own_options_only() -> No
 
 
 def choose(section: Any) -> Any:
-    rewards = ChosenFrom(REWARDS, "reward", "rubric", given=count_positional, bases=(Reward,), functions=True)
+    rewards = ChosenFrom(
+        REWARDS, "reward", "rubric", positional_count=count_positional, bases=(Reward,), functions=True
+    )
     return make_reward(rewards.choose(section))
 
 

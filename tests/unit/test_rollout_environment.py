@@ -13,7 +13,7 @@ import pytest
 from builders import asked, group
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedEngine, ScriptedInterpreter
-from scripted_environment import ScriptedEnvironment, in_environment
+from scripted_environment import ScriptedEnvironment, ScriptedSession, in_environment
 from torl.apps.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.environments import Message
@@ -236,7 +236,7 @@ def test_a_prompt_of_text_or_one_that_is_too_long_cannot_be_begun_with() -> None
     assert (environment.closed, environment.open) == (1, 0)
     assert player.environment is not None
     player.environment = replace(player.environment, template=lambda problem: problem.question)
-    with pytest.raises(DataError, match=r"choose data\.template"):
+    with pytest.raises(DataError, match=r"set data\.template"):
         asyncio.run(player.play(asked(), batch_id=0, sample=0))
 
 
@@ -256,7 +256,10 @@ def test_a_beginning_that_the_chat_template_refuses_spoils_the_episode() -> None
 def test_what_breaks_in_the_environment_spoils_the_episode(method: str) -> None:
     model, environment = ChatModel.of("hermes"), said("No.")
     environment.fail_in = method
-    with pytest.raises(ToolUnavailableError, match=r"the environment failed to .*: ValueError: the environment's own"):
+    with pytest.raises(
+        ToolUnavailableError,
+        match=r"the environment \(.*:ScriptedSession\) failed in .*\nValueError: the environment's own mistake\nat ",
+    ):
         play(model, ["1<|im_end|>"] * 2, environment)
     assert (environment.open, environment.closed) == (0, 1)
 
@@ -265,7 +268,7 @@ def test_what_breaks_in_the_environment_spoils_the_episode(method: str) -> None:
 def test_what_the_environment_itself_cancels_spoils_the_episode(method: str) -> None:
     model, environment = ChatModel.of("hermes"), said("No.")
     environment.fail_in, environment.failure = method, asyncio.CancelledError()
-    with pytest.raises(ToolUnavailableError, match=r"the environment failed to .*: CancelledError"):
+    with pytest.raises(ToolUnavailableError, match=r"the environment \(.*\) cancelled .* itself"):
         play(model, ["1<|im_end|>"] * 2, environment)
     assert (environment.open, environment.closed) == (0, 1)
 
@@ -273,23 +276,27 @@ def test_what_the_environment_itself_cancels_spoils_the_episode(method: str) -> 
 @pytest.mark.parametrize(
     ("method", "given", "message"),
     [
-        ("reset", (), r"begins with \(\), and no message"),
-        ("step", None, "answered with None, which is no Reply"),
-        ("rewards", None, "rewards are None, and no numbers by their names"),
-        ("rewards", {"right": None}, "reward 'right' is no number: None"),
-        ("rewards", {"right": 10**400}, "reward 'right' is no number: 1000"),
+        ("reset", (), "expected a list of at least one message, got tuple"),
+        ("step", None, "expected Reply, got None"),
+        ("rewards", None, "expected a mapping of names to numbers, got None"),
+        ("rewards", {"right": None}, "reward 'right' is not a finite number: None"),
+        ("rewards", {"right": 10**400}, "reward 'right' is not a finite number: int 1000"),
     ],
 )
 def test_what_is_no_answer_spoils_the_episode(method: str, given: Any, message: str) -> None:
     model = ChatModel.of("hermes")
 
+    async def mistaken(self: Any, _: Any) -> Any:
+        return given
+
+    session_class: Any = type("MistakenSession", (ScriptedSession,), {method: mistaken})
+
     class Mistaken(ScriptedEnvironment):
-        """Gives something else than it should."""
+        """Returns an invalid value."""
 
         def session(self, problem: Problem, seed: int) -> Any:
-            made = super().session(problem, seed)
-            setattr(made, method, lambda _: asyncio.sleep(0, given))
-            return made
+            super().session(problem, seed)
+            return session_class(self)
 
     environment = Mistaken()
     with pytest.raises(ToolUnavailableError, match=message):
@@ -309,7 +316,8 @@ def test_only_the_beginning_is_tried_again() -> None:
     environment.failures = 2
     player = in_environment(player, model, environment, retries=1)
     with pytest.raises(
-        ToolUnavailableError, match="no episode began in 2 tries; the last: the environment failed to begin"
+        ToolUnavailableError,
+        match=r"the episode did not start in 2 attempts; the last error: the environment \(.*\) failed in reset",
     ):
         asyncio.run(player.play(asked(), batch_id=0, sample=1))
 
@@ -389,7 +397,7 @@ def test_rewards_are_parts_with_weights_and_a_reward_that_is_no_number_spoils_th
     with pytest.raises(RewardError, match=r"choose rollout\.environment"):
         asyncio.run(score_group(reward, group(replace(played, environment_rewards={}))))
     environment.rewarded = {"right": float("nan")}
-    with pytest.raises(ToolUnavailableError, match="the environment's reward 'right' is no number"):
+    with pytest.raises(ToolUnavailableError, match="the reward 'right' is not a finite number"):
         play(model, ["1<|im_end|>"], environment)
 
 

@@ -15,10 +15,10 @@ from torl.errors import SandboxError
 from torl.formats import Format
 from torl.recipes.torl.recipe import ToRLFormat, ToRLOptions
 from torl.recipes.zerotir.recipe import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
-from torl.rollout.episode import EpisodeCounters
 from torl.rollout.observation import LONG_OBSERVATION
+from torl.rollout.transcript import EpisodeCounters
 from torl.sandbox import Execution
-from torl.types import Block, FinishReason, Outcome, SampledTurn, StopReason, Trajectory, Turn
+from torl.types import Block, FinishReason, Outcome, SampledTurn, StopReason, Trajectory, Turn, TurnFinish
 
 CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
 
@@ -205,10 +205,10 @@ def test_a_broken_sandbox_ends_the_episode() -> None:
 def test_an_engine_that_ends_a_turn_elsewhere_is_refused() -> None:
     class EndsAnywhere(ScriptedEngine):
         async def sample(self, *arguments: Any, **named: Any) -> SampledTurn:
-            return replace(await super().sample(*arguments, **named), finish_reason="end")
+            return replace(await super().sample(*arguments, **named), finish_reason=TurnFinish.END)
 
     playing = player(EndsAnywhere(lambda _: ENCODER.encode("no marker")), ScriptedInterpreter())
-    with pytest.raises(RuntimeError, match="not at its end"):
+    with pytest.raises(RuntimeError, match="for an unfinished turn"):
         asyncio.run(playing.play(asked(), batch_id=0, sample=0))
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from torl.paths import resolve_path
 from torl.recipes.torl.recipe import ToRLFormat
 from torl.report.console import Console
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
-from torl.rollout.startup import open_rollouts
+from torl.rollout.startup import Components, open_rollouts
 from torl.tools import ShuffledTool
-from torl.types import Grade, Group, Outcome, Problem
+from torl.types import Grade, Group, Outcome, Problem, SampledTurn, TurnRequest
 
 BASE_MODEL = "torl:demo/base_model"
 ONE = {"name": f"{__name__}:Part"}
@@ -69,6 +70,9 @@ class NotedEngine(Engine):
     async def start(self) -> None:
         happened("start engine", EngineError("no engine"))
 
+    async def sample(self, request: TurnRequest, on_block: Any = None) -> SampledTurn:
+        raise AssertionError("unreachable")
+
     async def close(self) -> None:
         happened("close engine")
 
@@ -90,6 +94,10 @@ class NotedReward(torl.Reward):
 def nothing_happened() -> None:
     events.clear()
     failing.clear()
+
+
+def shuffled(config: ModelRunConfig) -> Components:
+    return replace(Components.from_config(config), shuffle_observations=True)
 
 
 class AnyToolFormat(ToRLFormat):
@@ -132,15 +140,15 @@ async def test_a_section_may_bring_several_tools_but_none_that_another_brings(
     many, part = {"name": f"{__name__}:Several", "number": 2, "retries": 5}, {"name": f"{__name__}:Part"}
     console = Console(io.StringIO())
     config = configuration(tools={"many": many, "one": part})
-    async with open_rollouts(config, model, console, log_directory=tmp_path, shuffle_observations=True) as rollouts:
+    async with open_rollouts(config, model, console, log_directory=tmp_path, components=shuffled(config)) as rollouts:
         tools = rollouts.player.tools
         assert list(tools) == ["many.0", "many.1", "one"]
         assert all(isinstance(tool, ShuffledTool) for tool in tools.values())
-        assert [tool.tool.bounds.retries for tool in tools.values()] == [5, 5, 3]  # type: ignore[attr-defined]
+        assert [tool.tool.limits.retries for tool in tools.values()] == [5, 5, 3]  # type: ignore[attr-defined]
         assert [event for event in events if "tool" in event] == ["start tool 2", "start tool 0"]
     assert events[-2:] == ["close tool 0", "close tool 2"]
     config = configuration(tools={"many": many, "many.1": part})
-    with pytest.raises(ConfigError, match=r"rollout\.tools\.many\.1 brings a second tool that is called 'many\.1'"):
+    with pytest.raises(ConfigError, match=r"rollout\.tools\.many\.1 provides a second tool with the name 'many\.1'"):
         async with open_rollouts(config, model, console, log_directory=tmp_path):
             pass
 
@@ -157,7 +165,7 @@ async def test_parts_are_what_the_configuration_says(model: ModelDirectory, tmp_
         assert setup.stop_token_ids == (model.tokenizer.eos_token_id,)
         tools = list(player.tools.values())
         assert [tool.tool.number for tool in tools] == [1, 2]  # type: ignore[attr-defined]
-        assert [(tool.name, tool.bounds.retries) for tool in tools] == [("one", 3), ("two", 7)]  # type: ignore[attr-defined]
+        assert [(tool.name, tool.limits.retries) for tool in tools] == [("one", 3), ("two", 7)]  # type: ignore[attr-defined]
         settings = player.settings
         assert (settings.max_tool_calls, settings.temperature, settings.max_response_tokens) == (3, 0.5, 60)
         assert settings.seed == 11
@@ -225,9 +233,8 @@ async def test_all_is_closed_when_the_work_fails(model: ModelDirectory, tmp_path
 
 async def test_every_tool_is_shuffled_in_the_control(model: ModelDirectory, tmp_path: Path) -> None:
     console = Console(io.StringIO())
-    async with open_rollouts(
-        configuration(), model, console, log_directory=tmp_path, shuffle_observations=True
-    ) as rollouts:
+    config = configuration()
+    async with open_rollouts(config, model, console, log_directory=tmp_path, components=shuffled(config)) as rollouts:
         assert all(isinstance(tool, ShuffledTool) for tool in rollouts.player.tools.values())
     assert "close tool 2" in events
 
@@ -313,7 +320,7 @@ async def test_a_tool_whose_name_the_calls_of_the_format_cannot_hold_is_refused(
     config = configuration(format="kimi", environment=environment)
     config = config.model_copy(update={"data": PromptConfig.model_validate({"template": "chat"})})
     model = ModelDirectory(resolve_path(BASE_MODEL), ChatModel.of("kimi").tokenizer, config.rollout.tools)
-    with pytest.raises(ConfigError, match="the format 'kimi' cannot write a call of the tool 'two words'"):
+    with pytest.raises(ConfigError, match=r"rollout\.format = 'kimi' cannot call the tool 'two words'"):
         async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
             raise AssertionError("unreachable")
     assert "start engine" not in events
@@ -327,13 +334,13 @@ async def test_an_environment_that_does_not_start_or_has_a_tool_of_the_run_is_an
             raise AssertionError("unreachable")
     assert "close environment" in events
     config, model = with_environment(tool="two")
-    with pytest.raises(ConfigError, match=r"rollout\.environment brings a second tool that is called 'two'"):
+    with pytest.raises(ConfigError, match=r"rollout\.environment provides a second tool with the name 'two'"):
         async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
             raise AssertionError("unreachable")
     config, model = with_environment()
-    with pytest.raises(ConfigError, match=r"leave rollout\.environment out"):
+    with pytest.raises(ConfigError, match=r"remove rollout\.environment"):
         async with open_rollouts(
-            config, model, Console(io.StringIO()), log_directory=tmp_path, shuffle_observations=True
+            config, model, Console(io.StringIO()), log_directory=tmp_path, components=shuffled(config)
         ):
             raise AssertionError("unreachable")
 

@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.options import EngineDevices, VllmOptions
 from torl.engine.vllm.weights import EngineWeights
 from torl.weights.rendezvous import Rendezvous
 
 RENDEZVOUS = Rendezvous("127.0.0.1", 1, receivers=1)
+GPU = EngineDevices(on_cpu=False, ids=(0,))
 
 
 class Calls:
@@ -27,12 +28,12 @@ class Calls:
 async def test_weights_that_come_while_the_engine_sleeps_wake_no_turn_that_waits() -> None:
     """Its cache has no memory yet: whatever is sampled now would be written nowhere."""
     weights, calls = EngineWeights(3, VllmOptions()), Calls()
-    await weights.sleep(calls, on_cpu=False)
-    await weights.wake(calls, "weights", on_cpu=False)
+    await weights.sleep(calls, GPU)
+    await weights.wake(calls, GPU, "weights")
     await weights.receive(calls, RENDEZVOUS, 4, first=1, live=True)
     assert calls.made == ["sleep", "wake_up", "collective_rpc", "reset_prefix_cache"]
     assert weights.version == 4
-    await weights.wake(calls, "cache", on_cpu=False)
+    await weights.wake(calls, GPU, "cache")
     assert weights.spans([(0, 0), (1, 7)]) == ((3, 0), (4, 7))
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pytest
 
-from torl.errors import SandboxError, ToolUnavailableError
+from torl.errors import EpisodeComponentError, SandboxError, ToolUnavailableError
 from torl.tools import BoundedTool, PythonTool, SandboxFusionTool, StatefulTool, ToolLimits, ToolSession, tool_limits
 from torl.types import Outcome, OutcomeStatus
 
@@ -67,7 +67,9 @@ async def test_a_tool_that_stays_away_is_the_hosts_failure_and_leaves_the_sessio
     tool = bounded(lambda number: ToolUnavailableError("the line is dead") if number > 0 else None, retries=2)
     session = tool.session(0)
     assert (await session.call({})).text == "1"
-    with pytest.raises(ToolUnavailableError, match=r"'counter' gave no outcome in 3 tries; the last: the line is dead"):
+    with pytest.raises(
+        ToolUnavailableError, match=r"'counter' returned no outcome in 3 attempts; the last error: the line is dead"
+    ):
         await session.call({})
     assert isinstance(tool.tool, Counter)
     assert tool.tool.tries == [1, 2, 2, 2]
@@ -81,7 +83,7 @@ async def test_a_try_that_takes_too_long_is_cancelled_and_made_again() -> None:
     assert tool.tool.running[0] == 0
     tool = bounded(lambda _: 3600, timeout_seconds=0.01, retries=0)
     with pytest.raises(
-        ToolUnavailableError, match=r"in one try; the last: no answer within 0.01 s \(timeout_seconds\)"
+        ToolUnavailableError, match=r"in one attempt; the last error: no outcome within 0.01 s \(timeout_seconds\)"
     ):
         await tool.session(0).call({})
 
@@ -90,15 +92,22 @@ async def test_a_try_that_the_tool_itself_cancels_is_made_again() -> None:
     tool = bounded(lambda number: asyncio.CancelledError() if number == 0 else None)
     assert (await tool.session(0).call({})).text == "1"
     tool = bounded(lambda _: asyncio.CancelledError(), retries=0)
-    with pytest.raises(ToolUnavailableError, match="the last: the tool cancelled the call itself"):
+    with pytest.raises(
+        ToolUnavailableError, match=r"the last error: the tool \(.*Counter\) cancelled call\(\{\}\) itself"
+    ):
         await tool.session(0).call({})
 
 
 @pytest.mark.parametrize("error", [SandboxError("broken"), TimeoutError("its own"), KeyError("a bug")])
-async def test_what_else_goes_wrong_is_not_tried_again(error: Exception) -> None:
+async def test_other_exceptions_are_not_retried_and_fail_the_episode(error: Exception) -> None:
     tool = bounded(lambda _: error)
-    with pytest.raises(type(error)):
+    with pytest.raises(SandboxError if isinstance(error, SandboxError) else EpisodeComponentError) as raised:
         await tool.session(0).call({})
+    if not isinstance(error, SandboxError):
+        assert f'the tool "counter" (test_tools_bounded:Counter) failed in call({{}})\n{type(error).__name__}' in str(
+            raised.value
+        )
+        assert "test_tools_bounded.py" in str(raised.value).splitlines()[2]
     assert tool.metrics()["tries"] == 1
 
 

@@ -174,8 +174,8 @@ async def test_what_it_raises_is_the_models_to_see_but_for_errors_of_the_host() 
     [
         (f"{__name__}:unhinted", "unhinted: the parameter 'name' has no type hint"),
         (f"{__name__}:unsaid", "has no docstring"),
-        (f"{__name__}:variable", r"variable: the parameter \*names: str cannot be given by its name"),
-        (f"{__name__}:strange", ":strange': no schema can be made of its parameters"),
+        (f"{__name__}:variable", r"variable: the parameter \*names: str cannot be passed by name"),
+        (f"{__name__}:strange", ":strange': a parameter has no (JSON )?schema"),
         (f"{__name__}:look_pu", "has no look_pu; did you mean look_up?"),
     ],
 )
@@ -191,7 +191,7 @@ def test_a_section_names_the_function_alone() -> None:
     assert choice.name == "function"
     made = make_tool("distances", choice)
     assert isinstance(made, BoundedTool)
-    assert made.bounds.timeout_seconds == 2
+    assert made.limits.timeout_seconds == 2
     assert made.parameters == tool(look_up).parameters
     again = RolloutConfig.model_validate({"tools": {"distances": choice.dump()}}).tools["distances"]
     assert again == choice

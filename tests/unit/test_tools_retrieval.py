@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from torl.component import RunContext
 from torl.errors import ToolUnavailableError
 from torl.tools import BoundedTool, RetrievalTool, ToolLimits
-from torl.tools.search.server import RetrievalOptions
+from torl.tools.search import RetrievalOptions
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -82,7 +82,7 @@ async def test_no_more_passages_are_shown_than_were_asked_for_however_many_the_s
         (lambda: web.json_response({"result": []}), "no list of documents with contents for each query"),
         (lambda: web.json_response({"result": [["text"]]}), "no list of documents"),
         (lambda: web.json_response([1]), "no list of documents"),
-        (lambda: web.json_response(documents(3)), "contents that are no text"),
+        (lambda: web.json_response(documents(3)), "contents that are not text"),
     ],
 )
 async def test_an_answer_without_passages_is_none(answer: Callable[[], web.Response], message: str) -> None:
@@ -97,7 +97,7 @@ async def test_an_answer_without_passages_is_none(answer: Callable[[], web.Respo
 
 
 async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torl.tools.server_startup.FIRST_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("torl.tools.retry.STARTUP_TIMEOUT_SECONDS", 0.05)
     asked = asyncio.Event()
 
     async def retrieve(_: web.Request) -> web.Response:
@@ -106,7 +106,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.
 
     async with served(retrieve) as url:
         tool = RetrievalTool(RetrievalOptions(url=url))
-        with pytest.raises(ToolUnavailableError, match=f"{url} gave no answer within 0.05 s"):
+        with pytest.raises(ToolUnavailableError, match=f"{url} did not reply within 0.05 s"):
             await tool.start(RunContext())
         await tool.close()
         asked.set()
@@ -130,7 +130,9 @@ async def test_a_server_that_is_away_for_a_while_is_asked_again_and_then_given_u
         broken = 2
         assert (await tool.session(0).call({"query": "x"})).text == "Doc 1(Title: a) b"
         assert tool.metrics()["retried"] == 2
-    with pytest.raises(ToolUnavailableError, match=r"'search' gave no outcome in 3 tries; the last: http.*Connect"):
+    with pytest.raises(
+        ToolUnavailableError, match=r"'search' returned no outcome in 3 attempts; the last error: http.*Connect"
+    ):
         await tool.session(0).call({"query": "x"})
     await tool.close()
 

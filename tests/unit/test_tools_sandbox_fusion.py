@@ -96,15 +96,15 @@ async def test_an_argument_that_is_no_code_is_not_sent() -> None:
 FAULTS = {
     "hangs up": (hangs_up, "ServerDisconnectedError"),
     "hangs up halfway": (hangs_up_halfway, "ClientPayloadError"),
-    "hangs": (hangs, "no answer within 0.3 s"),
+    "hangs": (hangs, "no reply within 0.3 s"),
     "429": (says({"detail": "busy"}, 429), "HTTP 429: .*busy"),
     "500": (says("no worker", 500), "HTTP 500: no worker"),
     "503": (says("", 503), "HTTP 503"),
     "504": (says("", 504), "HTTP 504"),
     "sandbox error": (says({"status": "SandboxError", "message": "no fork", "run_result": None}), "no fork"),
     "sandbox error of a run": (says({"status": "SandboxError", "run_result": result(status="Error")}), "Error"),
-    "no json": (says("<html>"), "an answer that is no JSON: <html>"),
-    "nested without end": (says("[" * 100_000), "an answer that is no JSON: \\[\\["),
+    "no json": (says("<html>"), "a reply that is not JSON: <html>"),
+    "nested without end": (says("[" * 100_000), "a reply that is not JSON: \\[\\["),
     "a list": (says([1]), "without an outcome"),
     "no run": (says({"status": "Success", "run_result": None}), "without an outcome"),
     "a run that was none": (says({"status": "Failed", "run_result": result(status="Error")}), "without an outcome"),
@@ -117,7 +117,9 @@ FAULTS = {
 async def test_a_fault_is_tried_again_and_then_stops_the_run(fault: str) -> None:
     reply, said = FAULTS[fault]
     async with started(reply) as (tool, server):
-        with pytest.raises(ToolUnavailableError, match=f"(?s)gave no outcome in 3 tries; the last: .*{said}"):
+        with pytest.raises(
+            ToolUnavailableError, match=f"(?s)returned no outcome in 3 attempts; the last error: .*{said}"
+        ):
             await tool.session(0).call({"code": "1"})
         assert len(server.asked) == 3
         assert tool.metrics() == {"requests": 4, "retried": 2}
@@ -177,7 +179,8 @@ async def test_a_start_without_a_server_says_so() -> None:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
     tool = SandboxFusionTool(SandboxFusionOptions(url=url, **QUICK))
     with pytest.raises(
-        ToolUnavailableError, match=rf"the SandboxFusion server at {url} gave no outcome in 3 tries; .*Cannot connect"
+        ToolUnavailableError,
+        match=rf"the SandboxFusion server at {url} returned no outcome in 3 attempts; .*Cannot connect",
     ):
         await tool.start(RunContext())
     await tool.close()
@@ -227,6 +230,6 @@ async def test_a_broken_server_spoils_the_episode(early: bool) -> None:
     async with started(says("", 500)) as (tool, server):
         playing = player(engine, ScriptedInterpreter(), max_tool_calls=2, speculative_execution=early)
         playing.tools["python"] = tool  # type: ignore[index]
-        with pytest.raises(ToolUnavailableError, match="gave no outcome in 3 tries"):
+        with pytest.raises(ToolUnavailableError, match="returned no outcome in 3 attempts"):
             await playing.play(asked(), batch_id=0, sample=0)
         assert len(server.asked) >= 3

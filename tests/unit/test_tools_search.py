@@ -15,8 +15,7 @@ import pytest
 from torl.component import RunContext
 from torl.errors import ConfigError, DataError, ToolUnavailableError
 from torl.tools import Bm25Tool
-from torl.tools.search.bm25 import Bm25Options
-from torl.tools.search.passages import passages_outcome
+from torl.tools.search import Bm25Options, passages_outcome
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -138,9 +137,9 @@ async def test_an_index_is_mapped_and_not_read(tmp_path: Path) -> None:
         ("", "cannot be read as a corpus"),
         ('{"contents": "fine"}\n{"contents": 3}\n', "line 2: a passage needs the field 'contents', or 'title' and 'te"),
         ('{"contents": "fine"}\n[1]\n', "line 2: a passage needs"),
-        ('\n{"contents: "', "line 2: no JSON"),
-        ('{"contents": "fine"}\n' + "[" * 100_000, "line 2: no JSON: maximum recursion depth"),
-        ('{"contents": "? !"}\n', "there is no word to search for in it"),
+        ('\n{"contents: "', "line 2: invalid JSON"),
+        ('{"contents": "fine"}\n' + "[" * 100_000, "line 2: invalid JSON: maximum recursion depth"),
+        ('{"contents": "? !"}\n', "the corpus has no words to search for"),
     ],
 )
 async def test_what_is_no_corpus_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
@@ -155,7 +154,7 @@ async def test_what_is_no_corpus_is_named_with_its_line(tmp_path: Path, text: st
 
 async def test_a_place_where_no_index_can_be_kept_is_an_error_of_the_configuration(tmp_path: Path) -> None:
     path = corpus_of(tmp_path / "corpus.jsonl", ["alpha"])
-    with pytest.raises(ConfigError, match=r"cannot be written.*name another directory in 'index'"):
+    with pytest.raises(ConfigError, match=r"cannot be written.*set another `index_directory`"):
         await searching(path, "alpha", index_directory=path / "below a file")
 
 

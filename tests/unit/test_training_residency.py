@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from torl.engine.protocol import WATCH_SECONDS
-from torl.training.residency import EngineMemory, InvalidTransitionError, LearnerMemory, Residency
+from torl.training.residency import DeviceSharing, EngineMemory, InvalidTransitionError, LearnerMemory, Residency
+from torl.weights.rendezvous import Receivers
 
 
 class EngineAndLearner:
@@ -14,14 +15,12 @@ class EngineAndLearner:
 
     needs_weights = False
     is_serving = True
-    receivers_changed = False
-    receiver_nodes = (0, 0, 0, 1, 1, 1)
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
 
-    async def count_receivers(self) -> int:
-        return 6
+    async def select_receivers(self) -> Receivers:
+        return Receivers(6, nodes=(0, 0, 0, 1, 1, 1), changed=False)
 
     async def sleep(self) -> None:
         self.asked.append(("sleep",))
@@ -32,8 +31,8 @@ class EngineAndLearner:
     async def wake(self, part: str) -> None:
         self.asked.append(("wake", part))
 
-    async def open_channel(self, receivers: int, *, colocated: bool, reconnect: bool, nodes: tuple[int, ...]) -> str:
-        self.asked.append(("open", receivers, colocated, reconnect, nodes))
+    async def open_channel(self, receivers: Receivers) -> str:
+        self.asked.append(("open", receivers))
         return "rendezvous"
 
     async def send_weights(self, rendezvous: str, *, checksum: bool) -> None:
@@ -49,17 +48,16 @@ class EngineAndLearner:
 
 def both_sides(*, sleeps: bool, moves: bool, checksum: bool = False) -> tuple[EngineAndLearner, Residency]:
     both: Any = EngineAndLearner()
-    residency = Residency(
-        both, both, colocated=True, engine_sleeps=sleeps, offloads_learner=moves, checksum=checksum, policy_version=3
-    )
-    return both, residency
+    sharing = DeviceSharing(colocated=True, engine_sleeps=sleeps, learner_offloads=moves)
+    return both, Residency(both, both, sharing, policy_version=3, checksum=checksum)
 
 
 @pytest.mark.parametrize("checksum", [True, False])
-async def test_checksums_are_taken_if_weights_are_to_be_verified(checksum: bool) -> None:
+async def test_checksums_are_computed_if_weights_are_verified(checksum: bool) -> None:
     both, residency = both_sides(sleeps=False, moves=False, checksum=checksum)
-    await residency.publish(policy_version=7)
-    opened = ("open", 6, True, False, (0, 0, 0, 1, 1, 1))
+    async with residency.lend_learner() as loan:
+        await loan.publish(policy_version=7)
+    opened = ("open", Receivers(6, (0, 0, 0, 1, 1, 1), changed=False, share_gpus=True))
     assert both.asked == [opened, ("send", "rendezvous", checksum), ("receive", "rendezvous", 7)]
 
 
@@ -80,50 +78,70 @@ TRANSFER = ["open", "send", "receive"]
     ],
 )
 async def test_devices_are_handed_over_in_order(sleeps: bool, moves: bool, order: list[str]) -> None:
-    """Each takes memory only when the other has let go of as much; the order is the same in every step."""
+    """Each side allocates memory only when the other has freed as much. The order is the same in every step."""
     both, residency = both_sides(sleeps=sleeps, moves=moves)
     for version in (1, 2):
         both.asked.clear()
-        await residency.give_to_learner()
-        await residency.give_to_learner()  # it has them: nothing is asked
-        await residency.publish(version)
+        async with residency.lend_learner():
+            pass
+        async with residency.lend_learner() as loan:  # the learner has kept the devices: no side moves
+            await loan.publish(version)
         with_parts = {"offload", "wake"}
         assert [" ".join(asked) if asked[0] in with_parts else asked[0] for asked in both.asked] == order
         assert residency.engine_memory is EngineMemory.AWAKE
         assert residency.learner_memory is (LearnerMemory.OFFLOADED if moves else LearnerMemory.RESIDENT)
 
 
-@pytest.mark.parametrize("command", ["prepare", "update", "export", "send_weights"])
-async def test_a_learner_that_is_away_is_asked_for_nothing(command: str) -> None:
+async def test_offloaded_learner_is_not_lent() -> None:
     both, residency = both_sides(sleeps=True, moves=True)
-    with pytest.raises(
-        InvalidTransitionError, match=f"{command} needs a learner that is .*resident, and it is offloaded"
-    ):
-        residency.require_learner(command)
-    await residency.give_to_learner()
-    assert residency.require_learner(command) is both
-    residency.learner_memory = LearnerMemory.PARAMETERS
-    if command != "send_weights":
-        with pytest.raises(InvalidTransitionError, match="it is parameters"):
-            residency.require_learner(command)
+    async with residency.lend_learner() as loan:
+        assert loan.learner is both
+        residency.learner_memory = LearnerMemory.PARAMETERS
+        with pytest.raises(InvalidTransitionError, match="the learner must be resident, and is parameters"):
+            _ = loan.learner
+        residency.learner_memory = LearnerMemory.RESIDENT
+        await loan.publish(1)
+        with pytest.raises(InvalidTransitionError, match="the learner must be resident, and is offloaded"):
+            _ = loan.learner
 
 
 @pytest.mark.parametrize(("sleeps", "moves"), [(True, True), (True, False), (False, True), (False, False)])
-async def test_weights_are_published_by_a_learner_that_has_the_devices_only(sleeps: bool, moves: bool) -> None:
+async def test_weights_are_published_only_while_the_learner_has_the_devices(sleeps: bool, moves: bool) -> None:
     both, residency = both_sides(sleeps=sleeps, moves=moves)
-    if not (sleeps or moves):
-        await residency.publish(1)
-        return
-    with pytest.raises(InvalidTransitionError):
-        await residency.publish(1)
-    assert both.asked == []
+    async with residency.lend_learner() as loan:
+        await loan.publish(1)
+        both.asked.clear()
+        if not (sleeps or moves):
+            await loan.publish(2)
+            return
+        with pytest.raises(InvalidTransitionError):
+            await loan.publish(2)
+        assert both.asked == []
 
 
-async def test_an_engine_that_is_awake_is_sent_nothing_over_what_it_holds() -> None:
+async def test_no_weights_are_published_to_an_engine_that_is_awake() -> None:
     both, residency = both_sides(sleeps=True, moves=False)
-    with pytest.raises(InvalidTransitionError, match="the engine is awake"):
-        await residency.publish(1)
-    assert both.asked == []
+    async with residency.lend_learner() as loan:
+        await loan.publish(1)
+        both.asked.clear()
+        with pytest.raises(InvalidTransitionError, match="the engine is awake"):
+            await loan.publish(2)
+        assert both.asked == []
+
+
+async def test_one_loan_at_a_time() -> None:
+    _, residency = both_sides(sleeps=True, moves=True)
+    async with residency.lend_learner() as loan:
+        other = asyncio.ensure_future(publish(residency, 2))
+        await asyncio.sleep(0.01)
+        assert not other.done()
+        await loan.publish(1)
+    await other
+
+
+async def publish(residency: Residency, version: int) -> None:
+    async with residency.lend_learner() as loan:
+        await loan.publish(version)
 
 
 @pytest.mark.parametrize("turns", [True, False])

@@ -15,8 +15,7 @@ from scripted_run import ScriptedRun, ScriptedTool
 from torl.apps.audit.formulas import BatchRewards, naive_advantages
 from torl.errors import ToolUnavailableError
 from torl.rollout.evaluation import evaluate
-from torl.rollout.group_file import GroupFile
-from torl.rollout.play_to_file import play_to_file
+from torl.rollout.group_file import GroupFile, play_to_file
 from torl.rollout.startup import Rollouts
 from torl.runtime.processes.supervision import first_error
 from torl.text.prompts import EncodedPrompts
@@ -101,7 +100,7 @@ async def test_above_a_share_the_run_stops(tmp_path: Path, share: float, stops: 
     if not stops:
         assert (await run.step_player.play(0)).counts["rollout/failed_episodes"] == 2
         return
-    many = r"tools spoilt \d of 16 episodes, and rollout.max_failed_fraction allows 0.*: p\d/\d found nobody"
+    many = r"\d of 16 episodes failed \(rollout.max_failed_fraction = 0.*\); last error: p\d/\d found nobody"
     with pytest.raises(ExceptionGroup) as raised:
         await run.step_player.play(0)
     assert re.fullmatch(many, str(first_error(raised.value)))
@@ -156,8 +155,8 @@ async def test_an_evaluation_leaves_them_out_and_says_how_many(tmp_path: Path) -
 async def test_a_file_of_groups_holds_whole_ones_only_and_the_rest_is_played_again(tmp_path: Path) -> None:
     run = run_with(tmp_path, {"p1/0"})
     output = GroupFile(tmp_path / "groups.jsonl")
-    asked = {"name": "episodes", "series": 0, "samples": 4}
-    with pytest.raises(ToolUnavailableError, match="spoilt 1 episodes; run the command again to play their problems"):
+    asked = {"name": "episodes", "batch_id": 0, "samples": 4}
+    with pytest.raises(ToolUnavailableError, match="1 episodes failed; run the command again to play their problems"):
         await play_to_file(Rollouts(run.player, run.reward), run.prompts[:4], output, run.step_player.console, **asked)
     assert {group.prompt.problem.id for group in output.read()} == {"p0", "p2", "p3"} == output.drop_incomplete(4)
     run.player.tools = {"python": Line(set())}

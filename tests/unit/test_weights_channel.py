@@ -18,7 +18,7 @@ from torl.errors import WeightTransferError
 from torl.weights.bucket import checksum_of, pack, unpack
 from torl.weights.channel import WeightChannel
 from torl.weights.control import Control
-from torl.weights.rendezvous import Endpoint, Rendezvous, TransportName, choose_transport
+from torl.weights.rendezvous import Endpoint, Rendezvous, TransferEnds, TransportName, choose_transport
 from torl.weights.transports.shared_memory import SharedMemory
 
 NamedTensors = list[tuple[str, torch.Tensor]]
@@ -236,7 +236,7 @@ def test_the_receiver_is_told_when_the_sender_fails(threads: ThreadPoolExecutor,
 
 def test_a_peer_that_never_comes_is_a_clear_error() -> None:
     channel = WeightChannel.listen("127.0.0.1", 1, timeout_seconds=1)
-    with pytest.raises(WeightTransferError, match=r"waiting for the others \(time-out 1 s\)"):
+    with pytest.raises(WeightTransferError, match=r"waiting for the others \(timeout 1 s\)"):
         channel.send(tensors())
 
 
@@ -347,9 +347,9 @@ def test_shared_memory_is_what_was_offered_and_leaves_no_trace(threads: ThreadPo
     receiver = start_receiver(threads, sender.rendezvous)
     sender.send(tensors())
     receiver.result()
-    control, transport = sender._connected()
+    transport = sender._connected()
     assert held()
-    place, other = transport.offer(0, 16), SharedMemory(control, None)
+    place, other = transport._offer(0), SharedMemory(transport.control, None)
     for changes, message in [({"size": 1 << 30}, "is not the shared memory"), ({"file": 999_999}, "cannot be opened")]:
         with pytest.raises(WeightTransferError, match=message):
             other.map(place | changes)
@@ -358,26 +358,27 @@ def test_shared_memory_is_what_was_offered_and_leaves_no_trace(threads: ThreadPo
 
 
 @pytest.mark.parametrize(
-    ("sides", "chosen"),
+    ("ends", "chosen"),
     [
-        ({"cuda": False, "colocated": True, "one_machine": True}, "shared_memory"),
-        ({"cuda": False, "colocated": False, "one_machine": True}, "shared_memory"),
-        ({"cuda": False, "colocated": True, "one_machine": False}, "gloo"),
-        ({"cuda": True, "colocated": True, "one_machine": True}, "cuda_ipc"),
-        ({"cuda": True, "colocated": True, "one_machine": True, "receivers": 1}, "shared_memory"),
-        ({"cuda": True, "colocated": False, "one_machine": False}, "nccl"),
+        (TransferEnds(2, 2, "none"), "shared_memory"),
+        (TransferEnds(2, 2, "none", machines=2), "gloo"),
+        (TransferEnds(2, 2, "shared"), "cuda_ipc"),
+        (TransferEnds(2, 2, "shared", machines=2), "cuda_ipc"),
+        (TransferEnds(2, 1, "shared"), "shared_memory"),
+        (TransferEnds(2, 1, "shared", machines=2), "gloo"),
+        (TransferEnds(2, 2, "separate"), "nccl"),
+        (TransferEnds(2, 2, "separate", machines=2), "nccl"),
     ],
 )
-def test_the_way_is_chosen_by_where_the_sides_are(sides: dict[str, Any], chosen: str) -> None:
-    sides = {"senders": 2, "receivers": 2} | sides
-    assert choose_transport("auto", **sides) == chosen
-    assert choose_transport("gloo", **sides) == "gloo"
-    if not sides["cuda"]:
+def test_transport_follows_from_the_two_ends(ends: TransferEnds, chosen: str) -> None:
+    assert choose_transport("auto", ends) == chosen
+    assert choose_transport("gloo", ends) == "gloo"
+    if ends.gpus == "none":
         with pytest.raises(WeightTransferError, match="'nccl' needs a GPU"):
-            choose_transport("nccl", **sides)
-    elif sides["colocated"]:
+            choose_transport("nccl", ends)
+    elif ends.gpus == "shared":
         with pytest.raises(WeightTransferError, match="do not share"):
-            choose_transport("nccl", **sides)
-    if not sides["one_machine"]:
-        with pytest.raises(WeightTransferError, match="ends at the machine"):
-            choose_transport("shared_memory", **sides)
+            choose_transport("nccl", ends)
+    if ends.machines > 1:
+        with pytest.raises(WeightTransferError, match="works on one machine only"):
+            choose_transport("shared_memory", ends)

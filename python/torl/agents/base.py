@@ -1,9 +1,10 @@
-"""The base class of agents, which play episodes instead of torl's own loop."""
+"""The base class of agents: programs that drive an episode instead of torl's own loop."""
 
 from abc import abstractmethod
 from typing import Any, Literal
 
 from torl.component import Component
+from torl.guard import InvalidResultError, describe, guarded
 from torl.options import PositiveFloat, PositiveInt, Section
 from torl.types import Problem
 
@@ -12,22 +13,32 @@ class AgentLimits(Section):
     """Options of every agent program."""
 
     timeout_seconds: PositiveFloat = 600.0
-    """Seconds that a program may take, less those in which it waits for the model."""
+    """Timeout of a program, in seconds, excluding the time it waits for the model."""
     max_concurrent: PositiveInt = 256
-    """Programs that run at once; further episodes wait."""
+    """Maximum number of concurrent programs; further episodes wait."""
     max_turns: PositiveInt = 256
-    """Turns that a program may ask for in an episode; a further request is refused."""
-    on_failure: Literal["spoil", "no_answer"] = "spoil"
-    """What a program's crash or time-out makes of its episode: it is left out of its group and counted, or it is graded
-    as one that gave no answer. The latter where the model's own words may bring the program down."""
+    """Maximum number of turns that a program may request in an episode; further requests are rejected."""
+    on_failure: Literal["drop", "grade_empty"] = "drop"
+    """Handling of a program's crash or timeout: drop the episode from its group, or grade it with an empty answer. Use
+    "grade_empty" if model output can crash the program."""
 
 
 def limits_of(_: Any) -> type[AgentLimits]:
-    """The limits that an agent's section may set."""
+    """Return the limits that an agent's section may set."""
     return AgentLimits
 
 
-class Agent(Component):
+def check_answer(answer: object, *_: object, **__: object) -> None:
+    """Check the result of `Agent.run`.
+
+    Raises:
+        InvalidResultError: `answer` is not a text or None.
+    """
+    if not isinstance(answer, str | None):
+        raise InvalidResultError(f"expected str or None, got {describe(answer)}")
+
+
+class Agent(Component, kind="agent"):
     """A program that plays episodes by requesting the model through OpenAI's chat completions API. Example:
 
         import json
@@ -53,6 +64,7 @@ class Agent(Component):
     The parameters of `__init__` are the options, in addition to `AgentLimits`.
     """
 
+    @guarded(check_answer, fails_episode=True)
     @abstractmethod
     async def run(self, problem: Problem, url: str) -> str | None:
         """Play one episode and return its answer; None selects the last message of the model.

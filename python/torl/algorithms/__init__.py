@@ -1,1 +1,1 @@
-"""The mathematics of the update: pure functions from arrays to arrays. Nothing here loads torch."""
+"""The mathematics of the update: advantage estimators, losses, aggregations. Pure functions of arrays. No torch."""

@@ -1,10 +1,10 @@
-"""Advantage estimators: from the rewards of a step to a number on each sampled token. No torch.
+"""Advantage estimators: from the rewards of a step to an advantage for each sampled token. No torch.
 
-Axis suffixes: `_N` the trajectories of a step, `_M` all their tokens laid end to end (`lengths_N` says how many belong
-to each). Only tokens in `mask_M`, the sampled ones, take part: the kernels see the sampled tokens of a trajectory as if
-they were neighbors, and give 0 to prompts and observations, whatever arrays hold there.
+Axis suffixes: `_N` the trajectories of a step, `_M` all their tokens, concatenated (`lengths_N` has the number of
+tokens of each trajectory). Only the sampled tokens in `mask_M` take part: estimators treat the sampled tokens of a
+trajectory as consecutive, and return 0 for prompts and observations, regardless of the values of arrays there.
 
-Every estimator raises `ValueError` for shapes that do not fit and for a reward that is not finite.
+All estimators raise `ValueError` for inconsistent shapes and non-finite rewards.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,6 +18,7 @@ from pydantic import Field
 
 import torl._core as _core
 from torl.algorithms.turns import Turns
+from torl.guard import InvalidResultError, describe
 from torl.options import PositiveFraction
 from torl.types import BoolArray, Float32Array, Int32Array
 
@@ -30,40 +31,69 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class EstimatorInputs:
-    """What a step was paid, and everything else that an estimator may look at."""
+    """The rewards of a step, and the other inputs of an advantage estimator."""
 
-    rewards_N: Float64Array  # of each trajectory; paid at its last sampled token
-    groups_N: Sequence[Hashable]  # equal for the trajectories that are compared with each other
-    lengths_N: Int64Array  # tokens of each trajectory
-    mask_M: BoolArray  # the sampled tokens
-    token_rewards_M: Float32Array | None = None  # paid at single tokens: turn rewards, a penalty on each token
-    values_M: Float32Array | None = None  # the critic's, before each token; only where the estimator requires one
-    turns_M: Int32Array | None = None  # the number of the turn in its trajectory that sampled a token; -1 on all others
+    rewards_N: Float64Array
+    """Reward of each trajectory, received at its last sampled token."""
+    groups_N: Sequence[Hashable]
+    """Group of each trajectory: equal for trajectories that are compared with each other."""
+    lengths_N: Int64Array
+    """Number of tokens of each trajectory."""
+    mask_M: BoolArray
+    """Loss mask: True for sampled tokens."""
+    token_rewards_M: Float32Array | None = None
+    """Rewards of single tokens: turn rewards, or a KL penalty on each token."""
+    values_M: Float32Array | None = None
+    """The critic's values before each token. None unless the estimator requires a critic."""
+    turns_M: Int32Array | None = None
+    """Index of each sampled token's turn in its trajectory, from 0; -1 for other tokens."""
 
     @property
     def totals(self) -> Float64Array:
-        """All that each trajectory was paid, shape (N,): its reward and those of its sampled tokens."""
+        """Total reward of each trajectory, shape (N,): its reward plus the rewards of its sampled tokens."""
         if self.token_rewards_M is None:
             return self.rewards_N
         return self.rewards_N + _core.row_sums(self.token_rewards_M, self.lengths_N, self.mask_M)
 
     def broadcast_to_tokens(self, values_N: npt.ArrayLike) -> Float32Array:
-        """One value for each trajectory as the value of all its sampled tokens, shape (M,); 0 on all others."""
+        """Assign one value of each trajectory to all its sampled tokens, shape (M,); 0 for other tokens."""
         return _core.broadcast_to_tokens(np.asarray(values_N, dtype=np.float64), self.lengths_N, self.mask_M)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenAdvantages:
-    """What an estimator gives, on every token; 0 on tokens that were not sampled."""
+    """The result of an advantage estimator."""
 
     advantages_M: Float32Array
-    returns_M: Float32Array | None = None  # what the critic should have predicted, where the estimator requires one
+    """Advantage of each token; 0 for tokens that were not sampled."""
+    returns_M: Float32Array | None = None
+    """Value targets of the critic. None unless the estimator requires a critic."""
+
+
+def check_advantages(estimated: object, rewards: EstimatorInputs) -> None:
+    """Check the result of an estimator.
+
+    Raises:
+        InvalidResultError: `estimated` is not a `TokenAdvantages` with one finite float32 for each token.
+    """
+    if not isinstance(estimated, TokenAdvantages):
+        raise InvalidResultError(f"expected TokenAdvantages, got {describe(estimated)}")
+    for name, array in (("advantages_M", estimated.advantages_M), ("returns_M", estimated.returns_M)):
+        if name == "returns_M" and array is None:
+            continue
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+            found = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else describe(array)
+            raise InvalidResultError(f"expected {name} as an array of float32, got {found}")
+        if array.shape != rewards.mask_M.shape:
+            raise InvalidResultError(f"expected {name} of shape {rewards.mask_M.shape}, got {array.shape}")
+        if not np.isfinite(array).all():
+            raise InvalidResultError(f"{name} must be finite, got {np.count_nonzero(~np.isfinite(array))} other values")
 
 
 class Estimator(Protocol):
-    '''An advantage estimator: a function of `EstimatorInputs` and its own options that returns per-token advantages.
+    '''An advantage estimator: a function of `EstimatorInputs` and its own options that returns `TokenAdvantages`.
 
-    A whole one, which asks only who was the best of a group:
+    Example: an estimator that rewards only the best trajectories of a group.
 
         from collections.abc import Hashable
 
@@ -73,26 +103,31 @@ class Estimator(Protocol):
         from torl.options import NonNegativeFloat
 
         @requires(min_group_size=2)
-        def best_of_group(rewards: EstimatorInputs, margin: NonNegativeFloat = 0.0) -> TokenAdvantages:
-            """1 for every trajectory within `margin` of the best of its group, -1 for the others."""
+        def best_of_group(inputs: EstimatorInputs, margin: NonNegativeFloat = 0.0) -> TokenAdvantages:
+            """1 for each trajectory within `margin` of the best of its group, -1 for the others."""
             best: dict[Hashable, float] = {}
-            for group, total in zip(rewards.groups_N, rewards.totals, strict=True):
+            for group, total in zip(inputs.groups_N, inputs.totals, strict=True):
                 best[group] = max(total, best.get(group, total))
-            best_N = np.array([best[group] for group in rewards.groups_N])
-            return TokenAdvantages(rewards.broadcast_to_tokens(np.where(rewards.totals >= best_N - margin, 1.0, -1.0)))
+            best_N = np.array([best[group] for group in inputs.groups_N])
+            return TokenAdvantages(inputs.broadcast_to_tokens(np.where(inputs.totals >= best_N - margin, 1.0, -1.0)))
 
         [algorithm.estimator]
         name = "my_package.estimators:best_of_group"
         margin = 0.1
     '''
 
-    def __call__(self, rewards: EstimatorInputs, /) -> TokenAdvantages:
-        """The advantages, once the options are bound."""
+    def __call__(self, inputs: EstimatorInputs, /) -> TokenAdvantages:
+        """Compute the advantages, with the options already bound."""
         ...
 
 
 def requires(*, critic: bool = False, min_group_size: int = 1) -> Callable[[Function], Function]:
-    """What an estimator requires of a run: a critic beside the policy, and trajectories in each group."""
+    """Declare the requirements of an estimator.
+
+    Args:
+        critic: Whether it requires the values of a critic.
+        min_group_size: Minimum number of trajectories in a group.
+    """
 
     def mark(function: Function) -> Function:
         vars(function).update(needs_critic=critic, min_group_size=min_group_size)
@@ -101,116 +136,124 @@ def requires(*, critic: bool = False, min_group_size: int = 1) -> Callable[[Func
     return mark
 
 
-# --- compared within a group: one advantage for all tokens of a trajectory ---------------------------------
+# --- group-relative estimators: one advantage for all tokens of a trajectory -------------------------------
 
 
-def grpo(rewards: EstimatorInputs) -> TokenAdvantages:
-    """(r - mean) / (std + 1e-6) of the group, r the whole reward (DeepSeekMath, section 4.1)."""
-    return _spread_group_advantages("grpo", rewards)
+def grpo(inputs: EstimatorInputs) -> TokenAdvantages:
+    """(r - mean) / (std + 1e-6) over the group, with r the total reward (GRPO; DeepSeekMath, section 4.1)."""
+    return _broadcast_group_advantages("grpo", inputs)
 
 
-def dr_grpo(rewards: EstimatorInputs) -> TokenAdvantages:
-    """r - mean of the group, r the whole reward (Dr. GRPO, section 3.2)."""
-    return _spread_group_advantages("dr_grpo", rewards)
+def dr_grpo(inputs: EstimatorInputs) -> TokenAdvantages:
+    """r - mean over the group, with r the total reward (Dr. GRPO, section 3.2)."""
+    return _broadcast_group_advantages("dr_grpo", inputs)
 
 
 @requires(min_group_size=2)
-def rloo(rewards: EstimatorInputs) -> TokenAdvantages:
-    """r - mean of the other members of the group, r the whole reward (RLOO, equation 8)."""
-    return _spread_group_advantages("rloo", rewards)
+def rloo(inputs: EstimatorInputs) -> TokenAdvantages:
+    """r - mean over the other members of the group, with r the total reward (RLOO, equation 8)."""
+    return _broadcast_group_advantages("rloo", inputs)
 
 
-def _spread_group_advantages(kernel: str, rewards: EstimatorInputs) -> TokenAdvantages:
-    return TokenAdvantages(rewards.broadcast_to_tokens(group_advantages(kernel, rewards.totals, rewards.groups_N)))
+def _broadcast_group_advantages(kernel: str, inputs: EstimatorInputs) -> TokenAdvantages:
+    return TokenAdvantages(inputs.broadcast_to_tokens(group_advantages(kernel, inputs.totals, inputs.groups_N)))
 
 
-# --- compared turn by turn: one advantage for all tokens of a turn -----------------------------------------
+# --- turn-level estimator: one advantage for all tokens of a turn ------------------------------------------
 
 
 def gtpo(
-    rewards: EstimatorInputs, *, discount: TurnDiscount = 1.0, baseline: Literal["group", "turn"] = "group"
+    inputs: EstimatorInputs, *, discount: TurnDiscount = 1.0, baseline: Literal["group", "turn"] = "group"
 ) -> TokenAdvantages:
-    """Returns from turn to turn, normalized within the group as `grpo` normalizes (GTPO, arXiv 2511.14846).
+    """Turn-level returns, normalized over the group as in `grpo` (GTPO, arXiv 2511.14846).
 
-    A turn's return is what it and the turns behind it were paid; the reward at the end comes with the last turn.
+    The return of turn k is the sum over j >= k of discount^(j - k) * r_j, with r_j the reward of turn j. The reward of
+    the trajectory belongs to its last turn.
 
     Args:
-        rewards: of the step, with its turns.
-        discount: What a reward is multiplied by for each turn that it lies ahead; 0 pays every turn for itself.
-        baseline: What a return is compared with: those of all turns of its group, or of the turns with its number.
+        inputs: Inputs with turns.
+        discount: Discount factor per turn. 0 rewards each turn separately.
+        baseline: Returns over which mean and std are computed: "group" for all turns of the group, "turn" for the turns
+            of the group with the same index.
 
     Raises:
-        ValueError: there are no turns.
+        ValueError: The inputs have no turns.
     """
-    if rewards.turns_M is None:
-        raise ValueError("estimator 'gtpo' needs the turns of the trajectories")
-    turns = Turns.from_arrays(rewards.turns_M, rewards.lengths_N, rewards.mask_M)
-    returns_K = turns.returns(turns.rewards(rewards.rewards_N, rewards.token_rewards_M), discount)
-    numbers_K = turns.turn_indices if baseline == "turn" else np.zeros_like(turns.turn_indices)
+    if inputs.turns_M is None:
+        raise ValueError("estimator 'gtpo' requires the turns of the trajectories")
+    turns = Turns.from_arrays(inputs.turns_M, inputs.lengths_N, inputs.mask_M)
+    returns_K = turns.returns(turns.rewards(inputs.rewards_N, inputs.token_rewards_M), discount)
+    baselines_K = turns.turn_indices if baseline == "turn" else np.zeros_like(turns.turn_indices)
     groups_K = [
-        (rewards.groups_N[row], number)
-        for row, number in zip(turns.trajectory_indices.tolist(), numbers_K.tolist(), strict=True)
+        (inputs.groups_N[trajectory], index)
+        for trajectory, index in zip(turns.trajectory_indices.tolist(), baselines_K.tolist(), strict=True)
     ]
     return TokenAdvantages(turns.broadcast_to_tokens(group_advantages("grpo", returns_K, groups_K)))
 
 
-# --- discounted from token to token ------------------------------------------------------------------------
+# --- token-level estimators: discounted per token ----------------------------------------------------------
 
 
-def reinforce_plus_plus(rewards: EstimatorInputs, *, discount: PositiveFraction = 1.0) -> TokenAdvantages:
-    """Returns, discounted by `discount` for each sampled token, whitened over the step (arXiv 2501.03262).
+def reinforce_plus_plus(inputs: EstimatorInputs, *, discount: PositiveFraction = 1.0) -> TokenAdvantages:
+    """Token-level returns, whitened over all sampled tokens of the step (REINFORCE++, arXiv 2501.03262).
 
-    Args:
-        rewards: of the step.
-        discount: What a reward is multiplied by for each sampled token that it lies ahead.
-    """
-    return _whitened_returns(rewards, rewards.rewards_N, discount)
-
-
-def reinforce_plus_plus_baseline(rewards: EstimatorInputs, *, discount: PositiveFraction = 1.0) -> TokenAdvantages:
-    """`reinforce_plus_plus` with the group's mean taken from each trajectory's reward first (arXiv 2501.03262).
-
-    The mean is that of the rewards at the ends; what single tokens are paid stays as it is.
+    The return of token t is the sum over s >= t of discount^(s - t) * r_s. Whitening is (x - mean) / sqrt(var + 1e-8)
+    with the unbiased variance.
 
     Args:
-        rewards: of the step.
-        discount: What a reward is multiplied by for each sampled token that it lies ahead.
+        inputs: Inputs of the estimator.
+        discount: Discount factor per sampled token.
     """
-    centered_N = group_advantages("dr_grpo", rewards.rewards_N, rewards.groups_N).astype(np.float64)
-    return _whitened_returns(rewards, centered_N, discount)
+    return _whitened_returns(inputs, inputs.rewards_N, discount)
+
+
+def reinforce_plus_plus_baseline(inputs: EstimatorInputs, *, discount: PositiveFraction = 1.0) -> TokenAdvantages:
+    """`reinforce_plus_plus` with the group mean subtracted from each trajectory's reward (arXiv 2501.03262).
+
+    Rewards of single tokens are neither part of the mean nor changed.
+
+    Args:
+        inputs: Inputs of the estimator.
+        discount: Discount factor per sampled token.
+    """
+    centered_N = group_advantages("dr_grpo", inputs.rewards_N, inputs.groups_N).astype(np.float64)
+    return _whitened_returns(inputs, centered_N, discount)
 
 
 @requires(critic=True)
-def ppo(rewards: EstimatorInputs, *, discount: PositiveFraction = 1.0, gae_lambda: Lambda = 1.0) -> TokenAdvantages:
-    """Generalized advantage estimation with a critic's values (arXiv 1506.02438, equation 16), and the returns.
+def ppo(inputs: EstimatorInputs, *, discount: PositiveFraction = 1.0, gae_lambda: Lambda = 1.0) -> TokenAdvantages:
+    """Generalized advantage estimation with a critic (GAE, arXiv 1506.02438, equation 16), for PPO.
+
+    A_t = sum over l >= 0 of (discount * gae_lambda)^l * delta_(t+l), with delta_t = r_t + discount * V_(t+1) - V_t. The
+    value targets are A_t + V_t.
 
     Args:
-        rewards: of the step, with the critic's values.
-        discount: What a reward is multiplied by for each sampled token that it lies ahead.
-        gae_lambda: Between the critic's word alone (0) and the rewards' alone, less the critic's (1).
+        inputs: Inputs with the critic's values.
+        discount: Discount factor per sampled token.
+        gae_lambda: GAE lambda: 0 gives one-step temporal-difference errors, 1 the returns minus the values.
 
     Raises:
-        ValueError: there are no values.
+        ValueError: The inputs have no values.
     """
-    if rewards.values_M is None:
-        raise ValueError("estimator 'ppo' needs the values of a critic")
+    if inputs.values_M is None:
+        raise ValueError("estimator 'ppo' requires the values of a critic")
     advantages_M, returns_M = _core.generalized_advantages(
-        rewards.rewards_N,
-        rewards.token_rewards_M,
-        rewards.values_M,
-        rewards.lengths_N,
-        rewards.mask_M,
+        inputs.rewards_N,
+        inputs.token_rewards_M,
+        inputs.values_M,
+        inputs.lengths_N,
+        inputs.mask_M,
         discount,
         gae_lambda,
     )
     return TokenAdvantages(advantages_M, returns_M)
 
 
-def _whitened_returns(rewards: EstimatorInputs, rewards_N: Float64Array, discount: float) -> TokenAdvantages:
-    lengths_N, mask_M = rewards.lengths_N, rewards.mask_M
-    if rewards.token_rewards_M is None and discount == 1:  # each token returns the whole reward
-        return TokenAdvantages(rewards.broadcast_to_tokens(_core.whiten_rows(rewards_N, lengths_N, mask_M)))
-    returns_M = _core.discounted_returns(rewards_N, rewards.token_rewards_M, lengths_N, mask_M, discount)
+def _whitened_returns(inputs: EstimatorInputs, rewards_N: Float64Array, discount: float) -> TokenAdvantages:
+    lengths_N, mask_M = inputs.lengths_N, inputs.mask_M
+    if inputs.token_rewards_M is None and discount == 1:  # all tokens of a trajectory have the same return
+        return TokenAdvantages(inputs.broadcast_to_tokens(_core.whiten_rows(rewards_N, lengths_N, mask_M)))
+    returns_M = _core.discounted_returns(rewards_N, inputs.token_rewards_M, lengths_N, mask_M, discount)
     return TokenAdvantages(_core.whiten(returns_M, lengths_N, mask_M))
 
 
@@ -225,25 +268,32 @@ ESTIMATORS: Mapping[str, Callable[..., TokenAdvantages]] = MappingProxyType(
         "gtpo": gtpo,
     }
 )
-"""The estimators that a configuration knows by name."""
+"""Built-in estimators by their names in configurations."""
 
 
 # --- groups ------------------------------------------------------------------------------------------------
 
 
 def group_advantages(kernel: str, rewards_N: npt.ArrayLike, groups_N: Sequence[Hashable]) -> Float32Array:
-    """The advantage of each trajectory, shape (N,), from its reward and the rewards of its group.
+    """Compute the advantage of each trajectory relative to its group, shape (N,).
 
     - "grpo": (r - mean) / (std + 1e-6), unbiased std (DeepSeekMath, section 4.1; epsilon as in verl `core_algos.py`)
     - "dr_grpo": r - mean (Dr. GRPO, section 3.2)
     - "rloo": r - mean of the other members (RLOO, equation 8)
 
-    `groups_N[i]` names the group of trajectory i; members need not be neighbors, groups need not be equally
-    large. A group of one has nothing to be compared with and takes mean 0 and std 1. Sums are in float64 and do
-    not depend on the order of the trajectories; equal rewards give exactly 0.
+    A group with a single member has mean 0 and std 1. Sums are in float64 and do not depend on the order of the
+    trajectories; equal rewards give exactly 0.
 
-    Raises `ValueError` for an unknown kernel, lengths that differ, or a reward that is not finite.
+    Args:
+        kernel: Name of the formula.
+        rewards_N: Reward of each trajectory.
+        groups_N: Group of each trajectory, in any order and of any size.
+
+    Raises:
+        ValueError: The kernel is unknown, the lengths differ, or a reward is not finite.
     """
-    numbers: dict[Hashable, int] = {}
-    group_ids_N = np.fromiter((numbers.setdefault(group, len(numbers)) for group in groups_N), dtype=np.int64)
+    group_indices: dict[Hashable, int] = {}
+    group_ids_N = np.fromiter(
+        (group_indices.setdefault(group, len(group_indices)) for group in groups_N), dtype=np.int64
+    )
     return _core.group_advantages(kernel, np.asarray(rewards_N, dtype=np.float64), group_ids_N)

@@ -85,4 +85,4 @@ MASKS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
 )
 """The masks by the names that a configuration calls them."""
 
-MASK = ChosenFrom(MASKS, "mask", given=lambda mask: 2 if wants_reference(mask) else 1)
+MASK = ChosenFrom(MASKS, "mask", positional_count=lambda mask: 2 if wants_reference(mask) else 1)

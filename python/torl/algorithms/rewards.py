@@ -1,6 +1,6 @@
-"""What is done to the rewards of a step before advantages are made of them. No torch.
+"""Transformations of a step's rewards before advantage estimation. No torch.
 
-Axis suffixes: `_N` the trajectories of a step, `_M` all their tokens laid end to end.
+Axis suffixes: `_N` the trajectories of a step, `_M` all their tokens, concatenated.
 """
 
 import numpy as np
@@ -13,7 +13,10 @@ _EPSILON = 1e-6
 
 
 def normalize_rewards(rewards_N: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """(r - mean) / (std + 1e-6) over all trajectories of the step, with the unbiased deviation; one alone gets 0."""
+    """Return (r - mean) / (std + 1e-6) over all trajectories of the step, with the unbiased standard deviation.
+
+    A single trajectory gets 0.
+    """
     rewards_N = np.asarray(rewards_N, dtype=np.float64)
     if len(rewards_N) < 2:
         return np.zeros_like(rewards_N)
@@ -22,7 +25,7 @@ def normalize_rewards(rewards_N: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def kl_to_reference(old_logprobs_M: Float32Array, ref_logprobs_M: Float32Array, estimator: KlEstimator) -> Float32Array:
-    """An estimate of KL(policy || reference) on each token, shape (M,); see `losses.kl_to_reference`."""
+    """Estimate KL(policy || reference) at each token, shape (M,); see `losses.kl_to_reference`."""
     x = np.clip(ref_logprobs_M.astype(np.float64) - old_logprobs_M, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     estimates = {"k1": -x, "k2": x**2 / 2, "k3": np.expm1(x) - x}
     return estimates[estimator].astype(np.float32)

@@ -17,8 +17,7 @@ from torl.errors import ConfigError, DataError
 from torl.options import Choice
 from torl.options import Section as OptionSection
 from torl.report.console import Console
-from torl.rollout.evaluate_model import evaluate_with
-from torl.rollout.evaluation import Evaluation
+from torl.rollout.evaluation import Evaluation, evaluate_with
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.sampling import sample_with
 from torl.rollout.startup import Rollouts, open_rollouts

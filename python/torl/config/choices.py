@@ -5,9 +5,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from torl.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
-from torl.algorithms.advantages import ESTIMATORS, Estimator
-from torl.algorithms.aggregation import AGGREGATIONS, Aggregation
+from torl.algorithms.advantages import ESTIMATORS, Estimator, check_advantages
+from torl.algorithms.aggregation import AGGREGATIONS, Aggregation, check_weights
 from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
+from torl.algorithms.losses.correction import check_correction
+from torl.algorithms.losses.policy import check_policy_loss
 from torl.algorithms.masks import MASK, Mask
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler
 from torl.engine import ENGINES, Engine
@@ -24,34 +26,45 @@ from torl.trackers import TRACKERS, Tracker
 
 PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
-SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", given=2)]
+SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", positional_count=2)]
 TemplateChoice = Annotated[Choice[PromptTemplate], TEMPLATE]
 FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl", bases=(Format,))]
-TOOL = ChosenFrom(TOOLS, "tool", shared=tool_limits, option_shorthands=TOOL_SHORTHANDS, bases=(Tool, StatefulTool))
+TOOL = ChosenFrom(
+    TOOLS, "tool", common_options=tool_limits, option_shorthands=TOOL_SHORTHANDS, bases=(Tool, StatefulTool)
+)
 ToolChoice = Annotated[Choice[BaseTool], TOOL]
 ENVIRONMENT = ChosenFrom(
     ENVIRONMENTS,
     "environment",
-    shared=lambda _: EnvironmentLimits,
+    common_options=lambda _: EnvironmentLimits,
     option_shorthands=ENVIRONMENT_SHORTHANDS,
     bases=(Environment,),
 )
 EnvironmentChoice = Annotated[Choice[Environment], ENVIRONMENT]
-AGENT = ChosenFrom(AGENTS, "agent", shared=limits_of, option_shorthands=AGENT_SHORTHANDS, bases=(Agent,))
+AGENT = ChosenFrom(AGENTS, "agent", common_options=limits_of, option_shorthands=AGENT_SHORTHANDS, bases=(Agent,))
 AgentChoice = Annotated[Choice[Agent], AGENT]
-EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", given=1, bases=(Engine,))]
+EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", positional_count=1, bases=(Engine,))]
 RewardChoice = Annotated[
     Choice[Reward],
-    ChosenFrom(REWARDS, "reward", "rubric", given=count_positional, bases=(Reward,), functions=True),
+    ChosenFrom(REWARDS, "reward", "rubric", positional_count=count_positional, bases=(Reward,), functions=True),
 ]
-EstimatorChoice = Annotated[Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", given=1)]
 MaskChoice = Annotated[Choice[Mask], MASK]
-PolicyLossChoice = Annotated[Choice[PolicyLoss], ChosenFrom(POLICY_LOSSES, "policy loss", "clipped", given=1)]
-AggregationChoice = Annotated[Choice[Aggregation], ChosenFrom(AGGREGATIONS, "aggregation", "token", given=1)]
-CorrectionChoice = Annotated[Choice[ImportanceCorrection], ChosenFrom(CORRECTIONS, "importance correction", given=1)]
+EstimatorChoice = Annotated[
+    Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", positional_count=1, check=check_advantages)
+]
+PolicyLossChoice = Annotated[
+    Choice[PolicyLoss], ChosenFrom(POLICY_LOSSES, "policy loss", "clipped", positional_count=1, check=check_policy_loss)
+]
+AggregationChoice = Annotated[
+    Choice[Aggregation], ChosenFrom(AGGREGATIONS, "aggregation", "token", positional_count=1, check=check_weights)
+]
+CorrectionChoice = Annotated[
+    Choice[ImportanceCorrection],
+    ChosenFrom(CORRECTIONS, "importance correction", positional_count=1, check=check_correction),
+]
 
 
-TRACKER = ChosenFrom(TRACKERS, "tracker", given=2, bases=(Tracker,))
+TRACKER = ChosenFrom(TRACKERS, "tracker", positional_count=2, bases=(Tracker,))
 TrackerChoice = Annotated[Choice[Tracker], TRACKER]
 
 

@@ -1,4 +1,4 @@
-"""Inference engines: the protocol that episodes ask for turns, and vLLM behind it."""
+"""Inference engines: their protocol, and vLLM."""
 
 from collections.abc import Callable
 from types import MappingProxyType
@@ -9,6 +9,6 @@ from torl.engine.vllm.engine import VllmEngine
 from torl.engine.vllm.replicas import VllmReplicas
 
 ENGINES: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({"vllm": VllmReplicas})
-"""By the names that a configuration calls them."""
+"""The engines by their names in a configuration."""
 
 __all__ = ["ENGINES", "Engine", "EngineOptions", "EngineSetup", "VllmEngine", "VllmReplicas"]

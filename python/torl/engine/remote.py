@@ -1,27 +1,103 @@
-"""An engine on a node of a cluster, behind the face of one that is here."""
+"""Engines on the nodes of a cluster: the host on the node, and the controller's handle of it."""
 
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
-from torl._core import StopCondition
-from torl.engine.host import EngineHost
 from torl.engine.protocol import Engine, EngineMemoryPart
 from torl.errors import ActorDiedError, EngineDiedError, EngineError
 from torl.runtime.cluster import ActorHandle, Cluster
-from torl.runtime.cluster.logs import gather_logs
-from torl.types import SampledTurn, SamplingParameters
-from torl.weights.rendezvous import Rendezvous
+from torl.runtime.cluster.logs import LogFolder, gather_logs
+from torl.runtime.processes.stacks import dump_stacks
+from torl.types import SampledTurn, TurnRequest
+from torl.weights.rendezvous import Receivers, Rendezvous
 
-_CLOSE_SECONDS = 60.0  # an engine that does not end in this time is ended by force
-_ANSWER_SECONDS = 20.0  # of a node that is asked for stacks, or for the last of a log
+_CLOSE_TIMEOUT_SECONDS = 60.0  # an engine that takes longer is killed
+_REPLY_TIMEOUT_SECONDS = 20.0  # for stacks, and for the end of a log
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+class EngineHost:
+    """An engine and its log, on the node on which the engine runs."""
+
+    def __init__(self, make: Callable[[Path], Engine], log: Path) -> None:
+        """Make the engine.
+
+        Args:
+            make: Factory of the engine, called with a log file on this node.
+            log: The controller's copy of that file, which errors name.
+        """
+        self._folder = LogFolder()
+        self.logs = self._folder.tail
+        self._log = log
+        self._local_log = self._folder.path / log.name
+        self._engine = make(self._local_log)
+
+    async def start(self) -> None:
+        """Start the engine."""
+        with self._naming_log():
+            await self._engine.start()
+
+    async def sample(self, request: TurnRequest, announces_blocks: bool) -> AsyncGenerator[str | SampledTurn, None]:
+        """Yield the code of each block that closes, if `announces_blocks`, then the turn."""
+        blocks: asyncio.Queue[str | None] = asyncio.Queue()
+        on_block = blocks.put_nowait if announces_blocks else None
+        sampling = asyncio.ensure_future(self._engine.sample(request, on_block))
+        sampling.add_done_callback(lambda _: blocks.put_nowait(None))
+        try:
+            while (code := await blocks.get()) is not None:
+                yield code
+            with self._naming_log():
+                yield await sampling
+        finally:
+            sampling.cancel()
+            with contextlib.suppress(asyncio.CancelledError, EngineError):
+                await sampling  # returns when the request is aborted
+
+    async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, first: int) -> None:
+        """Receive new weights."""
+        with self._naming_log():
+            await self._engine.receive_weights(rendezvous, policy_version, first=first)
+
+    async def sleep(self) -> None:
+        """Free the engine's device memory."""
+        with self._naming_log():
+            await self._engine.sleep()
+
+    async def wake(self, part: EngineMemoryPart) -> None:
+        """Allocate device memory again."""
+        with self._naming_log():
+            await self._engine.wake(part)
+
+    async def watch(self) -> NoReturn:
+        """Wait until the engine dies, then raise."""
+        with self._naming_log():
+            await self._engine.watch()
+
+    async def dump_stacks(self) -> None:
+        """Make the engine's processes dump their stacks to their log."""
+        await asyncio.to_thread(dump_stacks, self._engine.processes_by_log)
+
+    async def close(self) -> None:
+        """Stop the engine."""
+        await self._engine.close()
+        self._folder.close()
+
+    @contextlib.contextmanager
+    def _naming_log(self) -> Iterator[None]:
+        """Name the controller's log in errors, instead of the node's."""
+        try:
+            yield
+        except EngineError as error:
+            raise type(error)(str(error).replace(str(self._local_log), str(self._log))) from error
 
 
 class RemoteEngine(Engine):
-    """In the controller: one engine on a node. That its process or its node has gone is its death."""
+    """The controller's handle of an engine on another node. Loss of its process or node counts as an engine failure."""
 
     def __init__(
         self,
@@ -34,136 +110,115 @@ class RemoteEngine(Engine):
         policy_version: int,
         receivers: int,
     ) -> None:
-        """Describe it; `start` starts it.
+        """Describe the engine; `start` starts it.
 
         Args:
-            cluster: where it is.
-            make: makes the engine, on its node, with a log file that is told. Picklable.
-            node: of the cluster.
-            name: as errors call it.
-            log: what the engine writes to its file is added to this one.
-            policy_version: of the weights that it starts with.
-            receivers: of new weights, one for each of its devices.
+            cluster: Cluster of the node.
+            make: Picklable factory of the engine, called on the node with a log file.
+            node: Number of the node.
+            name: Name of the engine in errors.
+            log: File that the engine's output is appended to.
+            policy_version: Version of the initial weights.
+            receivers: Number of receivers of new weights, one for each device.
         """
         self._cluster = cluster
-        self._make = make
+        self._host = functools.partial(EngineHost, make, log)
         self._node = node
         self._name = name
         self._log = log
         self._version = policy_version
         self._receivers = receivers
-        self._role: ActorHandle | None = None
-        self._gathering: asyncio.Task[None] | None = None  # the log
+        self._actor: ActorHandle | None = None
+        self._log_task: asyncio.Task[None] | None = None
         self._failure: EngineError | None = None
 
     @property
     def policy_version(self) -> int:
-        """The version that samples from now on."""
         return self._version
 
     async def start(self) -> None:
-        """Start it on its node; waits for a node that is lost."""
         try:
-            with self._dying():
-                host = functools.partial(EngineHost, self._make, self._log)
-                role = self._role = await self._cluster.start_actor(self._node, host, name=self._name)
-                self._gathering = asyncio.create_task(gather_logs(role, self._log.parent))
-                await role.call("ask", "start")
+            with self._recording_death():
+                self._actor = await self._cluster.start_actor(self._node, self._host, name=self._name)
+                self._log_task = asyncio.create_task(gather_logs(self._actor, self._log.parent))
+                await self._call(EngineHost.start)
         except BaseException:
             await self.close()
             raise
 
-    async def sample(
-        self,
-        token_ids: Sequence[int],
-        sampling: SamplingParameters,
-        request_id: str,
-        *,
-        end: StopCondition,
-        at_line_start: bool,
-        episode: int = 0,
-        group: str = "",
-        on_block: Callable[[str], None] | None = None,
-    ) -> SampledTurn:
-        """Have one turn sampled."""
-        asked = (tuple(token_ids), sampling, request_id, end, at_line_start, episode, group, on_block is not None)
-        with self._dying():
-            async with contextlib.aclosing(self._running().stream("turn", *asked)) as told:
-                async for each in told:
-                    if isinstance(each, SampledTurn):
-                        return each
+    async def sample(self, request: TurnRequest, on_block: Callable[[str], None] | None = None) -> SampledTurn:
+        with self._recording_death():
+            events = self._running().stream(EngineHost.sample.__name__, request, on_block is not None)
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    if isinstance(event, SampledTurn):
+                        return event
                     if on_block is not None:
-                        on_block(each)
-        raise EngineError(f"{self._name} never ended request {request_id}")
+                        on_block(event)
+        raise EngineError(f"{self._name} never ended request {request.id}")
 
-    async def count_receivers(self) -> int:
-        """One receiver for each device."""
-        return self._receivers
-
-    @property
-    def receiver_nodes(self) -> tuple[int, ...]:
-        """All are on its node."""
-        return (self._node,) * self._receivers
+    async def select_receivers(self) -> Receivers:
+        return Receivers(self._receivers, (self._node,) * self._receivers, changed=True)
 
     async def receive_weights(self, rendezvous: Rendezvous, policy_version: int, *, first: int = 0) -> None:
-        """Have it take new weights."""
-        await self._call("receive", rendezvous, policy_version, first)
+        await self._call(EngineHost.receive_weights, rendezvous, policy_version, first)
         self._version = policy_version
 
     async def sleep(self) -> None:
-        """Have it give its memory away."""
-        await self._call("ask", "sleep")
+        await self._call(EngineHost.sleep)
 
     async def wake(self, part: EngineMemoryPart) -> None:
-        """Have it take memory back."""
-        await self._call("ask", "wake", part)
+        await self._call(EngineHost.wake, part)
 
     async def dump_remote_stacks(self) -> None:
-        """On its node, if that answers."""
-        if self._role is not None:
+        if self._actor is not None:
             with contextlib.suppress(ActorDiedError, TimeoutError):
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    await self._role.call("dump_stacks")
+                async with asyncio.timeout(_REPLY_TIMEOUT_SECONDS):
+                    await self._actor.call(EngineHost.dump_stacks.__name__)
 
     def check(self) -> None:
-        """Raise if it is known to be dead."""
         self._running()
 
     async def watch(self) -> NoReturn:
-        """Wait until it dies, hangs or is lost with its node."""
-        await self._call("ask", "watch")
-        raise AssertionError("an engine is watched without end")
+        await self._call(EngineHost.watch)
+        raise AssertionError("unreachable: watching an engine only ends with an error")
 
     async def close(self) -> None:
-        """End it, in good order if it still can."""
-        role, self._role = self._role, None
-        gathering, self._gathering = self._gathering, None
-        if role is None:
+        actor, self._actor = self._actor, None
+        log_task, self._log_task = self._log_task, None
+        if actor is None:
             return
         try:
             with contextlib.suppress(ActorDiedError, TimeoutError):
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await role.call("close")
-            if gathering is not None:
-                await asyncio.wait([gathering], timeout=_ANSWER_SECONDS)  # the last of the log
+                async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
+                    await actor.call(EngineHost.close.__name__)
+            if log_task is not None:
+                await asyncio.wait([log_task], timeout=_REPLY_TIMEOUT_SECONDS)  # the end of the log
         finally:
-            if gathering is not None:
-                gathering.cancel()
-            await role.kill()
+            if log_task is not None:
+                log_task.cancel()
+            await actor.kill()
 
-    async def _call(self, method: str, *arguments: Any) -> Any:
-        with self._dying():
-            return await self._running().call(method, *arguments)
+    async def _call(
+        self,
+        method: Callable[Concatenate[EngineHost, _Parameters], Awaitable[_Result]],
+        *arguments: _Parameters.args,
+        **_: _Parameters.kwargs,
+    ) -> _Result:
+        """Call a method of the host."""
+        with self._recording_death():
+            result: _Result = await self._running().call(method.__name__, *arguments)
+        return result
 
     def _running(self) -> ActorHandle:
         if self._failure is not None:
             raise type(self._failure)(str(self._failure)) from self._failure
-        if self._role is None:
+        if self._actor is None:
             raise EngineError("the engine is not running: start it first")
-        return self._role
+        return self._actor
 
     @contextlib.contextmanager
-    def _dying(self) -> Iterator[None]:
+    def _recording_death(self) -> Iterator[None]:
         try:
             yield
         except ActorDiedError as error:

@@ -1,17 +1,16 @@
-"""Environments that a model is trained in: an episode is a conversation with one."""
+"""Environments that a model interacts with: an episode is a conversation with one."""
 
 from types import MappingProxyType
 
 from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
-from torl.environments.bounded import BoundedEnvironment, BoundedSession, make_environment
-from torl.environments.limits import EnvironmentLimits
+from torl.environments.bounded import BoundedEnvironment, BoundedSession, EnvironmentLimits, make_environment
 
 ENVIRONMENTS: MappingProxyType[str, str] = MappingProxyType(
     {"openenv": "torl.interop.openenv:OpenEnvEnvironment", "trl": "torl.interop.trl:TrlEnvironment"}
 )
-"""By the names that a configuration calls them; imported when chosen, because `interop` imports this package."""
+"""Environments by their names in a configuration. Imported when chosen, because `interop` imports this package."""
 ENVIRONMENT_SHORTHANDS = ("openenv", "trl")
-"""Of these, the names that an option of the same name stands for: `openenv = "http://host:8000"`."""
+"""Names of `ENVIRONMENTS` that an option of the same name selects: `openenv = "http://host:8000"`."""
 
 __all__ = [
     "ENVIRONMENTS",

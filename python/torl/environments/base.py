@@ -1,11 +1,13 @@
 """The base classes of environments."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torl.component import Component
+from torl.guard import Guarded, InvalidResultError, describe, guarded
 from torl.text.templates import Messages
 from torl.types import Outcome, Problem, ToolRequest
 
@@ -44,13 +46,58 @@ class Reply:
     """Whether the episode ends."""
 
 
-class EnvironmentSession(ABC):
+def _check_messages(messages: object, *_: object) -> None:
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        raise InvalidResultError(f"expected a list of at least one message, got {describe(messages)}")
+    for message in messages:
+        if not isinstance(message, Mapping) or not all(
+            isinstance(message.get(key), str) for key in ("role", "content")
+        ):
+            raise InvalidResultError(f"expected messages with the texts `role` and `content`, got {describe(message)}")
+
+
+def _check_reply(reply: object, message: Message) -> None:
+    if not isinstance(reply, Reply):
+        raise InvalidResultError(f"expected Reply, got {describe(reply)}")
+    if isinstance(reply.user_messages, str) or not all(isinstance(text, str) for text in reply.user_messages):
+        raise InvalidResultError(f"expected a list of str as user_messages, got {describe(reply.user_messages)}")
+    if len(reply.outcomes) != len(message.calls):
+        raise InvalidResultError(
+            f"expected {len(message.calls)} outcomes, one for each call; got {len(reply.outcomes)}"
+        )
+    for outcome in reply.outcomes:
+        if not isinstance(outcome, Outcome) or not isinstance(outcome.text, str):
+            raise InvalidResultError(f"expected Outcome with a text, got {describe(outcome)}")
+
+
+def _check_rewards(rewards: object, last_message: Message | None) -> None:
+    if not isinstance(rewards, Mapping):
+        raise InvalidResultError(f"expected a mapping of names to numbers, got {describe(rewards)}")
+    for name, value in rewards.items():
+        if not _is_finite(value):
+            raise InvalidResultError(f"the reward {name!r} is not a finite number: {describe(value)}")
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _check_session(session: object, *_: object, **__: object) -> None:
+    if not isinstance(session, EnvironmentSession):
+        raise InvalidResultError(f"expected EnvironmentSession, got {describe(session)}")
+
+
+class EnvironmentSession(Guarded, ABC, kind="environment"):
     """An environment within one episode. Its methods are called one after the other, each with a time limit.
 
     An exception fails the episode, which is then left out of its group and counted. Only `reset` is retried, each time
     in a new session.
     """
 
+    @guarded(_check_messages, fails_episode=True)
     async def reset(self, messages: Messages) -> Messages:
         """Start the episode and return its first messages.
 
@@ -59,6 +106,7 @@ class EnvironmentSession(ABC):
         """
         return messages
 
+    @guarded(_check_reply, fails_episode=True)
     @abstractmethod
     async def step(self, message: Message) -> Reply:
         """Reply to a message that calls a tool of the environment, or that has no calls at all.
@@ -66,6 +114,7 @@ class EnvironmentSession(ABC):
         The environment does not receive messages whose calls are all malformed or of other tools.
         """
 
+    @guarded(_check_rewards, fails_episode=True)
     @abstractmethod
     async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
         """Return the rewards of the episode, by part. Called once, after the last step.
@@ -75,12 +124,13 @@ class EnvironmentSession(ABC):
                 or a stop string. Missing parts among the environment's `reward_parts` count as 0.
         """
 
+    @guarded(fails_episode=True)
     async def close(self) -> None:
         """Release the resources of the episode. Also called if `reset` failed. Exceptions are counted and ignored."""
         return
 
 
-class Environment(Component):
+class Environment(Component, kind="environment"):
     '''A world that a model is trained in: it replies to messages and rewards episodes. Example:
 
         from collections.abc import Mapping
@@ -129,6 +179,7 @@ class Environment(Component):
         """
         return ()
 
+    @guarded(_check_session, fails_episode=True)
     @abstractmethod
     def session(self, problem: Problem, seed: int) -> EnvironmentSession:
         """Open a session for one episode. Episodes of one problem that are compared have equal seeds."""

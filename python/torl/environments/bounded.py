@@ -1,171 +1,201 @@
-"""An environment within its limits: what it fails in spoils the episode that it is of, and nothing else."""
+"""The limits of an environment. A failure of the environment fails its episode, and nothing else."""
 
 import asyncio
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from torl.component import RunContext
 from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
-from torl.environments.limits import EnvironmentLimits, LimitEnforcer, failure
 from torl.errors import ToolUnavailableError, TorlError
-from torl.options import Choice
+from torl.guard import calling
+from torl.options import Choice, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.text.templates import Messages
-from torl.tools.bounded import pause_before_retry
+from torl.tools.retry import retry
+from torl.tools.wrappers import TRUNCATION
 from torl.types import Problem
+
+Result = TypeVar("Result")
+
+
+class EnvironmentLimits(Section):
+    """Options of every environment."""
+
+    max_turns: PositiveInt | None = None
+    """Maximum number of turns of the model in an episode. Default: limited by the response length only."""
+    timeout_seconds: PositiveFloat = 60.0
+    """Timeout of a reset, of a step, and of the rewards, in seconds."""
+    retries: NonNegativeInt = 3
+    """Maximum number of retries of a reset. After the last retry, the episode fails and is dropped from its group.
+    Steps are never retried, because the environment may have acted."""
+    initial_backoff_seconds: NonNegativeFloat = 0.5
+    """Initial backoff before a retry, in seconds; doubles with every retry, up to 30 s."""
+    max_message_characters: PositiveInt = 20_000
+    """Maximum length of a message or a result, in characters. Longer texts are truncated and end in "..."."""
+    max_concurrent: PositiveInt = 256
+    """Maximum number of concurrent episodes; further episodes wait to start."""
 
 
 def make_environment(choice: Choice[Environment]) -> "BoundedEnvironment":
-    """The environment that a section of the configuration chose, within its bounds."""
+    """Make the environment of a configuration's section, within its limits."""
     assert isinstance(choice.common_options, EnvironmentLimits)
     return BoundedEnvironment(choice.make(), choice.common_options)
 
 
-class BoundedEnvironment:
-    """Begins sessions of an environment: not too many at once, each for a limited time, again where it failed."""
+@dataclass(slots=True)
+class _Counts:
+    episodes: int = 0  # started
+    retried: int = 0  # resets
+    failed: int = 0  # episodes
+    cut: int = 0  # truncated messages and results
+    unclosed: int = 0  # sessions whose `close` failed
 
-    def __init__(self, environment: Environment, bounds: EnvironmentLimits | None = None) -> None:
-        """Bound `environment`."""
-        self.environment, self.bounds = environment, bounds or EnvironmentLimits()
-        self.tools: Mapping[str, ToolSchema] = dict(environment.tools)
-        self._parts = tuple(environment.reward_parts)
-        self._limits = LimitEnforcer(self.bounds)
-        self._slots = asyncio.Semaphore(self.bounds.max_concurrent)
+
+class BoundedEnvironment:
+    """Opens the sessions of an environment and enforces its limits: concurrent episodes, timeouts, retries."""
+
+    def __init__(self, environment: Environment, limits: EnvironmentLimits | None = None) -> None:
+        self.environment, self.limits = environment, limits or EnvironmentLimits()
+        with calling("environment", environment, "tools"):
+            self.tools: Mapping[str, ToolSchema] = dict(environment.tools)
+        with calling("environment", environment, "reward_parts"):
+            self.reward_parts = tuple(environment.reward_parts)
+        self.counts = _Counts()
+        self.slots = asyncio.Semaphore(self.limits.max_concurrent)
 
     async def begin(self, problem: Problem, seed: int, messages: Messages) -> "tuple[BoundedSession, Messages]":
-        """A session, and the messages that it begins with. Who gets it closes it.
+        """Return a new session and its first messages. The caller must close the session.
 
         Raises:
-            ToolUnavailableError: it did not begin, however often it was tried.
+            ToolUnavailableError: The session did not start, after all retries.
         """
-        await self._slots.acquire()
+        await self.slots.acquire()
         try:
-            return await self._begun(problem, seed, messages)
-        except BaseException:
-            self._slots.release()
+            session, opening = await retry(
+                lambda: self._reset(problem, seed, messages),
+                retries=self.limits.retries,
+                initial_backoff_seconds=self.limits.initial_backoff_seconds,
+                failure="the episode did not start",
+                on_retry=self._count_retry,
+                retry_component_errors=True,
+            )
+        except BaseException as error:
+            self.counts.failed += isinstance(error, ToolUnavailableError)
+            self.slots.release()
             raise
+        self.counts.episodes += 1
+        return session, opening
 
-    async def _begun(self, problem: Problem, seed: int, messages: Messages) -> "tuple[BoundedSession, Messages]":
-        limits, retries = self._limits, self.bounds.retries
-        for attempt in range(retries + 1):
-            try:
-                begun = await self._try(problem, seed, messages)
-                limits.counts.episodes += 1
-                return begun
-            except ToolUnavailableError as error:
-                if attempt == retries:
-                    limits.counts.failed += 1
-                    tries = f"{attempt + 1} tries" if attempt else "one try"
-                    raise ToolUnavailableError(f"no episode began in {tries}; the last: {error}") from error
-            limits.counts.retried += 1
-            await asyncio.sleep(pause_before_retry(self.bounds.initial_backoff_seconds, attempt))
-        raise AssertionError("unreachable")
-
-    async def _try(self, problem: Problem, seed: int, messages: Messages) -> "tuple[BoundedSession, Messages]":
+    async def _reset(self, problem: Problem, seed: int, messages: Messages) -> "tuple[BoundedSession, Messages]":
+        session = self.environment.session(problem, seed)
         try:
-            session = self.environment.session(problem, seed)
+            opening = await self.within_timeout("start", session.reset(messages))
+        except BaseException:
+            await self.close_session(session)
+            raise
+        return BoundedSession(session, self), opening
+
+    def _count_retry(self) -> None:
+        self.counts.retried += 1
+
+    async def within_timeout(self, action: str, result: Awaitable[Result]) -> Result:
+        """Return an awaited result.
+
+        Raises:
+            ToolUnavailableError: The result was not available within the time limit.
+        """
+        limit = self.limits.timeout_seconds
+        try:
+            async with asyncio.timeout(limit):
+                return await result
+        except TimeoutError as error:
+            raise ToolUnavailableError(
+                f"the environment did not {action} within {limit:g} s (rollout.environment.timeout_seconds)"
+            ) from error
+
+    def truncate(self, text: str) -> str:
+        """Return `text`, truncated to its limit."""
+        limit = self.limits.max_message_characters
+        if len(text) <= limit:
+            return text
+        self.counts.cut += 1
+        return text[:limit] + TRUNCATION
+
+    async def close_session(self, session: EnvironmentSession) -> None:
+        """Close a session. Errors are counted and ignored."""
+        try:
+            await self.within_timeout("close", session.close())
         except TorlError:
-            raise
-        except Exception as error:
-            raise failure("make a session", error) from error
-        try:
-            opening = await self._limits.within("begin", session.reset(messages))
-            if not opening:
-                raise ToolUnavailableError(f"the environment begins with {opening!r}, and no message")
-        except BaseException:
-            await _end(session, self._limits)
-            raise
-        return BoundedSession(session, self._limits, self._slots, self._parts), opening
+            self.counts.unclosed += 1
 
     async def start(self, context: RunContext) -> None:
         """Start the environment."""
         await self.environment.start(context)
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the environment."""
         await self.environment.close()
 
     async def check(self) -> None:
-        """Check it."""
+        """Check the environment; see `Component.check`."""
         await self.environment.check()
 
     def metrics(self) -> Mapping[str, float]:
-        """The counts of its limits, and the environment's own."""
-        return {**self._limits.metrics(), **self.environment.metrics()}
+        """Return the environment's own metrics, and the counts of episodes, retries, failures and truncated texts."""
+        counts = self.counts
+        episodes = {"episodes": counts.episodes, "retried": counts.retried, "failed": counts.failed}
+        return {**episodes, "cut": counts.cut, "unclosed": counts.unclosed, **self.environment.metrics()}
 
 
 class BoundedSession:
-    """One session within the bounds."""
+    """A session within the limits."""
 
-    def __init__(
-        self, session: EnvironmentSession, limits: LimitEnforcer, slots: asyncio.Semaphore, parts: Sequence[str] = ()
-    ) -> None:
-        """`session` has begun, and holds one of the slots; `parts` are the names of its rewards, where it says them."""
-        self._session, self._limits, self._slots, self._parts = session, limits, slots, parts
+    def __init__(self, session: EnvironmentSession, environment: BoundedEnvironment) -> None:
+        """Wrap a session that has started, and holds a slot of `environment`."""
+        self._session, self._environment = session, environment
 
     async def answer(self, message: Message) -> Reply:
-        """The environment's answer, its texts cut.
+        """Return the reply of the environment, with truncated texts.
 
         Raises:
-            ToolUnavailableError: there was none, or none to each call.
+            ToolUnavailableError: The reply failed.
         """
         with self._failures_counted():
-            reply = await self._limits.within("answer", self._session.step(message))
-            if not isinstance(reply, Reply):
-                raise ToolUnavailableError(f"the environment answered with {reply!r}, which is no Reply")
-            if len(reply.outcomes) != len(message.calls):
-                raise ToolUnavailableError(
-                    f"the environment gave {len(reply.outcomes)} outcomes for {len(message.calls)} calls"
-                )
-        cut = self._limits.cut
-        outcomes = [replace(outcome, text=cut(outcome.text)) for outcome in reply.outcomes]
-        return replace(reply, outcomes=outcomes, user_messages=[cut(text) for text in reply.user_messages])
+            reply = await self._environment.within_timeout("answer", self._session.step(message))
+        truncate = self._environment.truncate
+        outcomes = [replace(outcome, text=truncate(outcome.text)) for outcome in reply.outcomes]
+        return replace(reply, outcomes=outcomes, user_messages=[truncate(text) for text in reply.user_messages])
 
-    async def rewards(self, unanswered: Message | None) -> Mapping[str, float]:
-        """What the episode is worth, by part; 0 for one of the environment's parts that it does not give.
+    async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
+        """Return the rewards of the episode, by part; 0 for missing `reward_parts` of the environment.
 
         Raises:
-            ToolUnavailableError: the environment did not say, or said what is no number or none of its parts.
+            ToolUnavailableError: The rewards failed, or have an unknown part.
         """
         with self._failures_counted():
-            rewards = await self._limits.within("say its rewards", self._session.rewards(unanswered))
-            if not isinstance(rewards, Mapping):
-                raise ToolUnavailableError(f"the environment's rewards are {rewards!r}, and no numbers by their names")
-            if self._parts and (others := rewards.keys() - set(self._parts)):
-                strange, known = min(others, key=str), ", ".join(self._parts)
-                raise ToolUnavailableError(f"the environment gave a reward {strange!r}, and its parts are {known}")
-            return dict.fromkeys(self._parts, 0.0) | {name: _number(name, value) for name, value in rewards.items()}
+            rewards = await self._environment.within_timeout("return rewards", self._session.rewards(last_message))
+            _require_known_parts(rewards, self._environment.reward_parts)
+        missing = dict.fromkeys(self._environment.reward_parts, 0.0)
+        return missing | {name: float(value) for name, value in rewards.items()}
 
     async def close(self) -> None:
-        """End it, whatever it says."""
+        """Close the session and release its slot. Errors are counted and ignored."""
         try:
-            await _end(self._session, self._limits)
+            await self._environment.close_session(self._session)
         finally:
-            self._slots.release()
+            self._environment.slots.release()
 
     @contextmanager
     def _failures_counted(self) -> Iterator[None]:
         try:
             yield
         except ToolUnavailableError:
-            self._limits.counts.failed += 1
+            self._environment.counts.failed += 1
             raise
 
 
-def _number(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise ToolUnavailableError(f"the environment's reward {name!r} is no number: {value!r}")
-    return number
-
-
-async def _end(session: EnvironmentSession, limits: LimitEnforcer) -> None:
-    try:
-        await limits.within("close", session.close())
-    except TorlError:
-        limits.counts.unclosed += 1
+def _require_known_parts(rewards: Mapping[str, float], parts: Sequence[str]) -> None:
+    if parts and (unknown := rewards.keys() - set(parts)):
+        name = min(unknown, key=str)
+        raise ToolUnavailableError(f"the environment gave a reward {name!r}, and its parts are {', '.join(parts)}")

@@ -13,6 +13,7 @@ from torl.formats.chat import (
     KimiFormat,
     LlamaFormat,
     MistralFormat,
+    require_chat_format,
 )
 from torl.formats.fenced import FencedFormat
 from torl.formats.tagged import TaggedFormat, TaggedOptions
@@ -36,4 +37,12 @@ FORMATS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
 )
 """The formats by the names that a configuration calls them."""
 
-__all__ = ["FORMATS", "ChatFormat", "FencedFormat", "Format", "TaggedFormat", "TaggedOptions"]
+__all__ = [
+    "FORMATS",
+    "ChatFormat",
+    "FencedFormat",
+    "Format",
+    "TaggedFormat",
+    "TaggedOptions",
+    "require_chat_format",
+]

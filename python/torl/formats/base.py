@@ -5,8 +5,9 @@ from collections.abc import Callable, Container, Sequence
 from typing import ClassVar
 
 from torl._core import StopCondition
+from torl.guard import Guarded, InvalidResultError, describe, guarded
 from torl.text.answers import find_answer
-from torl.types import MalformedCall, ObservationText, Outcome, OutcomeStatus, ToolRequest, Turn
+from torl.types import MalformedCall, Markup, ObservationText, Outcome, OutcomeStatus, ToolRequest, Turn
 
 TOO_MANY_CALLS = Outcome(
     OutcomeStatus.ERROR, "TooManyCalls: no call is left of those that a response may make", error="TooManyCalls"
@@ -14,7 +15,28 @@ TOO_MANY_CALLS = Outcome(
 """The outcome of a call beyond the limit of a response. Nothing ran."""
 
 
-class Format(ABC):
+def _check_calls(calls: object, turn: Turn) -> None:
+    if not isinstance(calls, Sequence) or not all(isinstance(call, ToolRequest | MalformedCall) for call in calls):
+        raise InvalidResultError(f"expected a list of ToolRequest and MalformedCall, got {describe(calls)}")
+
+
+def _check_observation(text: object, *_: object) -> None:
+    parts = text if isinstance(text, Sequence) and not isinstance(text, str) else [text]
+    if not all(isinstance(part, str | Markup) for part in parts):
+        raise InvalidResultError(f"expected str, Markup or a list of them, got {describe(text)}")
+
+
+def _check_stop_condition(condition: object) -> None:
+    if not isinstance(condition, StopCondition):
+        raise InvalidResultError(f"expected StopCondition, got {describe(condition)}")
+
+
+def _check_speculative_call(call: object, code: str) -> None:
+    if not isinstance(call, ToolRequest | None):
+        raise InvalidResultError(f"expected ToolRequest or None, got {describe(call)}")
+
+
+class Format(Guarded, ABC, kind="format"):
     r"""How a model calls a tool, and how the outcome is shown to it.
 
     One object serves all episodes of a run, so it keeps no state of an episode. A complete format that searches for the
@@ -64,10 +86,12 @@ class Format(ABC):
     max_observation_tokens: int | None = None
     """Limit on the tokens of an observation; `shorten_observation` is called above it."""
 
+    @guarded(_check_stop_condition)
     @abstractmethod
     def stop_condition(self) -> StopCondition:
         """Return the condition that ends a turn with a call. It no longer applies after the last allowed call."""
 
+    @guarded(_check_calls)
     @abstractmethod
     def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         """Return the calls of the turn that just ended, in order. Without a call the response ends.
@@ -75,10 +99,12 @@ class Format(ABC):
         A call that cannot be made is a `MalformedCall`, and its error is its outcome.
         """
 
+    @guarded(_check_speculative_call)
     def speculative_call(self, code: str) -> ToolRequest | None:
         """Return the call that a closed block may become while its turn continues, or None to start nothing early."""
         return None
 
+    @guarded(_check_observation)
     @abstractmethod
     def render_observation(self, turn: Turn, outcomes: Sequence[Outcome]) -> ObservationText:
         """Return the text that follows the turn. torl removes the part that the model has sampled already.
@@ -88,6 +114,7 @@ class Format(ABC):
             outcomes: Outcomes of its calls, in order.
         """
 
+    @guarded(_check_observation)
     def shorten_observation(
         self, turn: Turn, outcomes: Sequence[Outcome], fits: Callable[[ObservationText], bool]
     ) -> ObservationText:

@@ -1,4 +1,4 @@
-"""One grader for a process that is not torl's: started when it is first asked, from whichever thread."""
+"""A grader for the trainers of other libraries: one for each process, started by the first use in any thread."""
 
 import atexit
 import threading
@@ -11,10 +11,10 @@ _shared: list[Grader] = []
 
 
 def shared_grader() -> Grader:
-    """The grader of this process, started.
+    """Return the running grader of this process.
 
     Raises:
-        RewardError: it does not work.
+        RewardError: The grader does not start.
     """
     with _lock:
         if not _shared:
@@ -26,11 +26,11 @@ def shared_grader() -> Grader:
 
 
 def score(response: str, reference: str, *, correct: float = 1.0, wrong: float = 0.0) -> float:
-    r"""What a response is worth: `correct` if its last \boxed{...} equals the reference, else `wrong`.
+    r"""Return the reward of a response: `correct` if its last \boxed{...} equals the reference, else `wrong`.
 
     Raises:
-        RewardError: the grader is broken: never a reward.
+        RewardError: The grader failed.
     """
     answer = find_answer(response)
-    right = answer is not None and shared_grader().grade(reference, answer.text).correct
-    return correct if right else wrong
+    is_correct = answer is not None and shared_grader().grade(reference, answer.text).correct
+    return correct if is_correct else wrong

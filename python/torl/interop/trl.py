@@ -1,7 +1,7 @@
 """TRL: its environment classes in torl, and torl's sandbox and grader in its `GRPOTrainer`.
 
-`TrlEnvironment` trains on a class that `GRPOTrainer(environment_factory=...)` takes. `environment_factory` and
-`reward_func` are arguments of `GRPOTrainer`.
+`TrlEnvironment` trains on a class for `GRPOTrainer(environment_factory=...)`. `environment_factory` and `reward_func`
+are arguments of `GRPOTrainer`.
 """
 
 import inspect
@@ -24,20 +24,20 @@ _NOT_TOOLS = ("reset", "get_reward")
 
 
 class TrlEnvironment(Environment):
-    """Instances of a class, one for each episode and used again for another: `reset`, methods as tools, `get_reward`.
+    """An environment class of TRL: `reset`, tools as methods, and `get_reward`. Instances are reused by later episodes.
 
-    A message that calls nothing ends the episode, as in TRL's loop. What a method raises is the model's to see; a
-    `TorlError` is the host's.
+    A message without calls ends the episode, as in TRL's loop. The model sees an exception of a tool method as an
+    error. A `TorlError` is a failure of the host.
     """
 
     def __init__(self, trl: str) -> None:
         """Make the first instance.
 
         Args:
-            trl: Where the class, or a function that makes an instance, is found: package.module:MyEnvironment.
+            trl: Location of the class, or of a function that makes an instance, as package.module:MyEnvironment.
 
         Raises:
-            ConfigError: it is not there, its instances have no `reset`, or a method cannot be a tool.
+            ConfigError: `trl` cannot be imported, its instances have no `reset`, or a method cannot be a tool.
         """
         try:
             self._factory = load_object(trl)
@@ -54,11 +54,10 @@ class TrlEnvironment(Environment):
 
     @property
     def tools(self) -> Mapping[str, ToolSchema]:
-        """Its public methods but `reset` and `get_reward`, by their type hints and docstrings."""
+        """Public methods except `reset` and `get_reward`, described by their type hints and docstrings."""
         return self._tools
 
     def session(self, problem: Problem, seed: int) -> "TrlSession":
-        """An instance that no other episode has."""
         row = {"id": problem.id, "question": problem.question, "answer": problem.answer, **problem.metadata}
         return TrlSession(self._factory, self._free, row)
 
@@ -67,47 +66,46 @@ class TrlSession(EnvironmentSession):
     """One instance for one episode."""
 
     def __init__(self, factory: Callable[[], Any], free: list[Any], row: Mapping[str, Any]) -> None:
-        """Reset nothing yet; `row` and the prompt are what `reset` is given, of an instance that is `free`."""
+        """Prepare an episode. `row` and the prompt are the arguments of `reset`, and `free` are idle instances."""
         self._factory, self._free, self._row = factory, free, row
         self._instance: Any = None
-        self._whole = False  # whether nothing of the episode has failed or goes on
+        self._is_reusable = False  # whether the episode completed
 
     async def reset(self, messages: Messages) -> Messages:
-        """Reset an instance; what it returns stands at the end of the last message, as TRL puts it there.
+        """Reset an instance, and append the text that it returns to the last message, as TRL does.
 
-        One that has to be made is made in a thread: it may start what it needs, and others play meanwhile.
+        A new instance is made in a thread, because its start may take time.
 
         Raises:
-            ValueError: it returned something else than a text or nothing.
+            ValueError: `reset` returned a value that is neither a text nor None.
         """
         self._instance = self._free.pop() if self._free else await run_in_thread(self._factory)
-        observation = await _called(self._instance.reset, {**self._row, "prompt": [dict(each) for each in messages]})
+        observation = await _call(self._instance.reset, {**self._row, "prompt": [dict(each) for each in messages]})
         if observation is None:
             return messages
         if not isinstance(observation, str):
-            raise ValueError(f"reset returned a {type(observation).__name__}, and only a text can be shown")
+            raise ValueError(f"reset must return str or None, got {type(observation).__name__}")
         *before, last = messages
         return [*before, {**last, "content": last["content"] + observation}]
 
     async def step(self, message: Message) -> Reply:
-        """The results of its methods, one after the other."""
         return Reply([await self._outcome(call) for call in message.calls], done=not message.calls)
 
     async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
-        """What `get_reward` returns, by the name of the class; nothing where there is no such method."""
+        """Return the result of `get_reward` under the name of the class, or nothing without this method."""
         read = getattr(self._instance, "get_reward", None)
-        rewards = {} if read is None else {type(self._instance).__name__: float(await _called(read, {}))}
-        self._whole = True
+        rewards = {} if read is None else {type(self._instance).__name__: float(await _call(read, {}))}
+        self._is_reusable = True
         return rewards
 
     async def close(self) -> None:
-        """Another episode may have the instance, if this one has come to its end."""
-        if self._whole:
+        """Release the instance for another episode if this one completed."""
+        if self._is_reusable:
             self._free.append(self._instance)
 
     async def _outcome(self, call: ToolRequest) -> Outcome:
         try:
-            result = await _called(getattr(self._instance, call.tool), call.arguments)
+            result = await _call(getattr(self._instance, call.tool), call.arguments)
         except TorlError:
             raise
         except Exception as error:
@@ -116,20 +114,20 @@ class TrlSession(EnvironmentSession):
 
 
 class PythonEnvironment:
-    """One rollout's interpreter: what a call leaves, the next one finds, until TRL resets it for another rollout.
+    """The interpreter of a rollout. Its state lasts from call to call, until TRL resets it for another rollout.
 
-    TRL takes every public method but `reset` and `get_reward` for a tool, so there is one. It adds nothing to the
-    reward: pass `reward_funcs`.
+    TRL uses every public method except `reset` and `get_reward` as a tool. The environment adds nothing to the reward:
+    pass `reward_funcs`.
     """
 
     def __init__(self, pool: SandboxPool) -> None:
-        """`pool` belongs to the caller."""
+        """Open a session of `pool`, which the caller closes."""
         self._pool = pool
         self._session: Session = pool.session()
         self._broken: SandboxError | None = None
 
     def reset(self, **_: Any) -> None:
-        """Forget what the last rollout left. The columns of the example are not looked at."""
+        """Discard the state of the last rollout. The columns of the example are ignored."""
         self._session = self._pool.session()
 
     async def python(self, code: str) -> str:
@@ -150,10 +148,10 @@ class PythonEnvironment:
             raise
 
     def get_reward(self) -> float:
-        """Nothing; but TRL asks before it learns, and shows the model whatever a tool raises.
+        """Return 0, or raise the error of the rollout: TRL shows errors of tools only to the model.
 
         Raises:
-            SandboxError: the host broke under a call of this rollout.
+            SandboxError: The sandbox failed in a call of this rollout.
         """
         if self._broken is not None:
             raise self._broken
@@ -161,21 +159,21 @@ class PythonEnvironment:
 
 
 def environment_factory(pool: SandboxPool) -> Callable[[], PythonEnvironment]:
-    """What `GRPOTrainer` takes; all rollouts share `pool`."""
+    """Return the `environment_factory` of `GRPOTrainer`. All rollouts share `pool`."""
     return lambda: PythonEnvironment(pool)
 
 
 def reward_func(
     completions: Sequence[str | Sequence[Mapping[str, str]]], answer: Sequence[str], **_: Any
 ) -> list[float]:
-    """1 for each completion whose last box equals its `answer`, a column of the data set; 0 for the others.
+    """Return 1 for each completion whose last box equals its `answer`, a column of the dataset, and otherwise 0.
 
     Args:
-        completions: texts, or conversations, of which the assistant's messages count.
-        answer: the references, one for each completion.
+        completions: Texts, or conversations, in which the assistant's messages are graded.
+        answer: Reference answers, one for each completion.
 
     Raises:
-        RewardError: the grader is broken.
+        RewardError: The grader failed.
     """
     return [score(_text(completion), reference) for completion, reference in zip(completions, answer, strict=True)]
 
@@ -185,8 +183,8 @@ def _methods(instance: Any) -> list[str]:
     return [name for name, _ in members if not name.startswith("_") and name not in _NOT_TOOLS]
 
 
-async def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """The result of a coroutine function in the event loop, of any other in a thread."""
+async def _call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Call a coroutine function in the event loop, and any other function in a thread."""
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
     return await run_in_thread(function, **arguments)

@@ -1,12 +1,12 @@
-"""Python as a toolset of verifiers: a tool server that all rollouts of a taskset share.
+"""Python as a toolset of verifiers: one tool server for all rollouts of a taskset.
 
     class MyTaskset(vf.Taskset[MyTask, MyConfig]):
         @classmethod
         def toolsets(cls, config):
             return [PythonToolset(PythonToolsetConfig())]
 
-`MyTask` is a `vf.Task[MyData, PythonState]`, or of a state that derives from it: there the name of a rollout's session
-is kept. verifiers starts the server as `python -m torl.interop.verifiers`.
+`MyTask` is a `vf.Task[MyData, PythonState]`, or has a state derived from `PythonState`, which stores the name of the
+rollout's session. verifiers starts the server as `python -m torl.interop.verifiers`.
 """
 
 import os
@@ -34,16 +34,16 @@ class PythonToolsetConfig(vf.SharedToolsetConfig):
 
 
 class PythonState(vf.State):
-    """What a rollout carries from call to call."""
+    """The state of a rollout between calls."""
 
-    model_config = ConfigDict(extra="allow")  # what a task's own state has besides is handed back as it came
+    model_config = ConfigDict(extra="allow")  # fields of the task's own state are returned unchanged
 
     python_session: str | None = None
-    """The name of its session; None before the first call."""
+    """Name of the rollout's session; None before the first call."""
 
 
 class PythonToolset(vf.Toolset[PythonToolsetConfig, PythonState]):
-    """The tool `python`, in front of one pool."""
+    """The tool `python`, executed in one pool."""
 
     TOOL_PREFIX = None
 
@@ -51,7 +51,7 @@ class PythonToolset(vf.Toolset[PythonToolsetConfig, PythonState]):
         """Start the pool.
 
         Raises:
-            SandboxError: no guest, or workers that do not start.
+            SandboxError: The guest is missing, or the workers do not start.
         """
         config = self.config
         pool = SandboxPool(
@@ -71,28 +71,30 @@ class PythonToolset(vf.Toolset[PythonToolsetConfig, PythonState]):
     async def python(self, code: str) -> str:
         """Run Python code and return what it prints, the value of its last line, and its traceback if it fails.
         Variables stay until the next call. numpy, scipy, sympy and pandas are there."""
-        name, session = self._begun()
+        name, session = self._open_session()
         try:
             outcome = await session.run_async(code, value=True)
         except SandboxError:
-            # An error of the host is no answer to the model: without a server the rollout fails.
+            # A failure of the sandbox must not reach the model: without a server, the rollout fails.
             os.kill(os.getpid(), signal.SIGTERM)
             raise
         self._sessions.evict()
         self.state.python_session = name
         return render_transcript(outcome)
 
-    def _begun(self) -> tuple[str, Session]:
+    def _open_session(self) -> tuple[str, Session]:
         state = self.state
         if "python_session" not in state.model_fields_set:
             raise RuntimeError("the rollout's state has no python_session: make the task a vf.Task[Data, PythonState]")
         if state.python_session is None:
             session = self._pool.session()
             return self._sessions.add(session), session
-        found = self._sessions.get(state.python_session)
-        if found is None:
-            raise RuntimeError("the session is over: it was unused for too long, or one of too many")
-        return state.python_session, found
+        existing = self._sessions.get(state.python_session)
+        if existing is None:
+            raise RuntimeError(
+                "the session was evicted: it was unused for too long, or the server has too many sessions"
+            )
+        return state.python_session, existing
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A score function as verl takes it: this file as `custom_reward_function.path`, and `compute_score` as its `name`."""
+"""A score function for verl: set `custom_reward_function.path` to this file, and its `name` to `compute_score`."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from torl.interop.shared import score
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
 ) -> dict[str, float | bool]:
-    """1 for a solution whose last box equals the reference, 0 for others; `acc` says whether it does.
+    """Return the score of a solution, 1 if its last box equals the reference and otherwise 0, and its accuracy `acc`.
 
     Raises:
-        RewardError: the grader is broken.
+        RewardError: The grader failed.
     """
     value = score(solution_str, str(ground_truth))
     return {"score": value, "acc": value > 0}

@@ -1,9 +1,9 @@
-"""Training samples as packed rows: samples laid end to end, nothing padded, the same number of rows for each rank.
+"""Pack training samples into rows: samples concatenated without padding, with the same number of rows for each rank.
 
 Axis suffixes: `_N` the tokens of a row, `_K` the sampled tokens of a row, the only ones with a loss.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,34 +11,39 @@ import numpy.typing as npt
 
 import torl._core as _core
 from torl.algorithms.aggregation import Aggregation, by_token
-from torl.learner.mini_batches import episodes_of
 from torl.types import Float32Array, Int32Array, TrainingSample
 
 Int64Array = npt.NDArray[np.int64]
 
-# A rank without samples still takes part in every forward and backward: ZeRO's collectives need all of them.
+# A rank without samples takes part in every forward and backward pass: ZeRO's collectives need all ranks.
 _EMPTY_ROW_TOKENS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class PackedRow:
-    """Samples laid end to end, the unit of one forward and backward.
+    """Concatenated samples, the unit of a forward and backward pass.
 
-    `position_ids_N` starts at 0 in each sample, which is how attention keeps them apart. The token at
-    `predictor_K[k]` predicts `target_K[k]`, so predictors are one to the left of their targets.
+    The optional arrays are None if the samples lack them.
     """
 
     token_ids_N: Int32Array
     position_ids_N: Int32Array
-    sample_lengths: tuple[int, ...]  # of the samples in the row, in order; sum N
-    samples: tuple[int, ...]  # their indices in the batch; empty for a row that only keeps a rank company
+    """Positions, which start at 0 in each sample, so that attention separates the samples."""
+    sample_lengths: tuple[int, ...]
+    """Length of each sample in the row, in order. Their sum is N."""
+    samples: tuple[int, ...]
+    """Index of each sample in the batch. Empty for a row that only lets a rank take part in collectives."""
     predictor_K: Int64Array
+    """Index in the row of the token that predicts each target, one to the left of the target."""
     target_K: Int64Array
-    sample_K: Int64Array  # index in the batch of the sample that each sampled token belongs to
-    offset_K: Int64Array  # index of the target in its sample
-    weight_K: Float32Array  # of the token's loss in the loss of the batch
+    """Id of each sampled token."""
+    sample_K: Int64Array
+    """Index in the batch of each target's sample."""
+    offset_K: Int64Array
+    """Index of each target in its sample."""
+    weight_K: Float32Array
+    """Weight of each target's loss in the loss of the batch."""
     rollout_logprob_K: Float32Array
-    # None where the samples have none.
     advantage_K: Float32Array | None = None
     old_logprob_K: Float32Array | None = None
     ref_logprob_K: Float32Array | None = None
@@ -51,9 +56,10 @@ class PackedRow:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows of every rank, and how much is in them."""
+    """The rows of every rank, and their totals."""
 
-    rows: tuple[tuple[PackedRow, ...], ...]  # [rank][row]; every rank has as many
+    rows: tuple[tuple[PackedRow, ...], ...]
+    """Rows of each rank, the same number for all ranks."""
     sampled_tokens: int
     tokens: int
     samples: int
@@ -68,54 +74,69 @@ def pack_batch(
     skip_zero_advantage: bool = False,
     ranks_per_row: int = 1,
 ) -> Batch:
-    """Lay samples into rows of at most `max_row_tokens` tokens (the longest sample's length, if that is more).
+    """Pack samples into rows for all ranks. The loss does not depend on the numbers of rows and ranks.
 
-    Which rows and ranks there are never changes what is learned, only how it is computed. An episode of several samples
-    counts once in the aggregation. Samples without a sampled
-    token are in no row. With `skip_zero_advantage` neither are those whose advantages are all zero, but they count
-    in what the loss is divided by, so that leaving them out only saves time. So many neighbors as are `sharing` get the
-    same rows, which may be so many times as long; they divide `ranks`.
+    Samples without a sampled token are left out.
+
+    Args:
+        samples: Samples of an optimizer step.
+        max_row_tokens: Maximum number of tokens in a row. A longer sample makes longer rows.
+        ranks: Number of ranks, a multiple of `ranks_per_row`.
+        aggregation: Function that returns the loss weight of each episode. An episode of several samples counts once.
+        skip_zero_advantage: Whether to leave out samples whose advantages are all 0, to save time. They still count in
+            the aggregation.
+        ranks_per_row: Number of neighboring ranks that get the same rows (sequence parallelism). Rows may be longer by
+            this factor.
 
     Raises:
-        ValueError: nothing is left to lay into rows; an array that only some samples have, that differs from its sample
-            in length, or holds a number that is not finite; a sample whose first token is marked as sampled (nothing
-            predicts it).
+        ValueError: No sample remains; only some samples have an array; an array differs from its sample in length or
+            contains a non-finite number; or the first token of a sample is marked as sampled, which no token predicts.
     """
     for index, sample in enumerate(samples):
         _check(index, sample)
-    for name in _NUMBERS.values():
+    for name in _ARRAYS.values():
         if len({getattr(sample, name) is None for sample in samples}) > 1:
             raise ValueError(f"some samples of a batch have {name}, others do not")
     counts = [int(sample.loss_mask.sum()) for sample in samples]
     weights = _weights(samples, counts, aggregation)
-    laid = [
+    packed = [
         index
         for index, sample in enumerate(samples)
         if counts[index] and not (skip_zero_advantage and not carries_advantage(sample))
     ]
-    if not laid:
+    if not packed:
         raise ValueError(f"a batch of {len(samples)} samples has no sampled token to learn from")
-    lengths = [len(samples[index]) for index in laid]
+    lengths = [len(samples[index]) for index in packed]
     layout = _core.pack(lengths, max(max_row_tokens * ranks_per_row, max(lengths)), ranks // ranks_per_row)
     rows = tuple(
-        tuple(_row([laid[place] for place in places], samples, weights) for places in rank_rows) for rank_rows in layout
+        tuple(_row([packed[index] for index in indices], samples, weights) for indices in rank_rows)
+        for rank_rows in layout
     )
-    rows = tuple(own for own in rows for _ in range(ranks_per_row))
-    return Batch(rows, sum(counts[index] for index in laid), sum(lengths), len(laid))
+    rows = tuple(rank_rows for rank_rows in rows for _ in range(ranks_per_row))
+    return Batch(rows, sum(counts[index] for index in packed), sum(lengths), len(packed))
 
 
 def _weights(
     samples: Sequence[TrainingSample], counts: Sequence[int], aggregation: Aggregation
 ) -> npt.NDArray[np.float64]:
-    """The weight of each sample's tokens: an episode counts once, with the tokens of all its samples."""
-    episodes = episodes_of(samples)
-    weights = aggregation(np.array([sum(counts[index] for index in own) for own in episodes], dtype=np.int64))
+    """Return the loss weight of each sample's tokens. An episode counts once, with the tokens of all its samples."""
+    episodes = indices_by_episode(samples)
+    weights = aggregation(np.array([sum(counts[index] for index in episode) for episode in episodes], dtype=np.int64))
     if np.shape(weights) != (len(episodes),):
         raise ValueError(f"the aggregation gave weights of shape {np.shape(weights)} for {len(episodes)} episodes")
-    of_samples = np.zeros(len(samples))
-    for own, weight in zip(episodes, weights, strict=True):
-        of_samples[own] = weight
-    return of_samples
+    sample_weights = np.zeros(len(samples))
+    for episode, weight in zip(episodes, weights, strict=True):
+        sample_weights[episode] = weight
+    return sample_weights
+
+
+def indices_by_episode(samples: Sequence[TrainingSample]) -> list[list[int]]:
+    """Return the indices of each episode's samples, in order. A sample without an episode forms one."""
+    episodes: dict[Hashable, list[int]] = {}
+    for index, sample in enumerate(samples):
+        key = ("single", index) if sample.episode is None else sample.episode
+        episodes.setdefault(key, []).append(index)
+    return list(episodes.values())
 
 
 def carries_advantage(sample: TrainingSample) -> bool:
@@ -131,7 +152,7 @@ def has_loss(samples: Sequence[TrainingSample]) -> bool:
 def scatter_to_samples(
     samples: Sequence[TrainingSample], rows: Sequence[PackedRow], values: Sequence[Float32Array]
 ) -> list[Float32Array]:
-    """Per-sample arrays from the `_K` values of rows: 0 where nothing was sampled."""
+    """Return the `_K` values of rows as one array for each sample, with 0 on tokens that were not sampled."""
     result = [np.zeros(len(sample), dtype=np.float32) for sample in samples]
     for row, value_K in zip(rows, values, strict=True):
         for sample, offset, value in zip(row.sample_K, row.offset_K, value_K, strict=True):
@@ -139,8 +160,8 @@ def scatter_to_samples(
     return result
 
 
-# The arrays of a sample that become arrays of a row, by their names there.
-_NUMBERS = {
+# The arrays of a sample, by the names of the corresponding arrays of a row.
+_ARRAYS = {
     "advantage_K": "advantages",
     "rollout_logprob_K": "rollout_logprobs",
     "old_logprob_K": "old_logprobs",
@@ -151,14 +172,14 @@ _NUMBERS = {
 
 
 def _check(index: int, sample: TrainingSample) -> None:
-    for name in ("loss_mask", *_NUMBERS.values()):
+    for name in ("loss_mask", *_ARRAYS.values()):
         array = getattr(sample, name)
         if array is None:
             continue
         if len(array) != len(sample):
             raise ValueError(f"sample {index}: {name} has {len(array)} entries for {len(sample)} tokens")
         if name != "loss_mask" and not np.isfinite(array).all():
-            raise ValueError(f"sample {index}: {name} holds a value that is not finite")
+            raise ValueError(f"sample {index}: {name} contains a value that is not finite")
     if len(sample) and sample.loss_mask[0]:
         raise ValueError(f"sample {index}: the first token is marked as sampled, but nothing comes before it")
 
@@ -172,40 +193,40 @@ def _row(indices: Sequence[int], samples: Sequence[TrainingSample], weights: npt
     offsets = [np.flatnonzero(member.loss_mask) for member in members]
     counts = [len(offset) for offset in offsets]
 
-    numbers: dict[str, Float32Array] = {}
-    for name, source in _NUMBERS.items():
+    sampled: dict[str, Float32Array] = {}
+    for name, source in _ARRAYS.items():
         arrays = [getattr(member, source) for member in members]
-        if all(array is not None for array in arrays):  # of a batch all have it, or none
-            numbers[name] = np.concatenate([array[offset] for array, offset in zip(arrays, offsets, strict=True)])
+        if all(array is not None for array in arrays):  # either all samples of a batch have it, or no sample
+            sampled[name] = np.concatenate([array[offset] for array, offset in zip(arrays, offsets, strict=True)])
 
     token_ids_N = np.concatenate([member.token_ids for member in members])
-    target_place_K = np.concatenate([start + offset for start, offset in zip(starts, offsets, strict=True)])
+    target_index_K = np.concatenate([start + offset for start, offset in zip(starts, offsets, strict=True)])
     return PackedRow(
         token_ids_N=token_ids_N,
         position_ids_N=np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
         sample_lengths=tuple(lengths),
         samples=tuple(indices),
-        predictor_K=target_place_K - 1,
-        target_K=token_ids_N[target_place_K].astype(np.int64),
+        predictor_K=target_index_K - 1,
+        target_K=token_ids_N[target_index_K].astype(np.int64),
         sample_K=np.repeat(np.asarray(indices, dtype=np.int64), counts),
         offset_K=np.concatenate(offsets),
         weight_K=np.repeat(weights[list(indices)], counts).astype(np.float32),
-        **numbers,
+        **sampled,
     )
 
 
 def _empty_row() -> PackedRow:
-    nothing = np.zeros(0, dtype=np.int64)
-    nothing_float = np.zeros(0, dtype=np.float32)
+    no_indices = np.zeros(0, dtype=np.int64)
+    no_numbers = np.zeros(0, dtype=np.float32)
     return PackedRow(
         token_ids_N=np.zeros(_EMPTY_ROW_TOKENS, dtype=np.int32),
         position_ids_N=np.arange(_EMPTY_ROW_TOKENS, dtype=np.int32),
         sample_lengths=(_EMPTY_ROW_TOKENS,),
         samples=(),
-        predictor_K=nothing,
-        target_K=nothing,
-        sample_K=nothing,
-        offset_K=nothing,
-        weight_K=nothing_float,
-        rollout_logprob_K=nothing_float,
+        predictor_K=no_indices,
+        target_K=no_indices,
+        sample_K=no_indices,
+        offset_K=no_indices,
+        weight_K=no_numbers,
+        rollout_logprob_K=no_numbers,
     )

@@ -1,4 +1,4 @@
-"""The DeepSpeed engine around a policy: its configuration, its start, its learning rate."""
+"""DeepSpeed engines: their configuration, their creation, their learning rate."""
 
 import logging
 import math
@@ -13,27 +13,30 @@ from torch import nn
 from torl.config import LearnerConfig, ModelConfig
 from torl.errors import DataError
 from torl.learner.model.attention import attention_implementation
-from torl.learner.model.kernels import use_kernels
-from torl.learner.model.loading import build_empty_model, distribute_weights, open_weights
+from torl.learner.model.loading import build_empty_model, distribute_weights, open_weights, use_kernels
 from torl.learner.model.policy import Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
 
 
-def deepspeed_configuration(config: LearnerConfig, *, kept_whole: int = 0) -> dict[str, Any]:
-    """DeepSpeed's own configuration. Under ZeRO-3 parameters of up to `kept_whole` elements stay whole between rows.
+def deepspeed_configuration(config: LearnerConfig, *, persistence_threshold: int = 0) -> dict[str, Any]:
+    """Return DeepSpeed's configuration.
 
-    The learner scales its loss itself and says which backward is the last before a step, so DeepSpeed sees
-    micro-batches of one row and one accumulation step. Gradients of many rows are summed in float32 whatever
-    the precision of the weights, except at stage 0, where DeepSpeed cannot.
+    The learner scales its loss and marks the last backward pass before a step, so that DeepSpeed sees micro-batches of
+    one row and one accumulation step. Gradients of several rows are summed in float32, regardless of the precision of
+    the weights, except at stage 0, which DeepSpeed does not support.
+
+    Args:
+        config: Settings of the learner.
+        persistence_threshold: Number of elements up to which ZeRO-3 does not shard a parameter between rows.
     """
     zero: dict[str, Any] = {
         "stage": config.zero_stage,
-        # Communication beside computation needs streams; gloo has none, and on the CPU it only costs copies.
+        # Overlapping communication with computation requires streams. On the CPU it only adds copies.
         "overlap_comm": torch.cuda.is_available(),
         "contiguous_gradients": True,
     }
     if config.zero_stage == 3:
-        zero["stage3_param_persistence_threshold"] = kept_whole
+        zero["stage3_param_persistence_threshold"] = persistence_threshold
     if config.offload_optimizer and config.zero_stage > 0:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
     if config.offload_parameters:
@@ -43,7 +46,7 @@ def deepspeed_configuration(config: LearnerConfig, *, kept_whole: int = 0) -> di
         "gradient_accumulation_steps": 1,
         "gradient_clipping": config.gradient_clip,
         "zero_optimization": zero,
-        "zero_force_ds_cpu_optimizer": False,  # its CPU optimizer is compiled on first use; torch's AdamW is not
+        "zero_force_ds_cpu_optimizer": False,  # which is compiled on first use, unlike torch's AdamW
         "steps_per_print": None,
     }
     if config.dtype == "bfloat16":
@@ -54,13 +57,13 @@ def deepspeed_configuration(config: LearnerConfig, *, kept_whole: int = 0) -> di
 
 
 def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
-    """The Hugging Face model in a directory, in the learner's precision, without dropout; every rank must call it.
+    """Load a Hugging Face model in the learner's precision, without dropout. Every rank must call this.
 
-    Rank 0 reads it and hands it out; under ZeRO-3 each rank takes its shards. Dropout would make the ratio of new to
-    old probabilities random, so every `*dropout` setting is zeroed.
+    Rank 0 reads the model and distributes it; under ZeRO-3 each rank keeps its shards. Dropout would make the
+    importance ratio random, so every dropout setting is set to 0.
 
     Raises:
-        DataError: the directory is missing or transformers cannot load it.
+        DataError: The directory does not exist, or transformers cannot load the model.
     """
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -89,27 +92,27 @@ def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
 
 
 def make_policy(causal_lm: Any, model: ModelConfig, config: LearnerConfig, parallel: SequenceParallel | None) -> Policy:
-    """The policy that a Hugging Face model is, with logits as `model.head_dtype` says."""
+    """Wrap a Hugging Face model as a policy, with logits in `model.head_dtype`."""
     dtype = None if model.head_dtype is None else getattr(torch, model.head_dtype)
     return Policy(causal_lm, max_stored_logits=config.max_stored_logits, logits_dtype=dtype, parallel=parallel)
 
 
 def start_engine(module: nn.Module, config: LearnerConfig) -> Any:
-    """A DeepSpeed engine that trains a module with AdamW. The process group must exist."""
+    """Create a DeepSpeed engine that trains a module with AdamW. The process group must exist."""
     import deepspeed
 
     _quieten_deepspeed()
     engine, _, _, _ = deepspeed.initialize(
         model=module,
         optimizer=_adamw(module, config),
-        config=deepspeed_configuration(config, kept_whole=_longest_vector(module)),
+        config=deepspeed_configuration(config, persistence_threshold=_max_vector_elements(module)),
         dist_init_required=False,
     )
     return engine
 
 
-def _longest_vector(module: nn.Module) -> int:
-    """Elements of the longest norm or bias: to gather each of them by itself takes as long as to gather a matrix."""
+def _max_vector_elements(module: nn.Module) -> int:
+    """Return the size of the largest norm or bias. Gathering such a vector takes as long as gathering a matrix."""
     shapes = (getattr(parameter, "ds_shape", parameter.shape) for parameter in module.parameters())
     return max((shape.numel() for shape in shapes if len(shape) == 1), default=0)
 
@@ -117,14 +120,14 @@ def _longest_vector(module: nn.Module) -> int:
 def start_reference(
     model: ModelConfig, config: LearnerConfig, device: torch.device, parallel: SequenceParallel | None
 ) -> Any:
-    """The model as a policy that is never trained: whole on every rank, or in shards where the learner is (ZeRO-3).
+    """Load the reference model: a policy without training, complete on every rank, or sharded under ZeRO-3.
 
     Raises:
-        DataError: the model cannot be read.
+        DataError: The model cannot be read.
     """
-    # Its shards wait in CPU memory where the devices are shared with an engine that samples.
-    elsewhere = config.zero_stage == 3 and (config.offload_parameters or config.offload_while_sampling)
-    config = config.model_copy(update={"gradient_checkpointing": False, "offload_parameters": elsewhere})
+    # Its shards stay in CPU memory if the engine shares the devices.
+    in_cpu_memory = config.zero_stage == 3 and (config.offload_parameters or config.offload_while_sampling)
+    config = config.model_copy(update={"gradient_checkpointing": False, "offload_parameters": in_cpu_memory})
     causal_lm = load_causal_lm(model, config)
     policy = make_policy(causal_lm, model, config, parallel)
     policy.requires_grad_(False)
@@ -133,7 +136,7 @@ def start_reference(
     import deepspeed
 
     _quieten_deepspeed()
-    settings = deepspeed_configuration(config, kept_whole=_longest_vector(policy))
+    settings = deepspeed_configuration(config, persistence_threshold=_max_vector_elements(policy))
     settings["zero_optimization"].pop("offload_optimizer", None)
     engine, _, _, _ = deepspeed.initialize(model=policy, config=settings, dist_init_required=False)
     return engine
@@ -146,7 +149,7 @@ def _quieten_deepspeed() -> None:
 
 
 def _adamw(module: nn.Module, config: LearnerConfig) -> torch.optim.Optimizer:
-    """torch's AdamW, in one kernel on a GPU; DeepSpeed's own would be compiled on the user's machine."""
+    """Return torch's AdamW, fused on a GPU. DeepSpeed's optimizer would be compiled on the user's machine."""
     return torch.optim.AdamW(
         [parameter for parameter in module.parameters() if parameter.requires_grad],
         lr=config.learning_rate,
@@ -157,15 +160,20 @@ def _adamw(module: nn.Module, config: LearnerConfig) -> torch.optim.Optimizer:
 
 
 def learning_rate_at(step: int, total_steps: int, config: LearnerConfig) -> float:
-    """Learning rate of the optimizer step with index `step` (from 0).
+    """Return the learning rate of an optimizer step.
 
-    Warm-up: step i of w uses peak * (i + 1) / (w + 1), so that no step is wasted on 0. Then `constant`, or
-    `linear` or `cosine` down to 0, which is reached just after the last step.
+    Warmup step i of w uses peak * (i + 1) / (w + 1), so that no step has a learning rate of 0. Afterwards the rate is
+    constant, or decays linearly or along a cosine to 0, which is reached just after the last step.
+
+    Args:
+        step: Index of the step, from 0.
+        total_steps: Number of optimizer steps of the run.
+        config: Settings of the learner.
     """
     if step < config.warmup_steps:
         return config.learning_rate * (step + 1) / (config.warmup_steps + 1)
     if config.lr_schedule == "constant":
         return config.learning_rate
-    done = min(1.0, (step - config.warmup_steps) / max(1, total_steps - config.warmup_steps))
-    share = 1 - done if config.lr_schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
-    return config.learning_rate * share
+    progress = min(1.0, (step - config.warmup_steps) / max(1, total_steps - config.warmup_steps))
+    factor = 1 - progress if config.lr_schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+    return config.learning_rate * factor

@@ -1,4 +1,4 @@
-"""How ranks that others have started find the controller: it listens, each connects and says its number. No torch."""
+"""The handshake between controller and ranks on other machines: the controller listens, ranks connect. No torch."""
 
 import queue
 import secrets
@@ -14,14 +14,15 @@ from typing import Any, Self
 from torl.errors import LearnerError
 
 KEY_VARIABLE = "TORL_CONTROLLER_KEY"
-"""Where a rank finds the secret of the controller's address: others see its command line."""
-JOIN_SECONDS = 600.0  # until every process of the learner has come up
+"""Environment variable with the secret of the controller's address. Other users can read a command line."""
+
+_JOIN_SECONDS = 600.0  # in which all ranks must connect
 _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerAddress:
-    """Where the controller listens, and the secret that lets a rank in."""
+    """The address of the listening controller, and the secret that authenticates ranks."""
 
     host: str
     port: int
@@ -29,29 +30,29 @@ class ControllerAddress:
 
 
 class RankListener:
-    """The controller's side. Use as a context manager."""
+    """The controller's side of the handshake. Use as a context manager."""
 
     def __init__(self, host: str) -> None:
-        """Listen on a free port of all addresses; ranks find it at `host`."""
+        """Listen on a free port of all interfaces. `host` is the address that ranks connect to."""
         self._key = secrets.token_bytes(32)
         self._listener = Listener(("", 0))
-        # The listening socket has no public name; without a time-out the end of the listener would not be noticed.
+        # The listening socket has no public name. Without a timeout its thread would not notice that it was closed.
         self._listener._listener._socket.settimeout(_POLL_SECONDS)  # type: ignore[attr-defined]
         self.address = ControllerAddress(host, self._listener.address[1], self._key.hex())
         self._joined: queue.SimpleQueue[tuple[int, Connection]] = queue.SimpleQueue()
-        self._given_up = False
+        self._cancelled = False
 
     def accept(self, ranks: Collection[int]) -> dict[int, Connection]:
-        """Wait for these ranks. Blocks.
+        """Wait for these ranks and return their connections. Blocks.
 
         Raises:
-            LearnerError: one did not come within ten minutes, or before `give_up`.
+            LearnerError: A rank did not connect within ten minutes, or before `cancel`.
         """
         threading.Thread(target=self._listen, daemon=True).start()
         connections: dict[int, Connection] = {}
-        deadline = time.monotonic() + JOIN_SECONDS
+        deadline = time.monotonic() + _JOIN_SECONDS
         while missing := sorted(set(ranks) - connections.keys()):
-            if self._given_up or time.monotonic() > deadline:
+            if self._cancelled or time.monotonic() > deadline:
                 raise LearnerError(f"the learner ranks {missing} did not connect to the controller")
             try:
                 rank, connection = self._joined.get(timeout=_POLL_SECONDS)
@@ -61,7 +62,7 @@ class RankListener:
         return connections
 
     def _listen(self) -> None:
-        """A thread for each who comes: one that says nothing, as what looks for open ports, keeps no rank waiting."""
+        """Start a thread for each client, so that a client that sends nothing (a port scanner) delays no rank."""
         while True:
             try:
                 connection: Any = self._listener.accept()
@@ -69,19 +70,19 @@ class RankListener:
                 continue
             except OSError:  # closed
                 return
-            threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._authenticate, args=(connection,), daemon=True).start()
 
-    def _greet(self, connection: Connection) -> None:
+    def _authenticate(self, connection: Connection) -> None:
         try:
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
             self._joined.put((connection.recv(), connection))
-        except (EOFError, OSError, AuthenticationError):  # not one of ours
+        except (EOFError, OSError, AuthenticationError):  # not a rank of this learner
             connection.close()
 
     def cancel(self) -> None:
-        """Let `accept` end, from any thread."""
-        self._given_up = True
+        """Make `accept` raise. Callable from any thread."""
+        self._cancelled = True
 
     def __enter__(self) -> Self:
         return self
@@ -93,10 +94,10 @@ class RankListener:
 
 
 def connect_to_controller(address: ControllerAddress, rank: int) -> Connection:
-    """In a rank's process: the connection to the controller, which knows the rank's number then.
+    """Connect a rank's process to the controller.
 
     Raises:
-        LearnerError: nobody listens there.
+        LearnerError: The controller does not listen at the address, or rejects the key.
     """
     try:
         connection = Client((address.host, address.port), authkey=bytes.fromhex(address.key))

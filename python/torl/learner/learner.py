@@ -1,33 +1,40 @@
-"""The learner as the controller sees it: samples in, metrics out, weights to wherever the engine waits. No torch."""
+"""The learner's interface for the controller: annotate samples, update, send weights, write checkpoints. No torch."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self, cast
 
-from torl.learner.annotation import annotate, wanted_annotations
 from torl.learner.checkpoint.ranks import begin_checkpoint, load_ranks
 from torl.learner.launch import start_ranks
-from torl.learner.messages import ChannelRequest, LearnerMemoryPart, LearnerSetup
-from torl.learner.optimizer_steps import take_steps
+from torl.learner.messages import (
+    Export,
+    LearnerMemoryPart,
+    LearnerSetup,
+    Offload,
+    Onload,
+    OpenChannel,
+    SendWeights,
+)
+from torl.learner.optimizer_steps import annotate, required_annotations, take_steps
 from torl.learner.ranks import RankGroup
 from torl.runtime.cluster import Cluster, LocalCluster
 from torl.types import TrainingSample
-from torl.weights.rendezvous import Rendezvous, TransferSummary
+from torl.weights.rendezvous import Receivers, Rendezvous, TransferSummary
 
 
 class Learner:
     """A group of rank processes that train one policy. Use as an asynchronous context manager, or call `close`.
 
-    Any method raises LearnerError when a rank dies, raises or does not answer in time; all ranks are ended then and
-    the learner is of no more use.
+    Any method raises LearnerError if a rank exits, raises or does not reply before the timeout. All ranks are then
+    ended, and the learner is unusable.
     """
 
     def __init__(self, group: RankGroup, setup: LearnerSetup) -> None:
         """Use `start`."""
         self._group = group
         self._setup = setup
-        self._writing: asyncio.Task[None] | None = None  # a checkpoint
+        self._checkpoint_write: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -42,16 +49,15 @@ class Learner:
         """Start the ranks and load the model on them.
 
         Args:
-            setup: what is learned; of a run, `LearnerSetup.from_config`.
-            log_directory: each rank writes what it prints to `learner_rank_R.log` there.
-            devices: the GPUs of the ranks, one each, as CUDA_VISIBLE_DEVICES names them; all that are visible when
-                unset.
-            cluster: where the ranks are; here when unset.
-            nodes: that of each rank, in a cluster that is apart.
+            setup: Model and settings. For a run, `LearnerSetup.from_config`.
+            log_directory: Directory of the ranks' logs, `learner_rank_R.log`.
+            devices: GPU of each rank, as in CUDA_VISIBLE_DEVICES. Defaults to all visible GPUs.
+            cluster: Cluster of the ranks. Defaults to this machine.
+            nodes: Node of each rank in a remote cluster.
 
         Raises:
-            DataError: the model directory cannot be read.
-            LearnerError: a rank could not start.
+            DataError: The model directory cannot be read.
+            LearnerError: A rank could not start.
         """
         return cls(await start_ranks(setup, log_directory, devices, cluster or LocalCluster(), nodes), setup)
 
@@ -61,138 +67,130 @@ class Learner:
         return len(self._group.ranks)
 
     @property
-    def stack_logs(self) -> Mapping[Path, Sequence[int]]:
-        """The ranks that write their stacks when they are asked (`torl.runtime.processes.stacks`), by their logs."""
-        return self._group.stack_logs
+    def processes_by_log(self) -> Mapping[Path, Sequence[int]]:
+        """Ids of the ranks' processes on this machine, by their logs, for `torl.runtime.processes.stacks`."""
+        return self._group.processes_by_log
 
-    async def write_stacks_elsewhere(self) -> None:
-        """Have the ranks on the nodes of a cluster write theirs, to logs that are gathered beside those."""
-        await self._group.write_stacks_elsewhere()
+    async def dump_remote_stacks(self) -> None:
+        """Make the ranks on other machines write their stacks to their logs, which are gathered here."""
+        await self._group.dump_remote_stacks()
 
     async def annotate(self, samples: Sequence[TrainingSample]) -> list[TrainingSample]:
-        """The samples with whatever the algorithm asks of the models before the first update on them.
+        """Add the values that the algorithm needs from the models before the first update on the samples.
 
-        The trainer's own logprobs if more than one update is made or rewards pay for a divergence, the reference
-        policy's if there is a KL term, and the critic's values if there is a critic; otherwise nothing is computed.
+        These are the trainer's log-probabilities if there are several optimizer steps or a KL penalty on rewards, the
+        reference model's log-probabilities if there is a KL term, and the critic's values if there is a critic.
+        Without any of these, nothing is computed.
         """
-        wanted = wanted_annotations(self._setup.algorithm)
-        return await annotate(self._group, samples, wanted, self._setup.learner)
+        annotations = required_annotations(self._setup.algorithm)
+        return await annotate(self._group, samples, annotations, self._setup.learner)
 
     async def update(self, samples: Sequence[TrainingSample], *, step: int) -> dict[str, float]:
-        """All optimizer steps on the samples of a step: the critic's first, then the policy's; their metrics.
+        """Take all optimizer steps of a training step, the critic's first, and return their metrics.
 
-        The critic has its own (`critic_...`). Where no trajectory has an advantage and no other term of the loss moves
-        the policy, it is not updated, and its metrics are absent; `updates` counts its optimizer steps.
+        Metrics of the critic begin with `critic_`. The policy is not updated if no trajectory has an advantage and no
+        other term of the loss depends on it; its metrics are then absent. `updates` is its number of optimizer steps.
 
         Args:
-            samples: with advantages, and all that `prepare` gives.
-            step: of the run; it chooses the order of mini-batches.
+            samples: Samples with advantages and all annotations.
+            step: Training step of the run, which determines the order of mini-batches.
 
         Raises:
-            LearnerError: besides the general reasons, loss or gradient is not finite.
-            ValueError: the samples cannot be learned from; see `pack_batch`.
+            LearnerError: The loss or the gradient is not finite, or a rank failed.
+            ValueError: The samples cannot be packed; see `pack_batch`.
         """
         return await take_steps(self._group, self._setup, samples, step)
 
-    async def open_channel(
-        self,
-        receivers: int,
-        *,
-        colocated: bool = True,
-        reconnect: bool = False,
-        nodes: Sequence[int] = (),
-    ) -> Rendezvous:
-        """Rank 0 listens for engine workers on a free port; returns where, to tell them and `send_weights`.
+    async def open_channel(self, receivers: Receivers) -> Rendezvous:
+        """Listen for engine workers at rank 0, and return the rendezvous for the workers and `send_weights`.
 
-        The connections last for many transfers: asked again, the same answer comes.
+        The connections persist: until the receivers change, further calls return the same rendezvous.
 
         Args:
-            receivers: engine workers; `Rendezvous` says which rank each of them takes its weights from.
-            colocated: whether learner and engine share their GPUs; with `learner.weight_transfer` it decides the way.
-            reconnect: connect anew, because the workers are not those of the last transfer.
-            nodes: that of each worker, so that a network carries the weights to every node once.
+            receivers: Engine workers. `Rendezvous` determines the rank that each takes its weights from.
 
         Raises:
-            WeightTransferError: `learner.weight_transfer` cannot be here. Ends the learner.
+            WeightTransferError: `learner.weight_transfer` cannot connect the ranks to these workers. Ends the learner.
         """
         group = self._group
-        where = ChannelRequest(receivers, group.host, colocated, group.on_one_machine, reconnect, tuple(nodes))
-        answers = await group.call_all("open_channel", where=where)
-        return cast(Rendezvous, answers[0])
+        replies = await group.call_all(OpenChannel(receivers, group.host, group.machines))
+        return cast(Rendezvous, replies[0])
 
     async def send_weights(self, rendezvous: Rendezvous, *, checksum: bool = False) -> TransferSummary:
-        """Send the weights to the engine workers that receive at `rendezvous`, each rank to its own.
+        """Send the weights to the engine workers at `rendezvous`, each rank to its own workers.
 
-        Run it together with the engine's receiving call: it waits for them.
+        Run it concurrently with the engine's receiving call, for which it waits.
 
         Raises:
-            WeightTransferError: a worker has ended, is silent, or found a wrong checksum. Ends the learner.
+            WeightTransferError: A worker exited, timed out or found a wrong checksum. Ends the learner.
         """
-        answers = await self._group.call_all("send_weights", rendezvous=rendezvous, checksum=checksum)
-        return TransferSummary.combine(answers)
+        return TransferSummary.combine(await self._group.call_all(SendWeights(rendezvous, checksum)))
 
     async def begin_checkpoint(self, directory: Path, controller_state: dict[str, Any]) -> "asyncio.Task[None]":
-        """Begin to write a checkpoint of all ranks and of `controller_state` (JSON); returns when all is copied.
+        """Start writing a checkpoint of all ranks and `controller_state` (JSON), and return when the state is copied.
 
-        The ranks write behind whatever is asked of them next. `directory` is whole when the task that is returned has
-        ended, and as before if it raises:
+        The ranks write in the background of further commands. The returned task ends when `directory` is complete. If
+        it raises, `directory` is unchanged:
 
-            CheckpointError: it could not be written, for example because the disk is full. The learner goes on.
-            LearnerError: a rank has gone meanwhile.
+            CheckpointError: The checkpoint could not be written, such as on a full disk. The learner stays usable.
+            LearnerError: A rank exited.
 
-        One checkpoint is written at a time: this waits for the one before.
+        One checkpoint is written at a time: this waits for the previous one.
         """
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
-        self._writing = await begin_checkpoint(self._group, self._setup, directory, controller_state)
-        return self._writing
+        if self._checkpoint_write is not None:
+            await asyncio.wait([self._checkpoint_write])
+        self._checkpoint_write = await begin_checkpoint(self._group, self._setup, directory, controller_state)
+        return self._checkpoint_write
 
     async def save_checkpoint(self, directory: Path, controller_state: dict[str, Any]) -> None:
-        """Write a checkpoint and wait until it is whole; raises what the task of `begin_checkpoint` raises."""
+        """Write a checkpoint and wait until it is complete. Raises the errors of `begin_checkpoint`'s task."""
         await (await self.begin_checkpoint(directory, controller_state))
 
     async def load_checkpoint(self, directory: Path, *, verified: bool = False) -> dict[str, Any]:
-        """Put every rank back as it was and return the controller's state.
+        """Restore the state of every rank and return the controller's state.
 
-        The learner may have another number of ranks and another ZeRO stage than the one that wrote it. `verified`: it
-        has just been compared with its hashes, as `latest_checkpoint` does, and need not be again.
+        The number of ranks and the ZeRO stage may differ from those of the learner that wrote the checkpoint.
+
+        Args:
+            directory: Directory of the checkpoint.
+            verified: Whether its hashes have just been verified, as `latest_checkpoint` does.
 
         Raises:
-            CheckpointError: it is damaged, or of another model or precision.
+            CheckpointError: The checkpoint is damaged, or of another model or precision.
         """
         return await load_ranks(self._group, self._setup, directory, verified=verified)
 
     async def export(self, directory: Path) -> None:
-        """Write the model to `directory` as transformers and vLLM load it, in the learner's precision.
+        """Write the model to a directory that transformers and vLLM load, in the learner's precision.
 
         Raises:
-            CheckpointError: it could not be written.
+            CheckpointError: The model could not be written.
         """
-        await self._group.call_all("export", directory=directory)
+        await self._group.call_all(Export(directory))
 
     async def offload(self, part: LearnerMemoryPart) -> None:
-        """Move the optimizer's state or the parameters out of GPU memory; what is away already stays there.
+        """Move the optimizer state or the parameters out of GPU memory. Offloaded parts stay offloaded.
 
-        Without its optimizer's state it still sends and exports weights. A checkpoint needs nothing on the GPU.
+        Without the optimizer state, the learner can still send and export weights. Checkpoints can always be written.
         """
-        await self._group.call_all("offload", part=part)
+        await self._group.call_all(Offload(part))
 
     async def onload(self) -> None:
-        """Move everything back into GPU memory; needed before an update, annotations, an export, and a resume."""
-        await self._group.call_all("onload")
+        """Move everything back to GPU memory, before updates, annotations, exports and loading a checkpoint."""
+        await self._group.call_all(Onload())
 
     async def watch(self) -> NoReturn:
-        """Wait without end, and raise LearnerError at once when a rank dies, even between two commands."""
+        """Wait until a rank exits, even between two commands, and raise LearnerError."""
         await self._group.watch()
 
     async def close(self) -> None:
-        """End all ranks when what they write is written; none is left when this returns.
+        """End all ranks after their checkpoint is written. No process is left when this returns.
 
         Raises:
-            LearnerError: a rank did not end well.
+            LearnerError: A rank exited with an error.
         """
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
+        if self._checkpoint_write is not None:
+            await asyncio.wait([self._checkpoint_write])
         await self._group.shut_down()
 
     async def __aenter__(self) -> Self:
@@ -203,5 +201,5 @@ class Learner:
             await self.close()
         else:
             await self._group.kill()
-            if self._writing is not None:
-                await asyncio.wait([self._writing])  # it removes what it has begun
+            if self._checkpoint_write is not None:
+                await asyncio.wait([self._checkpoint_write])  # which removes its partial directory

@@ -1,40 +1,46 @@
-"""What a learner is started with, and how the controller and a rank talk. No torch."""
+"""The setup of a learner, and the messages between the controller and its ranks. No torch."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
-from torl.errors import CheckpointError, DataError, LearnerError, TorlError, WeightTransferError
+from torl.errors import CheckpointError, ComponentError, DataError, LearnerError, TorlError, WeightTransferError
 from torl.hub import resolve_model
+from torl.learner.batch import PackedRow
+from torl.weights.rendezvous import Receivers, Rendezvous
 
-# Errors that keep their type on the way from a rank to the controller; anything else becomes a LearnerError.
+# Errors that keep their type on the way from a rank to the controller. Any other becomes a LearnerError.
 _KNOWN_ERRORS: dict[str, type[TorlError]] = {
-    error.__name__: error for error in (CheckpointError, DataError, LearnerError, WeightTransferError)
+    error.__name__: error for error in (CheckpointError, ComponentError, DataError, LearnerError, WeightTransferError)
 }
 
-# What the ranks can add to training samples: fields of `TrainingSample`.
 Annotation: TypeAlias = Literal["old_logprobs", "ref_logprobs", "values"]
+"""A field of `TrainingSample` that the ranks compute."""
 
-# What a rank moves to CPU memory at a time: all that only an optimizer step takes, or what a forward takes.
 LearnerMemoryPart: TypeAlias = Literal["optimizer", "parameters"]
+"""A part of a rank's state that moves to CPU memory as a whole: only an optimizer step needs "optimizer", and every
+forward pass needs "parameters"."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerSetup:
-    """What a learner learns, and how."""
+    """The model and the settings of a learner."""
 
     model: ModelConfig
     learner: LearnerConfig
     algorithm: AlgorithmConfig
     critic: CriticConfig
-    temperature: float  # of the rollouts: the logits are divided by it before logprobs are taken
-    total_steps: int  # of the run: the learning-rate schedules end with the last
+    temperature: float
+    """Temperature of the rollouts. Logits are divided by it before log-probabilities are computed."""
+    total_steps: int
+    """Training steps of the run, after the last of which learning-rate schedules end."""
     seed: int
 
     @classmethod
     def from_config(cls, config: TrainConfig) -> Self:
-        """The learner of a run; paths that begin with `torl:` become those of files."""
+        """Create the setup of a run. Models on the Hub are resolved to local directories."""
         model = config.model.model_copy(update={"path": str(resolve_model(config.model.path))})
         critic = config.critic
         if critic.path is not None:
@@ -52,52 +58,142 @@ class LearnerSetup:
 
 @dataclass(frozen=True, slots=True)
 class RankSetup:
-    """Everything a rank needs to know; equal on all ranks, and the first message to each."""
+    """The first message to a rank, the same for all ranks."""
 
     learner: LearnerSetup
-    threads: int  # compute threads of a rank on the CPU
-    master: str  # where the ranks meet: an init method of torch.distributed
+    threads: int
+    """Compute threads of a rank on the CPU."""
+    init_method: str
+    """Init method of torch.distributed, at which the ranks meet."""
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelRequest:
-    """The channels that are wanted for sending weights: to whom, and where they are."""
+class UpdatePolicy:
+    """Take one optimizer step of the policy. The value is a `dict[str, float]` of metrics, equal on all ranks."""
 
-    receivers: int  # engine workers
-    host: str  # where rank 0 listens
-    colocated: bool  # whether learner and engine share their GPUs
-    one_machine: bool
-    fresh: bool  # whether the receivers are not those of the last transfer
-    nodes: tuple[int, ...]  # that of each receiver in a cluster; empty if that is unknown
+    rows: tuple[PackedRow, ...]
+    sampled_tokens: int
+    """Number of sampled tokens in the rows of all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
-class RankRequest:
-    """One command for one rank. `arguments` are keywords of the command's method in `worker.py`."""
+class UpdateCritic:
+    """Take one optimizer step of the critic. Fields and value are those of `UpdatePolicy`."""
 
-    command: str
-    arguments: dict[str, Any]
+    rows: tuple[PackedRow, ...]
+    sampled_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Annotate:
+    """Compute annotations. The value is a `dict[Annotation, list[Float32Array]]`: an array (K,) for each row."""
+
+    rows: tuple[PackedRow, ...]
+    annotations: tuple[Annotation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChannel:
+    """Listen for engine workers. The value is a `Rendezvous` on rank 0, None on other ranks."""
+
+    receivers: Receivers
+    host: str
+    """Address of rank 0."""
+    machines: int
+    """Number of machines that learner and engine run on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendWeights:
+    """Send the weights to the engine workers. The value is a `TransferSummary`, or None without workers."""
+
+    rendezvous: Rendezvous
+    checksum: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SaveCheckpoint:
+    """Copy the rank's state and start writing the copy. `ShardWritten` follows later."""
+
+    directory: Path
+    """An existing directory, shared by all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCheckpoint:
+    """Restore the rank's state."""
+
+    directory: Path
+    """Directory that ranks have written to, as in `SaveCheckpoint`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Write the model in Hugging Face's format."""
+
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Move a part of the state to CPU memory."""
+
+    part: LearnerMemoryPart
+
+
+@dataclass(frozen=True, slots=True)
+class Onload:
+    """Move all offloaded parts back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShutDown:
+    """Leave the process group and exit."""
+
+
+RankRequest: TypeAlias = (
+    UpdatePolicy
+    | UpdateCritic
+    | Annotate
+    | OpenChannel
+    | SendWeights
+    | SaveCheckpoint
+    | LoadCheckpoint
+    | Export
+    | Offload
+    | Onload
+    | ShutDown
+)
+"""A command to a rank. All ranks execute a command together, each with its own request of the same type."""
+
+
+def request_name(request: RankRequest | RankSetup) -> str:
+    """Return the name of a command in logs and errors, such as "update_policy"."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(request).__name__).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class ShardWritten:
-    """What a rank says unasked when it has written its part of a checkpoint."""
+    """A rank's report that its part of a checkpoint is written, sent between replies."""
 
-    files: dict[str, dict[str, Any]]  # what the manifest says of each
-    error: str | None = None  # why it could not
+    files: dict[str, dict[str, Any]]
+    """Entry of each file in the manifest."""
+    error: str | None = None
+    """Reason for a failed write."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankReply:
-    """A rank's answer: a value, or the error that ended the command."""
+    """A rank's reply to a request: a value, or the error that ended the command."""
 
     value: Any = None
-    error: str | None = None  # name of the error's class
+    error: str | None = None
+    """Name of the error's class."""
     message: str = ""
     traceback: str = ""
 
     def raise_error(self, rank: int, log: Path) -> None:
-        """Raise what the rank raised, if it did; an unexpected error comes with the rank's own traceback."""
+        """Raise the rank's error, if any. An unexpected error includes the traceback of the rank."""
         if self.error is None:
             return
         if self.error in _KNOWN_ERRORS:

@@ -1,4 +1,4 @@
-"""What a row adds to the loss of an optimizer step, and the sums that describe it. The losses are of `algorithms`."""
+"""The loss and metrics of a packed row, from the losses in `algorithms`."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,10 @@ from torl.types import Float32Array
 
 
 class RowTensors:
-    """A row on the device. A row without sampled tokens gets one whose mask is False, so that a backward exists."""
+    """The arrays of a row as tensors on a device.
+
+    A row without sampled tokens gets a placeholder whose mask is False, so that it has a backward pass.
+    """
 
     def __init__(self, row: PackedRow, device: torch.device) -> None:
         self.token_ids_N = torch.from_numpy(row.token_ids_N).to(device, torch.int64)
@@ -23,7 +26,7 @@ class RowTensors:
         self.device = device
         self.predictor_K = self._indices(row.predictor_K)
         self.target_K = self._indices(row.target_K)
-        # Numbers the samples of the row from 0; a sample lies in one row, so no sequence is cut.
+        # Index of each sample in the row. A sample is in one row, so that no sequence is split.
         self.sequence_K = self._indices(np.unique(row.sample_K, return_inverse=True)[1])
         self.mask_K = torch.full_like(self.target_K, not self.empty, dtype=torch.bool)
         self.weight_K = self._numbers(row.weight_K)
@@ -32,7 +35,7 @@ class RowTensors:
         self.ref_logprob_K = self._numbers(row.ref_logprob_K)
         self.value_K = self._numbers(row.value_K)
         self.return_K = self._numbers(row.return_K)
-        # None: the update starts from the weights that are being trained.
+        # None in the first update of a step, whose weights are those that are being trained.
         self.old_logprob_K = None if row.old_logprob_K is None else self._numbers(row.old_logprob_K)
 
     def _indices(self, array: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
@@ -40,7 +43,7 @@ class RowTensors:
         return indices.to(self.device)
 
     def _numbers(self, array: Float32Array | None) -> Tensor:
-        """On the device; zeros for what the samples do not have."""
+        """Return an array on the device, or zeros for None."""
         if self.empty or array is None:
             return torch.zeros(len(self.target_K), device=self.device)
         return torch.from_numpy(array).to(self.device)
@@ -48,15 +51,25 @@ class RowTensors:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A row's part of the loss, and of the sums and maxima over the tokens of the step. Names are equal on all rows."""
+    """A row's part of the loss and of the metrics. Metrics have the same names for all rows."""
 
     loss: Tensor
+    """Scalar, with gradient."""
     sums: dict[str, Tensor]
+    """Metrics that are summed over the tokens of the step."""
     maxima: dict[str, Tensor]
+    """Metrics of which the maximum over the tokens of the step is logged."""
 
 
 def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algorithm: AlgorithmConfig) -> Objective:
-    """Policy loss, times the correction for the engine's gap, plus KL term, minus entropy bonus; from (K,) tensors."""
+    """Return the policy's objective: policy loss times importance correction, plus KL term, minus entropy bonus.
+
+    Args:
+        logprobs: Log-probabilities of the sampled tokens under the current weights, shape (K,).
+        entropies: Entropy of the policy at each sampled token, shape (K,).
+        row: Row of the tokens.
+        algorithm: Terms of the loss.
+    """
     old_logprobs = logprobs.detach() if row.old_logprob_K is None else row.old_logprob_K
     inputs = LossInputs(logprobs, old_logprobs, row.advantage_K, row.mask_K, row.sequence_K)
     policy_loss = algorithm.policy_loss.bind()(inputs)
@@ -71,8 +84,8 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
         "logprob_gap_kl": gap.kl,
     }
     if algorithm.importance_correction is not None:
-        sampled = CorrectionInputs(old_logprobs, row.rollout_logprob_K, row.mask_K, row.sequence_K)
-        weights = algorithm.importance_correction.bind()(sampled)
+        correction_inputs = CorrectionInputs(old_logprobs, row.rollout_logprob_K, row.mask_K, row.sequence_K)
+        weights = algorithm.importance_correction.bind()(correction_inputs)
         per_token = per_token * weights
         sums["importance_weight"] = torch.where(row.mask_K, weights, 0.0).sum()
         sums["importance_masked"] = (weights == 0).sum()
@@ -87,7 +100,13 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
 
 
 def value_objective(values: Tensor, row: RowTensors, clip: float | None) -> Objective:
-    """The critic's loss from its (K,) values."""
+    """Return the critic's objective.
+
+    Args:
+        values: Values before the sampled tokens, shape (K,).
+        row: Row of the tokens.
+        clip: Value clip range. None disables clipping.
+    """
     loss = clipped_value_loss(values, row.value_K, row.return_K, row.mask_K, clip=clip)
     errors = torch.where(row.mask_K, values - row.return_K, 0.0)
     sums = {

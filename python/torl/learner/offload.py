@@ -1,7 +1,7 @@
-"""Moving a learner's state out of GPU memory and back, with torch's own AdamW and without a compiler.
+"""Move a learner's state out of GPU memory and back, with torch's AdamW and without a compiler.
 
-DeepSpeed moves the optimizer's state at ZeRO-3 only if the optimizer is its own, which is compiled on first use. So
-what AdamW holds is moved here; what DeepSpeed lays out for itself (parameters, buffers of gradients) it moves.
+At ZeRO-3 DeepSpeed moves only the state of its own optimizer, which is compiled on first use. The state of torch's
+AdamW is therefore moved here. DeepSpeed moves parameters and gradient buffers.
 """
 
 from typing import Any
@@ -13,16 +13,21 @@ from torl.learner.optimizer_shards import OptimizerShards
 
 
 class StateMover:
-    """Moves the state of one DeepSpeed engine at ZeRO stage 2 or 3. Gradients are freed: between steps all are zero."""
+    """Moves the state of a DeepSpeed engine at ZeRO stage 2 or 3. Gradients, which are 0 between steps, are freed."""
 
     def __init__(self, engine: Any, shards: OptimizerShards) -> None:
-        """`shards` are the engine's own."""
+        """Create a mover.
+
+        Args:
+            engine: DeepSpeed engine.
+            shards: Optimizer state of the engine.
+        """
         self._engine = engine
         self._shards = shards
         self._gradient_elements = 0
 
     def offload_optimizer(self) -> None:
-        """Move masters and moments to CPU memory; the parameters that compute stay."""
+        """Move master weights and moments to CPU memory. The parameters for forward passes stay."""
         from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
 
         optimizer = self._engine.optimizer
@@ -36,20 +41,20 @@ class StateMover:
                 for name, value in state.items():
                     if torch.is_tensor(value):
                         state[name] = _to_host(value)
-        # DeepSpeed would copy the gradients; of an empty tensor it forgets the views and copies nothing.
+        # DeepSpeed would copy the gradients. For an empty tensor, it drops the views and copies nothing.
         gradients = optimizer.grad_partitions_flat_buffer
         self._gradient_elements = gradients.numel()
         gradients.data = gradients.new_empty(0)
         self._engine.offload_states(include=[State.lp_grads, State.contiguous_grad_buffer], pin_memory=False)
 
     def offload_parameters(self) -> None:
-        """Move the parameters that compute to CPU memory."""
+        """Move the parameters for forward passes to CPU memory."""
         from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
 
         self._engine.offload_states(include=[State.lp_params])
 
     def onload(self) -> None:
-        """Move everything back that has been moved."""
+        """Move all offloaded tensors back."""
         device = self._engine.device
         if self._gradient_elements:
             gradients = self._engine.optimizer.grad_partitions_flat_buffer
@@ -60,7 +65,7 @@ class StateMover:
                     master.data = master.data.to(device, non_blocking=True)
                 for state in self._shards.adamw.state.values():
                     for name, value in state.items():
-                        # The plain AdamW counts its steps on the CPU, wherever its moments are.
+                        # An AdamW that is not fused counts its steps on the CPU, even if its moments are on a GPU.
                         if torch.is_tensor(value) and (name != "step" or self._shards.adamw.defaults.get("fused")):
                             state[name] = value.to(device, non_blocking=True)
             if device.type == "cuda":
@@ -69,8 +74,7 @@ class StateMover:
 
 
 def _to_host(tensor: Tensor) -> Tensor:
-    """A copy in CPU memory, page-locked where that makes the copy faster; the tensor itself where it is there already
-    for good (a count of steps)."""
+    """Return a copy in CPU memory, page-locked if it comes from a GPU. A step count on the CPU is returned as it is."""
     if tensor.dim() == 0 and tensor.device.type == "cpu":
         return tensor
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")

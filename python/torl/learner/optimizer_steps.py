@@ -1,20 +1,75 @@
-"""All optimizer steps of one training step: how samples are cut, packed and sent to the ranks. No torch."""
+"""The controller's part of a training step: annotate samples, pack mini-batches, take optimizer steps. No torch."""
 
+import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from torl.learner.batch import Batch, carries_advantage, has_loss, pack_batch
-from torl.learner.messages import LearnerSetup
-from torl.learner.mini_batches import mini_batches
+import numpy as np
+
+from torl.config import AlgorithmConfig, LearnerConfig
+from torl.learner.batch import (
+    Batch,
+    carries_advantage,
+    has_loss,
+    indices_by_episode,
+    pack_batch,
+    scatter_to_samples,
+)
+from torl.learner.messages import Annotate, Annotation, LearnerSetup, UpdateCritic, UpdatePolicy
 from torl.learner.ranks import RankGroup
-from torl.learner.reports import combine_reports, explained_variance
-from torl.types import TrainingSample
+from torl.types import Float32Array, TrainingSample
+
+# Metrics that are summed over optimizer steps. Metrics that end in `_max` are maximized, all others averaged.
+_SUMS = {"update_seconds", "tokens", "sampled_tokens", "samples", "rows"}
+
+
+def required_annotations(algorithm: AlgorithmConfig) -> list[Annotation]:
+    """Return the annotations that an algorithm requires."""
+    required: list[Annotation] = []
+    if algorithm.needs_old_logprobs:
+        required.append("old_logprobs")
+    if algorithm.needs_reference:
+        required.append("ref_logprobs")
+    if algorithm.needs_critic:
+        required.append("values")
+    return required
+
+
+async def annotate(
+    group: RankGroup, samples: Sequence[TrainingSample], annotations: Sequence[Annotation], learner: LearnerConfig
+) -> list[TrainingSample]:
+    """Add annotations to the sampled tokens. They are 0 on other tokens, and if no sample has a sampled token."""
+    if not annotations or not has_loss(samples):
+        return [
+            _annotated(sample, {name: np.zeros(len(sample), np.float32) for name in annotations}) for sample in samples
+        ]
+    ranks_per_row = learner.sequence_parallel
+    batch = pack_batch(
+        samples, max_row_tokens=learner.resolved_row_tokens, ranks=len(group.ranks), ranks_per_row=ranks_per_row
+    )
+    replies = await group.call([Annotate(rows, tuple(annotations)) for rows in batch.rows])
+    replies = replies[::ranks_per_row]  # ranks that share rows return the same
+    rows = [row for rank_rows in batch.rows[::ranks_per_row] for row in rank_rows]
+    arrays_by_name = {
+        name: scatter_to_samples(samples, rows, [values for reply in replies for values in reply[name]])
+        for name in annotations
+    }
+    return [
+        _annotated(sample, {name: arrays[index] for name, arrays in arrays_by_name.items()})
+        for index, sample in enumerate(samples)
+    ]
+
+
+def _annotated(sample: TrainingSample, arrays: Mapping[Annotation, Float32Array]) -> TrainingSample:
+    return replace(sample, **dict[str, Any](arrays))  # type: ignore[arg-type]
 
 
 async def take_steps(
     group: RankGroup, setup: LearnerSetup, samples: Sequence[TrainingSample], step: int
 ) -> dict[str, float]:
-    """The critic's optimizer steps, then the policy's; see `Learner.update`."""
+    """Take the critic's optimizer steps, then the policy's, and return their metrics; see `Learner.update`."""
     start = time.perf_counter()
     metrics: dict[str, float] = {"updates": 0}
     if setup.algorithm.needs_critic:
@@ -47,7 +102,7 @@ async def _train_policy(
             aggregation=algorithm.aggregation.bind(),
             skip_zero_advantage=not algorithm.learns_without_advantage,
         )
-        reports.append(await _take_step(group, "update_policy", batch, setup.learner.sequence_parallel))
+        reports.append(await _take_step(group, UpdatePolicy, batch, setup.learner.sequence_parallel))
     return combine_reports(reports) | {"updates": len(reports)}
 
 
@@ -60,34 +115,83 @@ async def _train_critic(
     for part in mini_batches(samples, critic.epochs, critic.mini_batches, (setup.seed, step, "critic")):
         chosen = [samples[index] for index in part]
         if has_loss(chosen):
-            learner = setup.learner
-            sharing = learner.sequence_parallel
-            rows = learner.resolved_row_tokens
-            batch = pack_batch(chosen, max_row_tokens=rows, ranks=len(group.ranks), ranks_per_row=sharing)
-            reports.append(await _take_step(group, "update_critic", batch, setup.learner.sequence_parallel))
+            ranks_per_row = setup.learner.sequence_parallel
+            batch = pack_batch(
+                chosen,
+                max_row_tokens=setup.learner.resolved_row_tokens,
+                ranks=len(group.ranks),
+                ranks_per_row=ranks_per_row,
+            )
+            reports.append(await _take_step(group, UpdateCritic, batch, ranks_per_row))
     if not reports:
         return {}
     metrics = {f"critic_{name}": value for name, value in combine_reports(reports).items()}
     return metrics | {"critic_explained_variance": explained_variance(samples)}
 
 
-async def _take_step(group: RankGroup, command: str, batch: Batch, sharing: int) -> dict[str, float]:
-    arguments = [{"rows": rows, "sampled_tokens": batch.sampled_tokens} for rows in batch.rows]
-    metrics: dict[str, float] = (await group.call(command, arguments))[0]
+async def _take_step(
+    group: RankGroup, update: type[UpdatePolicy] | type[UpdateCritic], batch: Batch, ranks_per_row: int
+) -> dict[str, float]:
+    metrics: dict[str, float] = (await group.call([update(rows, batch.sampled_tokens) for rows in batch.rows]))[0]
     return {
         **metrics,
         "tokens": batch.tokens,
         "sampled_tokens": batch.sampled_tokens,
         "samples": batch.samples,
-        "rows": sum(len(row.samples) > 0 for rows in batch.rows[::sharing] for row in rows),
+        "rows": sum(len(row.samples) > 0 for rows in batch.rows[::ranks_per_row] for row in rows),
     }
 
 
 def _require(samples: Sequence[TrainingSample], names: Sequence[str]) -> None:
-    """Raise ValueError where a sample lacks what an update would otherwise take for zero."""
+    """Raise ValueError if a sample lacks an array, which an update would take for zeros."""
     for index, sample in enumerate(samples):
         for name in names:
             if getattr(sample, name) is None:
                 raise ValueError(
-                    f"sample {index} has no {name}: see Learner.prepare and torl.training.samples.with_advantages"
+                    f"sample {index} has no {name}: see Learner.annotate and torl.training.samples.with_advantages"
                 )
+
+
+def mini_batches(samples: Sequence[TrainingSample], epochs: int, parts: int, key: Hashable) -> list[list[int]]:
+    """Return the sample indices of each optimizer step, in ascending order.
+
+    Each epoch contains every sample once. The samples of an episode stay together.
+
+    Args:
+        samples: Samples of a training step.
+        epochs: Number of passes over the samples.
+        parts: Number of mini-batches in an epoch, at most one for each episode. Their numbers of episodes differ by at
+            most one.
+        key: Key that determines the order of episodes, together with the epoch.
+    """
+    episodes = indices_by_episode(samples)
+    parts = min(parts, len(episodes))
+    batches = []
+    for epoch in range(epochs):
+        digest = hashlib.blake2b(repr((key, epoch)).encode(), digest_size=8).digest()
+        order = np.random.default_rng(int.from_bytes(digest)).permutation(len(episodes))
+        for part in np.array_split(order, parts) if parts else []:
+            batches.append(sorted(index for episode in part for index in episodes[episode]))
+    return batches
+
+
+def combine_reports(reports: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Combine the metrics of several optimizer steps: sums, maxima or means. Without a step, return an empty dict."""
+    if not reports:
+        return {}
+    combined: dict[str, float] = {}
+    for name in reports[0]:
+        values = [report[name] for report in reports]
+        if name.endswith("_max"):
+            combined[name] = max(values)
+        else:
+            combined[name] = sum(values) if name in _SUMS else sum(values) / len(values)
+    return combined
+
+
+def explained_variance(samples: Sequence[TrainingSample]) -> float:
+    """Return 1 - var(returns - values) / var(returns) over all sampled tokens; 1 for a perfect critic."""
+    returns = np.concatenate([sample.returns[sample.loss_mask] for sample in samples if sample.returns is not None])
+    values = np.concatenate([sample.values[sample.loss_mask] for sample in samples if sample.values is not None])
+    variance = float(returns.var(dtype=np.float64))
+    return 1 - float((returns - values).var(dtype=np.float64)) / variance if variance > 0 else 0.0

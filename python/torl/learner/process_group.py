@@ -1,4 +1,4 @@
-"""The process group of the ranks: coming in, and going out without leaving a rank or a thread behind."""
+"""The process group of the ranks: joining it, and leaving it without a hanging rank or thread."""
 
 import os
 import sys
@@ -12,10 +12,10 @@ from torl.weights.control import local_address_for
 
 
 def join_process_group(setup: RankSetup, rank: int, world_size: int) -> None:
-    """Join the other ranks: NCCL on this rank's GPU, or gloo."""
+    """Join the process group of all ranks, with NCCL on this rank's GPU or with gloo on the CPU."""
     import deepspeed
 
-    # A shared-memory all-reduce that only inference calls; building it takes half a minute and a compiler.
+    # An all-reduce over shared memory that only inference uses. Building it takes half a minute and a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     cuda = torch.cuda.is_available()
     if cuda:
@@ -25,41 +25,43 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> None:
         auto_mpi_discovery=False,
         verbose=False,
         timeout=timedelta(seconds=setup.learner.learner.timeout_seconds),
-        init_method=setup.master,
+        init_method=setup.init_method,
         rank=rank,
         world_size=world_size,
     )
 
 
 def select_gloo_interface(host: str, port: int) -> None:
-    """Have gloo use the network in which this machine reaches the controller, unless GLOO_SOCKET_IFNAME says another.
+    """Make gloo use the network interface that reaches the controller, unless GLOO_SOCKET_IFNAME is set.
 
-    By itself gloo takes the address that this machine's name resolves to, which need not be one that others reach.
+    By default gloo uses the address that this machine's name resolves to, which other machines may not reach.
     """
     import psutil
 
-    own = local_address_for(host, port)
-    faces = [name for name, ends in psutil.net_if_addrs().items() if own in {end.address for end in ends}]
-    if faces:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", faces[0])
+    address = local_address_for(host, port)
+    interfaces = [
+        name for name, addresses in psutil.net_if_addrs().items() if address in {each.address for each in addresses}
+    ]
+    if interfaces:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interfaces[0])
 
 
 def leave_process_group() -> None:
-    """Leave together with all other ranks."""
+    """Leave the process group together with all other ranks."""
     import deepspeed
 
-    # A rank that leaves while another still reads from it would end that one with an error.
+    # A rank that leaves while another still reads from it would make that one fail.
     torch.distributed.barrier()
-    deepspeed.comm.destroy_process_group()  # torch's own leaves DeepSpeed's references to the groups
+    deepspeed.comm.destroy_process_group()  # torch's function keeps DeepSpeed's references to the groups
 
 
 def exit_rank(status: int) -> NoReturn:
-    """End this process without finalizing the interpreter.
+    """Exit this process without finalizing the interpreter.
 
-    DeepSpeed keeps references to the process groups (under ZeRO-3 in cycles that are never collected), and as long
-    as one is held gloo's threads run on, whatever has been destroyed. A thread of theirs that lets go of a tensor while
-    the interpreter is being finalized is unwound through C++ frames that do not allow it, and the process aborts:
-    "terminate called without an active exception". What a rank has to leave behind has been left by now.
+    DeepSpeed keeps references to the process groups (under ZeRO-3 in cycles that are never collected), and gloo's
+    threads run as long as any reference exists. If one of these threads frees a tensor while the interpreter is being
+    finalized, it is unwound through C++ frames that do not allow it, and the process aborts with "terminate called
+    without an active exception". At this point a rank has released everything that outlives it.
     """
     sys.stdout.flush()
     sys.stderr.flush()

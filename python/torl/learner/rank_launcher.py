@@ -1,100 +1,225 @@
-"""On a node of a cluster: what starts its learner ranks, and watches them."""
+"""Start and watch learner ranks on the nodes of a cluster: the part on a node, and the controller's handles of it."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, Any, NoReturn
 
-from torl.errors import LearnerDiedError
+from torl.errors import ActorDiedError, LearnerDiedError, LearnerError
 from torl.learner.handshake import KEY_VARIABLE, ControllerAddress
-from torl.runtime.cluster.logs import LogFolder
+from torl.runtime.cluster import ActorHandle, Cluster
+from torl.runtime.cluster.logs import LogFolder, gather_logs
 from torl.runtime.processes.children import describe_exit, log_tail
 from torl.runtime.processes.stacks import dump_stacks
+from torl.runtime.processes.supervision import first_error
 
 _POLL_SECONDS = 0.2
+_CALL_TIMEOUT_SECONDS = 20.0  # of a launcher that dumps stacks or kills its ranks
 
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """A rank that an agent is to start."""
+    """A rank to start."""
 
     rank: int
     local_rank: int
     local_world_size: int
     world_size: int
     devices: tuple[str, ...] | None
-    """The GPUs of all ranks of its node, as CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs of all ranks on its node, as in CUDA_VISIBLE_DEVICES. None leaves all GPUs visible."""
     log: Path
-    """Where the controller gathers what the rank prints."""
+    """File on the controller's machine that the rank's output is added to."""
 
     def environment(self) -> dict[str, str]:
-        """What torch.distributed and DeepSpeed read."""
+        """Return the environment variables that torch.distributed and DeepSpeed read."""
         environment = {
             "RANK": str(self.rank),
             "LOCAL_RANK": str(self.local_rank),
             "WORLD_SIZE": str(self.world_size),
             "LOCAL_WORLD_SIZE": str(self.local_world_size),
-            "TORCHELASTIC_USE_AGENT_STORE": "True",  # the controller has the store at which the ranks meet
         }
         if self.devices is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.devices)
         return environment
 
 
+def spawn_worker(
+    rank: int,
+    world_size: int,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    output: IO[bytes],
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start `python -m torl.learner.worker` in a new session, so that Ctrl-C reaches only the controller.
+
+    The worker is killed when the calling thread ends.
+
+    Args:
+        rank: Rank of the worker.
+        world_size: Number of ranks.
+        arguments: Command-line arguments that specify the connection to the controller.
+        environment: Environment variables in addition to those of this process.
+        output: File for standard output and error.
+        pass_fds: File descriptors that the worker inherits.
+    """
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "torl.learner.worker"),
+            *("--rank", str(rank), "--world-size", str(world_size)),
+            *(*arguments, "--parent", str(os.getpid())),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        pass_fds=pass_fds,
+        start_new_session=True,
+        # A rank imports the same modules as this process, such as custom estimators and losses.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+    )
+
+
 class RankLauncher:
-    """Starts the ranks of its node. They end with its process."""
+    """Starts the ranks of a node, on that node. They are killed when its process ends."""
 
     def __init__(self) -> None:
         self._folder = LogFolder()
         self.logs = self._folder.tail
         self._started: dict[RankSpec, subprocess.Popen[bytes]] = {}
 
-    async def start(self, order: RankSpec, controller: ControllerAddress, environment: Mapping[str, str]) -> None:
-        """Start a rank. In the thread of the event loop: it is killed when that ends."""
-        with self._log(order).open("ab") as output:
-            self._started[order] = subprocess.Popen(  # noqa: ASYNC220 - a thread of asyncio would end, and the rank too
-                [
-                    *(sys.executable, "-m", "torl.learner.worker"),
-                    *("--rank", str(order.rank), "--world-size", str(order.world_size)),
-                    *("--controller", f"{controller.host}:{controller.port}", "--parent", str(os.getpid())),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(sys.path),
-                    **environment,
-                    **order.environment(),
-                    KEY_VARIABLE: controller.key,
-                },
-            )
+    async def start(self, spec: RankSpec, controller: ControllerAddress, environment: Mapping[str, str]) -> None:
+        """Start a rank."""
+        arguments = ("--controller", f"{controller.host}:{controller.port}")
+        variables = {
+            **environment,
+            **spec.environment(),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # the controller owns the store at which the ranks meet
+            KEY_VARIABLE: controller.key,
+        }
+        with self._log(spec).open("ab") as output:
+            # In the thread of the event loop: a thread of asyncio would end, and the rank with it.
+            self._started[spec] = spawn_worker(spec.rank, spec.world_size, arguments, variables, output)
 
     async def watch(self) -> NoReturn:
-        """Wait until a rank ends; raises LearnerDiedError with the end of its log."""
+        """Wait until a rank exits, and raise LearnerDiedError with the end of its log."""
         while True:
-            for order, process in self._started.items():
+            for spec, process in self._started.items():
                 if (status := process.poll()) is not None:
-                    end = f"end of {order.log}:\n{log_tail(self._log(order))}"
-                    raise LearnerDiedError(f"learner rank {order.rank} {describe_exit(status)}; {end}")
+                    end = f"end of {spec.log}:\n{log_tail(self._log(spec))}"
+                    raise LearnerDiedError(f"learner rank {spec.rank} {describe_exit(status)}; {end}")
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def write_stacks(self) -> None:
-        """Have the ranks write what they are doing to their logs."""
-        there = {self._log(order): [process.pid] for order, process in self._started.items() if process.poll() is None}
-        await asyncio.to_thread(dump_stacks, there)
+    async def dump_stacks(self) -> None:
+        """Make the ranks write their stacks to their logs."""
+        running = {self._log(spec): [process.pid] for spec, process in self._started.items() if process.poll() is None}
+        await asyncio.to_thread(dump_stacks, running)
 
     async def close(self) -> None:
-        """End the ranks by force, if they have not ended."""
+        """Kill the ranks that are still running."""
         for process in self._started.values():
             process.kill()
             await asyncio.to_thread(process.wait)
         self._folder.close()
 
-    def _log(self, order: RankSpec) -> Path:
-        return self._folder.path / order.log.name
+    def _log(self, spec: RankSpec) -> Path:
+        return self._folder.path / spec.log.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    launcher: ActorHandle
+    log_gathering: asyncio.Task[None]
+
+
+class RankLaunchers:
+    """The controller's handles of the launchers on all nodes with ranks, and the store at which the ranks meet."""
+
+    def __init__(self, host: str) -> None:
+        """Listen for the ranks on a free port of `host`, an address of the controller.
+
+        Raises:
+            LearnerError: The controller cannot listen on `host`.
+        """
+        self._store = _store(host)
+        self.init_method = f"tcp://{host}:{self._store.port}"
+        """Init method of torch.distributed for the ranks."""
+        self._nodes: dict[int, _Node] = {}
+        self._loss_watches: list[asyncio.Task[None]] = []
+
+    async def start(self, cluster: Cluster, nodes: Iterable[int], logs: Path) -> None:
+        """Start a launcher on each of `nodes`. The output of their ranks is added to files in `logs`.
+
+        Raises:
+            ActorDiedError: A node was lost.
+        """
+        try:
+            async with asyncio.TaskGroup() as starts:
+                for node in set(nodes):
+                    starts.create_task(self._start_on(cluster, node, logs))
+        except ExceptionGroup as errors:
+            raise first_error(errors) from errors
+
+    async def _start_on(self, cluster: Cluster, node: int, logs: Path) -> None:
+        launcher = await cluster.start_actor(node, RankLauncher, name="the launcher of the learner's ranks")
+        self._nodes[node] = _Node(launcher, asyncio.create_task(gather_logs(launcher, logs)))
+
+    def launcher(self, node: int) -> ActorHandle:
+        """Return the launcher of a node."""
+        return self._nodes[node].launcher
+
+    @property
+    def launchers(self) -> list[ActorHandle]:
+        """The launchers of all nodes."""
+        return [node.launcher for node in self._nodes.values()]
+
+    def on_node_loss(self, node: int, callback: Callable[[], object]) -> None:
+        """Call `callback` when the node is lost, which closes no connection."""
+        self._loss_watches.append(asyncio.create_task(_watch_node(self.launcher(node), callback)))
+
+    async def dump_stacks(self) -> None:
+        """Make all ranks write their stacks to their logs. Nodes that do not respond are skipped."""
+        await asyncio.gather(*(_try_call(launcher, "dump_stacks") for launcher in self.launchers))
+
+    async def close(self) -> None:
+        """End the launchers and the ranks. Safe to call twice."""
+        watches, self._loss_watches = self._loss_watches, []
+        for task in watches:
+            task.cancel()
+        nodes, self._nodes = list(self._nodes.values()), {}
+        await asyncio.gather(*watches, *map(_close_node, nodes), return_exceptions=True)
+
+
+async def _close_node(node: _Node) -> None:
+    try:
+        await _try_call(node.launcher, "close")
+        await asyncio.wait([node.log_gathering], timeout=_CALL_TIMEOUT_SECONDS)  # for the rest of the logs
+    finally:
+        node.log_gathering.cancel()
+        await node.launcher.kill()
+
+
+async def _try_call(launcher: ActorHandle, method: str) -> None:
+    with contextlib.suppress(ActorDiedError, TimeoutError):
+        async with asyncio.timeout(_CALL_TIMEOUT_SECONDS):
+            await launcher.call(method)
+
+
+async def _watch_node(launcher: ActorHandle, callback: Callable[[], object]) -> None:
+    try:
+        await launcher.watch()
+    except ActorDiedError:
+        callback()
+
+
+def _store(host: str) -> Any:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    try:
+        return TCPStore(host, 0, None, True, wait_for_workers=False)
+    except RuntimeError as error:
+        raise LearnerError(f"the controller could not listen on {host}: {error}") from error

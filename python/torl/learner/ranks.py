@@ -1,14 +1,11 @@
-"""The rank processes seen from the controller: start them, talk to them, notice their death, end them. No torch.
+"""The controller's handles of the rank processes: send commands, detect failures, end the ranks. No torch.
 
-Used from one event loop. A rank is a child process on a socket pair or, on a node of a cluster, a process that an agent
-has started and that has connected to the controller.
+Used from one event loop. A rank is a child process on a socket pair or, on a node of a cluster, a process that a
+launcher has started and that has connected to the controller.
 """
 
 import asyncio
-import os
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -16,28 +13,30 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torl.errors import LearnerDiedError, LearnerError, LearnerHungError, TorlError
-from torl.learner.messages import RankReply, RankRequest, RankSetup, ShardWritten
-from torl.learner.rank_launchers import RankLaunchers
+from torl.learner.messages import RankReply, RankRequest, RankSetup, ShardWritten, ShutDown, request_name
+from torl.learner.rank_launcher import RankLaunchers
 from torl.runtime.processes.children import describe_exit, first_line, log_tail
 from torl.runtime.processes.stacks import dump_stacks
 
-_EXIT_SECONDS = 30.0  # an orderly end of a rank takes less
+_EXIT_SECONDS = 30.0  # for a rank to exit after a shutdown
 _KILL_SECONDS = 10.0
-_BLAME_SECONDS = 0.5  # when one rank fails others fail because of it: wait that long to find the first cause
-_LOSS_SECONDS = 60.0  # and that long for a node to be found lost, where a collective broke and nobody says why
-_COLLECTIVE = ("RuntimeError", "DistBackendError")  # what the *other* ranks see
+_CAUSE_SECONDS = 0.5  # the failure of one rank makes others fail: for the reply that contains the cause
+_LOSS_SECONDS = 60.0  # for the detection of a lost node, if ranks report only failed collectives
+_COLLECTIVE_ERRORS = ("RuntimeError", "DistBackendError")  # of the ranks that did not cause the failure
 
 
 class RankProcess:
-    """One rank: its connection, its log file and, if the controller started it, its process."""
+    """A rank: its connection, its log file and, if the controller started it, its process."""
 
     def __init__(self, rank: int, connection: Connection, process: subprocess.Popen[bytes] | None, log: Path) -> None:
         self.rank = rank
         self.connection = connection
         self.process = process
         self.log = log
-        self.replies: asyncio.Queue[RankReply | None] = asyncio.Queue()  # None: the connection is closed
-        self.shards: asyncio.Queue[ShardWritten] = asyncio.Queue()  # said unasked, behind other commands
+        self.replies: asyncio.Queue[RankReply | None] = asyncio.Queue()
+        """Replies to requests. None after the connection was closed."""
+        self.shards: asyncio.Queue[ShardWritten] = asyncio.Queue()
+        """Reports of written checkpoints, which arrive at any time."""
         self.closed = asyncio.Event()
         asyncio.get_running_loop().add_reader(connection.fileno(), self._receive)
         self._listening = True
@@ -54,107 +53,78 @@ class RankProcess:
             self.mark_lost()
 
     def mark_lost(self) -> None:
-        """It has gone, or its machine has."""
+        """Record that the rank exited or its machine was lost."""
         self.replies.put_nowait(None)
         self.closed.set()
 
     def stop_listening(self) -> None:
-        """Take the connection out of the event loop."""
+        """Remove the connection from the event loop."""
         if self._listening:
             asyncio.get_running_loop().remove_reader(self.connection.fileno())
             self._listening = False
 
     def describe_death(self) -> str:
-        """How the process ended, and the end of its log."""
+        """Return a sentence about how the process ended, and the end of its log."""
         status = None
         if self.process is not None:
             try:
-                status = self.process.wait(timeout=_BLAME_SECONDS)
+                status = self.process.wait(timeout=_CAUSE_SECONDS)
             except subprocess.TimeoutExpired:
                 status = None
         how = "closed its connection" if status is None else describe_exit(status)
         return f"learner rank {self.rank} {how}; end of {self.log}:\n{log_tail(self.log)}"
 
 
-def start_rank(
-    rank: int, world_size: int, *, log_directory: Path, environment: Mapping[str, str], threads: int
-) -> RankProcess:
-    """Start `python -m torl.learner.worker` in a session of its own, so that Ctrl-C reaches only the controller.
-
-    Call it in the thread that lives as long as the controller: the rank is killed when that thread ends.
-    """
-    log_directory.mkdir(parents=True, exist_ok=True)
-    log = log_directory / f"learner_rank_{rank}.log"
-    ours, theirs = socket.socketpair()
-    with ours, theirs, log.open("ab") as output:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "torl.learner.worker"),
-                *("--rank", str(rank), "--world-size", str(world_size)),
-                *("--connection", str(theirs.fileno()), "--parent", str(os.getpid())),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-            # A rank finds what the controller finds: the modules of a user's own estimators and losses.
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                **environment,
-                "OMP_NUM_THREADS": str(threads),
-            },
-        )
-        return RankProcess(rank, Connection(ours.detach()), process, log)
-
-
 class RankGroup:
-    """All ranks; the only thing that talks to them. After the first failure every call raises it again."""
+    """All ranks of a learner. After the first failure, every call raises an error of the same type."""
 
     def __init__(self, timeout_seconds: float) -> None:
-        self.ranks: list[RankProcess] = []  # in order; filled by whoever starts them
-        self.on_one_machine = True
-        self.host = "127.0.0.1"  # where rank 0 is found by the others and by engines
-        self.nodes: RankLaunchers | None = None  # where the ranks are, if they are on the nodes of a cluster
+        self.ranks: list[RankProcess] = []
+        """The ranks in order, added by the functions that start them."""
+        self.machines = 1
+        """Number of machines in the cluster."""
+        self.host = "127.0.0.1"
+        """Address at which engine workers reach rank 0."""
+        self.nodes: RankLaunchers | None = None
+        """Launchers of the ranks, if they run on the nodes of a cluster."""
         self._timeout_seconds = timeout_seconds
         self._failure: TorlError | None = None
-        self._ended_on_purpose = False  # in good order, or by whoever cancelled a command and knows why
-        self._turn = asyncio.Lock()  # commands are collective: one at a time, on all ranks
+        self._ended_on_purpose = False  # by `shut_down`, or by the cancellation of a command
+        self._command_lock = asyncio.Lock()  # commands are collective: one at a time, on all ranks
 
     @property
-    def stack_logs(self) -> dict[Path, list[int]]:
-        """The ranks that were started here and live, by the logs that they write their stacks to."""
+    def processes_by_log(self) -> dict[Path, list[int]]:
+        """Ids of the running processes on this machine, by the logs that they write their stacks to."""
         started = [(rank.log, rank.process) for rank in self.ranks]
         return {log: [process.pid] for log, process in started if process is not None and process.poll() is None}
 
-    async def write_stacks_elsewhere(self) -> None:
-        """Have the ranks on the nodes of a cluster write their stacks to their logs."""
+    async def dump_remote_stacks(self) -> None:
+        """Make the ranks on the nodes of a cluster write their stacks to their logs."""
         if self.nodes is not None:
-            await self.nodes.write_stacks()
+            await self.nodes.dump_stacks()
 
-    async def call(self, command: str, arguments: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Run `command` on every rank with its own arguments; the ranks' values in order.
+    async def call(self, requests: Sequence[RankRequest]) -> list[Any]:
+        """Send a request of one type to each rank, in order, and return the values of their replies.
 
         Raises:
-            LearnerError: a rank died or raised, or did not answer in time. All ranks have been ended.
-            CheckpointError, DataError, WeightTransferError: raised by a rank; all ranks have been ended too.
+            LearnerError: A rank exited, raised, or did not reply before the timeout. All ranks have been ended.
+            CheckpointError, DataError, WeightTransferError: A rank raised the error. All ranks have been ended.
         """
-        return await self._exchange([RankRequest(command, dict(argument)) for argument in arguments], command)
+        return await self._exchange(requests, request_name(requests[0]))
 
-    async def call_all(self, command: str, **arguments: Any) -> list[Any]:
-        """`call` with the same arguments on every rank."""
-        return await self.call(command, [arguments] * len(self.ranks))
+    async def call_all(self, request: RankRequest) -> list[Any]:
+        """Send the same request to every rank, as `call` does."""
+        return await self._exchange([request] * len(self.ranks), request_name(request))
 
     async def set_up(self, setup: RankSetup) -> None:
-        """Send every rank its setup and wait until all have loaded the model."""
+        """Send the setup to every rank and wait until all have loaded the model."""
         await self._exchange([setup] * len(self.ranks), "start")
 
     async def shards_written(self) -> list[ShardWritten]:
-        """What the ranks say, in order, when each has written its part of the checkpoint that they were told to write.
+        """Wait until all ranks have written their parts of the current checkpoint, and return their reports in order.
 
         Raises:
-            LearnerError: a rank has gone, or was not heard of in time.
+            LearnerError: A rank exited, or did not report before the timeout.
         """
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -164,22 +134,22 @@ class RankGroup:
             raise LearnerError(f"the learner did not write its checkpoint within {seconds:g} s") from None
 
     async def _shard_of(self, rank: RankProcess) -> ShardWritten:
-        said, gone = asyncio.ensure_future(rank.shards.get()), asyncio.ensure_future(rank.closed.wait())
+        shard, closed = asyncio.ensure_future(rank.shards.get()), asyncio.ensure_future(rank.closed.wait())
         try:
-            await asyncio.wait([said, gone], return_when=asyncio.FIRST_COMPLETED)
-            if said.done():
-                return said.result()
-            raise LearnerDiedError(f"learner rank {rank.rank} has gone while its checkpoint was being written")
+            await asyncio.wait([shard, closed], return_when=asyncio.FIRST_COMPLETED)
+            if shard.done():
+                return shard.result()
+            raise LearnerDiedError(f"learner rank {rank.rank} exited while writing its checkpoint")
         finally:
-            said.cancel()
-            gone.cancel()
+            shard.cancel()
+            closed.cancel()
 
     async def watch(self) -> NoReturn:
-        """Wait without end; raises LearnerError, or what a rank raised, when a rank goes away that was not told to."""
+        """Wait until a rank exits unexpectedly, and raise LearnerError or the rank's error."""
         tasks = {asyncio.create_task(rank.closed.wait()): rank for rank in self.ranks}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            async with self._turn:  # a command in progress knows more
+            async with self._command_lock:  # a command in progress knows the cause
                 if self._failure is None and not self._ended_on_purpose:
                     death = await asyncio.to_thread(tasks[done.pop()].describe_death)
                     self._fail(LearnerDiedError(death))
@@ -193,24 +163,24 @@ class RankGroup:
                 task.cancel()
 
     async def shut_down(self) -> None:
-        """End the ranks in good order if they still can be, by force if not.
+        """Shut the ranks down, or kill them after a failure.
 
         Raises:
-            LearnerError: a rank that had not failed before did not exit with status 0.
+            LearnerError: A rank did not exit with status 0, although no rank had failed.
         """
         self._ended_on_purpose = True
         if self._failure is None:
-            await self.call_all("shutdown")
+            await self.call_all(ShutDown())
             await asyncio.to_thread(self._await_exits)
         statuses = {rank.rank: rank.process.poll() for rank in self.ranks if rank.process is not None}
         await self.kill()
-        bad = {rank: status for rank, status in statuses.items() if status != 0}
-        if self._failure is None and bad:
-            rank, status = next(iter(bad.items()))
-            raise self._fail(LearnerError(f"learner rank {rank} {describe_exit(status)} after an orderly end"))
+        failed = {rank: status for rank, status in statuses.items() if status != 0}
+        if self._failure is None and failed:
+            rank, status = next(iter(failed.items()))
+            raise self._fail(LearnerError(f"learner rank {rank} {describe_exit(status)} after its shutdown"))
 
     async def kill(self) -> None:
-        """End every rank that is still there, now."""
+        """Kill all ranks that are still running."""
         for rank in self.ranks:
             rank.stop_listening()
             rank.closed.set()
@@ -222,7 +192,7 @@ class RankGroup:
             await self.nodes.close()
 
     async def _exchange(self, messages: Sequence[Any], command: str) -> list[Any]:
-        async with self._turn:
+        async with self._command_lock:
             if self._failure is not None:
                 raise self._failed_before() from self._failure
             try:
@@ -231,11 +201,11 @@ class RankGroup:
                         asyncio.to_thread(rank.connection.send, message)
                         for rank, message in zip(self.ranks, messages, strict=True)
                     ]
-                    # A rank that has ended cannot be written to; its closed connection says so below.
+                    # A write to a rank that has exited fails; its closed connection is detected below.
                     await asyncio.gather(*sends, return_exceptions=True)
                     replies = await self._gather_replies()
             except TimeoutError:
-                await asyncio.gather(asyncio.to_thread(dump_stacks, self.stack_logs), self.write_stacks_elsewhere())
+                await asyncio.gather(asyncio.to_thread(dump_stacks, self.processes_by_log), self.dump_remote_stacks())
                 logs = ", ".join(str(rank.log) for rank in self.ranks)
                 failure = self._fail(
                     LearnerHungError(
@@ -250,7 +220,7 @@ class RankGroup:
                 await self.kill()
                 raise
             except BaseException:
-                # Cancelled in the middle: the ranks cannot be brought back to a common state.
+                # Cancelled: the ranks cannot return to a common state.
                 await self._interrupt(command)
                 await self.kill()
                 raise
@@ -258,7 +228,7 @@ class RankGroup:
 
     async def _gather_replies(self) -> list[RankReply]:
         waiting = {asyncio.create_task(rank.replies.get()): rank for rank in self.ranks}
-        answers: dict[int, RankReply] = {}
+        replies: dict[int, RankReply] = {}
         try:
             while waiting:
                 done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -267,35 +237,38 @@ class RankGroup:
                     if reply is None or reply.error:
                         await self._raise_cause(waiting)
                     else:
-                        answers[waiting[future].rank] = reply
+                        replies[waiting[future].rank] = reply
                 for future in done:
                     del waiting[future]
         finally:
             for future in waiting:
                 future.cancel()
-        return [answers[rank.rank] for rank in self.ranks]
+        return [replies[rank.rank] for rank in self.ranks]
 
     async def _raise_cause(self, waiting: Mapping[asyncio.Task[RankReply | None], RankProcess]) -> None:
-        """Of the failures that come together, raise the likeliest cause: a rank that died without a word first."""
-        deadline = time.monotonic() + _BLAME_SECONDS
-        while (left := deadline - time.monotonic()) > 0 and any(not future.done() for future in waiting):
-            await asyncio.wait(waiting, timeout=left)
+        """Raise the most likely cause of several failures: first the exit of a rank that reported no error."""
+        deadline = time.monotonic() + _CAUSE_SECONDS
+        while (remaining := deadline - time.monotonic()) > 0 and any(not future.done() for future in waiting):
+            await asyncio.wait(waiting, timeout=remaining)
         if self.nodes is not None:
-            await _cause_in(waiting)
-        silent = [rank for future, rank in waiting.items() if future.done() and future.result() is None]
-        if silent:
-            raise LearnerDiedError(await asyncio.to_thread(silent[0].describe_death))
+            await _wait_for_cause(waiting)
+        exited = [rank for future, rank in waiting.items() if future.done() and future.result() is None]
+        if exited:
+            raise LearnerDiedError(await asyncio.to_thread(exited[0].describe_death))
         replies = [(rank, future.result()) for future, rank in waiting.items() if future.done()]
         errors = [(rank, reply) for rank, reply in replies if reply is not None and reply.error]
-        errors.sort(key=lambda pair: pair[1].error in _COLLECTIVE)
+        errors.sort(key=lambda pair: pair[1].error in _COLLECTIVE_ERRORS)
         for rank, reply in errors:
             reply.raise_error(rank.rank, rank.log)
 
     async def _interrupt(self, command: str) -> None:
-        """Fail, unless a rank had gone already: who is connected to it may have heard of it first, and cancelled."""
-        gone = [rank for rank in self.ranks if rank.closed.is_set()]
-        if gone:
-            self._fail(LearnerDiedError(await asyncio.to_thread(gone[0].describe_death)))
+        """Record the cancellation of a command, or the exit of a rank that caused it.
+
+        An engine that is connected to a rank may detect its exit first, and cancel the command.
+        """
+        exited = [rank for rank in self.ranks if rank.closed.is_set()]
+        if exited:
+            self._fail(LearnerDiedError(await asyncio.to_thread(exited[0].describe_death)))
         else:
             self._ended_on_purpose = True
             self._fail(LearnerError(f"{command!r} was interrupted"))
@@ -305,7 +278,7 @@ class RankGroup:
         return error
 
     def _failed_before(self) -> TorlError:
-        """Of the kind that the failure was: who hears of it second may be the first whose error is seen."""
+        """Return an error of the failure's type: the error of a second caller may be reported first."""
         assert self._failure is not None
         return type(self._failure)(f"the learner has failed before: {first_line(self._failure)}")
 
@@ -324,13 +297,15 @@ class RankGroup:
                 rank.process.wait(timeout=_KILL_SECONDS)
 
 
-async def _cause_in(waiting: Mapping[asyncio.Task[RankReply | None], RankProcess]) -> None:
-    """Wait until a rank is lost or says what is wrong with itself, unless all have said that a collective broke."""
+async def _wait_for_cause(waiting: Mapping[asyncio.Task[RankReply | None], RankProcess]) -> None:
+    """Wait until a rank is lost or reports its own error, or all ranks report failed collectives."""
     deadline = time.monotonic() + _LOSS_SECONDS
-    while (left := deadline - time.monotonic()) > 0:
+    while (remaining := deadline - time.monotonic()) > 0:
         replies = [future.result() for future in waiting if future.done()]
-        causes = [reply for reply in replies if reply is None or (reply.error and reply.error not in _COLLECTIVE)]
+        causes = [
+            reply for reply in replies if reply is None or (reply.error and reply.error not in _COLLECTIVE_ERRORS)
+        ]
         if causes or len(replies) == len(waiting):
             return
-        silent = [future for future in waiting if not future.done()]
-        await asyncio.wait(silent, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        pending = [future for future in waiting if not future.done()]
+        await asyncio.wait(pending, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)

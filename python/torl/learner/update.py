@@ -1,4 +1,4 @@
-"""One optimizer step from packed rows: forward, loss, backward, step, and what they measured; for policy and critic."""
+"""An optimizer step of the policy or the critic from packed rows: forward, loss, backward, step, metrics."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,9 +16,9 @@ from torl.types import Float32Array
 
 
 def run_policy(
-    engine: Any, row: RowTensors, temperature: float, *, entropy: EntropyMode = "watched"
+    engine: Any, row: RowTensors, temperature: float, *, entropy: EntropyMode = "log"
 ) -> tuple[Tensor, Tensor]:
-    """Logprobs and entropies of a row's sampled tokens, shape (K,), through the engine's hooks."""
+    """Return log-probabilities and entropies of a row's sampled tokens, shape (K,), computed by a DeepSpeed engine."""
     logprobs, entropies = engine(
         row.token_ids_N,
         row.position_ids_N,
@@ -32,12 +32,12 @@ def run_policy(
 
 
 def policy_logprobs(engine: Any, temperature: float, row: RowTensors) -> Tensor:
-    """Logprobs of a row's sampled tokens, shape (K,)."""
-    return run_policy(engine, row, temperature, entropy="unused")[0]
+    """Return the log-probabilities of a row's sampled tokens, shape (K,)."""
+    return run_policy(engine, row, temperature, entropy="off")[0]
 
 
 def run_critic(engine: Any, row: RowTensors) -> Tensor:
-    """The critic's value before each of a row's sampled tokens, shape (K,), through the engine's hooks."""
+    """Return the critic's value before each sampled token of a row, shape (K,), computed by a DeepSpeed engine."""
     values: Tensor = engine(row.token_ids_N, row.position_ids_N, row.predictor_K, row.sample_lengths)
     return values
 
@@ -45,7 +45,14 @@ def run_critic(engine: Any, row: RowTensors) -> Tensor:
 def evaluate_rows(
     engine: Any, rows: Sequence[PackedRow], device: torch.device, compute: Callable[[RowTensors], Tensor]
 ) -> list[Float32Array]:
-    """What `compute` says of the sampled tokens of each row, shape (K,), under the engine's current weights."""
+    """Evaluate a function of the sampled tokens of each row without gradient.
+
+    Args:
+        engine: DeepSpeed engine that `compute` uses.
+        rows: Rows of this rank.
+        device: Device of the engine.
+        compute: Function that returns a tensor of shape (K,).
+    """
     training = engine.training
     engine.eval()
     try:
@@ -54,7 +61,7 @@ def evaluate_rows(
                 compute(RowTensors(row, device))
                 .float()
                 .cpu()
-                .numpy()[: len(row.target_K)]  # an empty row's is a stand-in
+                .numpy()[: len(row.target_K)]  # drops the placeholder of an empty row
                 for row in rows
             ]
     finally:
@@ -69,31 +76,31 @@ def update_policy(
     temperature: float,
     algorithm: AlgorithmConfig,
     learning_rate: float,
-    sharing: int = 1,
+    ranks_per_row: int = 1,
 ) -> dict[str, float]:
-    """One optimizer step of the policy; the same metrics on every rank.
+    """Take one optimizer step of the policy, and return its metrics, which are equal on all ranks.
 
     Args:
-        engine: DeepSpeed's, around a `Policy`.
-        rows: this rank's.
-        sampled_tokens: in the rows of all ranks; what the metrics are divided by.
-        temperature: of the rollouts.
-        algorithm: the terms of the loss.
-        learning_rate: of this step.
-        sharing: ranks that have the same rows.
+        engine: DeepSpeed engine of a `Policy`.
+        rows: Rows of this rank.
+        sampled_tokens: Number of sampled tokens in the rows of all ranks, by which metrics are divided.
+        temperature: Temperature of the rollouts.
+        algorithm: Terms of the loss.
+        learning_rate: Learning rate of this step.
+        ranks_per_row: Number of ranks that have the same rows.
 
     Raises:
-        LearnerError: loss or gradient is not finite. The weights are those of before; the engine must not be
+        LearnerError: The loss or the gradient is not finite. The weights are unchanged, but the engine must not be
             used again.
     """
 
-    entropy: EntropyMode = "trained" if algorithm.entropy_bonus > 0 else "watched"
+    entropy: EntropyMode = "train" if algorithm.entropy_bonus > 0 else "log"
 
     def objective(row: RowTensors) -> Objective:
         logprobs, entropies = run_policy(engine, row, temperature, entropy=entropy)
         return policy_objective(logprobs, entropies, row, algorithm)
 
-    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, sharing)
+    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row)
 
 
 def update_critic(
@@ -103,14 +110,14 @@ def update_critic(
     sampled_tokens: int,
     clip: float | None,
     learning_rate: float,
-    sharing: int = 1,
+    ranks_per_row: int = 1,
 ) -> dict[str, float]:
-    """One optimizer step of the critic; as `update_policy`."""
+    """Take one optimizer step of the critic. `clip` is the value clip range; see `update_policy` for the rest."""
 
     def objective(row: RowTensors) -> Objective:
         return value_objective(run_critic(engine, row), row, clip)
 
-    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, sharing)
+    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row)
 
 
 def _take_step(
@@ -119,12 +126,12 @@ def _take_step(
     objective: Callable[[RowTensors], Objective],
     sampled_tokens: int,
     learning_rate: float,
-    sharing: int,
+    ranks_per_row: int,
 ) -> dict[str, float]:
-    """Gradients of all rows, then one optimizer step.
+    """Accumulate the gradients of all rows, then take one optimizer step.
 
-    The loss is the sum over all ranks and rows, whose weights know the whole batch. DeepSpeed averages gradients over
-    ranks, so each rank's part is multiplied by their number first.
+    The loss is the sum over all ranks and rows; token weights are those of the global batch. DeepSpeed averages
+    gradients over ranks, so each rank's part is multiplied by the number of ranks first.
     """
     start = time.perf_counter()
     world_size = engine.dp_world_size
@@ -134,14 +141,14 @@ def _take_step(
         group["lr"] = learning_rate
     for index, row in enumerate(rows):
         engine.set_gradient_accumulation_boundary(index == len(rows) - 1)
-        part = objective(RowTensors(row, engine.device))  # equal on ranks that share the row
+        part = objective(RowTensors(row, engine.device))  # the same on ranks that share the row
         engine.backward(part.loss * world_size, scale_wrt_gas=False)
         for name, value in {"loss": part.loss, **part.sums}.items():
             sums[name] = sums.get(name, 0) + value.detach().double()
         for name, value in part.maxima.items():
-            largest = value.detach().double()
-            maxima[name] = torch.maximum(maxima[name], largest) if name in maxima else largest
-    reduced_sums = torch.stack(list(sums.values())) / sharing
+            maximum = value.detach().double()
+            maxima[name] = torch.maximum(maxima[name], maximum) if name in maxima else maximum
+    reduced_sums = torch.stack(list(sums.values())) / ranks_per_row
     reduced_maxima = torch.stack(list(maxima.values()))
     torch.distributed.all_reduce(reduced_sums)
     torch.distributed.all_reduce(reduced_maxima, op=torch.distributed.ReduceOp.MAX)
@@ -160,9 +167,9 @@ def _take_step(
 
 
 def _step(engine: Any) -> float:
-    """The optimizer step and the gradient norm before clipping."""
+    """Take the optimizer step and return the gradient norm before clipping."""
     if engine.zero_optimization_stage() == 0:
-        # Without ZeRO DeepSpeed clips but neither looks for overflow nor keeps the norm.
+        # Without ZeRO, DeepSpeed clips gradients, but neither detects overflow nor keeps the norm.
         gradients = [p.grad for p in engine.module.parameters() if p.grad is not None]
         norm = float(torch.nn.utils.get_total_norm(gradients))
         if not torch.isfinite(torch.tensor(norm)):

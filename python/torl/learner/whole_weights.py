@@ -1,22 +1,26 @@
-"""A model's weights out of a DeepSpeed engine, whole and under the names of its files, a few at a time."""
+"""Gather a model's complete weights from a DeepSpeed engine, a few at a time, and write them as a model directory."""
 
-from collections.abc import Iterator, Sequence
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from torl.learner.checkpoint.names import MODEL_PREFIX
+from torl.errors import CheckpointError
+from torl.learner.checkpoint.shards import MODEL_PREFIX
 from torl.learner.model.lora import MergedWeight, adapter_weights, merged_weights
 
-MAX_GATHERED_BYTES = 64 << 20  # of weights that are whole at a time when shards are sent or exported
+_MAX_GATHERED_BYTES = 64 << 20  # size of the weights that are gathered together from the shards of all ranks
 
 
 def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """(name as in the model's own files, whole tensor) for each parameter; every rank must take all of them.
+    """Yield each weight with its name in the model's files. Every rank must exhaust the iterator.
 
-    Under ZeRO-3 a few parameters are gathered when their turn comes and released when the next are asked for: no rank
-    ever holds the whole model. A weight that is tied to another comes once, under the first of its names, as in a saved
-    model. Adapters are merged.
+    Under ZeRO-3 a few weights are gathered when the first of them is requested, and released after the last: no rank
+    has the complete model. Tied weights are yielded once, under the first of their names, as in a saved model. Adapters
+    are merged.
     """
     from deepspeed import zero
 
@@ -29,7 +33,7 @@ def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def full_adapters(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """The same for the adapters alone, by their names in the model; none without `model.lora`."""
+    """Yield each adapter weight with its name in the model. Every rank must exhaust the iterator."""
     from deepspeed import zero
 
     sharded = engine.zero_optimization_stage() == 3
@@ -39,16 +43,56 @@ def full_adapters(engine: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _gathered_together(weights: Sequence[MergedWeight]) -> Iterator[list[MergedWeight]]:
-    """Runs of weights of `MAX_GATHERED_BYTES` at most, or of one: to gather each by itself costs a round trip."""
+    """Yield groups of consecutive weights, of at most `_MAX_GATHERED_BYTES` or a single weight.
+
+    Each group is gathered in one round trip.
+    """
     group: list[MergedWeight] = []
     size = 0
     for weight in weights:
         sizes = (getattr(part, "ds_numel", part.numel()) * part.element_size() for part in weight.parameters)
-        own = sum(sizes)
-        if group and size + own > MAX_GATHERED_BYTES:
+        weight_size = sum(sizes)
+        if group and size + weight_size > _MAX_GATHERED_BYTES:
             yield group
             group, size = [], 0
         group.append(weight)
-        size += own
+        size += weight_size
     if group:
         yield group
+
+
+# Files of a model directory other than its weights.
+_COPIED_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.py")
+_NOT_COPIED = ("*.index.json",)
+
+
+def export_model(weights: Mapping[str, Tensor], source: Path, directory: Path) -> None:
+    """Write a model directory that transformers and vLLM load.
+
+    Args:
+        weights: Complete weights by their names in the model.
+        source: Directory of the initial model, whose other files are copied.
+        directory: Directory to write.
+
+    Raises:
+        CheckpointError: A file could not be written.
+    """
+    from huggingface_hub import save_torch_state_dict
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for pattern in _COPIED_PATTERNS:
+            for path in source.glob(pattern):
+                if not any(path.match(excluded) for excluded in _NOT_COPIED):
+                    shutil.copyfile(path, directory / path.name)
+        config_path = directory / "config.json"
+        config = json.loads(config_path.read_text())
+        dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in weights.values()}
+        config.pop("torch_dtype", None)
+        config["dtype"] = dtypes.pop() if len(dtypes) == 1 else config.get("dtype", "float32")
+        config_path.write_text(json.dumps(config, indent=2) + "\n")
+        save_torch_state_dict(dict(weights), directory, metadata={"format": "pt"})
+        for path in directory.glob("*.safetensors"):
+            path.chmod(config_path.stat().st_mode)  # they are created readable by their owner only
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error

@@ -1,9 +1,9 @@
-"""One rank of the learner: a process that owns a part of the DeepSpeed engine and does what the controller asks.
+"""A rank of the learner: a process with its part of the DeepSpeed engine, which executes the controller's requests.
 
     python -m torl.learner.worker --rank R --world-size N --connection FD --parent PID
     python -m torl.learner.worker --rank R --world-size N --controller HOST:PORT --parent PID
 
-Standard output and error go wherever the controller directed them: a log file of this rank.
+The controller redirects standard output and error to the log of this rank.
 """
 
 import argparse
@@ -19,18 +19,16 @@ from functools import partial
 from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, assert_never
 
 import numpy as np
 import torch
 
 from torl.errors import LearnerError
 from torl.learner.batch import PackedRow
-from torl.learner.checkpoint.model_export import export_model
-from torl.learner.checkpoint.names import CRITIC_TAG, POLICY_TAG
 from torl.learner.checkpoint.restore import restore_rank
-from torl.learner.checkpoint.snapshot import take_snapshot
-from torl.learner.checkpoint.writer import CheckpointWriter
+from torl.learner.checkpoint.shards import CRITIC_TAG, POLICY_TAG
+from torl.learner.checkpoint.snapshot import CheckpointWriter, take_snapshot
 from torl.learner.deepspeed_engine import (
     learning_rate_at,
     load_causal_lm,
@@ -40,24 +38,34 @@ from torl.learner.deepspeed_engine import (
 )
 from torl.learner.handshake import KEY_VARIABLE, ControllerAddress, connect_to_controller
 from torl.learner.messages import (
+    Annotate,
     Annotation,
-    ChannelRequest,
+    Export,
     LearnerMemoryPart,
+    LoadCheckpoint,
+    Offload,
+    Onload,
+    OpenChannel,
     RankReply,
     RankRequest,
     RankSetup,
+    SaveCheckpoint,
+    SendWeights,
     ShardWritten,
+    ShutDown,
+    UpdateCritic,
+    UpdatePolicy,
+    request_name,
 )
-from torl.learner.model.critic import Critic
 from torl.learner.model.lora import add_adapters, disabled_adapters, export_adapter
-from torl.learner.model.policy import Policy
+from torl.learner.model.policy import Critic, Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
 from torl.learner.offload import StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import exit_rank, join_process_group, leave_process_group, select_gloo_interface
 from torl.learner.publishing import WeightPublisher
 from torl.learner.update import evaluate_rows, policy_logprobs, run_critic, update_critic, update_policy
-from torl.learner.whole_weights import full_adapters, full_weights
+from torl.learner.whole_weights import export_model, full_adapters, full_weights
 from torl.runtime.processes.children import die_with_parent
 from torl.runtime.processes.stacks import enable_stack_dumps
 from torl.types import Float32Array
@@ -65,25 +73,34 @@ from torl.weights.rendezvous import Rendezvous, TransferSummary
 
 
 class Rank:
-    """The commands of a rank; each is called on all ranks together. Methods' names are the controller's commands."""
+    """The state and the commands of a rank. Each command runs on all ranks together."""
 
-    def __init__(self, start: RankSetup, rank: int, world_size: int, report: Callable[[ShardWritten], None]) -> None:
-        """Join the process group and build the engines; `report` tells the controller what was written.
+    def __init__(
+        self, rank_setup: RankSetup, rank: int, world_size: int, report: Callable[[ShardWritten], None]
+    ) -> None:
+        """Join the process group and create the engines.
+
+        Args:
+            rank_setup: Setup, the same on all ranks.
+            rank: Number of this rank.
+            world_size: Number of ranks.
+            report: Function that sends the controller a report of a written checkpoint, from any thread.
 
         Raises:
-            DataError: a model cannot be read.
+            DataError: A model cannot be read.
         """
-        setup = self.setup = start.learner
+        setup = self.setup = rank_setup.learner
         self.rank = rank
         self.world_size = world_size
-        self.updates = {POLICY_TAG: 0, CRITIC_TAG: 0}  # optimizer steps taken: the place in the learning-rate schedule
-        torch.set_num_threads(start.threads)
+        self.updates = {POLICY_TAG: 0, CRITIC_TAG: 0}
+        """Optimizer steps taken, which determine the learning rate."""
+        torch.set_num_threads(rank_setup.threads)
         random.seed(setup.seed + rank)
         np.random.seed(setup.seed + rank)
         torch.manual_seed(setup.seed + rank)
-        join_process_group(start, rank, world_size)
-        sharing = setup.learner.sequence_parallel
-        parallel = SequenceParallel(sharing) if sharing > 1 else None
+        join_process_group(rank_setup, rank, world_size)
+        ranks_per_row = setup.learner.sequence_parallel
+        parallel = SequenceParallel(ranks_per_row) if ranks_per_row > 1 else None
         causal_lm = add_adapters(load_causal_lm(setup.model, setup.learner), setup.model.adapters, setup.seed)
         policy = make_policy(causal_lm, setup.model, setup.learner, parallel)
         self.engine = start_engine(policy, setup.learner)
@@ -97,7 +114,7 @@ class Rank:
             self._engines[CRITIC_TAG] = start_engine(critic, self._critic_learner)
         self._shards = {tag: OptimizerShards(engine, rank, world_size) for tag, engine in self._engines.items()}
         self._state_movers = [StateMover(engine, self._shards[tag]) for tag, engine in self._engines.items()]
-        self._away: set[LearnerMemoryPart] = set()
+        self._offloaded: set[LearnerMemoryPart] = set()
         self._writer = CheckpointWriter(rank, report)
         self._publisher = WeightPublisher(
             partial(full_weights, self.engine),
@@ -110,9 +127,37 @@ class Rank:
         if setup.algorithm.needs_reference and setup.model.adapters is None:
             self._reference = start_reference(setup.model, setup.learner, self.engine.device, parallel)
 
+    def execute(self, request: RankRequest) -> Any:
+        """Run the command of a request and return its value."""
+        match request:
+            case UpdatePolicy(rows, sampled_tokens):
+                return self.update_policy(rows, sampled_tokens)
+            case UpdateCritic(rows, sampled_tokens):
+                return self.update_critic(rows, sampled_tokens)
+            case Annotate(rows, annotations):
+                return self.annotate(rows, annotations)
+            case OpenChannel():
+                return self._publisher.open(request)
+            case SendWeights(rendezvous, checksum):
+                return self.send_weights(rendezvous, checksum)
+            case SaveCheckpoint(directory):
+                return self.save_checkpoint(directory)
+            case LoadCheckpoint(directory):
+                return self.load_checkpoint(directory)
+            case Export(directory):
+                return self.export(directory)
+            case Offload(part):
+                return self.offload(part)
+            case Onload():
+                return self.onload()
+            case ShutDown():
+                return self.close()
+            case _:
+                assert_never(request)
+
     def update_policy(self, rows: tuple[PackedRow, ...], sampled_tokens: int) -> dict[str, float]:
-        """Gradients of this rank's rows and one optimizer step of all ranks. Metrics are equal on all ranks."""
-        self._needs("optimizer", "parameters")
+        """Compute the gradients of this rank's rows, take one optimizer step, and return its metrics."""
+        self._require("optimizer", "parameters")
         setup = self.setup
         total = setup.total_steps * setup.algorithm.optimizer_steps
         metrics = update_policy(
@@ -122,14 +167,14 @@ class Rank:
             temperature=setup.temperature,
             algorithm=setup.algorithm,
             learning_rate=learning_rate_at(self.updates[POLICY_TAG], total, setup.learner),
-            sharing=setup.learner.sequence_parallel,
+            ranks_per_row=setup.learner.sequence_parallel,
         )
         self.updates[POLICY_TAG] += 1
         return metrics
 
     def update_critic(self, rows: tuple[PackedRow, ...], sampled_tokens: int) -> dict[str, float]:
-        """The same for the critic."""
-        self._needs("optimizer", "parameters")
+        """Do the same for the critic."""
+        self._require("optimizer", "parameters")
         setup = self.setup
         total = setup.total_steps * setup.critic.optimizer_steps
         metrics = update_critic(
@@ -138,53 +183,47 @@ class Rank:
             sampled_tokens=sampled_tokens,
             clip=setup.critic.value_clip,
             learning_rate=learning_rate_at(self.updates[CRITIC_TAG], total, self._critic_learner),
-            sharing=setup.learner.sequence_parallel,
+            ranks_per_row=setup.learner.sequence_parallel,
         )
         self.updates[CRITIC_TAG] += 1
         return metrics
 
     def annotate(
-        self, rows: tuple[PackedRow, ...], wanted: tuple[Annotation, ...]
+        self, rows: tuple[PackedRow, ...], annotations: tuple[Annotation, ...]
     ) -> dict[Annotation, list[Float32Array]]:
-        """What the policy, the reference policy and the critic say of the sampled tokens of this rank's rows."""
-        self._needs("parameters")
+        """Compute log-probabilities or values of the sampled tokens of this rank's rows."""
+        self._require("parameters")
         device, temperature = self.engine.device, self.setup.temperature
-        annotations: dict[Annotation, list[Float32Array]] = {}
-        for name in wanted:
+        computed: dict[Annotation, list[Float32Array]] = {}
+        for name in annotations:
             if name == "values":
                 critic = self._engines[CRITIC_TAG]
-                annotations[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic))
+                computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic))
             else:
                 reference = name == "ref_logprobs"
                 policy = self._reference if reference and self._reference is not None else self.engine
                 with disabled_adapters(policy) if reference else nullcontext():
-                    annotations[name] = evaluate_rows(
-                        policy, rows, device, partial(policy_logprobs, policy, temperature)
-                    )
-        return annotations
-
-    def open_channel(self, where: ChannelRequest) -> Rendezvous | None:
-        """Rank 0 listens for engine workers and says where."""
-        return self._publisher.open(where)
+                    computed[name] = evaluate_rows(policy, rows, device, partial(policy_logprobs, policy, temperature))
+        return computed
 
     def send_weights(self, rendezvous: Rendezvous, checksum: bool) -> TransferSummary | None:
-        """Send the weights to the engine workers at `rendezvous`, each rank to its own."""
-        self._needs("parameters")
+        """Send the weights to this rank's engine workers."""
+        self._require("parameters")
         return self._publisher.send(rendezvous, checksum)
 
     def save_checkpoint(self, directory: Path) -> None:
-        """Copy this rank's part of a checkpoint, wherever it is, and begin to write it into an existing directory."""
+        """Copy this rank's state, offloaded or not, and start writing it into an existing directory."""
         self._writer.wait()
         self._writer.write(take_snapshot(self._shards, rank=self.rank, counters=self.updates), directory)
 
     def load_checkpoint(self, directory: Path) -> None:
-        """Put everything back as it was when `directory` was written."""
-        self._needs("optimizer", "parameters")
+        """Restore the state that was written to `directory`."""
+        self._require("optimizer", "parameters")
         self.updates = dict(restore_rank(self._shards, directory, rank=self.rank))
 
     def export(self, directory: Path) -> None:
-        """Rank 0 writes the model in Hugging Face's format, adapters merged and alone; the others help to gather."""
-        self._needs("parameters")
+        """Write the model in Hugging Face's format at rank 0, with adapters merged, and the adapters separately."""
+        self._require("parameters")
         if self.rank != 0:
             for _ in chain(full_weights(self.engine), full_adapters(self.engine)):
                 pass
@@ -197,40 +236,40 @@ class Rank:
             export_adapter(adapters, model.adapters, model.path, directory / "adapter")
 
     def offload(self, part: LearnerMemoryPart) -> None:
-        """Move a part of the learner to CPU memory, so that an engine on the same GPU has room."""
-        if part in self._away:
+        """Move a part of the state to CPU memory, to free GPU memory for an engine."""
+        if part in self._offloaded:
             return
         for mover in self._movers():
             mover.offload_optimizer() if part == "optimizer" else mover.offload_parameters()
         if part == "parameters":
             self._move_reference(torch.device("cpu"))
         if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # what torch keeps for itself, nobody else can have
-        self._away.add(part)
+            torch.cuda.empty_cache()  # no other process can use memory in torch's cache
+        self._offloaded.add(part)
 
     def onload(self) -> None:
-        """Move everything back."""
-        if self._away:
+        """Move all offloaded parts back."""
+        if self._offloaded:
             for mover in self._movers():
                 mover.onload()
             self._move_reference(self.engine.device)
-            self._away.clear()
+            self._offloaded.clear()
 
     def _movers(self) -> list[StateMover]:
         if self.engine.zero_optimization_stage() < 2:
             raise LearnerError("a learner can leave the GPU at learner.zero_stage = 2 or 3 only")
         return self._state_movers
 
-    def _needs(self, *parts: LearnerMemoryPart) -> None:
-        if missing := self._away.intersection(parts):
+    def _require(self, *parts: LearnerMemoryPart) -> None:
+        if missing := self._offloaded.intersection(parts):
             raise LearnerError(f"the learner's {' and '.join(sorted(missing))} must be brought back first: call onload")
 
     def _move_reference(self, device: torch.device) -> None:
-        if isinstance(self._reference, Policy):  # in shards it stays in CPU memory
+        if isinstance(self._reference, Policy):  # a sharded reference model stays in CPU memory
             self._reference.to(device)
 
     def close(self) -> None:
-        """Leave the process group. Nothing else may be called afterwards."""
+        """Leave the process group. No other method may be called afterwards."""
         self._writer.wait()
         self._publisher.close()
         for engine in self._engines.values():
@@ -239,51 +278,49 @@ class Rank:
 
 
 def serve(connection: Connection, rank: int, world_size: int) -> int:
-    """Answer the controller's requests until it says `shutdown` or goes away. Returns the exit status.
+    """Execute the controller's requests until `ShutDown` or until it exits, and return the exit status.
 
-    The first message is the `RankSetup`. An error ends the rank: the other ranks may be waiting for it in the
-    middle of a collective, and only the controller can end them.
+    The first message is the `RankSetup`. An error ends the rank: other ranks may be waiting for it in a collective, and
+    only the controller can end them.
     """
-    lock = threading.Lock()  # the thread that writes checkpoints speaks as well
+    lock = threading.Lock()  # the thread that writes checkpoints sends messages as well
 
-    def say(message: RankReply | ShardWritten) -> None:
+    def send(message: RankReply | ShardWritten) -> None:
         with lock:
             connection.send(message)
 
     try:
-        worker = Rank(connection.recv(), rank, world_size, say)
-        say(RankReply())
+        worker = Rank(connection.recv(), rank, world_size, send)
+        send(RankReply())
         while True:
             request: RankRequest = connection.recv()
-            if request.command == "shutdown":
-                worker.close()
-                say(RankReply())
-                return 0
             start = time.perf_counter()
-            value: Any = getattr(worker, request.command)(**request.arguments)
-            print(f"{request.command}: {time.perf_counter() - start:.3f} s", flush=True)
-            say(RankReply(value))
+            value = worker.execute(request)
+            print(f"{request_name(request)}: {time.perf_counter() - start:.3f} s", flush=True)
+            send(RankReply(value))
+            if isinstance(request, ShutDown):
+                return 0
     except (EOFError, ConnectionError):
-        print("the controller has ended", file=sys.stderr, flush=True)
+        print("the controller has exited", file=sys.stderr, flush=True)
         return 1
     except BaseException as error:
         text = traceback.format_exc()
         print(text, file=sys.stderr, flush=True)
-        say(RankReply(error=type(error).__name__, message=str(error), traceback=text))
+        send(RankReply(error=type(error).__name__, message=str(error), traceback=text))
         return 1
 
 
 def main() -> NoReturn:
-    """Entry point of a rank."""
+    """Run a rank."""
     enable_stack_dumps()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rank", type=int)
     parser.add_argument("--world-size", type=int)
     parser.add_argument("--connection", type=int, help="file descriptor of a socket to the controller")
     parser.add_argument("--controller", help="HOST:PORT of a controller on another machine")
-    parser.add_argument("--parent", type=int, help="id of the process that has started this one")
+    parser.add_argument("--parent", type=int, help="id of the process that started this one")
     arguments = parser.parse_args()
-    die_with_parent(arguments.parent)  # a compute kernel would not notice a closed socket
+    die_with_parent(arguments.parent)  # a long computation would not notice a closed connection
     if arguments.controller is not None:
         host, _, port = arguments.controller.rpartition(":")
         controller = ControllerAddress(host, int(port), os.environ.pop(KEY_VARIABLE))

@@ -1,13 +1,49 @@
 """The base class of rewards."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import chain
 
 from torl.component import Component
+from torl.guard import InvalidResultError, describe, guarded
 from torl.types import Grade, Group
 
 
-class Reward(Component):
+def check_grades(grades: object, group: Group) -> None:
+    """Check the result of `Reward.grade`.
+
+    Raises:
+        InvalidResultError: `grades` is not a sequence with one valid grade for each trajectory.
+    """
+    if not isinstance(grades, Sequence) or isinstance(grades, str):
+        raise InvalidResultError(f"expected a list with one Grade for each trajectory, got {describe(grades)}")
+    if len(grades) != len(group.trajectories):
+        raise InvalidResultError(
+            f"expected {len(group.trajectories)} grades, one for each trajectory; got {len(grades)}"
+        )
+    for index, (trajectory, grade) in enumerate(zip(group.trajectories, grades, strict=True)):
+        if not isinstance(grade, Grade):
+            raise InvalidResultError(f"expected Grade for trajectory {index}, got {describe(grade)}")
+        if not all(map(math.isfinite, chain([grade.reward], grade.turn_rewards, grade.parts.values()))):
+            raise InvalidResultError(f"the rewards of trajectory {index} must be finite: {_numbers(grade)}")
+        parts = math.fsum(grade.parts.values())
+        if grade.parts and not math.isclose(parts, grade.reward, rel_tol=1e-6, abs_tol=1e-6):
+            raise InvalidResultError(
+                f"the parts of trajectory {index} add up to {parts:g}, but its reward is {grade.reward:g}"
+            )
+        if grade.turn_rewards and len(grade.turn_rewards) != len(trajectory.turns):
+            raise InvalidResultError(
+                f"expected {len(trajectory.turns)} turn rewards, one for each turn of trajectory {index}; "
+                f"got {len(grade.turn_rewards)}"
+            )
+
+
+def _numbers(grade: Grade) -> str:
+    return f"reward = {grade.reward}, parts = {dict(grade.parts)}, turn_rewards = {grade.turn_rewards}"
+
+
+class Reward(Component, kind="reward"):
     '''A function that grades trajectories. Example, with reward parts and turn rewards:
 
         import torl
@@ -39,6 +75,7 @@ class Reward(Component):
     options.
     '''
 
+    @guarded(check_grades)
     @abstractmethod
     async def grade(self, group: Group) -> Sequence[Grade]:
         """Return one grade for each trajectory of the group, in order.

@@ -25,7 +25,9 @@ ANSWER_FORMATS: Mapping[str, Callable[..., bool] | str] = MappingProxyType(
 """Response formats that a correct answer can be required to have: functions of the text."""
 
 
-AnswerFormatChoice = Annotated[Choice[Callable[[str], bool]], ChosenFrom(ANSWER_FORMATS, "answer format", given=1)]
+AnswerFormatChoice = Annotated[
+    Choice[Callable[[str], bool]], ChosenFrom(ANSWER_FORMATS, "answer format", positional_count=1)
+]
 
 
 class MathOptions(Section):
@@ -36,7 +38,7 @@ class MathOptions(Section):
     wrong: float = -1.0
     """Reward of a wrong or missing final answer."""
     require_format: (
-        Annotated[Choice[Callable[[str], bool]], ChosenFrom(ANSWER_FORMATS, "answer format", given=1)] | None
+        Annotated[Choice[Callable[[str], bool]], ChosenFrom(ANSWER_FORMATS, "answer format", positional_count=1)] | None
     ) = None
     """Format that a correct answer must have to be rewarded, in a response that ended by itself or at a stop string: a
     function of its text. "orz": a box in <answer>; "zerotir": also each tag once, and </think>. Unset requires none."""

@@ -60,8 +60,8 @@ def makes_reward(target: Any) -> bool:
 PART = ChosenFrom(
     PARTS,
     "reward part",
-    given=count_positional,
-    shared=lambda _: PartOptions,
+    positional_count=count_positional,
+    common_options=lambda _: PartOptions,
     bases=(Reward,),
     functions=True,
 )

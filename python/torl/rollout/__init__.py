@@ -1,1 +1,1 @@
-"""Playing problems: the episode loop, many episodes at once, and what is done with them when nothing is learned."""
+"""Rollouts: the episode loop, concurrent episodes, and sampling and evaluation without training."""

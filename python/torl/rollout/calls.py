@@ -1,56 +1,57 @@
-"""The tools as one episode sees them, and calls that begin before they are asked for."""
+"""The tool calls of one episode, some of which start speculatively."""
 
 import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from torl.rollout.clean_text import clean_outcome
+from torl.text.templates import Messages
 from torl.tools import BaseTool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
 
 
 @dataclass(slots=True)
 class CallCounters:
-    """What became of the calls that began early, over all episodes."""
+    """Counts of speculative calls over all episodes."""
 
     speculated: int = 0
-    wasted: int = 0  # of those: never asked for
+    wasted: int = 0
+    """Speculative calls that the model never requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedOutcome:
-    """The outcome of a call, and when it was there (`time.perf_counter`)."""
+    """The outcome of a call."""
 
     outcome: Outcome
     time: float
+    """Time of its arrival (`time.perf_counter`)."""
 
 
 @dataclass(slots=True)
 class _ToolCalls:
-    """Calls of one tool in one session, in their order."""
+    """Ordered calls of one tool in one session."""
 
     session: ToolSession
     requests: list[ToolRequest] = field(default_factory=list)
     tasks: "list[asyncio.Task[TimedOutcome]]" = field(default_factory=list)
-    is_stateless: bool = False  # from one call to the next
+    is_stateless: bool = False
 
     def __post_init__(self) -> None:
         self.is_stateless = self.session.fork() is self.session
 
     def add(self, request: ToolRequest) -> None:
-        """Begin a call: at once where the session keeps nothing, else behind those before it."""
+        """Start a call: at once if the session is stateless, else after the calls before it."""
         before = None if self.is_stateless or not self.tasks else self.tasks[-1]
         self.requests.append(request)
-        self.tasks.append(asyncio.ensure_future(_answered(self.session, request, before)))
+        self.tasks.append(asyncio.ensure_future(_call(self.session, request, before)))
 
 
 class EpisodeTools:
-    """Makes the calls of one episode, each in the episode's own session of its tool.
+    """Executes the calls of one episode, each in the episode's session of its tool.
 
-    Calls that begin early work in a fork of the session, which becomes the episode's only if their outcomes are asked
-    for.
+    Speculative calls run in a fork of the session, which becomes the episode's session only if the calls are requested.
     """
 
     def __init__(
@@ -59,20 +60,29 @@ class EpisodeTools:
         *,
         seed: int,
         counters: CallCounters | None = None,
-        others: Iterable[str] = (),
+        other_tools: Iterable[str] = (),
     ) -> None:
-        """`seed` is that of every session; equal for all episodes of a problem. `others` can be called besides."""
+        """Make the calls of an episode.
+
+        Args:
+            tools: The tools by name.
+            seed: Seed of every session, equal for all episodes of a problem.
+            counters: Counters of speculative calls.
+            other_tools: Names of tools that are called elsewhere, for error messages.
+        """
         self._tools = tools
-        self._names = (*tools, *others)
+        self._names = (*tools, *other_tools)
         self._seed = seed
         self._counters = counters or CallCounters()
         self._sessions: dict[str, ToolSession] = {}
         self._early: dict[str, _ToolCalls] = {}
 
     def speculate(self, request: ToolRequest, *, replaces: bool = True) -> None:
-        """Begin a call that may or may not be asked for, if its tool allows it.
+        """Start a call that may or may not be requested, if its tool allows it.
 
-        `instead`: of those begun before, which are given up; otherwise all of them may be asked for, in this order.
+        Args:
+            request: The call.
+            replaces: Whether to cancel earlier speculative calls. Otherwise all may be requested, in this order.
         """
         tool = self._tools.get(request.tool)
         if tool is None or not tool.speculative:
@@ -80,44 +90,44 @@ class EpisodeTools:
         if replaces and self._early:
             if [each.requests for each in self._early.values()] == [[request]]:
                 return
-            self._give_up(list(self._early))
+            self._cancel(list(self._early))
         if request.tool not in self._early:
             self._early[request.tool] = _ToolCalls(self._session(request.tool).fork())
         self._counters.speculated += 1
         self._early[request.tool].add(request)
 
     async def call(self, requests: Sequence[ToolRequest]) -> list[TimedOutcome]:
-        """The outcomes of the calls of a turn, in their order; what one did to its session is what the next one finds.
+        """Execute the calls of a turn in order; return their outcomes. Calls of a tool share its session.
 
-        Calls of several tools run side by side, and so do those of one tool whose session keeps nothing.
+        Calls of different tools run concurrently, and so do calls of one tool with a stateless session.
 
         Raises:
-            TorlError: the host is broken.
+            TorlError: The host failed.
         """
         numbers: defaultdict[str, list[int]] = defaultdict(list)
         for number, request in enumerate(requests):
             numbers[request.tool].append(number)
-        self._give_up(set(self._early) - set(numbers))
+        self._cancel(set(self._early) - set(numbers))
         tasks: dict[int, asyncio.Task[TimedOutcome]] = {}
-        for tool, own in numbers.items():
-            tasks.update(zip(own, self._calls(tool, [requests[number] for number in own]), strict=True))
+        for tool, places in numbers.items():
+            tasks.update(zip(places, self._calls(tool, [requests[number] for number in places]), strict=True))
         try:
-            # Who cancels this cancels the calls as well.
+            # Cancelling this method cancels the calls as well.
             return list(await asyncio.gather(*(tasks[number] for number in range(len(requests)))))
         finally:
             for task in tasks.values():
-                task.cancel()  # where another has found the host broken
+                task.cancel()  # if another call failed
 
     async def close(self) -> None:
-        """Give up calls that nobody asked for; when this returns they have ended."""
-        await asyncio.gather(*self._give_up(list(self._early)), return_exceptions=True)
+        """Cancel calls that were not requested, and wait until they have ended."""
+        await asyncio.gather(*self._cancel(list(self._early)), return_exceptions=True)
 
     def _calls(self, tool: str, requests: list[ToolRequest]) -> "list[asyncio.Task[TimedOutcome]]":
-        """The calls of one tool, begun; those that began early have to be the first of them."""
+        """Start the calls of one tool, or reuse its speculative calls if they are the first of these."""
         if tool not in self._tools:
             return [asyncio.ensure_future(_unknown(tool, self._names)) for _ in requests]
         if tool in self._early and self._early[tool].requests != requests[: len(self._early[tool].requests)]:
-            self._give_up([tool])
+            self._cancel([tool])
         calls = self._early.pop(tool, None) or _ToolCalls(self._session(tool))
         self._sessions[tool] = calls.session
         for request in requests[len(calls.requests) :]:
@@ -129,17 +139,17 @@ class EpisodeTools:
             self._sessions[tool] = self._tools[tool].session(self._seed)
         return self._sessions[tool]
 
-    def _give_up(self, tools: Iterable[str]) -> "list[asyncio.Task[TimedOutcome]]":
-        """Cancel what began early of these tools."""
-        given_up = [task for tool in tools for task in self._early.pop(tool).tasks]
-        self._counters.wasted += len(given_up)
-        for task in given_up:
+    def _cancel(self, tools: Iterable[str]) -> "list[asyncio.Task[TimedOutcome]]":
+        """Cancel the speculative calls of these tools."""
+        cancelled = [task for tool in tools for task in self._early.pop(tool).tasks]
+        self._counters.wasted += len(cancelled)
+        for task in cancelled:
             task.cancel()
-            task.add_done_callback(_look_at)
-        return given_up
+            task.add_done_callback(_retrieve_exception)
+        return cancelled
 
 
-async def _answered(
+async def _call(
     session: ToolSession, request: ToolRequest, before: "asyncio.Task[TimedOutcome] | None" = None
 ) -> TimedOutcome:
     if before is not None:
@@ -153,7 +163,26 @@ async def _unknown(tool: str, tools: Iterable[str]) -> TimedOutcome:
     return TimedOutcome(Outcome(OutcomeStatus.ERROR, text, "UnknownTool"), time.perf_counter())
 
 
-def _look_at(task: "asyncio.Task[TimedOutcome]") -> None:
-    """A host that broke will break the next call as well; here nobody asked."""
+def _retrieve_exception(task: "asyncio.Task[TimedOutcome]") -> None:
+    """Retrieve the exception of a cancelled call. A failed host makes the next call fail as well."""
     if not task.cancelled():
         task.exception()
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which tokenizers reject, by U+FFFD. JSON and file names may contain them."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def clean_outcome(outcome: Outcome) -> Outcome:
+    """Replace lone surrogates in all texts of an outcome."""
+    details = {
+        name: replace_surrogates(value) if isinstance(value, str) else value for name, value in outcome.details.items()
+    }
+    error = None if outcome.error is None else replace_surrogates(outcome.error)
+    return replace(outcome, text=replace_surrogates(outcome.text), error=error, details=details)
+
+
+def clean_messages(messages: Messages) -> Sequence[dict[str, str]]:
+    """Replace lone surrogates in all texts of messages."""
+    return [{name: replace_surrogates(text) for name, text in message.items()} for message in messages]

@@ -1,22 +1,30 @@
-"""Measuring a policy on problems, through the same episode loop that trains it."""
+"""Evaluation of a policy on problems, with the episode loop of training."""
 
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from torl.config import EvaluationConfig
+from torl.config import EvaluateConfig, EvaluationConfig
 from torl.errors import ToolUnavailableError
 from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
+from torl.records.layout import trajectory_file
+from torl.records.rows import group_records
+from torl.records.writers import write_trajectories
+from torl.report.console import Console
 from torl.report.notebook import groups_html, metrics_html
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_groups
+from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.scheduler import play_groups
-from torl.rollout.startup import Rollouts
+from torl.rollout.startup import OpenRollouts, Rollouts
+from torl.runtime.processes.supervision import run_with_watchers
 from torl.text.prompts import EncodedPrompts
 from torl.types import Prompt, ScoredGroup
 
 _OF_ALL_PROBLEMS = frozenset({names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED})
+_STEP = 0  # of the records of an untrained model
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,8 +48,43 @@ class Evaluation:
         return metrics_html(self.metrics) + groups_html(self.groups)
 
     def by_file(self, name: str) -> dict[str, tuple[ScoredGroup, ...]]:
-        """All trajectories, by what their file is called: the name of the set, and with `.greedy` behind it."""
+        """All trajectories by the name of their file: the name of the problem set, with the suffix `.greedy`."""
         return {name: self.groups} | ({f"{name}.greedy": self.greedy} if self.greedy else {})
+
+
+async def evaluate_with(
+    open_running: OpenRollouts, model: ModelDirectory, config: EvaluateConfig, console: Console, name: str | None = None
+) -> Evaluation:
+    """Evaluate on `config.evaluate.problems`, and write the trajectories if so configured.
+
+    Args:
+        open_running: Opens the rollouts, once the problems are read.
+        model: The model.
+        config: The configuration, capped to the model's context.
+        console: Console for progress.
+        name: Name of the problem set. None for the name of the problem file.
+
+    Raises:
+        TorlError: The problems cannot be read, or a component fails.
+    """
+    evaluation_config = config.evaluation_settings
+    name = name or _problem_set_name(config)
+    output = config.evaluate.output
+    if output is not None:
+        trajectory_file(output, _STEP, name)  # rejects an invalid file name before the start
+    problems = model.problem_set(name, config.evaluate.problems, config.data, evaluation_config, console)
+    async with open_running() as rollouts:
+        episodes = evaluation_config.episodes(len(problems.prompts))
+        with console.progress(f"evaluating {name}", episodes) as progress:
+            evaluation = await run_with_watchers(
+                evaluate(rollouts, problems, evaluation_config, name=name, on_episode=progress.advance),
+                *rollouts.watchers(config.rollout.stall_timeout_seconds),
+            )
+    console.evaluation(None, name, evaluation.metrics)
+    if output is not None:
+        for label, groups in evaluation.by_file(name).items():
+            write_trajectories(output, _STEP, group_records(_STEP, groups), evaluation_set=label)
+    return evaluation
 
 
 async def evaluate(
@@ -52,73 +95,60 @@ async def evaluate(
     name: str,
     on_episode: Callable[[], object] | None = None,
 ) -> Evaluation:
-    """Play every prompt greedily, or `config.samples` times at `config.temperature`, or both; grade and measure.
+    """Play every prompt greedily, or `config.samples_per_problem` times at `config.temperature`, or both, and grade.
 
-    The seeds depend on `name` and the problems only, so that two evaluations of one run differ by the policy alone. An
-    episode that a tool spoilt is left out and counted.
+    Seeds depend only on `name` and the problems, so that evaluations of one run differ by the policy alone. Failed
+    episodes are dropped and counted.
 
     Raises:
-        EngineError, SandboxError, RewardError: the host is broken.
+        EngineError, SandboxError, RewardError: The host failed.
     """
-    spoilt: list[ToolUnavailableError] = []
+    failures: list[ToolUnavailableError] = []
 
     async def play(label: str, temperature: float, samples: int) -> tuple[ScoredGroup, ...]:
-        return await _play_and_grade(
-            rollouts,
+        player = evaluation_player(rollouts.player, config, temperature)
+        playing = play_groups(
+            player,
             problems.prompts,
-            config,
-            series=f"{name}-{label}",
-            temperature=temperature,
-            samples=samples,
+            batch_id=f"{name}-{label}",
+            samples_per_prompt=samples,
             on_episode=on_episode,
-            on_spoilt=spoilt.append,
+            on_failure=failures.append,
         )
+        async with aclosing(playing):
+            groups = [group async for group in playing]
+        order = _order(problems.prompts)
+        groups.sort(key=lambda group: order[group.prompt.problem.id])
+        return await score_groups(rollouts.reward, groups, player.open_calls)
 
-    greedy: dict[str, float] = {}
+    greedy_metrics: dict[str, float] = {}
     groups: tuple[ScoredGroup, ...] = ()
-    beside: tuple[ScoredGroup, ...] = ()
+    greedy: tuple[ScoredGroup, ...] = ()
     if config.greedy:
         groups = await play("greedy", 0.0, 1)
-        greedy[names.GREEDY_ACCURACY] = sum(group.accuracy for group in groups) / len(groups)
+        greedy_metrics[names.GREEDY_ACCURACY] = sum(group.accuracy for group in groups) / len(groups)
     if config.samples_per_problem:
-        beside, groups = groups, await play("sampled", config.temperature, config.samples_per_problem)
-    counts = {names.TOO_LONG: len(problems.too_long), names.FAILED_EPISODES: len(spoilt)}
-    metrics = training_dynamics(groups) | greedy | counts
+        greedy, groups = groups, await play("sampled", config.temperature, config.samples_per_problem)
+    counts = {names.TOO_LONG: len(problems.too_long), names.FAILED_EPISODES: len(failures)}
+    metrics = training_dynamics(groups) | greedy_metrics | counts
     played = len(problems.prompts) / (len(problems.prompts) + len(problems.too_long))
     of_all = {name: metrics[name] * played for name in _OF_ALL_PROBLEMS & metrics.keys()}
-    return Evaluation(metrics | of_all, groups, beside)
-
-
-async def _play_and_grade(
-    rollouts: Rollouts,
-    prompts: Sequence[Prompt],
-    config: EvaluationConfig,
-    *,
-    series: str,
-    temperature: float,
-    samples: int,
-    on_episode: Callable[[], object] | None,
-    on_spoilt: Callable[[ToolUnavailableError], object],
-) -> tuple[ScoredGroup, ...]:
-    """The groups of these prompts, in their order."""
-    playing = play_groups(
-        evaluation_player(rollouts.player, config, temperature),
-        prompts,
-        batch_id=series,
-        samples_per_prompt=samples,
-        on_episode=on_episode,
-        on_failure=on_spoilt,
-    )
-    async with aclosing(playing):
-        groups = [group async for group in playing]
-    order = {prompt.problem.id: place for place, prompt in enumerate(prompts)}
-    groups.sort(key=lambda group: order[group.prompt.problem.id])
-    return await score_groups(rollouts.reward, groups, rollouts.player.open_calls)
+    return Evaluation(metrics | of_all, groups, greedy)
 
 
 def evaluation_player(player: EpisodePlayer, config: EvaluationConfig, temperature: float) -> EpisodePlayer:
-    """The player with the settings of an evaluation; its own stay as they are."""
+    """A copy of the player with the settings of an evaluation."""
     calls = player.settings.max_tool_calls if config.max_tool_calls is None else config.max_tool_calls
     top_p = player.settings.top_p if config.top_p is None else config.top_p
     settings = replace(player.settings, temperature=temperature, top_p=top_p, max_tool_calls=calls)
     return replace(player, settings=settings)
+
+
+def _order(prompts: Sequence[Prompt]) -> dict[str, int]:
+    return {prompt.problem.id: place for place, prompt in enumerate(prompts)}
+
+
+def _problem_set_name(config: EvaluateConfig) -> str:
+    """The name of the problem file without its suffix, or the name of another source of problems."""
+    path = getattr(config.evaluate.problems.options, "path", None)
+    return Path(path).stem if path else config.evaluate.problems.name.rpartition(":")[2]

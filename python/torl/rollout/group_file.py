@@ -1,49 +1,59 @@
-"""A file of graded groups that grows by one group at a time, so that a killed command continues where it was."""
+"""A file of graded groups that grows group by group, so that a killed command resumes."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torl.errors import ToolUnavailableError
 from torl.records.files import append_atomically, atomic_write
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory, group_records
+from torl.report.console import Console
+from torl.rollout.episode import EpisodePlayer
+from torl.rollout.grading import score_group
+from torl.rollout.scheduler import play_groups
+from torl.rollout.startup import Rollouts
 from torl.types import Prompt, ScoredGroup, ScoredTrajectory, Trajectory
 
-_STEP = 0  # of the records: nothing was learned
+_STEP = 0  # of the records of an untrained model
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFile:
-    """Trajectories as rows of JSON, group by group, each in its samples' order; the groups as they ended.
+    """Trajectories as rows of JSON: groups in the order in which they finished, each in the order of its samples.
 
-    Every method raises a `RecordError` where the file cannot be read or written, or is damaged.
+    Every method raises a `RecordError` if the file cannot be read or written, or is damaged.
     """
 
     path: Path
 
     def drop_incomplete(self, samples: int) -> set[str]:
-        """The problems whose groups are whole; what a kill left of others is taken out of the file."""
+        """Remove incomplete groups, which a killed command left; return the problems of the others."""
         if not self.path.exists():
             return set()
         records = list(read_trajectories(self.path))
         counts = Counter(record.trajectory.prompt.problem.id for record in records)
-        whole = {problem for problem, count in counts.items() if count == samples}
-        self._write(record for record in records if record.trajectory.prompt.problem.id in whole)
-        return whole
+        complete = {problem for problem, count in counts.items() if count == samples}
+        self._write(record for record in records if record.trajectory.prompt.problem.id in complete)
+        return complete
 
     def append(self, group: ScoredGroup) -> None:
-        """Add a group: all of it, or nothing."""
+        """Append a group atomically."""
         append_atomically(self.path, b"".join(map(_line, group_records(_STEP, [group]))))
 
     def replace(self, groups: Iterable[ScoredGroup]) -> None:
-        """Put these groups in the place of all others."""
+        """Replace all groups of the file."""
         self._write(group_records(_STEP, groups))
 
     def read(self, prompts: Sequence[Prompt] | None = None) -> list[ScoredGroup]:
-        """The groups of these prompts that are in the file, in their order, with the problems' metadata.
+        """Read groups.
 
-        All groups, in the file's order, if none are given; problems have no metadata then.
+        Args:
+            prompts: The prompts whose groups are read, in this order and with the metadata of their problems. By
+                default all groups in the order of the file, without metadata.
         """
         found: dict[str, list[ScoredTrajectory]] = {}
         for record in read_trajectories(self.path) if self.path.exists() else ():
@@ -59,18 +69,69 @@ class GroupFile:
                 file.write(_line(record))
 
 
+async def play_to_file(
+    rollouts: Rollouts,
+    prompts: Sequence[Prompt],
+    output: GroupFile,
+    console: Console,
+    *,
+    name: str,
+    batch_id: int | str,
+    samples: int,
+    player: EpisodePlayer | None = None,
+) -> None:
+    """Play and grade prompts, and append each group to the file as it finishes.
+
+    Args:
+        rollouts: The running components.
+        prompts: Prompts whose groups the file does not contain.
+        output: The file.
+        console: Console for the progress.
+        name: Name of the episodes on the console.
+        batch_id: Batch of the episodes, from which their seeds are derived.
+        samples: Number of trajectories per prompt.
+        player: Player with other settings than `rollouts.player`.
+
+    Raises:
+        ToolUnavailableError: Episodes failed. Their groups are not in the file.
+        EngineError, SandboxError, RewardError: The host failed.
+        RecordError: The file cannot be written.
+    """
+    failures: list[ToolUnavailableError] = []
+    with console.progress(name, len(prompts) * samples) as progress:
+        groups = play_groups(
+            player or rollouts.player,
+            prompts,
+            batch_id=batch_id,
+            samples_per_prompt=samples,
+            on_episode=progress.advance,
+            on_failure=failures.append,
+        )
+        async with aclosing(groups):
+            async for group in groups:
+                if len(group.trajectories) < samples:
+                    continue
+                scored = await score_group(rollouts.reward, group, rollouts.player.open_calls)
+                await asyncio.to_thread(output.append, scored)
+    if failures:
+        raise ToolUnavailableError(
+            f"{name}: {len(failures)} episodes failed; run the command again to play their problems. "
+            f"Last error: {failures[-1]}"
+        ) from failures[-1]
+
+
 def _group(prompt: Prompt, members: Sequence[ScoredTrajectory]) -> ScoredGroup:
     in_order = sorted(members, key=lambda member: member.trajectory.sample_index)
     return ScoredGroup(
         prompt,
-        tuple(replace(member, trajectory=_asked(prompt, member.trajectory)) for member in in_order),
+        tuple(replace(member, trajectory=_with_problem(member.trajectory, prompt)) for member in in_order),
     )
 
 
-def _asked(prompt: Prompt, trajectory: Trajectory) -> Trajectory:
-    """With the problem as it was read; what a program or an environment began with is not what the template makes."""
-    own = replace(trajectory.prompt, problem=prompt.problem)
-    return replace(trajectory, prompt=own, branches=tuple(_asked(prompt, branch) for branch in trajectory.branches))
+def _with_problem(trajectory: Trajectory, prompt: Prompt) -> Trajectory:
+    """The trajectory with the problem as it was read, but its own tokens, which an agent or environment may set."""
+    branches = tuple(_with_problem(branch, prompt) for branch in trajectory.branches)
+    return replace(trajectory, prompt=replace(trajectory.prompt, problem=prompt.problem), branches=branches)
 
 
 def _line(record: TrajectoryRecord) -> bytes:

@@ -1,4 +1,4 @@
-"""A model on disk: what is known of it before anything is started, and the prompts that it makes of problems."""
+"""A model on disk, its prompts, and its context window."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -27,26 +27,27 @@ _Config = TypeVar("_Config", bound=ModelRunConfig)
 
 @dataclass(frozen=True)
 class ModelDirectory:
-    """A model on disk, with what is known of it before anything is started."""
+    """A model on disk, with the tools that its chat template describes."""
 
     path: Path
     tokenizer: "PreTrainedTokenizerFast"
-    tools: Mapping[str, ToolChoice]  # of the run, which a chat template tells the model of
-    environment: EnvironmentChoice | None = None  # whose tools it is told of as well
+    tools: Mapping[str, ToolChoice]
+    environment: EnvironmentChoice | None = None
+    """Environment whose tools the chat template describes as well."""
 
     @classmethod
     def open(
         cls, path: str, tools: Mapping[str, ToolChoice], environment: EnvironmentChoice | None = None
     ) -> "ModelDirectory":
-        """Find the directory and read its tokenizer; raises `DataError` if it holds no whole model."""
+        """Find the directory and load its tokenizer. Raises `DataError` if the model is incomplete."""
         located = resolve_model(path)
         require_weights(located)
         return cls(located, load_tokenizer(located), tools, environment)
 
     def prompts(self, problems: ProblemChoice, config: PromptConfig) -> PromptStream:
-        """The prompts of a problem set; those over `config.max_prompt_tokens` are dropped.
+        """The prompts of a problem set, without prompts over `config.max_prompt_tokens`.
 
-        Reading them raises `DataError` if the problems cannot be read, or no prompt fits.
+        Iterating raises `DataError` if the problems cannot be read or all prompts are too long.
         """
         template = config.template.bind()
         return PromptStream(problems.bind(), self.tokenizer, template, config.max_prompt_tokens, self.tool_schemas)
@@ -54,58 +55,58 @@ class ModelDirectory:
     def problem_set(
         self, name: str, problems: ProblemChoice, config: PromptConfig, evaluation: EvaluationConfig, console: Console
     ) -> EncodedPrompts:
-        """The problems to evaluate on, with those whose prompts are too long, said on the console.
+        """The problems of an evaluation, including problems with too long prompts. The console shows their numbers.
 
         Raises:
-            DataError: the problems cannot be read, or no prompt fits.
+            DataError: The problems cannot be read, or all prompts are too long.
         """
         first = islice(problems.bind()(), evaluation.max_problems)
         template = config.template.bind()
-        longest = evaluation.longest_prompt(config)
-        encoded = encode_prompts(first, self.tokenizer, template, longest, self.tool_schemas)
-        unplayed = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
-        console.line(f"{name}: {len(encoded.prompts)} problems{unplayed}")
+        max_tokens = evaluation.longest_prompt(config)
+        encoded = encode_prompts(first, self.tokenizer, template, max_tokens, self.tool_schemas)
+        skipped = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
+        console.line(f"{name}: {len(encoded.prompts)} problems{skipped}")
         return encoded
 
     def tool_schemas(self) -> ToolSchemas:
-        """What the model is told of all that the tools and the environment offer; they are not started for it.
+        """The schemas of all tools, including the environment's. A tool server is queried only once.
 
-        A server that has to be asked is asked once.
+        The tools are not started.
         """
         return self._tool_schemas
 
     @cached_property
     def _tool_schemas(self) -> ToolSchemas:
-        offered: list[Mapping[str, BaseTool | ToolSchema]] = [
+        toolsets: list[Mapping[str, BaseTool | ToolSchema]] = [
             make_tool(section, choice).provided_tools(section) for section, choice in self.tools.items()
         ]
         if self.environment is not None:
-            offered.append(make_environment(self.environment).tools)
-        return schemas(offered)
+            toolsets.append(make_environment(self.environment).tools)
+        return schemas(toolsets)
 
 
-def schemas(offered: Iterable[Mapping[str, BaseTool | ToolSchema]]) -> ToolSchemas:
-    """What a model is told of tools, by their names."""
+def schemas(toolsets: Iterable[Mapping[str, BaseTool | ToolSchema]]) -> ToolSchemas:
+    """The schemas of tools, as chat templates expect them."""
     functions = [
         {"name": name, "description": tool.description, "parameters": dict(tool.parameters)}
-        for tools in offered
+        for tools in toolsets
         for name, tool in tools.items()
     ]
     return [{"type": "function", "function": function} for function in functions]
 
 
 def require_weights(model: Path) -> None:
-    """Raise `DataError` for a directory without weights: the engine would say so only when it has started."""
+    """Raise `DataError` for a directory without weights, before the engine starts."""
     if model.is_dir() and not any(model.glob("*.safetensors")) and not any(model.glob("*.bin")):
         raise DataError(f"{model}: holds no weights (*.safetensors)")
 
 
 def cap_to_context(config: _Config, model: Path) -> _Config:
-    """The configuration with a response limit that the model's context window has room for.
+    """Lower the response limit of a configuration to the model's context window.
 
     Raises:
-        DataError: the model has no readable config.json.
-        ConfigError: there is no room at all.
+        DataError: The model has no readable config.json.
+        ConfigError: The prompts alone fill the context window.
     """
     prompt, response = config.longest_prompt, config.rollout.max_response_tokens
     try:

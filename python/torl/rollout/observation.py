@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from torl.formats import ChatFormat, Format
+from torl.formats import Format, require_chat_format
 from torl.formats.observation import render_observation
 from torl.text.tokenizer import PlainTextEncoder
 from torl.types import ObservationText, Outcome, Turn
@@ -32,8 +32,7 @@ def observation_text(
     """
     if not user_messages:
         return render_observation(format, turn, outcomes, overshoot, encoder.fits)
-    assert isinstance(format, ChatFormat)  # the configuration requires it with an environment
-    return format.render_reply(turn, outcomes, user_messages)
+    return require_chat_format(format).render_reply(turn, outcomes, user_messages)
 
 
 async def observation_tokens(

@@ -1,4 +1,4 @@
-"""Problems in, trajectories out: sampling into a file that a killed command resumes."""
+"""Sampling of trajectories into a file, which a killed command resumes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,15 +13,14 @@ from torl.errors import ConfigError
 from torl.records.dynamics import training_dynamics
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.group_file import GroupFile
+from torl.rollout.group_file import GroupFile, play_to_file
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
-from torl.rollout.play_to_file import play_to_file
 from torl.rollout.startup import OpenRollouts, open_rollouts
 from torl.runtime.processes.supervision import run_with_watchers
 from torl.types import ScoredGroup
 
 BATCH_ID = 0
-"""What the episodes of a sampling command belong to: its seeds are those of step 0."""
+"""Batch of the episodes of a sampling command. Its seeds equal the seeds of step 0."""
 
 
 async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredGroup]:
@@ -63,18 +62,18 @@ async def sample_with(
     _check_settings(config)
     output = GroupFile(sample.output)
     done = output.drop_incomplete(sample.samples_per_problem)
-    waiting = [prompt for prompt in prompts if prompt.problem.id not in done]
+    remaining = [prompt for prompt in prompts if prompt.problem.id not in done]
     if done:
-        console.line(f"{len(prompts) - len(waiting)} problems were done before")
-    if waiting:
+        console.line(f"{len(prompts) - len(remaining)} problems are in the file already")
+    if remaining:
         async with open_running() as rollouts:
             playing = play_to_file(
                 rollouts,
-                waiting,
+                remaining,
                 output,
                 console,
                 name="episodes",
-                series=BATCH_ID,
+                batch_id=BATCH_ID,
                 samples=sample.samples_per_problem,
                 player=with_seed(rollouts.player, sample.seed),
             )
@@ -94,13 +93,13 @@ def sampling_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
 
 
 def _check_settings(config: SampleConfig) -> None:
-    """Write the settings beside the output; refuse to resume an output of other settings."""
+    """Write the settings next to the output. Refuse to resume an output with other settings."""
     path = config.sample.output.with_name(f"{config.sample.output.name}.toml")
     settings = dump_config(config)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if config.sample.output.exists() and path.exists() and path.read_text(encoding="utf-8") != settings:
-            raise ConfigError(f"{config.sample.output} was made with other settings (see {path.name}): choose another")
+            raise ConfigError(f"{config.sample.output} has other settings (see {path.name}): choose another file")
         path.write_text(settings, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Many episodes at once: none waits for another, and groups come out as they finish."""
+"""Concurrent episodes of many prompts, yielded as groups."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
@@ -11,14 +11,14 @@ from torl.types import Group, Prompt, Trajectory
 
 
 @dataclass(slots=True)
-class _Played:
-    """The trajectories of a group that have ended."""
+class _PendingGroup:
+    """A group whose episodes have not all ended."""
 
     prompt: Prompt
-    left: int  # episodes that have not ended
+    pending: int
     trajectories: list[Trajectory] = field(default_factory=list)
 
-    def whole(self, max_response_tokens: int) -> Group:
+    def group(self, max_response_tokens: int) -> Group:
         """The group, in the order of its samples."""
         trajectories = sorted(self.trajectories, key=lambda trajectory: trajectory.sample_index)
         return Group(self.prompt, tuple(trajectories), max_response_tokens)
@@ -35,32 +35,40 @@ async def play_groups(
 ) -> AsyncGenerator[Group, None]:
     """Play `samples_per_prompt` episodes of each prompt; yield each group as soon as its last episode ends.
 
-    The player's slots say how many are in flight; the next one starts the moment there is room, whether or not the
-    consumer is ready for it. Several calls may share the slots: the earlier one's episodes start first, and its last
-    ones are played beside the next one's first. A group's trajectories are in the order of `sample`. `on_episode` is
-    called for each episode as it ends.
+    The player's slots limit the number of episodes in flight, and the next episode starts as soon as there is room,
+    whether or not the consumer is ready. Several calls may share the slots: the episodes of the earlier call start
+    first, and its last ones overlap with the first of the next call.
 
-    An episode that a tool spoilt is missing from its group, and a group of which nothing is left is not yielded;
-    `on_spoilt` is called with the tool's error. More than the share of them that the player's settings allow is an
-    error of the host.
+    Failed episodes are dropped from their groups, and empty groups are not yielded. The first host error cancels all
+    other episodes. So does closing the generator or cancelling its consumer, after which no request and no tool call
+    is left. Use `aclosing`.
 
-    The first host error (`EngineError`, `SandboxError`) cancels every other episode and is raised. So does closing the
-    generator or cancelling its consumer: when that has happened no request and no run is left. Use `aclosing`.
+    Args:
+        player: The player of the episodes.
+        prompts: The prompts.
+        batch_id: Number of a training step, or name of an evaluation.
+        samples_per_prompt: Number of episodes per prompt.
+        on_episode: Callback for each episode that ends.
+        on_failure: Callback with the error of each failed episode.
+
+    Raises:
+        ToolUnavailableError: More episodes failed than the player's settings allow.
+        EngineError, SandboxError: The host failed.
     """
     if samples_per_prompt < 1:
         raise ValueError("samples_per_prompt must be at least 1")
     slots = player.slots
-    episodes = episodes_left = len(prompts) * samples_per_prompt
-    spoilt = 0
-    waiting = _episodes(prompts, samples_per_prompt)
-    running: dict[asyncio.Task[Trajectory], _Played] = {}
-    ended: asyncio.Queue[tuple[asyncio.Task[Trajectory], _Played]] = asyncio.Queue()
+    episodes = pending = len(prompts) * samples_per_prompt
+    failed = 0
+    unstarted = _episodes(prompts, samples_per_prompt)
+    running: dict[asyncio.Task[Trajectory], _PendingGroup] = {}
+    ended: asyncio.Queue[tuple[asyncio.Task[Trajectory], _PendingGroup]] = asyncio.Queue()
 
     def start_next() -> bool:
-        request = next(waiting, None)
-        if request is None:
+        episode = next(unstarted, None)
+        if episode is None:
             return False
-        group, sample = request
+        group, sample = episode
         slots.begin()
         prompt = group.prompt
         if isinstance(batch_id, int):  # evaluations have the first variant of each prompt
@@ -81,38 +89,38 @@ async def play_groups(
 
     try:
         slots.add(start_next)
-        while episodes_left > 0:
+        while pending > 0:
             task, group = await ended.get()
             try:
                 group.trajectories.append(task.result())
             except ToolUnavailableError as error:
-                spoilt += 1
-                _require_few(spoilt, episodes, player.settings.max_failed_fraction, error)
+                failed += 1
+                _require_few_failures(failed, episodes, player.settings.max_failed_fraction, error)
                 if on_failure is not None:
                     on_failure(error)
             if on_episode is not None:
                 on_episode()
-            episodes_left -= 1
-            group.left -= 1
-            if group.left == 0 and group.trajectories:
-                yield group.whole(player.settings.max_response_tokens)
+            pending -= 1
+            group.pending -= 1
+            if group.pending == 0 and group.trajectories:
+                yield group.group(player.settings.max_response_tokens)
     finally:
         slots.remove(start_next)
-        left = list(running)
-        for task in left:
+        unfinished = list(running)
+        for task in unfinished:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*unfinished, return_exceptions=True)
 
 
-def _require_few(spoilt: int, episodes: int, share: float, error: ToolUnavailableError) -> None:
-    if spoilt > share * episodes:
+def _require_few_failures(failed: int, episodes: int, limit: float, error: ToolUnavailableError) -> None:
+    if failed > limit * episodes:
         raise ToolUnavailableError(
-            f"tools spoilt {spoilt} of {episodes} episodes, and rollout.max_failed_fraction allows {share:g}: {error}"
+            f"{failed} of {episodes} episodes failed (rollout.max_failed_fraction = {limit:g}); last error: {error}"
         ) from error
 
 
-def _episodes(prompts: Iterable[Prompt], samples: int) -> Iterator[tuple[_Played, int]]:
+def _episodes(prompts: Iterable[Prompt], samples: int) -> Iterator[tuple[_PendingGroup, int]]:
     for prompt in prompts:
-        group = _Played(prompt, samples)
+        group = _PendingGroup(prompt, samples)
         for sample in range(samples):
             yield group, sample

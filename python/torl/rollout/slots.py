@@ -1,60 +1,61 @@
-"""How many episodes are sampled at once."""
+"""Slots that limit the number of concurrent episodes."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Episodes that wait for a tool make room for others, and with a slow tool nearly all may wait: at most so many times
-# the number of those sampled at once have begun.
-_BEGUN_FACTOR = 4
-# A thousand episodes that all begin in one turn of the event loop would hold it up for a fifth of a second.
+# Maximum number of started episodes, as a multiple of the concurrency limit. With a slow tool, nearly all started
+# episodes wait for it.
+_MAX_STARTED_FACTOR = 4
+# Starting a thousand episodes in one iteration of the event loop would block it for a fifth of a second.
 _BATCH_SIZE = 32
 
 
 class EpisodeSlots:
-    """Keeps `limit` episodes being sampled, from whatever sources there are; the first source comes first.
+    """Keeps up to `limit` episodes sampling, taken from sources in order.
 
-    A source is a function that begins one episode and returns False when it has none left. It is called whenever there
-    is room: because an episode ended, or because one waits for its tool and the engine could do something else.
+    A source is a function that starts one episode, or returns False if it has no more. It is called when an episode
+    ends, or waits for its tool so that the engine has capacity.
     """
 
     def __init__(self, limit: int = 1024) -> None:
+        """Set the concurrency limit, which is at least 1."""
         if limit < 1:
             raise ValueError("at least one episode must be sampled at once")
         self._limit = limit
         self._sampling = 0
         self._waiting = 0
         self._sources: deque[Callable[[], bool]] = deque()
-        self._continues = False  # in the next turn of the event loop
+        self._is_scheduled = False  # whether `_continue` runs in the next iteration of the event loop
 
     @property
     def sampling(self) -> int:
-        """Episodes being sampled now."""
+        """Number of episodes that are sampling."""
         return self._sampling
 
     def add(self, source: Callable[[], bool]) -> None:
-        """Begin episodes of `source` when those before it have no more."""
+        """Start episodes of `source` once the earlier sources have no more."""
         self._sources.append(source)
         self._fill()
 
     def remove(self, source: Callable[[], bool]) -> None:
-        """Begin no more episodes of `source`."""
+        """Start no more episodes of `source`."""
         if source in self._sources:
             self._sources.remove(source)
 
     def begin(self) -> None:
-        """An episode begins; called by a source for each that it begins."""
+        """Count an episode that starts. Sources call this for each."""
         self._sampling += 1
 
     def end(self) -> None:
-        """An episode has ended."""
+        """Count an episode that has ended."""
         self._sampling -= 1
         self._fill()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While an episode waits for its tool. It continues at once after that, even if another took its place."""
+        """Free the slot of an episode while it waits for its tool. Afterwards it continues at once, above the limit."""
         self._sampling -= 1
         self._waiting += 1
         self._fill()
@@ -65,23 +66,23 @@ class EpisodeSlots:
             self._waiting -= 1
 
     def _fill(self) -> None:
-        if self._continues:
+        if self._is_scheduled:
             return
         for _ in range(_BATCH_SIZE):
             if not self._has_room():
                 return
             if not (source := self._sources[0])():
                 self.remove(source)
-        self._continues = True
+        self._is_scheduled = True
         asyncio.get_running_loop().call_soon(self._continue)
 
     def _continue(self) -> None:
-        self._continues = False
+        self._is_scheduled = False
         self._fill()
 
     def _has_room(self) -> bool:
         return (
             bool(self._sources)
             and self._sampling < self._limit
-            and self._sampling + self._waiting < _BEGUN_FACTOR * self._limit
+            and self._sampling + self._waiting < _MAX_STARTED_FACTOR * self._limit
         )

@@ -1,46 +1,74 @@
-"""One door: from a configuration to the running parts that play episodes and say what they are worth."""
+"""Startup of the components that play episodes: tools, environment, agent, engine and reward."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, Self, TypeAlias
 
+from torl.agents import Agent
 from torl.component import RunContext
 from torl.config import ModelRunConfig
 from torl.engine import EngineSetup
-from torl.environments import BoundedEnvironment
+from torl.environments import BoundedEnvironment, make_environment
 from torl.errors import ConfigError
-from torl.formats import ChatFormat, Format
+from torl.formats import Format, require_chat_format
 from torl.options import Choice
 from torl.placement.machine import Machine, combine_machines, this_machine
 from torl.placement.resolve import ResolvedConfig, resolve
 from torl.report.console import Console
-from torl.rewards import Reward
-from torl.rollout.agents.startup import open_agent_player
-from torl.rollout.components import Components
+from torl.rewards import Reward, make_reward
+from torl.rollout.agents.player import open_agent_player
 from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.model_directory import ModelDirectory, schemas
-from torl.rollout.settings import EpisodeSettings
 from torl.rollout.slots import EpisodeSlots
+from torl.rollout.transcript import EpisodeSettings
 from torl.runtime.cluster import Cluster, open_cluster
 from torl.text.prompt_encoder import PromptEncoder
 from torl.text.tokenizer import PlainTextEncoder, control_token_ids, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
-from torl.tools import BaseTool, ShuffledTool
+from torl.tools import BaseTool, ShuffledTool, make_tool
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The components of a run that users may write, before their start."""
+
+    tools: Mapping[str, BaseTool]
+    """The tools by the names of their sections."""
+    environment: BoundedEnvironment | None
+    agent: Agent | None
+    reward: Reward
+    shuffle_observations: bool = False
+    """Whether tools return the outcomes of other calls (`torl.tools.ShuffledTool`)."""
+
+    @classmethod
+    def from_config(cls, config: ModelRunConfig) -> Self:
+        """Make the components that a configuration names.
+
+        Raises:
+            TorlError: The options of a component are invalid.
+        """
+        rollout = config.rollout
+        return cls(
+            tools={name: make_tool(name, choice) for name, choice in rollout.tools.items()},
+            environment=None if rollout.environment is None else make_environment(rollout.environment),
+            agent=None if rollout.agent is None else rollout.agent.make(),
+            reward=make_reward(config.reward),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """The running parts that play problems: the player with its engine and tools, and the reward."""
+    """The started components: a player with its engine and tools, and the reward."""
 
     player: EpisodePlayer
     reward: Reward
 
     def watchers(self, stall_timeout_seconds: float) -> tuple[Coroutine[Any, Any, NoReturn], ...]:
-        """To run beside what is done with the parts: they raise when one has died or gives no answer for so long."""
+        """Coroutines that raise when a component dies, or a call to one is pending for the timeout."""
         return self.player.engine.watch(), self.player.open_calls.watch(
             stall_timeout_seconds, "rollout.stall_timeout_seconds"
         )
@@ -58,67 +86,76 @@ async def open_rollouts(
     *,
     log_directory: Path,
     seed: int = 0,
-    shuffle_observations: bool = False,
-    cluster: Cluster | None = None,
-    machine: Machine | None = None,
-    loads_weights: bool = True,
-    made: Components | None = None,
+    components: Components | None = None,
 ) -> AsyncIterator[Rollouts]:
-    """Start tools, engine and reward, each with progress; all are closed at the end, however that comes.
+    """Connect to the cluster of a configuration and start its components. All are closed with the block.
 
     Args:
-        config: of any command; what it leaves to the devices is settled here.
-        model: that the engine loads.
-        console: says what is waited for.
-        log_directory: of the engine's log.
-        seed: of the run.
-        shuffle_observations: the control experiment of `torl.tools.ShuffledTool`.
-        cluster: where they are started; that of the configuration when unset.
-        machine: whose devices the engine has; the cluster's when unset.
-        loads_weights: whether the engine begins with the model's weights; where not, it waits for others.
-        made: of the configuration; made here when unset.
+        config: The configuration, whose unset placement is resolved here.
+        model: The model of the engine.
+        console: Console for the progress.
+        log_directory: Directory for the engine's log.
+        seed: Random seed of the run.
+        components: The components. By default those of the configuration.
 
     Raises:
-        TorlError: a part did not start; says which and why.
+        TorlError: A component did not start.
     """
-    async with AsyncExitStack() as stack:
-        if cluster is None:
-            cluster = await stack.enter_async_context(open_cluster(config.cluster))
-        settled = resolve(config, machine or await machine_of(cluster))
-        config = settled.config
-        made = made or Components.from_config(config)
+    async with open_cluster(config.cluster) as cluster:
+        resolved = resolve(config, await machine_of(cluster))
         context = RunContext(cluster, seed=seed, directory=log_directory)
+        components = components or Components.from_config(resolved.config)
+        async with start_rollouts(resolved, model, console, context, components) as rollouts:
+            yield rollouts
+
+
+@asynccontextmanager
+async def start_rollouts(
+    resolved: ResolvedConfig[Any],
+    model: ModelDirectory,
+    console: Console,
+    context: RunContext,
+    components: Components,
+    *,
+    load_weights: bool = True,
+) -> AsyncIterator[Rollouts]:
+    """Start components on a cluster. All are closed with the block.
+
+    Args:
+        resolved: The configuration and its placement.
+        model: The model of the engine.
+        console: Console for the progress.
+        context: The run.
+        components: The components of the configuration.
+        load_weights: Whether the engine loads the model's weights. Otherwise it waits for others.
+
+    Raises:
+        TorlError: A component did not start.
+    """
+    config: ModelRunConfig = resolved.config
+    environment, agent, reward = components.environment, components.agent, components.reward
+    async with AsyncExitStack() as stack:
         tools: dict[str, BaseTool] = {}
-        for name, tool in made.tools.items():
-            offered = await _start_tool(stack, name, tool, context, console)
-            if twice := tools.keys() & offered.keys():
-                raise ConfigError(f"rollout.tools.{name} brings a second tool that is called {min(twice)!r}")
-            tools |= offered
-        if (bounded := made.environment) is not None:
-            if shuffle_observations:
-                raise ConfigError(
-                    "ablation.shuffle_observations shuffles what tools say: leave rollout.environment out"
-                )
-            if twice := tools.keys() & bounded.tools.keys():
-                raise ConfigError(f"rollout.environment brings a second tool that is called {min(twice)!r}")
-            stack.push_async_callback(bounded.close)
+        for section, tool in components.tools.items():
+            provided = await _start_tool(stack, section, tool, context, console)
+            _require_unique(f"rollout.tools.{section}", tools, provided)
+            tools |= provided
+        if environment is not None:
+            if components.shuffle_observations:
+                raise ConfigError("ablation.shuffle_observations applies to tools only: remove rollout.environment")
+            _require_unique("rollout.environment", tools, environment.tools)
+            stack.push_async_callback(environment.close)
             with console.progress("starting the environment"):
-                await bounded.start(context)
-        if shuffle_observations:
-            tools = {name: ShuffledTool(tool, seed) for name, tool in tools.items()}
-        others = {} if bounded is None else bounded.tools
-        require_supported_tools((*tools, *others), config.rollout.format)
-        player = make_player(
-            settled, model, tools, log_directory=log_directory, seed=seed, cluster=cluster, loads_weights=loads_weights
-        )
-        if bounded is not None:
-            player.environment = make_run_environment(config, model, bounded, player)
-        if made.agent is not None:
-            stack.push_async_callback(made.agent.close)
+                await environment.start(context)
+        if components.shuffle_observations:
+            tools = {name: ShuffledTool(tool, context.seed) for name, tool in tools.items()}
+        _require_supported((*tools, *(environment.tools if environment else ())), config.rollout.format)
+        player = _make_player(resolved, model, tools, environment, context, load_weights=load_weights)
+        if agent is not None:
+            stack.push_async_callback(agent.close)
             with console.progress("starting the agent"):
-                await made.agent.start(context)
-            player = await open_agent_player(stack, player, made.agent, config, model.tokenizer)
-        reward = made.reward
+                await agent.start(context)
+            player = await open_agent_player(stack, player, agent, config, model.tokenizer)
         stack.push_async_callback(player.engine.close)
         stack.push_async_callback(reward.close)
         with console.progress("starting engine and reward"):
@@ -129,92 +166,93 @@ async def open_rollouts(
 
 
 async def machine_of(cluster: Cluster) -> Machine:
-    """The devices of all nodes of a cluster.
+    """Return the devices of all nodes of a cluster.
 
     Raises:
-        ConfigError: those of a node cannot be used as they are.
-        ClusterError: a node was lost.
+        ConfigError: The devices of a node cannot be used.
+        ClusterError: A node was lost.
     """
     return combine_machines([await cluster.run_on(node, this_machine) for node in range(cluster.nodes)])
 
 
 async def _start_tool(
-    stack: AsyncExitStack, name: str, tool: BaseTool, context: RunContext, console: Console
+    stack: AsyncExitStack, section: str, tool: BaseTool, context: RunContext, console: Console
 ) -> Mapping[str, BaseTool]:
+    """Start a tool; return the tools that it provides."""
     stack.push_async_callback(tool.close)
-    with console.progress(f"starting the tool {name!r}", 1.0) as wait:
-        await tool.start(replace(context, progress=lambda _, fraction: wait.update(completed=fraction)))
-    return tool.provided_tools(name)
+    with console.progress(f"starting the tool {section!r}", 1.0) as progress:
+        await tool.start(replace(context, progress=lambda _, fraction: progress.update(completed=fraction)))
+    return tool.provided_tools(section)
 
 
-def require_supported_tools(tools: Iterable[str], choice: Choice[Format]) -> None:
-    """Raise `ConfigError` for a tool that calls of the run's format have no place for."""
+def _require_unique(section: str, tools: Mapping[str, object], provided: Mapping[str, object]) -> None:
+    if duplicates := tools.keys() & provided.keys():
+        raise ConfigError(f"{section} provides a second tool with the name {min(duplicates)!r}; rename one")
+
+
+def _require_supported(tools: Iterable[str], choice: Choice[Format]) -> None:
+    """Raise `ConfigError` for a tool that the run's format cannot call."""
     form = choice.make()
-    if unwritten := [tool for tool in tools if form.tools is not None and tool not in form.tools]:
+    if unsupported := [tool for tool in tools if form.tools is not None and tool not in form.tools]:
         raise ConfigError(
-            f"the format {form.name!r} cannot write a call of the tool {unwritten[0]!r}: give it another name, or "
-            "leave it out (of an MCP server by naming the others in `tools`)"
+            f"rollout.format = {choice.name!r} cannot call the tool {unsupported[0]!r}; rename the tool, remove it (a "
+            "tool of an MCP server by listing the others in `tools`), or choose another format"
         )
 
 
-def make_run_environment(
-    config: ModelRunConfig, model: ModelDirectory, bounded: BoundedEnvironment, player: EpisodePlayer
-) -> RunEnvironment:
-    """The environment as episodes of a run see it, beside the player's tools."""
-    form = player.format
-    assert isinstance(form, ChatFormat)  # as the configuration says
-    return RunEnvironment(
-        bounded=bounded,
-        format=form,
-        prompts=PromptEncoder(model.tokenizer, player.encoder),
-        template=config.data.template.bind(),
-        tools=schemas([player.tools, bounded.tools]),
-        max_prompt_tokens=config.longest_prompt,
-    )
-
-
-def make_player(
-    settled: ResolvedConfig[ModelRunConfig],
+def _make_player(
+    resolved: ResolvedConfig[Any],
     model: ModelDirectory,
     tools: Mapping[str, BaseTool],
+    environment: BoundedEnvironment | None,
+    context: RunContext,
     *,
-    log_directory: Path,
-    seed: int,
-    cluster: Cluster,
-    loads_weights: bool = True,
+    load_weights: bool,
 ) -> EpisodePlayer:
-    """A player whose engine is not yet started.
+    """Make a player whose engine is not started.
 
     Raises:
-        DataError: the tokenizer has no end-of-sequence token, lacks one of the format, or cannot encode observations.
+        DataError: The tokenizer lacks an end-of-sequence token or a token of the format, or cannot encode observations.
     """
-    config = settled.config
-    rollout = config.rollout
+    config: ModelRunConfig = resolved.config
+    rollout, cluster = config.rollout, context.cluster
     format: Format = rollout.format.make()
     control_token_ids(model.tokenizer, format.control_tokens)
     end_token_ids = frozenset(control_token_ids(model.tokenizer, format.end_tokens))
     vocabulary = build_vocabulary(model.tokenizer, format.visible_tokens)
-    assert rollout.max_concurrent_episodes is not None  # settled
+    encoder = PlainTextEncoder(model.tokenizer, vocabulary)
+    assert rollout.max_concurrent_episodes is not None  # resolved
     setup = EngineSetup(
         model=model.path,
         vocabulary=vocabulary,
         max_model_tokens=config.longest_prompt + rollout.max_response_tokens,
         stop_token_ids=tuple(sorted({*stop_token_ids(model.path, model.tokenizer), *end_token_ids})),
-        log_path=log_directory / "engine.log",
-        load_weights=loads_weights,
-        seed=seed,
+        log_path=context.directory / "engine.log",
+        load_weights=load_weights,
+        seed=context.seed,
         head_dtype=config.model.head_dtype,
-        devices=settled.placement.engine_device_ids,
+        devices=resolved.placement.engine_device_ids,
         cluster=cluster,
-        nodes=settled.placement.engine_nodes if cluster.is_remote else (),
+        nodes=resolved.placement.engine_nodes if cluster.is_remote else (),
     )
+    run_environment = None
+    if environment is not None:
+        run_environment = RunEnvironment(
+            bounded=environment,
+            format=require_chat_format(format),
+            prompts=PromptEncoder(model.tokenizer, encoder),
+            template=config.data.template.bind(),
+            tools=schemas([tools, environment.tools]),
+            max_prompt_tokens=config.longest_prompt,
+        )
     return EpisodePlayer(
         engine=config.engine.make(setup),
         tools=tools,
         vocabulary=vocabulary,
-        encoder=PlainTextEncoder(model.tokenizer, vocabulary),
+        encoder=encoder,
         format=format,
-        settings=EpisodeSettings.from_config(rollout, seed),
+        settings=EpisodeSettings.from_config(rollout, context.seed),
         slots=EpisodeSlots(rollout.max_concurrent_episodes),
         end_token_ids=end_token_ids,
+        environment=run_environment,
     )

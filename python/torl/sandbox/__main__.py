@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m torl.sandbox", description="Run untrusted Python in the sandbox.")
+    parser = argparse.ArgumentParser(prog="torl sandbox", description="Run untrusted Python in the sandbox.")
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("run", help="run a file; the exit status is 0 on success, else 1")
     one.add_argument("file", type=Path, help="Python file, or - for standard input")

@@ -84,8 +84,8 @@ class Cell:
         numbers: list[int | None] = []
         for number in range(max(0, here - pieces_around), min(len(pieces), here + pieces_around + 1)):
             piece = list(pieces[number])
-            whole = number == here or len(piece) <= _MAX_LINES
-            numbers += piece if whole else [*piece[:_FIRST], None, *piece[-_LAST:]]
+            is_complete = number == here or len(piece) <= _MAX_LINES
+            numbers += piece if is_complete else [*piece[:_FIRST], None, *piece[-_LAST:]]
         texts = [self.lines[number - 1] for number in numbers if number is not None]
         indent = min(len(text) - len(text.lstrip()) for text in texts if text.strip())
         return [

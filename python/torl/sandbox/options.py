@@ -53,31 +53,25 @@ class RunInput(TypedDict):
     caller: int
 
 
-def core_arguments(
-    *,
-    seed: int = 0,
-    stdin: str | bytes = b"",
-    files: Mapping[str, str | bytes] | None = None,
-    return_files: bool = False,
-    value: bool = False,
-    cpu_seconds: float | None = None,
-    memory_bytes: int | None = None,
-    caller: Hashable = None,
-) -> RunInput:
+def core_arguments(options: RunOptions) -> RunInput:
     """Convert options for `torl._core.SandboxRequest`, except the limits, which `run_limits` converts.
 
     Raises:
+        TypeError: An option is unknown.
         ValueError: `stdin` is too large.
     """
-    content = _bytes(stdin)
-    if len(content) > MAXIMUM_STDIN:
-        raise ValueError(f"stdin must be at most {MAXIMUM_STDIN} bytes, got {len(content)}")
+    if unknown := options.keys() - RunOptions.__optional_keys__:
+        raise TypeError(f"unknown option {min(unknown)!r} of a run")
+    stdin = _bytes(options.get("stdin", b""))
+    if len(stdin) > MAXIMUM_STDIN:
+        raise ValueError(f"stdin must be at most {MAXIMUM_STDIN} bytes, got {len(stdin)}")
+    caller = options.get("caller")
     return {
-        "seed": seed % MAXIMUM_SEED,
-        "stdin": content,
-        "files": [(path, _bytes(content)) for path, content in (files or {}).items()],
-        "return_files": return_files,
-        "value": value,
+        "seed": options.get("seed", 0) % MAXIMUM_SEED,
+        "stdin": stdin,
+        "files": [(path, _bytes(content)) for path, content in (options.get("files") or {}).items()],
+        "return_files": options.get("return_files", False),
+        "value": options.get("value", False),
         "caller": (threading.get_ident() if caller is None else hash(caller)) % MAXIMUM_CALLER,
     }
 

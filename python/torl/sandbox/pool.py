@@ -206,7 +206,7 @@ class SandboxPool:
         self, code: str, options: RunOptions, state: _core.SandboxState | None = None, cpu_seconds: float = math.inf
     ) -> _core.SandboxRequest:
         limits = run_limits(self._limits, options, cpu_seconds)
-        return _core.SandboxRequest(source_bytes(code), core_arguments(**options), limits, state)
+        return _core.SandboxRequest(source_bytes(code), core_arguments(options), limits, state)
 
     def _run(self, request: _core.SandboxRequest) -> tuple[Execution, _core.SandboxState | None]:
         return _result(self._core.run(request))

@@ -106,7 +106,7 @@ TEMPLATES: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
 )
 """The prompt templates by the names that a configuration calls them."""
 
-TEMPLATE = ChosenFrom(TEMPLATES, "prompt template", "torl", given=1)
+TEMPLATE = ChosenFrom(TEMPLATES, "prompt template", "torl", positional_count=1)
 
 
 def load_template(name: str) -> Callable[[Problem], Any]:

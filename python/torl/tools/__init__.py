@@ -1,17 +1,16 @@
-"""The tools a model may call."""
+"""Tools that a model may call."""
 
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
 from torl.tools.base import BaseTool, StatefulTool, Tool, ToolSession
-from torl.tools.bounded import BoundedTool, ToolLimits, make_tool, tool_limits
 from torl.tools.function import FunctionTool
 from torl.tools.mcp import McpServer
 from torl.tools.python import PythonOptions, PythonTool
 from torl.tools.sandbox_fusion import SandboxFusionOptions, SandboxFusionTool
 from torl.tools.search import Bm25Tool, RetrievalTool
-from torl.tools.shuffled import ShuffledTool
+from torl.tools.wrappers import BoundedTool, ShuffledTool, ToolLimits, make_tool, tool_limits
 
 TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
     {
@@ -23,9 +22,9 @@ TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
         "retrieval": RetrievalTool,
     }
 )
-"""By the names that a configuration calls them."""
+"""Tools by their names in a configuration."""
 TOOL_SHORTHANDS = ("function", "mcp")
-"""Of these, the names that an option of the same name stands for: `function = "package.module:look_up"`."""
+"""Names of `TOOLS` that an option of the same name selects: `function = "package.module:look_up"`."""
 
 __all__ = [
     "TOOLS",

@@ -5,12 +5,26 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from torl.component import Component
+from torl.guard import Guarded, InvalidResultError, describe, guarded
 from torl.types import Outcome
 
 
-class ToolSession(ABC):
+def _check_outcome(outcome: object, arguments: Mapping[str, Any]) -> None:
+    if not isinstance(outcome, Outcome):
+        raise InvalidResultError(f"expected Outcome, such as Outcome(OutcomeStatus.OK, text); got {describe(outcome)}")
+    if not isinstance(outcome.text, str):
+        raise InvalidResultError(f"expected str as the text of the Outcome, got {describe(outcome.text)}")
+
+
+def _check_session(session: object, *_: object, **__: object) -> None:
+    if not isinstance(session, ToolSession):
+        raise InvalidResultError(f"expected ToolSession, got {describe(session)}")
+
+
+class ToolSession(Guarded, ABC, kind="tool"):
     """A tool within one episode. Its calls run one after the other, and each finds the state that the last one left."""
 
+    @guarded(_check_outcome, fails_episode=True)
     @abstractmethod
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         """Execute a call. Mistakes of the model, such as invalid arguments, are outcomes with an error.
@@ -18,9 +32,10 @@ class ToolSession(ABC):
         Raises:
             ToolUnavailableError: The call has no outcome this time. It is retried in another fork of the session; after
                 the last retry, its episode fails and is left out of training.
-            TorlError: The host has failed. The run stops.
+            TorlError: The host has failed. The run stops. Any other exception fails the episode.
         """
 
+    @guarded(_check_session, fails_episode=True)
     def fork(self) -> Self:
         """Return an independent session that continues from the state of this one.
 
@@ -29,7 +44,7 @@ class ToolSession(ABC):
         return self
 
 
-class BaseTool(Component):
+class BaseTool(Component, kind="tool"):
     """The common base of `Tool` and `StatefulTool`: a description for the model, and a session for each episode."""
 
     description: str
@@ -42,6 +57,7 @@ class BaseTool(Component):
     has_own_limits: bool = False
     """Whether the tool enforces its own limits. All other tools are wrapped in `BoundedTool`."""
 
+    @guarded(_check_session, fails_episode=True)
     @abstractmethod
     def session(self, seed: int) -> ToolSession:
         """Open a session for one episode.
@@ -50,6 +66,7 @@ class BaseTool(Component):
             seed: Seed of the problem. Equal seeds and equal calls must yield equal outcomes.
         """
 
+    @guarded()
     def provided_tools(self, name: str) -> "Mapping[str, BaseTool]":
         """Return the tools that the model may call, by name. Also works before `start`.
 

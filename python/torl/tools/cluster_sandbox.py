@@ -1,4 +1,4 @@
-"""The Python sandbox on every node of a cluster, behind the face of an interpreter."""
+"""The Python sandbox on every node of a cluster, as one interpreter."""
 
 import asyncio
 import functools
@@ -13,22 +13,22 @@ from torl.runtime.cluster.per_node import PerNode
 from torl.sandbox import Execution, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
 from torl.sandbox.session import Session
 
-_KEPT_BYTES = 256 << 20
-"""Of the states of programs that a node keeps; what is let go of is run again."""
+_MAX_STATE_BYTES = 256 << 20
+"""Maximum size of the program states that a node keeps. Evicted programs are executed again."""
 
 
 class SandboxHost:
-    """On a node: a pool. A program in parts is known by its parts, so that any node can go on with it."""
+    """The pool of a node. A program is identified by its cells, so that any node can continue it."""
 
     def __init__(self, pool: Callable[[], SandboxPool]) -> None:
-        """Start nothing yet; `pool` makes the pool."""
+        """Set the function that makes the pool at the start."""
         self._make = pool
         self._pool: SandboxPool | None = None
-        self._programs: OrderedDict[tuple[int, tuple[str, ...]], Session] = OrderedDict()  # that nobody runs any more
+        self._programs: OrderedDict[tuple[int, tuple[str, ...]], Session] = OrderedDict()  # idle programs
         self._kept_bytes = 0
 
     async def start(self) -> None:
-        """Prepare the guest (once for a machine), and start the workers."""
+        """Prepare the guest (once per machine) and start the workers."""
         await asyncio.to_thread(prepare_guest)
         self._pool = await asyncio.to_thread(self._make)
         await self.check()
@@ -38,12 +38,12 @@ class SandboxHost:
         return await self._running().run_async(code, seed=seed)
 
     async def run_cell(self, code: str, seed: int, earlier: tuple[str, ...]) -> Execution:
-        """Run a part after the parts before it, which run again if their state is not here."""
+        """Run a cell after the earlier cells, which are executed again if this node lacks their state."""
         kept = self._programs.get((seed, earlier))
         if kept is None:
             program = self._running().session(seed=seed)
-            for part in earlier:
-                await program.run_async(part)
+            for cell in earlier:
+                await program.run_async(cell)
         else:
             program = kept.fork()
         execution = await program.run_async(code)
@@ -52,20 +52,20 @@ class SandboxHost:
 
     def _keep(self, name: tuple[int, tuple[str, ...]], program: Session) -> None:
         if name in self._programs:
-            return  # another sample has come the same way
+            return  # another sample has run the same cells
         self._programs[name] = program
         self._kept_bytes += program.state_bytes
-        while len(self._programs) > 1 and self._kept_bytes > _KEPT_BYTES:
+        while len(self._programs) > 1 and self._kept_bytes > _MAX_STATE_BYTES:
             self._kept_bytes -= self._programs.popitem(last=False)[1].state_bytes
 
     async def check(self) -> dict[str, int]:
-        """Run the pool's self-test; returns its counts."""
+        """Run the self-test of the pool and return its counts."""
         pool = self._running()
         await asyncio.to_thread(pool.self_test)
         return pool.stats()
 
     async def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         pool, self._pool = self._pool, None
         if pool is not None:
             await asyncio.to_thread(pool.close)
@@ -77,10 +77,13 @@ class SandboxHost:
 
 
 class ClusterSandbox(StatefulInterpreter):
-    """The pools of all nodes. Equal programs run on one node, where they are run once; a lost node's run elsewhere."""
+    """The pools of all nodes. Equal programs run on the same node, where they are executed once.
+
+    The programs of a lost node run on another node.
+    """
 
     def __init__(self, pool: Callable[[], SandboxPool]) -> None:
-        """Start nothing yet; `pool` makes the pool of a node. Picklable."""
+        """Set the picklable function that makes the pool of a node."""
         self._hosts = PerNode(functools.partial(SandboxHost, pool), "the sandbox")
         self._counts: Counter[str] = Counter()
 
@@ -89,15 +92,15 @@ class ClusterSandbox(StatefulInterpreter):
         await self._hosts.start(cluster)
 
     async def run_async(self, code: str, *, seed: int = 0) -> Execution:
-        """Run `code` from a fresh state on the node that it belongs to."""
-        return await self.ask(f"{seed} {code}", "run", code, seed)
+        """Run `code` from a fresh state on the node of its key."""
+        return await self.call(f"{seed} {code}", "run", code, seed)
 
     def session(self, *, seed: int = 0) -> InterpreterSession:
-        """A program in parts. The episodes of one problem have one seed, and so one node."""
+        """Open a session. The episodes of a problem have the same seed and therefore run on the same node."""
         return _Program(self, seed)
 
-    async def ask(self, key: str, method: str, *arguments: Any) -> Execution:
-        """What the host of the key's node answers."""
+    async def call(self, key: str, method: str, *arguments: Any) -> Execution:
+        """Call a method of the host on the node of `key`."""
         try:
             execution: Execution = await self._hosts.call(key, method, *arguments)
         except ClusterError as error:
@@ -105,32 +108,32 @@ class ClusterSandbox(StatefulInterpreter):
         return execution
 
     async def check(self) -> None:
-        """Run the self-test on all nodes that are there, and take their counts."""
+        """Run the self-test on all available nodes, and update the counts."""
         self._counts = Counter()
         for counts in await self._hosts.call_all("check"):
             self._counts.update(counts)
 
     def stats(self) -> dict[str, int]:
-        """The counts of all nodes, as of the last `check`."""
+        """Return the sum of the counts of all nodes at the last `check`."""
         return dict(self._counts)
 
     async def close(self) -> None:
-        """End all pools."""
+        """Stop all pools."""
         await self._hosts.close()
 
 
 @dataclass(slots=True)
 class _Program(InterpreterSession):
-    """A program on some node, as the parts that it has had."""
+    """A program on a node, identified by the cells that it has run."""
 
     nodes: ClusterSandbox
     seed: int
-    parts: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
 
     async def run_async(self, code: str) -> Execution:
-        execution = await self.nodes.ask(str(self.seed), "run_cell", code, self.seed, self.parts)
-        self.parts = (*self.parts, code)
+        execution = await self.nodes.call(str(self.seed), "run_cell", code, self.seed, self.cells)
+        self.cells = (*self.cells, code)
         return execution
 
     def fork(self) -> Self:
-        return type(self)(self.nodes, self.seed, self.parts)
+        return type(self)(self.nodes, self.seed, self.cells)

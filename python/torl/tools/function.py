@@ -1,4 +1,4 @@
-"""Any Python function with type hints and a docstring as a tool."""
+"""Python functions with type hints and a docstring as tools."""
 
 import inspect
 import re
@@ -19,20 +19,20 @@ _SECTION = re.compile(r"^(Args|Arguments|Returns|Yields|Raises|Examples?):$", re
 
 
 class FunctionTool(Tool):
-    """Calls a function of this process: a coroutine function in the event loop, any other in a thread.
+    """Calls a function: a coroutine function in the event loop, any other function in a thread.
 
-    Its schema comes from its type hints, its description from its docstring, and what "Args:" says of each parameter.
-    What the function raises is the model's to see; a `TorlError` is the host's.
+    The schema comes from the type hints, and the descriptions from the docstring and its "Args:". The model sees the
+    result as text, and an exception as an error: the call is the model's own. A `TorlError` is a failure of the host.
     """
 
     def __init__(self, function: str) -> None:
         """Import the function.
 
         Args:
-            function: Where it is found, as package.module:look_up.
+            function: Location of the function, as package.module:look_up.
 
         Raises:
-            ConfigError: it is not there, or lacks a docstring or a type hint.
+            ConfigError: `function` cannot be imported, or lacks a docstring or a type hint.
         """
         try:
             self._function = load_object(function)
@@ -42,12 +42,11 @@ class FunctionTool(Tool):
             raise ConfigError(f"the tool {function!r}: {error}") from error
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        """Call the function; arguments that it does not take are an error that says which and why."""
         try:
-            given = self._arguments.model_validate(dict(arguments))
+            validated = self._arguments.model_validate(dict(arguments))
         except ValidationError as errors:
-            return Outcome(OutcomeStatus.ERROR, f"TypeError: {self._explained(errors)}", "TypeError")
-        values = {name: getattr(given, name) for name in type(given).model_fields}
+            return Outcome(OutcomeStatus.ERROR, f"TypeError: {self._explain(errors)}", "TypeError")
+        values = {name: getattr(validated, name) for name in type(validated).model_fields}
         try:
             if inspect.iscoroutinefunction(self._function):
                 result = await self._function(**values)
@@ -60,50 +59,50 @@ class FunctionTool(Tool):
             name = type(error).__name__
             return Outcome(OutcomeStatus.ERROR, f"{name}: {error}", name)
 
-    def _explained(self, errors: ValidationError) -> str:
+    def _explain(self, errors: ValidationError) -> str:
         names = list(self._arguments.model_fields)
-        return "; ".join(_explained(error, names) for error in errors.errors())
+        return "; ".join(_explain(error, names) for error in errors.errors())
 
 
 def describe_function(function: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
-    """What a model is told of a function: its description, and the JSON schema of its arguments.
+    """Return the description of a function for the model, and the JSON schema of its arguments.
 
     Raises:
-        ValueError: it lacks a docstring or a type hint, or no schema can be made of one.
+        ValueError: The function lacks a docstring or a type hint, or has a parameter without a JSON schema.
     """
     try:
-        parameters = arguments_of(function).model_json_schema(schema_generator=_Untitled)
+        parameters = arguments_of(function).model_json_schema(schema_generator=_UntitledSchema)
     except PydanticUserError as error:
-        raise ValueError(f"no schema can be made of its parameters: {error}") from error
+        raise ValueError(f"a parameter has no JSON schema: {error}") from error
     description = _SECTION.split(inspect.getdoc(function) or "")[0].strip()
     if not description:
-        raise ValueError("it has no docstring, which would tell a model what it does")
+        raise ValueError("it has no docstring, which the model needs as the description")
     return description, parameters
 
 
-class _Untitled(GenerateJsonSchema):
-    """Schemas without titles, which repeat the names."""
+class _UntitledSchema(GenerateJsonSchema):
+    """JSON schemas without titles, which repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
     def generate(self, schema: CoreSchema, mode: Any = "validation") -> dict[str, Any]:
-        made = super().generate(schema, mode)
-        made.pop("title", None)
-        return made
+        generated = super().generate(schema, mode)
+        generated.pop("title", None)
+        return generated
 
 
 def as_text(value: Any) -> str:
-    """A result as a model reads it: a text as it is, nothing as nothing, anything else as JSON."""
+    """Return a result as text for the model: text unchanged, None as an empty text, other values as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else to_json(value, fallback=str).decode()
 
 
-def _explained(error: Any, names: list[str]) -> str:
-    place = ".".join(map(str, error["loc"]))
+def _explain(error: Any, names: list[str]) -> str:
+    argument = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
-        return f"there is no argument {place!r}{suggestion(place, names)}"
+        return f"there is no argument {argument!r}{suggestion(argument, names)}"
     if error["type"] == "missing":
-        return f"the argument {place!r} is missing"
-    return f"the argument {place!r}: {error['msg']}"
+        return f"the argument {argument!r} is missing"
+    return f"the argument {argument!r}: {error['msg']}"

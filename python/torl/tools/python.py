@@ -1,4 +1,4 @@
-"""The Python interpreter as a tool: code written by a model, in the sandbox."""
+"""The Python interpreter as a tool: runs the model's code in the sandbox."""
 
 import asyncio
 import functools
@@ -17,7 +17,7 @@ from torl.tools.cluster_sandbox import ClusterSandbox
 from torl.types import Outcome, OutcomeStatus
 
 InterpreterState = Literal["fresh", "episode", "replay"]
-"""What a block finds of earlier ones."""
+"""Initial state of a block of code."""
 
 _COUNTS = ("shared", "retried", "workers_replaced")
 
@@ -26,20 +26,20 @@ class PythonOptions(Section):
     """Options of the tool "python": the sandbox that runs the model's code."""
 
     interpreter_state: InterpreterState = "fresh"
-    """What a block finds of earlier ones: nothing (ToRL), the variables of all blocks of its episode, or those of the
-    blocks that ran well, which are run again before it."""
+    """Initial state of a block: "fresh" (ToRL), "episode" (the variables of all earlier blocks), or "replay" (earlier
+    successful blocks are executed again first)."""
     workers: PositiveInt | None = None
-    """Worker processes; one for each core when unset."""
+    """Number of worker processes. Default: one for each core."""
     cpu_seconds: PositiveFloat = 10.0
-    """CPU time one run may use before it ends as a time-out."""
+    """CPU time limit of a run, in seconds."""
     wall_seconds: PositiveFloat = 60.0
-    """Wall-clock deadline behind the CPU limit; its worker is killed and replaced."""
+    """Wall-clock limit of a run, in seconds. A worker that exceeds it is killed and replaced."""
     memory_mib: Annotated[int, Field(ge=192, le=4096)] = 512
-    """Memory of one run, in MiB, the interpreter's own 176 MiB included."""
+    """Memory limit of a run, in MiB, including 176 MiB for the interpreter itself."""
     output_kib: Annotated[PositiveInt, Field(le=256 << 10)] = 1024
-    """Bytes of stdout and stderr together that one run may write, in KiB."""
+    """Output limit of a run, in KiB: stdout and stderr together."""
     result_cache_mib: NonNegativeInt = 64
-    """Outcomes that are remembered, in MiB, to answer equal runs without executing them again; 0 executes every run."""
+    """Size of the result cache, in MiB. Identical runs are answered from it; 0 disables it."""
 
     @model_validator(mode="after")
     def _deadlines_in_order(self) -> Self:
@@ -49,7 +49,7 @@ class PythonOptions(Section):
 
 
 class PythonTool(StatefulTool):
-    """Runs Python in a `SandboxPool`, which it starts, proves and closes."""
+    """Runs Python code in a `SandboxPool`, which it starts, tests and closes."""
 
     description = "Runs Python code and returns what it prints, or its error."
     parameters: Mapping[str, Any] = {
@@ -61,14 +61,14 @@ class PythonTool(StatefulTool):
     has_own_limits = True
 
     def __init__(self, options: PythonOptions | None = None, *, interpreter: Interpreter | None = None) -> None:
-        """Start nothing yet.
+        """Set the options.
 
         Args:
-            options: of the configuration.
-            interpreter: to run the code in, instead of a sandbox of its own; it is neither started nor closed.
+            options: Options of the tool.
+            interpreter: Running interpreter to use instead of a new sandbox. It is not closed.
 
         Raises:
-            ConfigError: the interpreter cannot keep state between runs, and has to.
+            ConfigError: `interpreter_state` requires an interpreter with sessions.
         """
         self.options = options or PythonOptions()
         self._interpreter = interpreter
@@ -77,13 +77,12 @@ class PythonTool(StatefulTool):
             self._require_state(interpreter)
 
     def session(self, seed: int) -> ToolSession:
-        """An interpreter that remembers what `interpreter_state` says."""
         interpreter = self._running()
         if self.options.interpreter_state == "fresh" or not isinstance(interpreter, StatefulInterpreter):
-            return _Fresh(interpreter, seed)
+            return _FreshSession(interpreter, seed)
         if self.options.interpreter_state == "replay":
-            return _Replay(interpreter, seed)
-        return _Continued(interpreter.session(seed=seed))
+            return _ReplaySession(interpreter, seed)
+        return _EpisodeSession(interpreter.session(seed=seed))
 
     async def start(self, context: RunContext) -> None:
         """Prepare the guest (once per machine), start the workers and run their self-test; on a cluster, on every node.
@@ -95,7 +94,7 @@ class PythonTool(StatefulTool):
             return
         cluster = context.cluster
         if cluster.is_remote:
-            self._pool = ClusterSandbox(functools.partial(make_pool, self._of_node(cluster.nodes)))
+            self._pool = ClusterSandbox(functools.partial(make_pool, self._node_options(cluster.nodes)))
             await self._pool.start(cluster)
             return
         await asyncio.to_thread(prepare_guest, context.progress)
@@ -103,7 +102,6 @@ class PythonTool(StatefulTool):
         await self.check()
 
     async def close(self) -> None:
-        """End the workers."""
         pool, self._pool = self._pool, None
         if isinstance(pool, ClusterSandbox):
             await pool.close()
@@ -111,10 +109,10 @@ class PythonTool(StatefulTool):
             await asyncio.to_thread(pool.close)
 
     async def check(self) -> None:
-        """Run the pool's self-test.
+        """Run the self-test of the pool.
 
         Raises:
-            SandboxError: it failed.
+            SandboxError: The self-test failed.
         """
         if isinstance(self._pool, ClusterSandbox):
             await self._pool.check()
@@ -122,14 +120,14 @@ class PythonTool(StatefulTool):
             await asyncio.to_thread(self._pool.self_test)
 
     def metrics(self) -> Mapping[str, float]:
-        """Runs answered with another's outcome, runs repeated, workers replaced: `SandboxPool.stats`."""
+        """Return the counts of cache hits, retried runs and replaced workers: `SandboxPool.stats`."""
         if self._pool is None:
             return {}
         counts = self._pool.stats()
         return {name: counts[name] for name in _COUNTS}
 
-    def _of_node(self, nodes: int) -> PythonOptions:
-        """The options of one pool of several, which share the workers."""
+    def _node_options(self, nodes: int) -> PythonOptions:
+        """Return the options of the pool of one node, with its part of the workers."""
         workers = self.options.workers
         return self.options.model_copy(update={"workers": None if workers is None else -(-workers // nodes)})
 
@@ -142,14 +140,17 @@ class PythonTool(StatefulTool):
     def _require_state(self, interpreter: Interpreter) -> None:
         state = self.options.interpreter_state
         if state != "fresh" and not isinstance(interpreter, StatefulInterpreter):
-            raise ConfigError(f"interpreter_state is {state!r}, and {type(interpreter).__name__} keeps no state")
+            raise ConfigError(
+                f"interpreter_state = {state!r} requires an interpreter with sessions; "
+                f"{type(interpreter).__name__} has none"
+            )
 
 
 def make_pool(options: PythonOptions) -> SandboxPool:
-    """A pool with the tool's limits.
+    """Start a pool with the limits of the options.
 
     Raises:
-        SandboxError: its workers do not start.
+        SandboxError: The workers do not start.
     """
     return SandboxPool(
         workers=options.workers,
@@ -162,7 +163,7 @@ def make_pool(options: PythonOptions) -> SandboxPool:
 
 
 def outcome_of(execution: Execution) -> Outcome:
-    """What a run of code gave, as every tool says it: what was printed, or the last line of the traceback."""
+    """Convert an execution to an outcome. Its text is the output, or the last line of the traceback."""
     details = {
         "stdout": execution.stdout,
         "stderr": execution.stderr,
@@ -176,7 +177,7 @@ def outcome_of(execution: Execution) -> Outcome:
 
 
 def code_argument(arguments: Mapping[str, Any]) -> str | None:
-    """The code of a call; None if it has none, which is answered with `NO_CODE`."""
+    """Return the code of a call; None if it is missing, for which the outcome is `MISSING_CODE`."""
     code = arguments.get("code")
     return code if isinstance(code, str) else None
 
@@ -185,8 +186,8 @@ MISSING_CODE = Outcome(OutcomeStatus.ERROR, "TypeError: the argument 'code' must
 
 
 @dataclass(frozen=True, slots=True)
-class _Fresh(ToolSession):
-    """Every call from a fresh state."""
+class _FreshSession(ToolSession):
+    """Runs every call from a fresh state."""
 
     interpreter: Interpreter
     seed: int
@@ -200,8 +201,8 @@ class _Fresh(ToolSession):
 
 
 @dataclass(slots=True)
-class _Continued(ToolSession):
-    """Every call from the state that the last one left."""
+class _EpisodeSession(ToolSession):
+    """Runs every call from the state after the last call."""
 
     program: InterpreterSession
 
@@ -214,24 +215,24 @@ class _Continued(ToolSession):
 
 
 @dataclass(slots=True)
-class _Replay(ToolSession):
-    """Every call after those that ran well, which are run again."""
+class _ReplaySession(ToolSession):
+    """Runs every call after the successful ones, which are executed again."""
 
     interpreter: StatefulInterpreter
     seed: int
-    ran_well: list[str] = field(default_factory=list)
+    successful: list[str] = field(default_factory=list)
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         code = code_argument(arguments)
         if code is None:
             return MISSING_CODE
         program = self.interpreter.session(seed=self.seed)
-        for earlier in self.ran_well:
+        for earlier in self.successful:
             await program.run_async(earlier)
         outcome = outcome_of(await program.run_async(code))
         if outcome.ok:
-            self.ran_well.append(code)
+            self.successful.append(code)
         return outcome
 
     def fork(self) -> Self:
-        return type(self)(self.interpreter, self.seed, [*self.ran_well])
+        return type(self)(self.interpreter, self.seed, [*self.successful])

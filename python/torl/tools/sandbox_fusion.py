@@ -1,26 +1,37 @@
-"""The Python interpreter as a tool, on a server that speaks SandboxFusion's interface: its own, or torl's."""
+"""Python code on a server with SandboxFusion's interface, SandboxFusion's own or torl's, as a tool."""
 
+import asyncio
+import json
 import re
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import model_validator
 
 from torl.component import RunContext
-from torl.errors import SandboxError
+from torl.errors import ConfigError, SandboxError
 from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.tools.base import StatefulTool, ToolSession
-from torl.tools.fusion_client import FusionClient, Json
 from torl.tools.python import MISSING_CODE, PythonTool, code_argument
+from torl.tools.retry import TransientError, retry
 from torl.types import Outcome, OutcomeStatus
 
-_PROOF = ("print(6 * 7)", "42\n")
+if TYPE_CHECKING:
+    import aiohttp
+
+Json = dict[str, Any]
+
+_HEALTH_CHECK = ("print(6 * 7)", "42\n")
+_TRANSIENT_STATUSES = {408, 425, 429}  # in addition to 5xx
+_MAX_SHOWN = 300  # characters of an invalid reply
+_FINAL_STATUSES = ("Finished", "TimeLimitExceeded")
 _TRACEBACK = "Traceback (most recent call last):\n"
-# The line with the exception: behind its frames, which are indented.
+# The line of the exception, after the indented frames.
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: .*)?$", re.MULTILINE)
-# As torl's server says it, by the signal that would have ended a process: more output than allowed.
+# The code of torl's server for an exceeded output limit: minus the signal.
 _SIGXFSZ = -25
 
 
@@ -28,22 +39,22 @@ class SandboxFusionOptions(Section):
     """Options of the tool "sandbox_fusion": a server that runs the model's code."""
 
     url: str
-    """Address of the server: http://host:port."""
+    """Address of the server, such as http://host:port."""
     run_timeout_seconds: PositiveFloat = 10.0
-    """Time one run may take, as the server measures it, before it ends as a time-out."""
+    """Timeout of a run on the server, in seconds."""
     memory_mib: PositiveInt | None = None
-    """Memory of one run, in MiB; what the server allows when unset."""
+    """Memory limit of a run, in MiB. Default: the limit of the server."""
     timeout_seconds: PositiveFloat = 60.0
-    """How long the server may take to answer a request, waiting for its turn included."""
+    """Timeout of a request, in seconds, including the time that it waits on the server."""
     retries: NonNegativeInt = 8
-    """How often a request that brought no outcome is sent again, before its episode is given up."""
+    """Maximum number of retries of a request without an outcome. After the last retry, the episode fails."""
     initial_backoff_seconds: PositiveFloat = 0.25
-    """Pause before the first retry, in seconds; each further one is twice as long, up to 30 s."""
+    """Initial backoff before a retry, in seconds; doubles with every retry, up to 30 s."""
     max_concurrent: PositiveInt = 256
-    """Requests at once."""
+    """Maximum number of concurrent requests."""
 
     @model_validator(mode="after")
-    def _an_address_and_time_for_an_answer(self) -> Self:
+    def _require_valid_url_and_timeouts(self) -> Self:
         if not self.url.startswith(("http://", "https://")):
             raise ValueError(f"url must begin with http:// or https://, not {self.url!r}")
         if self.timeout_seconds <= self.run_timeout_seconds:
@@ -52,7 +63,7 @@ class SandboxFusionOptions(Section):
 
 
 class SandboxFusionTool(StatefulTool):
-    """Runs each call in a fresh state on the server. What the server does wrong is no outcome: it spoils an episode."""
+    """Runs each call in a fresh state on the server. A failure of the server fails the episode."""
 
     description = PythonTool.description
     parameters = PythonTool.parameters
@@ -60,80 +71,143 @@ class SandboxFusionTool(StatefulTool):
     has_own_limits = True
 
     def __init__(self, options: SandboxFusionOptions) -> None:
-        """Connect to nothing yet."""
         self.options = options
-        self._open = AsyncExitStack()
+        self._exit_stack = AsyncExitStack()
         self._client: FusionClient | None = None
 
     def session(self, seed: int) -> ToolSession:
-        """Calls that know nothing of each other. The seed is for torl's server; SandboxFusion's own ignores it."""
+        """Open a session of independent calls. torl's server uses the seed; SandboxFusion's own ignores it."""
         if self._client is None:
             raise SandboxError("the tool 'sandbox_fusion' is not running: start it first")
         request: Json = {"language": "python", "run_timeout": self.options.run_timeout_seconds, "seed": seed}
         if self.options.memory_mib is not None:
             request["memory_limit_MB"] = self.options.memory_mib
-        return _Session(self._client, request)
+        return _FusionSession(self._client, request)
 
     async def start(self, context: RunContext) -> None:
-        """Ask the server to prove that it works.
+        """Connect to the server and run a health check.
 
         Raises:
-            SandboxError: it does not.
-            ToolUnavailableError: nobody is there.
+            SandboxError: The health check failed.
+            ToolUnavailableError: The server cannot be reached.
             ConfigError: aiohttp is not installed.
         """
-        options = self.options
-        client = FusionClient(
-            options.url,
-            timeout_seconds=options.timeout_seconds,
-            retries=options.retries,
-            initial_backoff_seconds=options.initial_backoff_seconds,
-            concurrency=options.max_concurrent,
-        )
-        self._client = await self._open.enter_async_context(client)
+        self._client = await self._exit_stack.enter_async_context(FusionClient(self.options))
         await self.check()
 
     async def close(self) -> None:
-        """Close the connections."""
         self._client = None
-        await self._open.aclose()
+        await self._exit_stack.aclose()
 
     async def check(self) -> None:
         """Run a program with a known result.
 
         Raises:
-            SandboxError: it ended otherwise.
-            ToolUnavailableError: the server gave no outcome.
+            SandboxError: The result is wrong.
+            ToolUnavailableError: The server returned no outcome.
         """
-        code, printed = _PROOF
+        code, output = _HEALTH_CHECK
         outcome = await self.session(0).call({"code": code})
-        if not outcome.ok or outcome.text != printed:
+        if not outcome.ok or outcome.text != output:
             raise SandboxError(f"the SandboxFusion server at {self.options.url} ran {code!r} and gave {outcome}")
 
     def metrics(self) -> Mapping[str, float]:
-        """Requests sent, and how many of them again."""
+        """Return the number of requests, and of retries among them."""
         return {} if self._client is None else {"requests": self._client.requests, "retried": self._client.retried}
 
 
 @dataclass(frozen=True, slots=True)
-class _Session(ToolSession):
-    client: FusionClient
+class _FusionSession(ToolSession):
+    client: "FusionClient"
     request: Json
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         code = code_argument(arguments)
-        return (
-            MISSING_CODE
-            if code is None
-            else outcome_of_result(await self.client.run_code({**self.request, "code": code}))
-        )
+        if code is None:
+            return MISSING_CODE
+        return outcome_of_result(await self.client.run_code({**self.request, "code": code}))
 
     def fork(self) -> Self:
         return self
 
 
+class FusionClient:
+    """The connections to a server. Requests without an outcome are retried."""
+
+    def __init__(self, options: SandboxFusionOptions) -> None:
+        self._options = options
+        self._url = options.url.rstrip("/").removesuffix("/run_code")
+        self._slots = asyncio.Semaphore(options.max_concurrent)
+        self._session: aiohttp.ClientSession | None = None
+        self.requests = 0
+        self.retried = 0
+
+    async def __aenter__(self) -> Self:
+        try:
+            import aiohttp
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"the tool 'sandbox_fusion' needs {error.name}: pip install 'torl[serve]'") from error
+        # The slots limit the connections. A limit here would count the wait for a connection as time of the request.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=self._options.timeout_seconds),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def run_code(self, request: Json) -> Json:
+        """Run a program and return its `run_result`: status, return_code, stdout, stderr, execution_time.
+
+        Cancellation closes the connection.
+
+        Raises:
+            ToolUnavailableError: The server returned no outcome, after all retries.
+            SandboxError: The server rejects the request.
+        """
+        body = json.dumps(request).encode()
+        async with self._slots:
+            return await retry(
+                lambda: self._attempt(body),
+                retries=self._options.retries,
+                initial_backoff_seconds=self._options.initial_backoff_seconds,
+                failure=f"the SandboxFusion server at {self._url} returned no outcome",
+                on_retry=self._count_retry,
+            )
+
+    def _count_retry(self) -> None:
+        self.retried += 1
+
+    async def _attempt(self, body: bytes) -> Json:
+        import aiohttp
+
+        self.requests += 1
+        if self._session is None:
+            raise SandboxError("the tool 'sandbox_fusion' is not running: start it first")
+        try:
+            async with self._session.post(
+                f"{self._url}/run_code", data=body, headers={"Content-Type": "application/json"}
+            ) as response:
+                reply = await response.read()
+        except TimeoutError as error:
+            raise TransientError(f"no reply within {self._options.timeout_seconds:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise TransientError(f"{type(error).__name__}: {error}") from error
+        text = reply[:_MAX_SHOWN].decode(errors="replace")
+        if response.status in _TRANSIENT_STATUSES or response.status >= 500:
+            raise TransientError(f"HTTP {response.status}: {text}", _seconds(response.headers.get("Retry-After")))
+        if response.status != 200:
+            raise SandboxError(f"the SandboxFusion server at {self._url} refuses: HTTP {response.status}: {text}")
+        return _run_result(reply, text)
+
+
 def outcome_of_result(result: Json) -> Outcome:
-    """What a run gave, from the `run_result` of the server's answer, as `torl.tools.python.outcome_of` says it."""
+    """Convert the `run_result` of a reply to an outcome, like `torl.tools.python.outcome_of`."""
     stdout, stderr = result["stdout"], result["stderr"]
     details: Json = {"stdout": stdout, "stderr": stderr, "traceback": None}
     details["wall_seconds"] = result.get("execution_time") or 0.0
@@ -150,7 +224,7 @@ def outcome_of_result(result: Json) -> Outcome:
 
 
 def _exception(stderr: str, code: int) -> tuple[str | None, str, str]:
-    """The traceback in stderr, its line with the exception, and the exception's type. Without one it was an exit."""
+    """Return the traceback in stderr, its last line and the exception type; `SystemExit` without an exception."""
     start = stderr.rfind(_TRACEBACK)
     if start >= 0 and (found := _EXCEPTION.search(stderr, start + len(_TRACEBACK))):
         return f"{stderr[start : found.end()]}\n", found.group(0), found.group(1)
@@ -158,3 +232,25 @@ def _exception(stderr: str, code: int) -> tuple[str | None, str, str]:
     if found := _EXCEPTION.fullmatch(line):  # a SyntaxError has no frames
         return None, line, found.group(1)
     return None, f"SystemExit: {line or code}", "SystemExit"
+
+
+def _seconds(text: str | None) -> float:
+    return float(text) if text is not None and text.isdecimal() else 0.0
+
+
+def _run_result(reply: bytes, text: str) -> Json:
+    """Return the `run_result` of a reply; raise `TransientError` if it has no outcome."""
+    try:
+        fields = json.loads(reply)
+    except (ValueError, RecursionError) as error:
+        raise TransientError(f"a reply that is not JSON: {text}") from error
+    result = fields.get("run_result") if isinstance(fields, dict) else None
+    if not isinstance(result, dict) or fields.get("status") not in ("Success", "Failed"):
+        raise TransientError(f"a reply without an outcome: {text}")
+    status = result.get("status")
+    outputs = [result.get(name) or "" for name in ("stdout", "stderr")]
+    if status not in _FINAL_STATUSES or not all(isinstance(each, str) for each in outputs):
+        raise TransientError(f"a reply without an outcome: {text}")
+    if status == "Finished" and not isinstance(result.get("return_code"), int):
+        raise TransientError(f"a reply without a return code: {text}")
+    return {**result, "stdout": outputs[0], "stderr": outputs[1]}

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.data import Sampler
 from torl.errors import ConfigError
@@ -19,10 +20,9 @@ from torl.records import metric_names as names
 from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
-from torl.rollout.components import Components
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.model_directory import ModelDirectory
-from torl.rollout.startup import Rollouts, machine_of, open_rollouts
+from torl.rollout.startup import Components, Rollouts, machine_of, start_rollouts
 from torl.runtime.cluster import Cluster
 from torl.text.prompts import EncodedPrompts
 from torl.training.checkpoints import Checkpoints, require_shared_storage
@@ -71,13 +71,7 @@ class RunComponents:
         player, idle = self.player, self.player.engine.idle_seconds
         metrics = {names.EPOCH: float(self.sampler.epoch), names.TIME_ENGINE_IDLE: idle - self._idle_seconds}
         self._idle_seconds = idle
-        metrics |= names.speculation_counts(player.counters.calls.speculated, player.counters.calls.wasted)
-        for name, tool in player.tools.items():
-            metrics |= names.tool_counts(name, tool.metrics())
-        if player.environment is not None:
-            metrics |= names.environment_counts(player.environment.bounded.metrics())
-        metrics |= player.metrics()
-        return metrics | names.reward_counts(self.rollouts.reward.metrics())
+        return metrics | player.metrics() | names.reward_counts(self.rollouts.reward.metrics())
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +96,9 @@ async def open_run_components(
         TorlError: The configuration, the data or a checkpoint is invalid, or a component does not start.
     """
     inputs = await _read_inputs(config, directory, console, cluster)
-    components = Components.from_config(inputs.resolved.config)
+    components = replace(
+        Components.from_config(inputs.resolved.config), shuffle_observations=config.ablation.shuffle_observations
+    )
     for line in write_config(directory, config):
         console.line(line)
     async with AsyncExitStack() as stack:
@@ -197,17 +193,13 @@ async def _start(
 ) -> tuple[Rollouts, Learner]:
     """Start the rollouts and the learner, at the same time unless they share GPUs."""
     config, placement = inputs.resolved.config, inputs.resolved.placement
-    opening = open_rollouts(
-        config,
+    opening = start_rollouts(
+        inputs.resolved,
         inputs.model,
         console,
-        log_directory=logs,
-        seed=config.run.seed,
-        shuffle_observations=config.ablation.shuffle_observations,
-        cluster=cluster,
-        machine=placement.machine,
-        loads_weights=inputs.checkpoint is None,  # a resumed learner sends its weights before the first turn
-        made=components,
+        RunContext(cluster, seed=config.run.seed, directory=logs),
+        components,
+        load_weights=inputs.checkpoint is None,  # a resumed learner sends its weights before the first turn
     )
     starting = _start_learner(stack, inputs, logs, console, cluster)
     if placement.colocated and placement.machine.gpus:

@@ -93,9 +93,9 @@ class HangRecorder:
         engine, learner = self._components.player.engine, self._components.learner
         dump_own_stacks(self._log, asyncio.get_running_loop())
         unresponsive, *_ = await asyncio.gather(
-            asyncio.to_thread(dump_stacks, {**engine.processes_by_log, **learner.stack_logs}),
+            asyncio.to_thread(dump_stacks, {**engine.processes_by_log, **learner.processes_by_log}),
             engine.dump_remote_stacks(),
-            learner.write_stacks_elsewhere(),
+            learner.dump_remote_stacks(),
         )
         missing = f", except for the unresponsive processes {unresponsive}" if unresponsive else ""
         self._components.console.warning(f"the stacks of all processes are in {self._log.parent}{missing}")

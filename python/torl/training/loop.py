@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
+from torl.learner.learner import Learner
 from torl.records import metric_names as names
 from torl.records.dynamics import dynamics_by_value, staleness, training_dynamics
 from torl.records.rows import group_records
@@ -50,14 +51,13 @@ class Run:
                     # --- rollout: play and grade the episodes of every prompt ---------------------------------------
                     with _timed(metrics, names.TIME_WAIT):
                         played = await anext(played_steps)
-                    async with self.residency.handover_lock:
-                        await self.residency.give_to_learner()
+                    async with self.residency.lend_learner() as loan:
                         # --- train: masks and advantages, then the optimizer steps ----------------------------------
                         with _timed(metrics, names.TIME_LEARN):
-                            samples = await self._update(step, played, metrics)
+                            samples = await self._update(loan.learner, step, played, metrics)
                         # --- weights: send the new policy to the engine ---------------------------------------------
                         with _timed(metrics, names.TIME_SYNC):
-                            await self.residency.publish(step + 1)
+                            await loan.publish(step + 1)
                             self.experience.advance(step + 1)
                 # --- records: written while the next step is played -------------------------------------------------
                 await self._record(step, played, samples, metrics)
@@ -65,20 +65,19 @@ class Run:
                     await self._save_checkpoint(step + 1)
         await self._evaluate_if_due(steps)
         await self._save_checkpoint(steps)
-        async with self.residency.handover_lock:
-            await self.residency.give_to_learner()
+        async with self.residency.lend_learner() as loan:
             with self.components.console.progress("exporting the model"):
-                await self.residency.require_learner("export").export(self.components.directory / "model")
+                await loan.learner.export(self.components.directory / "model")
         with self.components.console.progress("writing the last checkpoint"):
             await self.components.checkpoints.wait()
 
-    async def _update(self, step: int, played: PlayedStep, metrics: dict[str, float]) -> list[TrainingSample]:
+    async def _update(
+        self, learner: Learner, step: int, played: PlayedStep, metrics: dict[str, float]
+    ) -> list[TrainingSample]:
         """Update the policy on the batch of a step and return its samples."""
-        annotate = self.residency.require_learner("prepare").annotate
-        samples, masked = await prepare_samples(played.batch, annotate, self.components.config)
+        samples, masked = await prepare_samples(played.batch, learner.annotate, self.components.config)
         metrics |= {names.masked(reason): count for reason, count in masked.items()}
         metrics[names.TRAINED_GROUPS] = len(played.batch)
-        learner = self.residency.require_learner("update")
         metrics |= names.learner_metrics(await learner.update(samples, step=step))
         return samples
 

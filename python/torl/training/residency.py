@@ -1,21 +1,23 @@
-"""Who holds the devices' memory, and the order in which it is handed over.
+"""Device memory of engine and learner, and the order of its handover.
 
-Learner and engine on the same GPUs take turns: each has room only when the other has gone. The weights go over while
-both hold theirs and nothing else. From sampling to training and back:
+Engine and learner on the same GPUs take turns: there is memory for only one of them. The weights are transferred while
+both hold their weights and nothing else. From sampling to training and back:
 
     engine awake,   learner offloaded    episodes are sampled
-    engine asleep,  learner offloaded    the weights of the engine are dropped: new ones come before the next token
+    engine asleep,  learner offloaded    the engine's weights are dropped: new ones follow before the next token
     engine asleep,  learner resident     update, export
-    engine asleep,  learner parameters   the optimizer's state has gone first
-    engine weights, learner parameters   the new weights go over
+    engine asleep,  learner parameters   the optimizer's state is offloaded first
+    engine weights, learner parameters   the new weights are transferred
     engine weights, learner offloaded
-    engine awake,   learner offloaded    then the cache has room
+    engine awake,   learner offloaded    now there is memory for the cache
 
-Where the two have devices of their own, or stay on them together, the moves that are not needed are left out, and
-everything else takes the same way.
+If both have separate devices, or fit on them together, the unnecessary moves are left out.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NoReturn
 
@@ -25,7 +27,7 @@ from torl.learner.learner import Learner
 
 
 class LearnerMemory(Enum):
-    """What the learner holds on its devices."""
+    """The state of the learner's devices."""
 
     OFFLOADED = "offloaded"
     PARAMETERS = "parameters"
@@ -34,128 +36,138 @@ class LearnerMemory(Enum):
 
 
 class EngineMemory(Enum):
-    """What the engine holds on its devices."""
+    """The state of the engine's devices."""
 
     ASLEEP = "asleep"
     WEIGHTS = "weights"
-    """Room for the weights, without the cache."""
+    """Memory for the weights, without the cache."""
     AWAKE = "awake"
 
 
 class InvalidTransitionError(RuntimeError):
-    """A defect of the caller: something was asked for in a state that has no room for it, or nothing to give."""
+    """A defect of the caller: an operation in a state that does not allow it."""
 
 
-_LEARNER_NEEDS = {
-    "prepare": {LearnerMemory.RESIDENT},
-    "update": {LearnerMemory.RESIDENT},
-    "export": {LearnerMemory.RESIDENT},
-    "send_weights": {LearnerMemory.RESIDENT, LearnerMemory.PARAMETERS},
-}
+@dataclass(frozen=True, slots=True)
+class DeviceSharing:
+    """The use of devices by engine and learner."""
+
+    colocated: bool = False
+    """Whether both have the same devices."""
+    engine_sleeps: bool = False
+    """Whether the engine sleeps while the learner works."""
+    learner_offloads: bool = False
+    """Whether the learner is offloaded while the engine is awake."""
 
 
 class Residency:
-    """The state of both sides, and every move between states. At first the engine is awake."""
+    """The memory state of engine and learner, and every transition of it."""
 
     def __init__(
-        self,
-        engine: Engine,
-        learner: Learner,
-        *,
-        colocated: bool,
-        engine_sleeps: bool,
-        offloads_learner: bool,
-        checksum: bool,
-        policy_version: int,
+        self, engine: Engine, learner: Learner, sharing: DeviceSharing, *, policy_version: int, checksum: bool = False
     ) -> None:
-        """As they are when both have been started.
+        """Start with the engine awake.
 
         Args:
-            engine: awake.
-            learner: offloaded if `moves`, resident otherwise.
-            colocated: whether both have the same devices.
-            engine_sleeps: whether the engine sleeps while the learner works.
-            offloads_learner: whether the learner is offloaded while the engine is awake.
-            checksum: whether both sides compare checksums of the weights that go over.
-            policy_version: of the learner's weights.
+            engine: The engine.
+            learner: The learner, offloaded if `sharing.learner_offloads` and resident otherwise.
+            sharing: Use of devices.
+            policy_version: Version of the learner's weights.
+            checksum: Whether both sides compare checksums of transferred weights.
         """
         self._engine = engine
         self._learner = learner
-        self._colocated = colocated
-        self._sleeps = engine_sleeps
-        self._moves = offloads_learner
+        self._sharing = sharing
         self._checksum = checksum
         self._policy_version = policy_version
-        self.handover_lock = asyncio.Lock()
-        """Held from the moment that the learner is given the devices until it has published its weights."""
+        self._handover = asyncio.Lock()
         self.engine_memory = EngineMemory.AWAKE
-        self.learner_memory = LearnerMemory.OFFLOADED if offloads_learner else LearnerMemory.RESIDENT
+        self.learner_memory = LearnerMemory.OFFLOADED if sharing.learner_offloads else LearnerMemory.RESIDENT
 
-    def require_learner(self, command: str) -> Learner:
-        """The learner, for one of its commands. A checkpoint is copied from wherever its state is, and needs no asking.
+    @asynccontextmanager
+    async def lend_learner(self) -> AsyncIterator["LearnerLoan"]:
+        """Put the engine to sleep and give the devices to the learner, until `LearnerLoan.publish`.
 
-        Raises:
-            InvalidTransitionError: the command needs more of the learner on its devices than is there.
+        Without a publication, the learner keeps the devices after the block.
         """
-        if self.learner_memory not in _LEARNER_NEEDS[command]:
-            needed = " or ".join(sorted(state.value for state in _LEARNER_NEEDS[command]))
-            raise InvalidTransitionError(
-                f"{command} needs a learner that is {needed}, and it is {self.learner_memory.value}"
-            )
-        return self._learner
+        async with self._handover:
+            await self._give_to_learner()
+            yield LearnerLoan(self)
 
-    async def give_to_learner(self) -> None:
-        """The engine falls asleep, then the learner has the devices. Nothing may be sampled until `publish`."""
-        if self._sleeps and self.engine_memory is EngineMemory.AWAKE:
+    async def resend_weights(self) -> NoReturn:
+        """Send the weights again whenever a restarted engine needs them.
+
+        If engine and learner do not take turns, send them immediately. Otherwise the other engines keep sampling, and
+        the next publication includes the restarted one; if no engine is sampling, the learner takes the devices.
+        """
+        takes_turns = self._sharing.engine_sleeps or self._sharing.learner_offloads
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            async with self._handover:
+                if self._engine.needs_weights and not (takes_turns and self._engine.is_serving):
+                    await self._give_to_learner()
+                    await self._publish(self._policy_version)
+
+    async def _give_to_learner(self) -> None:
+        if self._sharing.engine_sleeps and self.engine_memory is EngineMemory.AWAKE:
             await self._engine.sleep()
             self.engine_memory = EngineMemory.ASLEEP
         if self.learner_memory is not LearnerMemory.RESIDENT:
             await self._learner.onload()
             self.learner_memory = LearnerMemory.RESIDENT
 
-    async def publish(self, policy_version: int) -> None:
-        """The learner's weights go to the engine, as `policy_version`; then the engine has the devices.
+    def _require_learner(self) -> Learner:
+        if self.learner_memory is not LearnerMemory.RESIDENT:
+            raise InvalidTransitionError(f"the learner must be resident, and is {self.learner_memory.value}")
+        return self._learner
 
-        Raises:
-            InvalidTransitionError: the learner was not given the devices first.
-        """
-        learner = self.require_learner("update")
-        if self._sleeps and self.engine_memory is not EngineMemory.ASLEEP:
-            raise InvalidTransitionError(f"the engine is {self.engine_memory.value}, and has no room for other weights")
-        if self._moves:
+    async def _publish(self, policy_version: int) -> None:
+        learner, sharing = self._require_learner(), self._sharing
+        if sharing.engine_sleeps and self.engine_memory is not EngineMemory.ASLEEP:
+            raise InvalidTransitionError(f"cannot publish weights while the engine is {self.engine_memory.value}")
+        if sharing.learner_offloads:
             await learner.offload("optimizer")
             self.learner_memory = LearnerMemory.PARAMETERS
-        if self._sleeps:
+        if sharing.engine_sleeps:
             await self._engine.wake("weights")
             self.engine_memory = EngineMemory.WEIGHTS
         await self._transfer(policy_version)
-        if self._moves:
+        if sharing.learner_offloads:
             await learner.offload("parameters")
             self.learner_memory = LearnerMemory.OFFLOADED
-        if self._sleeps:
+        if sharing.engine_sleeps:
             await self._engine.wake("cache")
             self.engine_memory = EngineMemory.AWAKE
         self._policy_version = policy_version
 
-    async def resend_weights(self) -> NoReturn:
-        """Send the weights again whenever an engine was started again that lacks them.
-
-        At once, if the learner has them and its devices; where the engines have them, others sample on, and the next
-        publication comes soon enough. If no engine samples any more they are free, and the learner is given them.
-        """
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            async with self.handover_lock:
-                if self._engine.needs_weights and not ((self._sleeps or self._moves) and self._engine.is_serving):
-                    await self.give_to_learner()
-                    await self.publish(self._policy_version)
-
     async def _transfer(self, policy_version: int) -> None:
-        learner = self.require_learner("send_weights")
-        receivers, changed = await self._engine.count_receivers(), self._engine.receivers_changed
-        rendezvous = await learner.open_channel(
-            receivers, colocated=self._colocated, reconnect=changed, nodes=self._engine.receiver_nodes
-        )
+        receivers = await self._engine.select_receivers()
+        rendezvous = await self._learner.open_channel(replace(receivers, share_gpus=self._sharing.colocated))
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(learner.send_weights(rendezvous, checksum=self._checksum))
+            tasks.create_task(self._learner.send_weights(rendezvous, checksum=self._checksum))
             tasks.create_task(self._engine.receive_weights(rendezvous, policy_version))
+
+
+class LearnerLoan:
+    """The devices while the learner has them."""
+
+    def __init__(self, residency: Residency) -> None:
+        """Made by `Residency.lend_learner`."""
+        self._residency = residency
+
+    @property
+    def learner(self) -> Learner:
+        """The learner, until its weights are published. Checkpoints need no loan: they copy the state from anywhere.
+
+        Raises:
+            InvalidTransitionError: The learner is not resident.
+        """
+        return self._residency._require_learner()
+
+    async def publish(self, policy_version: int) -> None:
+        """Send the learner's weights to the engine as `policy_version`, and give the devices to the engine.
+
+        Raises:
+            InvalidTransitionError: The weights have been published already.
+        """
+        await self._residency._publish(policy_version)

@@ -20,7 +20,7 @@ from torl.training.components import open_run_components
 from torl.training.experience import Experience
 from torl.training.health import HangRecorder
 from torl.training.loop import Run
-from torl.training.residency import Residency
+from torl.training.residency import DeviceSharing, Residency
 
 _NODE_LOSSES = (LearnerDiedError, ActorDiedError, WeightTransferError, EngineDiedError)
 """Errors of a run that loses an essential node: a learner node, or any node during a weight transfer. The loss of an
@@ -70,16 +70,18 @@ async def _attempt(config: TrainConfig, directory: Path, console: Console, clust
         residency = Residency(
             player.engine,
             learner,
-            colocated=components.colocated,
-            engine_sleeps=isinstance(options, EngineOptions) and bool(options.sleep_while_learning),
-            offloads_learner=bool(components.config.learner.offload_while_sampling),
-            checksum=components.config.learner.verify_weights,
+            DeviceSharing(
+                colocated=components.colocated,
+                engine_sleeps=isinstance(options, EngineOptions) and bool(options.sleep_while_learning),
+                learner_offloads=bool(components.config.learner.offload_while_sampling),
+            ),
             policy_version=components.first_step,
+            checksum=components.config.learner.verify_weights,
         )
         run = Run(components, experience, residency)
         if components.checkpoint is not None:
-            await residency.give_to_learner()
-            await residency.publish(components.first_step)
+            async with residency.lend_learner() as loan:
+                await loan.publish(components.first_step)
         watchers = (*components.rollouts.watchers(timeout_seconds), residency.resend_weights(), learner.watch())
         log = directory / "logs" / "controller.log"
         hang = HangRecorder(components, log)

@@ -70,17 +70,14 @@ def with_advantages(
         algorithm: Estimator, and whether rewards include a KL penalty.
 
     Raises:
-        ValueError: The numbers of samples and trajectories differ, a reward is not finite, values or logprobs are
-            missing, or the estimator does not return one number per token.
+        ValueError: The numbers of samples and trajectories differ, a reward is not finite, or values or logprobs are
+            missing.
+        ComponentError: The estimator raised an exception, or returned an invalid value.
     """
     if not samples:
         return []
     inputs = _estimator_inputs(samples, groups, algorithm)
     estimated = algorithm.estimator.bind()(inputs)
-    for name, array in (("advantages", estimated.advantages_M), ("returns", estimated.returns_M)):
-        if array is not None and array.shape != inputs.mask_M.shape:
-            estimator = f"estimator {algorithm.estimator.name!r}"
-            raise ValueError(f"{estimator}: {name} of shape {array.shape} for {len(inputs.mask_M)} tokens")
     advantages_M = estimated.advantages_M
     if algorithm.normalize_advantages:
         advantages_M = _core.whiten(advantages_M, inputs.lengths_N, inputs.mask_M)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torl.config import TrainConfig
 from torl.data.sampler import Sampler
 from torl.errors import EngineError, ToolUnavailableError
+from torl.guard import calling
 from torl.records import metric_names as names
 from torl.report.console import Console
 from torl.rewards import Reward
@@ -91,7 +92,9 @@ class StepPlayer:
             played = await self._play_round(step, self._next_prompts(count, groups))
             groups += played.groups
             failures += played.failures
-            self.sampler.record_accuracies({group.prompt.problem.id: group.accuracy for group in played.groups})
+            accuracies = {group.prompt.problem.id: group.accuracy for group in played.groups}
+            with calling("sampler", self.sampler, "record_accuracies", accuracies):
+                self.sampler.record_accuracies(accuracies)
             reward_seconds += played.reward_seconds
             rounds += 1
             rewarded = self._apply_ablation(step, groups)
@@ -133,7 +136,9 @@ class StepPlayer:
     def _next_prompts(self, count: int, played: Sequence[ScoredGroup]) -> list[Prompt]:
         """Take the next prompts, except problems of this step, which a round that enters the next epoch may repeat."""
         problems = {group.prompt.problem.id for group in played}
-        return [prompt for prompt in self.sampler.take(count) if prompt.problem.id not in problems]
+        with calling("sampler", self.sampler, "take", count):
+            prompts = self.sampler.take(count)
+        return [prompt for prompt in prompts if prompt.problem.id not in problems]
 
     def _apply_ablation(self, step: int, groups: Sequence[ScoredGroup]) -> Sequence[ScoredGroup]:
         if not self.config.ablation.shuffle_rewards:

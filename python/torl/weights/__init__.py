@@ -1,1 +1,1 @@
-"""The way of new weights from the learner to the engine: the leaf that both know, so that neither knows the other."""
+"""Weight transfer from the learner to the engine. Both sides import this package, and neither imports the other."""

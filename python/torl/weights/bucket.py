@@ -1,4 +1,4 @@
-"""Tensors cut and packed into buckets of bytes, and put together again."""
+"""Pack tensors into buckets of bytes, and unpack them."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -8,21 +8,30 @@ import torch
 
 from torl.errors import WeightTransferError
 
-ALIGNMENT = 16  # bytes; tensors of any dtype may then be viewed inside a bucket
-_CHECKSUM_WORDS = 1 << 20  # words summed at once: bounds the memory a checksum takes
+ALIGNMENT = 16
+"""Alignment of a tensor in a bucket, in bytes: a view of any dtype is possible."""
+
+_CHECKSUM_WORDS = 1 << 20  # words in one partial sum, which bounds the memory of a checksum
 
 Entry = dict[str, Any]
-"""A tensor in a bucket, or a piece of one: "name", "dtype", "shape", "whole" (its bytes), "start" (the piece's place in
-it), "offset" (in the bucket), "bytes" (of the piece). JSON."""
+"""A tensor in a bucket, or a piece of a tensor (JSON).
+
+Keys: "name", "dtype", "shape", "whole" (bytes of the tensor), "start" (first byte of the piece in the tensor), "offset"
+(first byte of the piece in the bucket), "bytes" (bytes of the piece).
+"""
 
 
 def pack(
     named_tensors: Iterable[tuple[str, torch.Tensor]], next_buffer: Callable[[], torch.Tensor]
 ) -> Iterator[tuple[list[Entry], torch.Tensor]]:
-    """Copy tensors into buckets, each in a buffer that `next_buffer` gives; yields (entries, the bytes in use).
+    """Copy tensors into buckets, and yield the entries and the used bytes of each.
 
-    A tensor that does not fit into what is left of a bucket begins the next; one that is larger than a bucket is cut.
-    It may be freed or overwritten as soon as the next is asked for: by then it has been copied.
+    A tensor that does not fit into the rest of a bucket begins the next one; a tensor larger than a bucket is split.
+    Each tensor is copied before the next is requested, and may then be freed or overwritten.
+
+    Args:
+        named_tensors: Names and tensors.
+        next_buffer: Function that returns the memory of the next bucket.
     """
     buffer: torch.Tensor | None = None
     entries: list[Entry] = []
@@ -31,13 +40,13 @@ def pack(
         flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
         start = 0
         while start < flat.numel() or start == 0:
-            left = flat.numel() - start
-            if buffer is not None and left > buffer.numel() - used:
+            remaining = flat.numel() - start
+            if buffer is not None and remaining > buffer.numel() - used:
                 yield entries, buffer[:used]
                 buffer = None
             if buffer is None:
                 buffer, entries, used = next_buffer(), [], 0
-            size = min(left, buffer.numel() - used)
+            size = min(remaining, buffer.numel() - used)
             buffer[used : used + size].copy_(flat[start : start + size])
             entries.append(
                 {
@@ -59,10 +68,10 @@ def pack(
 
 
 def unpack(buckets: Iterable[tuple[list[Entry], torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of packed buckets: views into the bucket they came in, or put together from their pieces.
+    """Yield the tensors of packed buckets: views into their bucket, or copies if a tensor was split.
 
     Raises:
-        WeightTransferError: pieces are missing.
+        WeightTransferError: A piece is missing.
     """
     name, whole, filled = "", None, 0
     for entries, payload in buckets:
@@ -84,9 +93,9 @@ def unpack(buckets: Iterable[tuple[list[Entry], torch.Tensor]]) -> Iterator[tupl
 
 
 def checksum_of(payload: torch.Tensor) -> int:
-    """A position-weighted sum of the bytes modulo 2^64: any changed, moved or swapped word shows.
+    """Return a position-weighted sum of 8-byte words modulo 2^64, which detects changed, moved and swapped words.
 
-    Computed on the tensor's own device; equal on CPU and CUDA, because integer sums do not round.
+    It is computed on the tensor's device, and equal on CPU and CUDA because integer sums do not round.
     """
     if payload.numel() % 8:
         payload = torch.nn.functional.pad(payload, (0, 8 - payload.numel() % 8))

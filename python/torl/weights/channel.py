@@ -1,12 +1,11 @@
-"""Weights from one learner rank to the engine workers that are paired with it, in buckets.
+"""A channel that sends weights from one learner rank to its engine workers, in buckets.
 
-A leaf that needs only torch: ranks send, the engine's workers receive, and neither knows the other. Every rank has a
-channel of its own, so that no weights pass through one rank alone. Headers and acknowledgments travel over gloo in
-every case, so that a dead peer is noticed at once and a silent one after the time-out; the bytes travel as the
-rendezvous says (`transports/`).
+Learner ranks send and engine workers receive; the module depends on neither. Each rank has a separate channel, so that
+no single rank sends all weights. Headers and acknowledgments travel over gloo, so that a dead peer is detected
+immediately and a hung peer after the timeout; the bytes travel over the transport of the rendezvous (`transports/`).
 
-The order on the wire, for each bucket: a header (JSON: entries, bytes, checksum, where the bytes are), then the bytes.
-A header without entries ends the transfer, and then both sides agree that it went well.
+For each bucket, the sender sends a header (JSON: entries, bytes, checksum, place of the bytes) and the bytes. A last
+header ends the transfer, and both sides agree on its result.
 """
 
 import secrets
@@ -29,17 +28,17 @@ from torl.weights.transports import TRANSPORTS
 from torl.weights.transports.transport import Transport
 
 DEFAULT_BUCKET_BYTES = 256 << 20
-DEFAULT_TIMEOUT_SECONDS = 600.0
-STORE_OWNER = Endpoint("sender", 0)
-"""Of the store at which all meet."""
+_DEFAULT_TIMEOUT_SECONDS = 600.0
+
+_STORE_OWNER = Endpoint("sender", 0)  # it creates the store that all ends connect to
 
 
 class WeightChannel:
-    """One end of a connection; it lasts for many transfers. Not thread-safe.
+    """One end of a connection for any number of transfers. Not thread-safe.
 
-    Sender 0 owns the store at which all meet: it makes its channel with `listen`, which binds a free port and tells
-    which. The connection to the peers is made by the first transfer (or by `connect`), which waits for all of them. Any
-    failure closes the channel, which the other ends notice.
+    Sender 0 owns the store that all ends connect to: it creates its channel with `listen`, which binds a free port, and
+    publishes the port in `rendezvous`. The first transfer (or `connect`) waits for all peers. Any failure closes the
+    channel, which the other ends notice.
     """
 
     def __init__(
@@ -48,12 +47,18 @@ class WeightChannel:
         end: Endpoint,
         *,
         device: torch.device | None = None,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float = _DEFAULT_TIMEOUT_SECONDS,
     ) -> None:
-        """Reach the store. `device`: the GPU of this end, for transports between GPUs (default: the current one).
+        """Connect to the store, or create it at sender 0.
+
+        Args:
+            rendezvous: Address and pairing of the ends.
+            end: This end.
+            device: GPU of this end, for transports between GPUs. Defaults to the current GPU.
+            timeout_seconds: Timeout of every operation with a peer.
 
         Raises:
-            WeightTransferError: the port is taken (sender 0), or nobody listens there before the time-out.
+            WeightTransferError: The port is in use (sender 0), or the store was not reachable before the timeout.
         """
         if end.number not in range(rendezvous.senders if end.role == "sender" else rendezvous.receivers):
             raise WeightTransferError(
@@ -69,7 +74,7 @@ class WeightChannel:
         self._device = device
         self._control: Control | None = None
         self._transport: Transport | None = None
-        owner = end == STORE_OWNER
+        owner = end == _STORE_OWNER
         try:
             self._store: TCPStore | None = TCPStore(
                 rendezvous.host, rendezvous.port, None, owner, self._timeout, wait_for_workers=False
@@ -91,33 +96,35 @@ class WeightChannel:
         senders: int = 1,
         transport: TransportName = "gloo",
         *,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float = _DEFAULT_TIMEOUT_SECONDS,
     ) -> "WeightChannel":
-        """Sender 0's end on a free port of `host`; give everyone its `rendezvous`."""
-        meeting = Rendezvous(host, 0, receivers, senders, transport)
-        return cls(meeting, STORE_OWNER, timeout_seconds=timeout_seconds)
+        """Create the channel of sender 0 on a free port of `host`. All other ends need its `rendezvous`."""
+        rendezvous = Rendezvous(host, 0, receivers, senders, transport)
+        return cls(rendezvous, _STORE_OWNER, timeout_seconds=timeout_seconds)
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not been closed, by `close` or by a failure."""
+        """Whether neither `close` nor a failure has closed the channel."""
         return self._store is not None
 
-    def matches(self, wanted: Rendezvous) -> bool:
-        """Whether it is open and is what would be made for `wanted`, which has no port and no name yet."""
-        return self.is_open and replace(self.rendezvous, port=wanted.port, name=wanted.name) == wanted
+    def matches(self, rendezvous: Rendezvous) -> bool:
+        """Whether the channel is open and equal to a new one for `rendezvous`, except for port and name."""
+        return self.is_open and replace(self.rendezvous, port=rendezvous.port, name=rendezvous.name) == rendezvous
 
     def connect(self) -> None:
-        """Wait until this sender and all its receivers are here; the first transfer does so by itself."""
+        """Wait until this sender and all its receivers are connected. The first transfer calls this."""
         if self._store is None:
             raise WeightTransferError("this weight channel is closed")
         if self._transport is not None:
             return
-        store, meeting = PrefixStore(f"sender-{self._sender}", self._store), self.rendezvous
-        with self._failing("waiting for the others"):
-            address = meeting.host if self.end == STORE_OWNER else local_address_for(meeting.host, meeting.port)
-            nodes = [meeting.nodes[number] for number in meeting.receivers_of(self._sender)] if meeting.nodes else ()
-            control = self._control = Control(store, self._rank, self._size, address, self._timeout, nodes)
-            self._transport = TRANSPORTS[self.rendezvous.transport](control, self._device)
+        store, rendezvous = PrefixStore(f"sender-{self._sender}", self._store), self.rendezvous
+        host, port = rendezvous.host, rendezvous.port
+        with self._closed_on_failure("waiting for the others"):
+            address = host if self.end == _STORE_OWNER else local_address_for(host, port)
+            receivers = rendezvous.receivers_of(self._sender)
+            nodes = [rendezvous.nodes[number] for number in receivers] if rendezvous.nodes else ()
+            self._control = Control(store, self._rank, self._size, address, self._timeout, nodes)
+            self._transport = TRANSPORTS[rendezvous.transport](self._control, self._device)
 
     def send(
         self,
@@ -126,69 +133,67 @@ class WeightChannel:
         bucket_bytes: int = DEFAULT_BUCKET_BYTES,
         checksum: bool = False,
     ) -> TransferSummary:
-        """Send the tensors, dtype kept, to every receiver of this sender and wait for their acknowledgment.
+        """Send the tensors in their dtypes to every receiver of this sender, and wait for acknowledgment.
 
-        A tensor may be freed or overwritten as soon as the next one is asked for (ZeRO-3 gathers a few at a time): it
-        has been copied into a bucket by then. One bucket is filled while the receivers take another.
+        Each tensor is copied into a bucket before the next is requested, and may then be freed or overwritten (ZeRO-3
+        gathers a few at a time). The next bucket is filled while the receivers take one.
+
+        Args:
+            named_tensors: Names and tensors.
+            bucket_bytes: Size of a bucket. Two buckets are in use at a time.
+            checksum: Whether receivers verify a checksum of each bucket.
 
         Raises:
-            WeightTransferError: a receiver has ended, is silent, or found a wrong checksum. The channel is closed.
+            WeightTransferError: A receiver exited, timed out or found a wrong checksum. The channel is closed.
         """
         if self.end.role != "sender":
             raise WeightTransferError(f"{self.end} does not send weights")
-        control, transport = self._connected()
+        transport = self._connected()
         start = time.perf_counter()
         counted = _Counted(named_tensors)
         capacity = max(ALIGNMENT, bucket_bytes // ALIGNMENT * ALIGNMENT)
-        under_way: list[Any] = [None, None]
+        in_flight: list[Any] = [None, None]
         number = 1
 
         def next_buffer() -> torch.Tensor:
             nonlocal number
             number = 1 - number
-            if under_way[number] is not None:
-                under_way[number].wait()
+            if in_flight[number] is not None:
+                in_flight[number].wait()
             return transport.buffer(number, capacity)
 
         wrong = False
-        with self._failing("sending"):
+        with self._closed_on_failure("sending"):
             for entries, payload in pack(counted, next_buffer):
-                digest = checksum_of(payload) if checksum else None
-                place = transport.offer(number, payload.numel())
-                self._send_header(control, entries, payload.numel(), digest, place)
-                under_way[number] = transport.push(payload)
-            for work in under_way:
+                header = {"entries": entries, "checksum": checksum_of(payload) if checksum else None}
+                in_flight[number] = transport.send(number, payload, header)
+            for work in in_flight:
                 if work is not None:
                     work.wait()
-            self._send_header(control, [], 0, None, {})
-            transport.finish()
-            wrong = control.agree(wrong=False)
-            transport.release()
+            wrong = transport.finish()
         if wrong:
             self.close()
             raise WeightTransferError("a receiver found a wrong checksum: the engine's weights are not the learner's")
         return TransferSummary(counted.tensors, counted.bytes, time.perf_counter() - start)
 
     def receive(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The tensors of one transfer, in the sender's order.
+        """Yield the tensors of one transfer, in the sender's order.
 
-        The transfer ends when the iterator does: take everything. A tensor is a view into its bucket and stays valid as
-        long as it is held; hold it no longer than needed.
+        The iterator must be exhausted to end the transfer. A tensor is a view into its bucket, which remains in memory
+        as long as any of its tensors does.
 
         Raises:
-            WeightTransferError: the sender has ended or is silent, or a checksum differs. The channel is closed.
+            WeightTransferError: The sender exited or timed out, or a checksum differs. The channel is closed.
         """
         if self.end.role != "receiver":
             raise WeightTransferError(f"{self.end} does not receive weights")
-        control, transport = self._connected()
-        with self._failing("receiving"):
-            yield from unpack(self._buckets(control, transport))
+        transport = self._connected()
+        with self._closed_on_failure("receiving"):
+            yield from unpack(_verified_buckets(transport))
             transport.finish()
-            control.agree(wrong=False)
-            transport.release()
 
     def close(self) -> None:
-        """Leave the group and, at sender 0, close the port. Safe to call twice."""
+        """Disconnect and, at sender 0, close the port. Safe to call twice."""
         transport, control = self._transport, self._control
         self._transport = self._control = self._store = None
         if transport is not None:
@@ -196,35 +201,14 @@ class WeightChannel:
         if control is not None:
             control.close()
 
-    def _connected(self) -> tuple[Control, Transport]:
+    def _connected(self) -> Transport:
         self.connect()
-        assert self._control is not None
         assert self._transport is not None
-        return self._control, self._transport
-
-    def _buckets(self, control: Control, transport: Transport) -> Iterator[tuple[list[Entry], torch.Tensor]]:
-        """Until the end of the transfer. After a wrong checksum nothing is handed on, but the rest is taken, so that
-        the sender is told instead of timing out."""
-        wrong: list[str] = []
-        while (header := control.receive_header())["entries"]:
-            payload = transport.take(header["bytes"], header["place"])
-            if header["checksum"] is not None and checksum_of(payload) != header["checksum"]:
-                wrong += [entry["name"] for entry in header["entries"]]
-            if not wrong:
-                yield header["entries"], payload
-        if wrong:
-            transport.finish()
-            control.agree(wrong=True)
-            raise WeightTransferError(f"wrong checksum for {len(wrong)} tensors, the first is {wrong[0]}")
-
-    def _send_header(
-        self, control: Control, entries: list[Entry], size: int, digest: int | None, place: dict[str, Any]
-    ) -> None:
-        control.send_header({"entries": entries, "bytes": size, "checksum": digest, "place": place})
+        return self._transport
 
     @contextmanager
-    def _failing(self, doing: str) -> Iterator[None]:
-        """Close the channel if the block does not end well, and say what failed."""
+    def _closed_on_failure(self, doing: str) -> Iterator[None]:
+        """Close the channel if the block raises, and name the operation in the error."""
         done = False
         try:
             yield
@@ -232,15 +216,33 @@ class WeightChannel:
         except RuntimeError as error:
             raise WeightTransferError(
                 f"weight transfer: {self.end} failed while {doing} "
-                f"(time-out {self._timeout.total_seconds():g} s): {first_line(error)}"
+                f"(timeout {self._timeout.total_seconds():g} s): {first_line(error)}"
             ) from error
         finally:
             if not done:
                 self.close()
 
 
+def _verified_buckets(transport: Transport) -> Iterator[tuple[list[Entry], torch.Tensor]]:
+    """Yield the buckets of a transfer.
+
+    After a wrong checksum, the remaining buckets are received but not yielded, so that the sender is notified instead
+    of timing out.
+    """
+    wrong: list[str] = []
+    while (bucket := transport.receive()) is not None:
+        header, payload = bucket
+        if header["checksum"] is not None and checksum_of(payload) != header["checksum"]:
+            wrong += [entry["name"] for entry in header["entries"]]
+        if not wrong:
+            yield header["entries"], payload
+    if wrong:
+        transport.finish(wrong=True)
+        raise WeightTransferError(f"wrong checksum for {len(wrong)} tensors, the first is {wrong[0]}")
+
+
 class _Counted:
-    """An iterable of tensors that counts them and their bytes."""
+    """An iterable of tensors that counts the tensors and their bytes."""
 
     def __init__(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         self._named_tensors = named_tensors

@@ -1,4 +1,4 @@
-"""What the two ends of a channel say to each other beside the weights: headers, acknowledgments, agreement."""
+"""The control messages of a channel: headers, acknowledgments, agreement."""
 
 import json
 import socket
@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-SENDER = 0  # the sender's rank in the group; its receivers come after it
+SENDER = 0
+"""The sender's rank in the group. Its receivers follow."""
 
 
 class Control:
-    """A gloo group of a sender and its receivers, in which a dead peer is noticed at once and a silent one in time.
+    """A gloo group of a sender and its receivers, which detects dead peers immediately and hung peers by timeout.
 
-    It stands beside `torch.distributed`'s default group and never touches it, because both ends already live in default
-    groups of different worlds. Everything here raises RuntimeError when a peer has gone or is silent.
+    The group is independent of `torch.distributed`'s default group, because the two ends already belong to default
+    groups of different worlds. All methods raise RuntimeError if a peer exited or does not respond.
     """
 
     def __init__(
@@ -28,15 +29,21 @@ class Control:
         timeout: timedelta,
         nodes: Sequence[int] = (),
     ) -> None:
-        """Wait until all have come to `store`, which is theirs alone; the others reach this end at `address`.
+        """Wait for all members of the group.
 
-        `nodes`: that of each receiver, if some may share one.
+        Args:
+            store: Store of this group only.
+            rank: Rank of this end; `SENDER` for the sender.
+            size: Number of members.
+            address: Address at which the other members reach this end.
+            timeout: Timeout of every operation.
+            nodes: Node of each receiver. Empty if no two receivers share a node.
         """
         from torch.distributed import ProcessGroupGloo
 
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._timeout = timeout
-        # The default device resolves the host's name, which fails or picks an outside address on some machines.
+        # The default device resolves the host name, which fails or selects an external address on some machines.
         options._devices = [ProcessGroupGloo.create_device(hostname=address)]
         options._threads = 2
         self.rank = rank
@@ -46,21 +53,24 @@ class Control:
         self._address = address
         self.group: Any = ProcessGroupGloo(PrefixStore("control", store), rank, size, options)
         self.store = PrefixStore("data", store)
-        """For a group of the transport's own."""
+        """Store for a group of the transport."""
 
-    def among(self, name: str, ranks: Sequence[int]) -> "Control":
-        """A group of some of the ends, this one included; the first of them sends there. Each calls it."""
+    def subgroup(self, name: str, ranks: Sequence[int]) -> "Control":
+        """Create a group of some members, this one included, and return it; the first of `ranks` is its sender.
+
+        All of `ranks` must call this.
+        """
         store = PrefixStore(name, self.store)
         return Control(store, ranks.index(self.rank), len(ranks), self._address, self.timeout)
 
     def send_header(self, header: dict[str, Any]) -> None:
-        """Tell all receivers what comes next (JSON)."""
+        """Send a header (JSON) to all receivers."""
         text = json.dumps(header).encode()
         self.group.broadcast(torch.tensor([len(text)], dtype=torch.int64), SENDER).wait()
         self.group.broadcast(torch.frombuffer(bytearray(text), dtype=torch.uint8), SENDER).wait()
 
     def receive_header(self) -> dict[str, Any]:
-        """What comes next."""
+        """Return the next header of the sender."""
         length = torch.zeros(1, dtype=torch.int64)
         self.group.broadcast(length, SENDER).wait()
         text = torch.empty(int(length), dtype=torch.uint8)
@@ -69,28 +79,28 @@ class Control:
         return header
 
     def acknowledge(self) -> Any:
-        """Something whose `wait` returns when every end has come this far."""
+        """Return an object whose `wait` returns when every member has called this."""
         return self.group.allreduce(torch.zeros(1, dtype=torch.int64))
 
     def agree(self, wrong: bool) -> bool:
-        """True if any end says so: the sender learns what the receivers found, and all have finished."""
+        """Wait for all members and return whether `wrong` was true at any of them."""
         flag = torch.tensor([int(wrong)], dtype=torch.int64)
         self.group.allreduce(flag).wait()  # a sum
         return bool(flag)
 
     def close(self) -> None:
-        """Leave the group, which the others notice."""
+        """Leave the group. The other members notice."""
         self.group.shutdown()
 
 
 def local_address_for(host: str, port: int) -> str:
-    """This machine's address in the network in which it reaches `host`. Sends nothing.
+    """Return this machine's address in the network that reaches `host`. Sends nothing.
 
     Raises:
-        OSError: `host` is unknown, or there is no way to it.
+        OSError: `host` is unknown or unreachable.
     """
-    family, kind, _, _, there = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    family, kind, _, _, remote = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
-        probe.connect(there)
+        probe.connect(remote)
         address: str = probe.getsockname()[0]
         return address

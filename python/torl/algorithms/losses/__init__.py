@@ -1,11 +1,11 @@
-"""Policy and value losses on aligned per-token tensors: a flat batch, packed rows, or any other shape they all have.
+"""Policy and value losses on per-token tensors of the same shape: a flat batch, packed rows, or any other.
 
-Everything here is token by token, or a sum over tokens. A caller that cuts a batch into micro-batches or ranks
-multiplies by the weights of `torl.algorithms.aggregation`, which know the *global* batch, and adds the parts up; so no
-result depends on the cut. Losses and weights of whole sequences need all tokens of a sequence in one call. Positions
-where `loss_mask` is False never matter, whatever they hold.
+Results are per-token values or sums over tokens. A caller with micro-batches or ranks multiplies token losses by the
+weights of `torl.algorithms.aggregation` for the *global* batch and adds the parts, so that the result does not depend
+on the split. Sequence-level losses and weights require all tokens of a sequence in one call. Values outside `loss_mask`
+are ignored, even if they are not finite.
 
-All is said by methods of the tensors: nothing here loads torch.
+Only methods of the tensors are used: this package does not load torch.
 """
 
 from torl.algorithms.losses.correction import (

@@ -1,7 +1,7 @@
-"""What a token's loss is multiplied by because the engine that sampled it differs from the trainer.
+"""Importance corrections: weights of token losses for the mismatch between the engine that sampled and the trainer.
 
-With w = exp(old_logprobs - rollout_logprobs). Weights carry no gradient and are 1 outside the mask. A token with weight
-0 still counts in what the loss is divided by.
+The importance ratio of a token is w = exp(old_logprobs - rollout_logprobs). Weights have no gradient and are 1 outside
+the mask. A token with weight 0 still counts in the aggregation.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from pydantic import model_validator
 
 from torl.algorithms.losses.divergence import LOG_RATIO_LIMIT, clamped_log_ratio
+from torl.algorithms.losses.policy import check_token_values
 from torl.algorithms.losses.sequences import sequence_sums
 from torl.options import NonNegativeFloat, PositiveFloat, Section
 
@@ -21,28 +22,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionInputs:
-    """What a correction looks at: tensors of one shape."""
+    """The inputs of an importance correction: tensors of the same shape."""
 
-    old_logprobs: "Tensor"  # the trainer's, of the weights that sampled
-    rollout_logprobs: "Tensor"  # the engine's own
-    loss_mask: "Tensor"  # bool
-    sequences: "Tensor"  # int64: numbers the sequence of each token from 0
+    old_logprobs: "Tensor"
+    """The trainer's log-probabilities under the weights that sampled."""
+    rollout_logprobs: "Tensor"
+    """The engine's log-probabilities."""
+    loss_mask: "Tensor"
+    """True for sampled tokens (bool)."""
+    sequences: "Tensor"
+    """Index of each token's sequence, from 0 (int64)."""
 
     def log_weights(self) -> "Tensor":
-        """log w within +-20, 0 outside the mask, without gradient."""
+        """Return log w, clamped to +-20, 0 outside the mask, without gradient."""
         return clamped_log_ratio(self.old_logprobs, self.rollout_logprobs, self.loss_mask).detach()
 
 
 class ImportanceCorrection(Protocol):
-    '''The weight of each token's loss: a function of `CorrectionInputs`, then of its own options.
+    '''An importance correction: a function of `CorrectionInputs` and its own options that returns token weights.
 
-    A whole one, which keeps weights within a range instead of masking what lies outside:
+    Example: a correction that clamps weights to a range.
 
         from torl.algorithms.losses import CorrectionInputs
         from torl.options import PositiveFloat
 
         def clamped(inputs: CorrectionInputs, factor: PositiveFloat = 2.0) -> "Tensor":
-            """w, but at most `factor` and at least 1 / `factor`."""
+            """clamp(w, 1 / factor, factor)."""
             return inputs.log_weights().exp().clamp(1 / factor, factor)
 
         [algorithm.importance_correction]
@@ -51,17 +56,26 @@ class ImportanceCorrection(Protocol):
     '''
 
     def __call__(self, inputs: CorrectionInputs, /) -> "Tensor":
-        """The weights, of the inputs' shape, once the options are bound."""
+        """Compute the weights, of the inputs' shape, with the options already bound."""
         ...
 
 
+def check_correction(weights: object, inputs: CorrectionInputs) -> None:
+    """Check the result of an importance correction.
+
+    Raises:
+        InvalidResultError: `weights` is not a tensor with one finite weight for each token.
+    """
+    check_token_values("weights", weights, inputs.old_logprobs)
+
+
 class Bounds(Section):
-    """Between which weights are kept."""
+    """The range of weights that are not masked."""
 
     low: NonNegativeFloat
-    """Weights below this are masked."""
+    """Lower bound. Weights below it are masked."""
     high: PositiveFloat
-    """Weights above this are masked."""
+    """Upper bound. Weights above it are masked."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -71,40 +85,40 @@ class Bounds(Section):
 
 
 class IcepopBounds(Bounds):
-    """Options of `icepop`: the paper's bounds."""
+    """Options of `icepop`, with the paper's bounds as defaults."""
 
     low: NonNegativeFloat = 0.5
-    """Tokens with a weight below this are masked."""
+    """Lower bound of the importance ratio. Tokens below it are masked."""
     high: PositiveFloat = 5.0
-    """Tokens with a weight above this are masked."""
+    """Upper bound of the importance ratio. Tokens above it are masked."""
 
 
 class MisBounds(Bounds):
     """Options of `mis`."""
 
     low: NonNegativeFloat = 0.0
-    """Sequences with a weight below this are masked."""
+    """Lower bound of a sequence's importance ratio. Sequences below it are masked."""
     high: PositiveFloat = 3.0
-    """Sequences with a weight above this are masked."""
+    """Upper bound of a sequence's importance ratio. Sequences above it are masked."""
 
 
 def tis(inputs: CorrectionInputs, *, high: PositiveFloat = 2.0) -> "Tensor":
     """min(w, high): truncated importance sampling.
 
     Args:
-        inputs: of the tokens.
-        high: Weights above this are cut to it.
+        inputs: Inputs of the correction.
+        high: Upper bound at which the importance ratio is truncated.
     """
     return inputs.log_weights().exp().clamp(max=high)
 
 
 def icepop(inputs: CorrectionInputs, options: IcepopBounds) -> "Tensor":
-    """w where low <= w <= high, else 0 (arXiv 2510.18855)."""
+    """w if low <= w <= high, else 0 (IcePop, arXiv 2510.18855)."""
     return _within(inputs, inputs.log_weights(), options)
 
 
 def mis(inputs: CorrectionInputs, options: MisBounds) -> "Tensor":
-    """The product of w over the whole sequence where that is within [low, high], else 0 for all of it."""
+    """The product of w over the sequence if it is within [low, high], else 0: masked importance sampling."""
     totals = sequence_sums(inputs.log_weights(), inputs.sequences).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     return _within(inputs, totals.masked_fill(~inputs.loss_mask, 0.0), options)
 
@@ -116,4 +130,4 @@ def _within(inputs: CorrectionInputs, log_weights: "Tensor", bounds: Bounds) -> 
 
 
 CORRECTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType({"tis": tis, "icepop": icepop, "mis": mis})
-"""The corrections that a configuration knows by name."""
+"""Built-in importance corrections by their names in configurations."""

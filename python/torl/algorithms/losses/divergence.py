@@ -1,4 +1,4 @@
-"""How far two policies are apart, from the logprobs of sampled tokens alone."""
+"""Estimates of the divergence of two policies from the log-probabilities of sampled tokens."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
@@ -7,28 +7,32 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KlEstimator: TypeAlias = Literal["k1", "k2", "k3"]
+"""Name of a KL estimator; see `kl_to_reference`."""
 
-# exp(20) is 5e8: far outside any trust region, and far from infinity even when multiplied and summed.
 LOG_RATIO_LIMIT = 20.0
+"""Limit of log ratios. exp(20) is 5e8: far outside any trust region, but finite after products and sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogprobGap:
-    """How far the engine and the trainer are apart on the same weights, over sampled tokens. Scalars."""
+    """The difference between the log-probabilities of engine and trainer for the same weights. Scalars."""
 
-    absolute_sum: "Tensor"  # sum of |old - rollout|
+    absolute_sum: "Tensor"
+    """Sum of |old_logprobs - rollout_logprobs| over sampled tokens."""
     absolute_max: "Tensor"
-    kl: "Tensor"  # sum of k3, an estimate of KL(rollout || old), never negative
+    """Maximum of |old_logprobs - rollout_logprobs| over sampled tokens."""
+    kl: "Tensor"
+    """Sum over sampled tokens of the k3 estimate of KL(rollout || old), which is not negative."""
 
 
 def kl_to_reference(
     logprobs: "Tensor", ref_logprobs: "Tensor", loss_mask: "Tensor", estimator: KlEstimator
 ) -> "Tensor":
-    """An estimate of KL(policy || reference) on each token, from the sampled token alone; 0 outside the mask.
+    """Estimate KL(policy || reference) at each sampled token; 0 outside the mask.
 
-    With x = ref_logprobs - logprobs (limited to +-20): "k1" is -x, "k2" x^2 / 2, "k3" e^x - x - 1 (Schulman 2020).
-    As a loss, k2 has the gradient of the KL divergence; k3 has nearly that close to the reference; the gradient of k1
-    is 0 in expectation: it belongs in the reward.
+    With x = ref_logprobs - logprobs, clamped to +-20: k1 = -x, k2 = x^2 / 2, k3 = e^x - x - 1 (Schulman 2020,
+    "Approximating KL divergence"). As a loss, k2 has the gradient of the KL divergence in expectation, and k3
+    approximately so near the reference model. The gradient of k1 is 0 in expectation: use it in the reward.
     """
     x = clamped_log_ratio(ref_logprobs.detach(), logprobs, loss_mask)
     if estimator == "k1":
@@ -41,7 +45,7 @@ def kl_to_reference(
 
 
 def logprob_gap(old_logprobs: "Tensor", rollout_logprobs: "Tensor", loss_mask: "Tensor") -> LogprobGap:
-    """The gap between trainer and engine over sampled tokens; 0 throughout for an empty mask."""
+    """Compute the gap between trainer and engine over sampled tokens. It is 0 for an empty mask."""
     difference = (old_logprobs - rollout_logprobs).masked_fill(~loss_mask, 0.0).detach()
     absolute = difference.abs()
     return LogprobGap(
@@ -52,11 +56,11 @@ def logprob_gap(old_logprobs: "Tensor", rollout_logprobs: "Tensor", loss_mask: "
 
 
 def clamped_log_ratio(logprobs: "Tensor", reference_logprobs: "Tensor", loss_mask: "Tensor") -> "Tensor":
-    """`logprobs - reference_logprobs` within +-`LOG_RATIO_LIMIT`, 0 outside the mask."""
+    """Return `logprobs - reference_logprobs`, clamped to +-`LOG_RATIO_LIMIT`, and 0 outside the mask."""
     difference = (logprobs - reference_logprobs).masked_fill(~loss_mask, 0.0)
     return difference.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
 def k3(log_ratio: "Tensor") -> "Tensor":
-    """Schulman's k3 estimate of the KL divergence from the sampling distribution: e^x - x - 1 >= 0."""
+    """Return the k3 estimate of the KL divergence from the sampling distribution: e^x - x - 1 >= 0 (Schulman 2020)."""
     return log_ratio.expm1() - log_ratio

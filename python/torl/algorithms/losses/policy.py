@@ -1,14 +1,18 @@
-"""Policy losses: what a token adds to the loss of an update. Gradients flow through `logprobs` only."""
+"""Policy losses, token by token. Only `logprobs` carries a gradient.
+
+The importance ratio of a token is exp(logprobs - old_logprobs).
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
 from pydantic import Field
 
 from torl.algorithms.losses.divergence import clamped_log_ratio, k3
 from torl.algorithms.losses.sequences import sequence_means
+from torl.guard import InvalidResultError, describe
 from torl.options import NonNegativeFloat
 
 if TYPE_CHECKING:
@@ -19,31 +23,40 @@ DualClip = Annotated[float, Field(gt=1)]
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """What a policy loss looks at: tensors of one shape."""
+    """The inputs of a policy loss: tensors of the same shape."""
 
-    logprobs: "Tensor"  # under the weights that are being trained; carries the gradient
-    old_logprobs: "Tensor"  # under the weights before the first update of the step
+    logprobs: "Tensor"
+    """Log-probabilities under the current weights, with gradient."""
+    old_logprobs: "Tensor"
+    """Log-probabilities under the weights before the first update of the step."""
     advantages: "Tensor"
-    loss_mask: "Tensor"  # bool; nothing else matters where it is False
-    sequences: "Tensor"  # int64: numbers the sequence of each token from 0
+    """Advantage of each token."""
+    loss_mask: "Tensor"
+    """True for sampled tokens (bool). The other tensors are ignored elsewhere."""
+    sequences: "Tensor"
+    """Index of each token's sequence, from 0 (int64)."""
 
     def log_ratio(self) -> "Tensor":
-        """logprobs - old_logprobs within +-20, 0 outside the mask; the gradient is that of `logprobs`."""
+        """Return the log of the importance ratio, clamped to +-20, 0 outside the mask, with gradient."""
         return clamped_log_ratio(self.logprobs, self.old_logprobs.detach(), self.loss_mask)
 
     def masked_advantages(self) -> "Tensor":
-        """The advantages, 0 outside the mask."""
+        """Return the advantages, 0 outside the mask, without gradient."""
         return self.advantages.masked_fill(~self.loss_mask, 0.0).detach()
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyLossValues:
-    """A policy loss token by token, and sums that describe the update (divide by the sampled tokens)."""
+    """A policy loss, and sums that describe the update, to be divided by the number of sampled tokens."""
 
-    per_token: "Tensor"  # shape of the inputs, 0 outside the mask; carries the gradient
-    clipped_tokens: "Tensor"  # scalar: tokens on which the clip took the gradient away (CISPO: changed its weight)
-    dual_clipped_tokens: "Tensor"  # scalar: tokens on which the dual clip did
-    approximate_kl: "Tensor"  # scalar: sum of k3, an estimate of KL(old || current), never negative
+    per_token: "Tensor"
+    """Loss of each token, with gradient; 0 outside the mask. Has the shape of the inputs."""
+    clipped_tokens: "Tensor"
+    """Number of tokens whose gradient is removed by clipping, or whose weight is clipped (CISPO). Scalar."""
+    dual_clipped_tokens: "Tensor"
+    """Number of tokens whose gradient is removed by the dual clip. Scalar."""
+    approximate_kl: "Tensor"
+    """Sum over sampled tokens of the k3 estimate of KL(old || current), which is not negative. Scalar."""
 
     @classmethod
     def from_per_token(
@@ -53,20 +66,54 @@ class PolicyLossValues:
         clipped: "Tensor | None" = None,
         dual_clipped: "Tensor | None" = None,
     ) -> Self:
-        """The values from the loss of each token and, where there is a clip, the tokens (bool) on which it held."""
-        nowhere = inputs.loss_mask & ~inputs.loss_mask
+        """Create the result from the loss of each token.
+
+        Args:
+            inputs: Inputs of the loss.
+            per_token: Loss of each token. Values outside the mask are ignored.
+            clipped: Tokens (bool) that are clipped. None for a loss without clipping.
+            dual_clipped: Tokens (bool) that are clipped by the dual clip. None for a loss without it.
+        """
+        no_tokens = inputs.loss_mask & ~inputs.loss_mask
         return cls(
             per_token=per_token.masked_fill(~inputs.loss_mask, 0.0),
-            clipped_tokens=(nowhere if clipped is None else clipped & inputs.loss_mask).sum(),
-            dual_clipped_tokens=(nowhere if dual_clipped is None else dual_clipped & inputs.loss_mask).sum(),
+            clipped_tokens=(no_tokens if clipped is None else clipped & inputs.loss_mask).sum(),
+            dual_clipped_tokens=(no_tokens if dual_clipped is None else dual_clipped & inputs.loss_mask).sum(),
             approximate_kl=k3(inputs.log_ratio().detach()).sum(),
         )
 
 
-class PolicyLoss(Protocol):
-    '''The loss of each token of a batch: a function of `LossInputs`, then of its own options.
+def check_policy_loss(loss: object, inputs: LossInputs) -> None:
+    """Check the result of a policy loss.
 
-    A whole one, which pulls the ratio back toward 1 instead of clipping it:
+    Raises:
+        InvalidResultError: `loss` is not a `PolicyLossValues` with one finite value for each token.
+    """
+    if not isinstance(loss, PolicyLossValues):
+        raise InvalidResultError(
+            f"expected PolicyLossValues, such as of PolicyLossValues.from_per_token; got {describe(loss)}"
+        )
+    check_token_values("per_token", loss.per_token, inputs.logprobs)
+
+
+def check_token_values(name: str, values: Any, logprobs: "Tensor") -> None:
+    """Check that `values` is a tensor with one value for each of `logprobs`, finite if these are.
+
+    Raises:
+        InvalidResultError: The type, the shape or a value is wrong.
+    """
+    if not hasattr(values, "is_floating_point") or not values.is_floating_point():
+        raise InvalidResultError(f"expected {name} as a tensor of floats, got {describe(values)}")
+    if values.shape != logprobs.shape:
+        raise InvalidResultError(f"expected {name} of shape {tuple(logprobs.shape)}, got {tuple(values.shape)}")
+    if not values.isfinite().all() and logprobs.isfinite().all():
+        raise InvalidResultError(f"{name} must be finite, got {int((~values.isfinite()).sum())} other values")
+
+
+class PolicyLoss(Protocol):
+    '''A policy loss: a function of `LossInputs` and its own options that returns `PolicyLossValues`.
+
+    Example: a loss that penalizes the squared distance of the importance ratio from 1 instead of clipping it.
 
         from torl.algorithms.losses import LossInputs, PolicyLossValues
         from torl.options import NonNegativeFloat
@@ -81,11 +128,12 @@ class PolicyLoss(Protocol):
         name = "my_package.losses:tethered"
         pull = 0.5
 
-    It may look at all tokens of a sequence (`inputs.sequences`), which are always in one call, and at no other.
+    The loss of a token may depend on all tokens of its sequence (`inputs.sequences`), which are always in one call, but
+    not on other sequences.
     '''
 
     def __call__(self, inputs: LossInputs, /) -> PolicyLossValues:
-        """The loss, once the options are bound."""
+        """Compute the loss, with the options already bound."""
         ...
 
 
@@ -96,17 +144,16 @@ def clipped_policy_loss(
     clip_high: NonNegativeFloat = 0.2,
     dual_clip: DualClip | None = None,
 ) -> PolicyLossValues:
-    """PPO's clipped loss, token by token: -min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A).
+    """PPO's clipped loss: -min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A) (arXiv 1707.06347, equation 7).
 
-    ratio = exp(logprobs - old_logprobs), the difference limited to +-20. `clip_high > clip_low` is DAPO's
-    clip-higher. With `dual_clip` = c > 1 the loss of a token with A < 0 is at most c * |A| (Ye et al. 2020,
-    equation 5; c = 3 in algorithms that use it).
+    `clip_high > clip_low` is DAPO's clip-higher (arXiv 2503.14476, section 3.1). With `dual_clip` = c, the loss of a
+    token with A < 0 is at most c * |A| (Ye et al. 2020, arXiv 1912.09729, equation 5; c = 3 there).
 
     Args:
-        inputs: of the tokens.
-        clip_low: How far below 1 the ratio has an effect.
-        clip_high: How far above 1.
-        dual_clip: Bound on the loss of a token with a negative advantage, in multiples of it; none when unset.
+        inputs: Inputs of the loss.
+        clip_low: Lower clip range of the importance ratio, which is clipped at `1 - clip_low`.
+        clip_high: Upper clip range of the importance ratio, which is clipped at `1 + clip_high`.
+        dual_clip: Dual-clip bound for tokens with a negative advantage, as a multiple of |A|. Unset disables it.
 
     Raises:
         ValueError: `dual_clip` is 1 or less.
@@ -117,21 +164,21 @@ def clipped_policy_loss(
 def gspo_policy_loss(
     inputs: LossInputs, *, clip_low: NonNegativeFloat = 0.2, clip_high: NonNegativeFloat = 0.2
 ) -> PolicyLossValues:
-    """GSPO (arXiv 2507.18071): the clipped loss of one ratio for each sequence, exp(mean log ratio).
+    """GSPO (arXiv 2507.18071): the clipped loss with a sequence-level importance ratio, exp(mean log ratio).
 
-    This is the paper's GSPO-token (equation 13): each token's loss has the value of its sequence's ratio and the
-    gradient of its own logprob, which makes sense of advantages and weights that differ within a sequence. Where they
-    do not, value and gradient are those of equation 5 under aggregation `sequence`. The clip range is far narrower than
-    a token's (the paper's: 3e-4 and 4e-4).
+    This is GSPO-token (equation 13): the loss of a token has the value of its sequence's ratio and the gradient of its
+    own log-probability, so that advantages and weights may differ within a sequence. If they do not, value and gradient
+    are those of equation 5 under the aggregation `sequence`. Clip ranges are much narrower than for token-level ratios
+    (3e-4 and 4e-4 in the paper).
 
     Args:
-        inputs: of the tokens.
-        clip_low: How far below 1 the ratio has an effect.
-        clip_high: How far above 1.
+        inputs: Inputs of the loss.
+        clip_low: Lower clip range of the importance ratio, which is clipped at `1 - clip_low`.
+        clip_high: Upper clip range of the importance ratio, which is clipped at `1 + clip_high`.
     """
-    of_token = inputs.log_ratio()
-    of_sequence = sequence_means(of_token.detach(), inputs.loss_mask, inputs.sequences)
-    log_ratio = of_sequence.masked_fill(~inputs.loss_mask, 0.0) + of_token - of_token.detach()
+    token_log_ratio = inputs.log_ratio()
+    sequence_log_ratio = sequence_means(token_log_ratio.detach(), inputs.loss_mask, inputs.sequences)
+    log_ratio = sequence_log_ratio.masked_fill(~inputs.loss_mask, 0.0) + token_log_ratio - token_log_ratio.detach()
     return _clipped(inputs, log_ratio, clip_low, clip_high, None)
 
 
@@ -140,13 +187,13 @@ def cispo_policy_loss(
 ) -> PolicyLossValues:
     """CISPO (arXiv 2506.13585, equation 4): -clip(ratio, 1 - clip_low, 1 + clip_high) * A * logprob.
 
-    The clipped ratio carries no gradient, so that no token loses its own. The paper leaves the lower end open:
-    `clip_low` of 1 or more.
+    The clipped ratio has no gradient, so that clipping removes no token's gradient. The paper has no lower bound, which
+    a `clip_low` of 1 or more gives.
 
     Args:
-        inputs: of the tokens.
-        clip_low: How far below 1 the ratio has an effect.
-        clip_high: How far above 1.
+        inputs: Inputs of the loss.
+        clip_low: Lower clip range of the importance ratio, which is clipped at `1 - clip_low`.
+        clip_high: Upper clip range of the importance ratio, which is clipped at `1 + clip_high`.
     """
     ratio = inputs.log_ratio().detach().exp()
     weight = ratio.clamp(1 - clip_low, 1 + clip_high)
@@ -155,7 +202,7 @@ def cispo_policy_loss(
 
 
 def reinforce_policy_loss(inputs: LossInputs) -> PolicyLossValues:
-    """REINFORCE without ratio or clip: -A * logprob. Only the first update of a step is on its own policy's samples."""
+    """REINFORCE without importance ratio and clipping: -A * logprob. Only the first update of a step is on-policy."""
     per_token = -inputs.masked_advantages() * inputs.logprobs.masked_fill(~inputs.loss_mask, 0.0)
     return PolicyLossValues.from_per_token(inputs, per_token)
 
@@ -168,14 +215,14 @@ POLICY_LOSSES: Mapping[str, Callable[..., PolicyLossValues]] = MappingProxyType(
         "reinforce": reinforce_policy_loss,
     }
 )
-"""The policy losses that a configuration knows by name."""
+"""Built-in policy losses by their names in configurations."""
 
 
 def _clipped(
     inputs: LossInputs, log_ratio: "Tensor", clip_low: float, clip_high: float, dual_clip: float | None
 ) -> PolicyLossValues:
     if dual_clip is not None and dual_clip <= 1:
-        raise ValueError(f"dual_clip is {dual_clip}: it must be greater than 1")
+        raise ValueError(f"dual_clip = {dual_clip} must be greater than 1")
     ratio = log_ratio.exp()
     advantages = inputs.masked_advantages()
     unclipped = -ratio * advantages

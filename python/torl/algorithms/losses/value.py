@@ -9,18 +9,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ValueLoss:
-    """A critic's loss token by token, and how often its clip held."""
+    """The critic's loss, and the number of clipped tokens."""
 
-    per_token: "Tensor"  # shape of the inputs, 0 outside the mask; carries the gradient
-    clipped_tokens: "Tensor"  # scalar
+    per_token: "Tensor"
+    """Loss of each token, with gradient; 0 outside the mask. Has the shape of the inputs."""
+    clipped_tokens: "Tensor"
+    """Number of tokens whose gradient is removed by clipping. Scalar."""
 
 
 def clipped_value_loss(
     values: "Tensor", old_values: "Tensor", returns: "Tensor", loss_mask: "Tensor", *, clip: float | None
 ) -> ValueLoss:
-    """Half the squared error, the larger of that of `values` and of `values` kept within `clip` of `old_values`.
+    """Compute the clipped squared error, token by token, as in PPO's reference implementation.
 
-    As in PPO's reference code; None does not clip. Gradients flow through `values` only.
+    max((V - R)^2, (clamp(V, V_old - clip, V_old + clip) - R)^2) / 2, with values V and returns R.
+
+    Args:
+        values: The critic's current values, which carry the gradient.
+        old_values: The critic's values before the first update of the step.
+        returns: Value targets.
+        loss_mask: True for sampled tokens.
+        clip: Value clip range. None disables clipping.
     """
     values, old_values, returns = (
         tensor.masked_fill(~loss_mask, 0.0) for tensor in (values, old_values.detach(), returns.detach())
@@ -28,6 +37,6 @@ def clipped_value_loss(
     errors = (values - returns).square()
     if clip is None:
         return ValueLoss(errors / 2, (loss_mask & ~loss_mask).sum())
-    kept = old_values + (values - old_values).clamp(-clip, clip)
-    clipped = (kept - returns).square()
+    clipped_values = old_values + (values - old_values).clamp(-clip, clip)
+    clipped = (clipped_values - returns).square()
     return ValueLoss(errors.maximum(clipped) / 2, (clipped > errors).sum())

@@ -44,12 +44,12 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
         per_episode = _estimate_again(episodes, uncounted, rewards, algorithm)
     following = iter([number for numbers in per_episode for number in numbers])
     expected = [[next(following) for _ in range(_loss_tokens(index, batch, uncounted))] for index in range(len(batch))]
-    expected = [[] if index in masked else again for index, again in enumerate(expected)]
-    for index, (record, again) in enumerate(zip(batch, expected, strict=True)):
+    expected = [[] if index in masked else recomputed for index, recomputed in enumerate(expected)]
+    for index, (record, recomputed) in enumerate(zip(batch, expected, strict=True)):
         assert record.advantage is not None
-        pairs = [(record.advantage, statistics.fmean(again) if again else 0.0)]
+        pairs = [(record.advantage, statistics.fmean(recomputed) if recomputed else 0.0)]
         if "advantages" in record.token_arrays:
-            pairs += zip(_sampled(record, "advantages", index in masked), again, strict=True)
+            pairs += zip(_sampled(record, "advantages", index in masked), recomputed, strict=True)
         gap = max(abs(one - other) for one, other in pairs)
         right = all(abs(one - other) <= _TOLERANCE * max(1.0, abs(other)) for one, other in pairs)
         check.add(right, f"{place_of(record)}: advantage {record.advantage}, again {pairs[0][1]}", gap)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torl._core import Scanner
 from torl.apps.audit.replay import MismatchError, ReplayContext, is_complete
 from torl.apps.audit.tokens import check_arrays, make_turn
-from torl.formats import ChatFormat
+from torl.formats import ChatFormat, require_chat_format
 from torl.formats.base import turn_stop_condition
 from torl.formats.chat.base import ChatCall
 from torl.types import FinishReason, Markup, StopReason, ToolCall, Trajectory, Turn
@@ -45,28 +45,30 @@ def agent_mismatch(trajectory: Trajectory, context: ReplayContext) -> str | None
 
 def _check_turn(turn: Turn, number: int, ids: list[int], context: ReplayContext, prompt: Sequence[int]) -> None:
     """Check the end, the text and the blocks of a turn."""
-    own, form = ids[turn.start : turn.stop], context.format
-    if not own or not context.stop_token_ids.isdisjoint(own[:-1]):
+    token_ids, form = ids[turn.start : turn.stop], context.format
+    if not token_ids or not context.stop_token_ids.isdisjoint(token_ids[:-1]):
         raise MismatchError(f"turn {number} continues after an end token")
     before = context.vocabulary.decode_bytes([*prompt, *ids[: turn.start]])
     end = turn_stop_condition(form, context.rollout.stop, calls_left=True)
-    scan = Scanner(context.vocabulary, end, not before or before.endswith(b"\n")).feed(own)
-    if scan.consumed != len(own):
+    scan = Scanner(context.vocabulary, end, not before or before.endswith(b"\n")).feed(token_ids)
+    if scan.consumed != len(token_ids):
         raise MismatchError(f"turn {number} continues after its end")
-    again = make_turn(context.vocabulary, ids, turn.start, scan, turn.stop_reason)
-    if (turn.text, turn.blocks) != (again.text, again.blocks):
+    replayed = make_turn(context.vocabulary, ids, turn.start, scan, turn.stop_reason)
+    if (turn.text, turn.blocks) != (replayed.text, replayed.blocks):
         raise MismatchError(f"the text or the blocks of turn {number} do not match its tokens")
-    stopped = own[-1] in context.stop_token_ids
+    stopped = token_ids[-1] in context.stop_token_ids
     if turn.stop_reason is StopReason.LENGTH and (stopped or scan.overshoot is not None):
         raise MismatchError(f"turn {number} was not truncated")
-    if turn.stop_reason is StopReason.CALL and not (own[-1] in context.end_token_ids and form.parse_calls(again)):
+    if turn.stop_reason is StopReason.CALL and not (
+        token_ids[-1] in context.end_token_ids and form.parse_calls(replayed)
+    ):
         raise MismatchError(f"turn {number} requests no call")
 
 
 def _inserted(trajectory: Trajectory, turn: Turn, ids: list[int], stop: int, context: ReplayContext) -> int:
     """Check the tokens between a turn and the next one, which starts at `stop`, and return their number."""
-    form, calls, messages = context.format, trajectory.calls_in(turn), trajectory.user_messages_after(turn)
-    assert isinstance(form, ChatFormat)
+    form = require_chat_format(context.format)
+    calls, messages = trajectory.calls_in(turn), trajectory.user_messages_after(turn)
     if not calls and not messages:
         raise MismatchError(f"there is no result and no message between the turn that ends at {turn.stop} and the next")
     spans = {(call.start, call.stop) for call in calls}

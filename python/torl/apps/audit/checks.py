@@ -87,10 +87,10 @@ async def check_rewards(
     graded = await score_groups(reward, [_group(members, max_response_tokens) for members in groups.values()])
     for members, group in zip(groups.values(), graded, strict=True):
         for record, member in zip(members, group.members, strict=True):
-            again = member.grade
-            if record.grade.failure is None and again.failure is None:
-                mismatch = grade_mismatch(record.grade, again)
-                gap = abs(again.total - record.grade.total)
+            regraded = member.grade
+            if record.grade.failure is None and regraded.failure is None:
+                mismatch = grade_mismatch(record.grade, regraded)
+                gap = abs(regraded.total - record.grade.total)
                 check.add(mismatch is None, f"{place_of(record)}: {mismatch}", gap)
 
 
@@ -99,26 +99,28 @@ def _group(records: Sequence[TrajectoryRecord], max_response_tokens: int) -> Gro
     return Group(trajectories[0].prompt, trajectories, max_response_tokens)
 
 
-def grade_mismatch(recorded: Grade, again: Grade) -> str | None:
+def grade_mismatch(recorded: Grade, regraded: Grade) -> str | None:
     """Return the first difference between two grades, or None."""
-    if (recorded.correct, recorded.answer) != (again.correct, again.answer):
-        return f"answer {recorded.answer!r} is correct: {recorded.correct}, again {again.answer!r}: {again.correct}"
-    if recorded.valid_format != again.valid_format:
-        return f"valid format: {recorded.valid_format}, again {again.valid_format}"
-    if not _close(recorded.reward, again.reward):
-        return f"reward {recorded.reward}, again {again.reward}"
-    if not _equal_parts(recorded.parts, again.parts):
-        return f"parts {dict(recorded.parts)}, again {dict(again.parts)}"
-    if len(recorded.turn_rewards) != len(again.turn_rewards) or not all(
-        map(_close, recorded.turn_rewards, again.turn_rewards)
+    if (recorded.correct, recorded.answer) != (regraded.correct, regraded.answer):
+        return (
+            f"answer {recorded.answer!r} is correct: {recorded.correct}, again {regraded.answer!r}: {regraded.correct}"
+        )
+    if recorded.valid_format != regraded.valid_format:
+        return f"valid format: {recorded.valid_format}, again {regraded.valid_format}"
+    if not _close(recorded.reward, regraded.reward):
+        return f"reward {recorded.reward}, again {regraded.reward}"
+    if not _equal_parts(recorded.parts, regraded.parts):
+        return f"parts {dict(recorded.parts)}, again {dict(regraded.parts)}"
+    if len(recorded.turn_rewards) != len(regraded.turn_rewards) or not all(
+        map(_close, recorded.turn_rewards, regraded.turn_rewards)
     ):
-        return f"turn rewards {recorded.turn_rewards}, again {again.turn_rewards}"
+        return f"turn rewards {recorded.turn_rewards}, again {regraded.turn_rewards}"
     return None
 
 
-def _equal_parts(recorded: Mapping[str, float], again: Mapping[str, float]) -> bool:
-    return recorded.keys() == again.keys() and all(_close(recorded[name], again[name]) for name in recorded)
+def _equal_parts(recorded: Mapping[str, float], regraded: Mapping[str, float]) -> bool:
+    return recorded.keys() == regraded.keys() and all(_close(recorded[name], regraded[name]) for name in recorded)
 
 
-def _close(recorded: float, again: float) -> bool:
-    return abs(recorded - again) <= _TOLERANCE
+def _close(recorded: float, regraded: float) -> bool:
+    return abs(recorded - regraded) <= _TOLERANCE

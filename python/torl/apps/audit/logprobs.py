@@ -10,7 +10,7 @@ from torl.config import TrainConfig
 from torl.engine import EngineOptions
 from torl.errors import TorlError
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
-from torl.learner.checkpoint.policy_weights import merge_adapters, read_policy_weights
+from torl.learner.checkpoint.shards import merge_adapters, read_policy_weights
 from torl.records.rows import TrajectoryRecord
 
 # Limits of the mean and the maximum |difference| to transformers, by the engine's dtype. Rounding reaches a tenth of

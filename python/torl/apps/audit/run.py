@@ -1,6 +1,6 @@
 """Audit a run, finished or in progress, from its own files.
 
-    python -m torl.verify RUN [--logprob-samples 64]
+    torl verify RUN [--logprob-samples 64]
 
 The records are recomputed independently and compared:
 
@@ -62,7 +62,7 @@ class Audit:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m torl.verify", description="Audit a run from its own files.")
+    parser = argparse.ArgumentParser(prog="torl verify", description="Audit a run from its own files.")
     parser.add_argument("run", metavar="RUN", type=Path, help="run directory")
     parser.add_argument(
         "--logprob-samples",

@@ -120,13 +120,15 @@ def _check_turns(recorded: Sequence[Turn], turns: Sequence[Turn]) -> None:
     spans, expected = ([(turn.start, turn.stop) for turn in each] for each in (recorded, turns))
     if spans != expected:
         raise MismatchError(f"the turns are at {spans}, expected {expected}")
-    for number, (one, again) in enumerate(zip(recorded, turns, strict=True)):
-        if one.text != again.text:
+    for number, (one, replayed) in enumerate(zip(recorded, turns, strict=True)):
+        if one.text != replayed.text:
             raise MismatchError(f"the text of turn {number} does not match its tokens")
-        if one.stop_reason is not again.stop_reason:
-            raise MismatchError(f"turn {number} ended by {one.stop_reason.value}, expected {again.stop_reason.value}")
-        if one.blocks != again.blocks:
-            raise MismatchError(f"turn {number} has the blocks {list(one.blocks)}, expected {list(again.blocks)}")
+        if one.stop_reason is not replayed.stop_reason:
+            raise MismatchError(
+                f"turn {number} ended by {one.stop_reason.value}, expected {replayed.stop_reason.value}"
+            )
+        if one.blocks != replayed.blocks:
+            raise MismatchError(f"turn {number} has the blocks {list(one.blocks)}, expected {list(replayed.blocks)}")
 
 
 def check_arrays(trajectory: Trajectory, turns: Sequence[Turn]) -> None:

@@ -1,1 +1,1 @@
-"""Curation of training problems: the steps of `python -m torl.data`."""
+"""Curation of training problems: the steps of `torl data`."""

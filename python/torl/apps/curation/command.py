@@ -1,8 +1,8 @@
 """Prepare the problems of a run in three steps.
 
-python -m torl.data prepare FILE... --against FILE... --output DIRECTORY
-python -m torl.data difficulty MODEL --problems FILE --output FILE [--samples 8] [--config CONFIG] [--section.field ...]
-python -m torl.data select --problems FILE --output FILE [--run RUN --min-learning-impact 0.6]
+torl data prepare FILE... --against FILE... --output DIRECTORY
+torl data difficulty MODEL --problems FILE --output FILE [--samples 8] [--config CONFIG] [--section.field ...]
+torl data select --problems FILE --output FILE [--run RUN --min-learning-impact 0.6]
                            [--pass-rate-range 0.1,0.9] [--count N]
 
 An interrupted step resumes. Each step reports the dropped problems by reason; the last line of its output is JSON.
@@ -31,7 +31,7 @@ from torl.report.console import Console
 from torl.runtime.processes.supervision import run_until_done
 from torl.types import Problem
 
-PROGRAM = "python -m torl.data"
+PROGRAM = "torl data"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The command line of `python -m torl.evaluate`."""
+"""The command line of `torl evaluate`."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ from torl.records.files import atomic_write
 from torl.report.console import Console
 from torl.runtime.processes.supervision import run_until_done
 
-PROGRAM = "python -m torl.evaluate"
+PROGRAM = "torl evaluate"
 _DESCRIPTION = "Evaluate models on problem sets and write tables in the layout of the papers."
 
 

@@ -12,8 +12,8 @@ from torl.report.console import Console
 from torl.rewards import make_reward
 from torl.rollout.evaluation import evaluation_player
 from torl.rollout.grading import score_group
+from torl.rollout.group_file import play_to_file
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
-from torl.rollout.play_to_file import play_to_file
 from torl.rollout.startup import Rollouts, open_rollouts
 from torl.runtime.processes.supervision import run_with_watchers
 from torl.text.prompts import EncodedPrompts
@@ -89,8 +89,8 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
                 after: list[ScoredGroup] = []
                 for group in before:
                     trajectories = tuple(member.trajectory for member in group.members)
-                    again = Group(group.prompt, trajectories, config.rollout.max_response_tokens)
-                    after.append(await score_group(reward, again))
+                    ungraded = Group(group.prompt, trajectories, config.rollout.max_response_tokens)
+                    after.append(await score_group(reward, ungraded))
                     wait.advance()
             cell.file.replace(after)
             changed += sum(
@@ -133,7 +133,7 @@ async def _fill(
         cell.file,
         console,
         name=f"{cell.directory.name} on {cell.set_name}, N = {cell.calls}, {cell.mode}",
-        series=cell.batch_id,
+        batch_id=cell.batch_id,
         samples=_samples(cell, config),
         player=evaluation_player(rollouts.player, evaluation, temperature),
     )

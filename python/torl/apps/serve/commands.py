@@ -1,4 +1,4 @@
-"""The server commands `serve`, `mcp` and `openenv` of `python -m torl.sandbox`."""
+"""The server commands `serve`, `mcp` and `openenv` of `torl sandbox`."""
 
 import argparse
 import ast

@@ -1,4 +1,4 @@
-"""The server of SandboxFusion's HTTP interface: `python -m torl.sandbox serve`.
+"""The server of SandboxFusion's HTTP interface: `torl sandbox serve`.
 
     POST /run_code       run a program in a fresh state
     POST /run_jupyter    run the cells of a notebook, which share their state

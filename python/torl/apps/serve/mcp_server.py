@@ -1,4 +1,4 @@
-"""The sandbox as a tool of the Model Context Protocol: `python -m torl.sandbox mcp`, over stdio or streamable HTTP.
+"""The sandbox as a tool of the Model Context Protocol: `torl sandbox mcp`, over stdio or streamable HTTP.
 
 The tool `run_python` keeps its sessions by name in one store for both transports, which bounds abandoned sessions.
 """

@@ -1,4 +1,4 @@
-"""The sandbox as an environment server of OpenEnv: `python -m torl.sandbox openenv`.
+"""The sandbox as an environment server of OpenEnv: `torl sandbox openenv`.
 
 Its routes are the routes of the library's own server (`/ws`, `/reset`, `/step`, `/state`, `/schema`, `/health`).
 Actions and observations are the ones of its coding environment, whose client works unchanged.

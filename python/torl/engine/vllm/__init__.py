@@ -1,1 +1,1 @@
-"""vLLM behind the `Engine` protocol: the only package that imports vLLM."""
+"""The engine "vllm"."""

@@ -1,9 +1,9 @@
-"""What has to happen first in every process that vLLM starts: environment, log file, and an end with its parent.
+"""Setup of every process that vLLM starts: environment variables, log file, and exit with its parent.
 
-vLLM starts its processes itself and takes no environment for them. Setting the variables in the controller
-would hand them to the learner and the sandbox as well. So a `ProcessSetup` travels inside vLLM's own
-configuration, which every process of the engine is sent pickled when it starts, and does its work when it is
-unpickled: before the process runs anything else, and nowhere but there. No torch, no vLLM.
+vLLM starts its processes without a parameter for their environment. Variables set in the controller would also reach
+the learner and the sandbox. Therefore a `ProcessSetup` is part of vLLM's configuration, which every process of the
+engine receives pickled at its start, and takes effect when it is unpickled, before the process runs anything else.
+Imports neither torch nor vLLM.
 """
 
 import logging
@@ -24,33 +24,34 @@ from torl.runtime.processes.stacks import enable_stack_dumps
 
 @dataclass(frozen=True)
 class ProcessSetup:
-    """Carried as vLLM's `additional_config`; `environment` maps a variable to its value, or to None to unset it."""
+    """Setup of the engine's processes, passed as vLLM's `additional_config`."""
 
     log_path: str
     environment: Mapping[str, str | None]
+    """Values of environment variables. None unsets a variable."""
     vocabulary: Vocabulary
-    """For the scanners of the scheduler."""
+    """Vocabulary of the scheduler's scanners."""
     announcements: str
-    """Where its core announces code blocks and steps (`torl.engine.vllm.announcements`)."""
+    """Socket for announcements of the core (`torl.engine.vllm.messages`)."""
     cores: tuple[int, ...] = ()
-    """What the processes compute on, of the machine's cores; all where there are none."""
+    """CPU cores that the processes are bound to. Empty binds them to none."""
     _spawned: list[Any] = field(default_factory=list, repr=False, compare=False)
-    """The processes that were sent this, as `multiprocessing` knows them. Stays at home."""
+    """`multiprocessing`'s handles of the processes that received this setup. Not pickled."""
 
     def started(self) -> list[int]:
-        """Ids of the processes that were started with this setup and have not been seen to end."""
+        """Ids of the processes that were started with this setup and are not known to have exited."""
         pids = [getattr(popen, "pid", None) for popen in self._spawned if popen.returncode is None]
         return [pid for pid in pids if pid is not None]
 
     def compute_hash(self) -> str:
-        """vLLM asks this of anything that may change a compiled graph; nothing here does."""
+        """Return a constant: vLLM hashes everything that may change a compiled graph, and this setup does not."""
         return "torl"
 
     def __copy__(self) -> "ProcessSetup":
         return self
 
     def __deepcopy__(self, memo: Any) -> "ProcessSetup":
-        return self  # a copy would not tell which processes it was sent to
+        return self  # a copy would not know the processes that received it
 
     def __reduce__(self) -> tuple[Any, ...]:
         if (spawning := get_spawning_popen()) is not None:
@@ -73,7 +74,7 @@ def _unpickle(
     announcements: str,
     cores: tuple[int, ...],
 ) -> ProcessSetup:
-    if parent != os.getpid():  # a copy made inside one process is no new process
+    if parent != os.getpid():  # not for a copy within one process
         if cores:
             os.sched_setaffinity(0, cores)
         _set_up(parent, log_path, environment)
@@ -86,28 +87,28 @@ def _set_up(parent: int, log_path: str, environment: Mapping[str, str | None]) -
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    tempfile.tempdir = None  # asked anew, after the environment
-    _tell_torch(environment)
-    os.setpgrp()  # Ctrl-C in a terminal is for the controller, which ends its engine in order
+    tempfile.tempdir = None  # determined again, from the new environment
+    _configure_torch(environment)
+    os.setpgrp()  # Ctrl-C in a terminal reaches only the controller, which closes its engine
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
     log_to_file(log_path)
     enable_stack_dumps()
-    threading.Thread(target=_end_with, args=(parent,), name="torl-parent-watch", daemon=True).start()
+    threading.Thread(target=_exit_with, args=(parent,), name="torl-parent-watch", daemon=True).start()
 
 
-def _tell_torch(environment: Mapping[str, str | None]) -> None:
-    """Torch reads its variables when it is imported, and vLLM's core process has imported it by now."""
+def _configure_torch(environment: Mapping[str, str | None]) -> None:
+    """Apply variables to torch, which reads them at its import. vLLM's core process has imported it already."""
     if (torch := sys.modules.get("torch")) is not None and (threads := environment.get("OMP_NUM_THREADS")) is not None:
         torch.set_num_threads(int(threads))
     if (settings := sys.modules.get("torch._dynamo.config")) is not None and "TORCHDYNAMO_DISABLE" in environment:
         settings.disable = environment["TORCHDYNAMO_DISABLE"] == "1"  # type: ignore[attr-defined]
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent has ended, however it did: a SIGKILL leaves no orphan behind."""
+def _exit_with(parent: int) -> None:
+    """Exit when the parent process has exited, even by SIGKILL."""
     try:
         descriptor = os.pidfd_open(parent)
     except ProcessLookupError:
@@ -119,7 +120,7 @@ def _end_with(parent: int) -> None:
 
 
 def log_to_file(path: Path | str) -> None:
-    """Send what vLLM logs in this process to a file, and nowhere else."""
+    """Redirect vLLM's log of this process to a file."""
     logger = logging.getLogger("vllm")
     for handler in list(logger.handlers):
         logger.removeHandler(handler)

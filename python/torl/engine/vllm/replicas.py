@@ -1,4 +1,4 @@
-"""The engine "vllm": as many of vLLM's engines as are configured, each on its own devices."""
+"""The engine "vllm": the configured number of vLLM engines, each on its own devices."""
 
 import functools
 from dataclasses import replace
@@ -13,34 +13,29 @@ from torl.runtime.cluster import LocalCluster
 
 
 class VllmReplicas(Replicas):
-    """vLLM engines side by side."""
+    """Replicas of vLLM's engine, in this process's machine or on the nodes of a cluster."""
 
     def __init__(self, setup: EngineSetup, options: VllmOptions) -> None:
         """Describe the engines; `start` starts them."""
         super().__init__(
-            functools.partial(_engine, setup, options),
+            functools.partial(_make_engine, setup, options),
             options.engines,
-            restarts=options.max_restarts,
+            max_restarts=options.max_restarts,
             policy_version=setup.policy_version,
             shares_devices=bool(options.sleep_while_learning),
             load_weights=setup.load_weights,
         )
 
 
-def _engine(setup: EngineSetup, options: VllmOptions, number: int, load_weights: bool) -> Engine:
-    """The engine with this number: of this process, or on its node, where it is the only one of its setup."""
+def _make_engine(setup: EngineSetup, options: VllmOptions, number: int, load_weights: bool) -> Engine:
+    """Make the engine with this number: local, or on its node as the only engine of its setup."""
     setup = replace(setup, load_weights=load_weights)
     if not setup.cluster.is_remote:
         return VllmEngine(setup, options, number=number)
-    alone = replace(
-        setup,
-        devices=setup.devices[number : number + 1],
-        cluster=LocalCluster(),
-        nodes=(),
-    )
+    node_setup = replace(setup, devices=setup.devices[number : number + 1], cluster=LocalCluster(), nodes=())
     return RemoteEngine(
         setup.cluster,
-        functools.partial(_engine_alone, alone, options.model_copy(update={"replicas": 1})),
+        functools.partial(_make_on_node, node_setup, options.model_copy(update={"replicas": 1})),
         node=setup.nodes[number],
         name=f"engine {number}",
         log=setup.log_path.with_stem(f"{setup.log_path.stem}_{number}").resolve(),
@@ -49,6 +44,5 @@ def _engine(setup: EngineSetup, options: VllmOptions, number: int, load_weights:
     )
 
 
-def _engine_alone(setup: EngineSetup, options: VllmOptions, log: Path) -> Engine:
-    """On its node."""
+def _make_on_node(setup: EngineSetup, options: VllmOptions, log: Path) -> Engine:
     return VllmEngine(replace(setup, log_path=log), options)

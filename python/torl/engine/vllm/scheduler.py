@@ -1,17 +1,17 @@
-"""What torl adds to vLLM's scheduler: a turn ends in the engine, at the token that completes its marker.
+"""Turns in vLLM's scheduler: a turn ends in the engine, at the token that completes its marker.
 
-vLLM's own stop strings need its detokenizer, are found by its front end one or two tokens too late, and cost a message
-to abort the request. Here the Rust scanner reads each token where vLLM checks its stop tokens, so that a turn with a
-marker costs what a turn costs that ends at an end-of-sequence token. Four more things happen at that place:
+vLLM's stop strings need its detokenizer, are found by its front end one or two tokens late, and cost a message to abort
+the request. Here the Rust scanner reads each token when vLLM checks its stop tokens, so that a marker costs no more
+than an end-of-sequence token. The scheduler also does the following:
 
-- A code block that closes is announced to the controller at once, over a datagram socket, long before the turn
-  ends (`Announcer`). Nothing depends on it: what gets lost is found again when the turn is whole.
-- Tokens are held until their turn is whole. The front end sees one message for a turn, not one for each token.
-- A step that computed tokens is announced as well, so that the controller can tell a slow engine from one that hangs.
-- The turn that follows computes only what is new: the observation (`PartialBlocks`).
+- It announces a closed code block to the controller at once, over a datagram socket, long before the turn ends
+  (`Announcer`). Nothing depends on it: a lost block is found again in the complete turn.
+- It buffers tokens until their turn is complete. The front end receives one message per turn, not one per token.
+- It announces steps that computed tokens, so that the controller can distinguish a slow engine from a hung one.
+- It reuses partly filled blocks, so that the next turn computes only the observation (`PartialBlocks`).
 
-Runs in the engine's core process only. vLLM calls its scheduler's interface internal: what is overridden here is small,
-and the tests run it in the real engine.
+Runs in the engine's core process only. vLLM calls its scheduler's interface internal: the overridden part is small, and
+the tests run it in the real engine.
 """
 
 from dataclasses import dataclass, field
@@ -25,10 +25,9 @@ from vllm.v1.outputs import LogprobsLists
 from vllm.v1.request import RequestStatus
 
 from torl._core import Scanner
-from torl.engine.vllm.announcements import Announcer
+from torl.engine.vllm.messages import STOP_CONDITION_MET, TURN_KEY, TURN_SPANS, Announcer, decode_turn
 from torl.engine.vllm.partial_blocks import PartialBlocks, can_continue_blocks
 from torl.engine.vllm.process_setup import ProcessSetup
-from torl.engine.vllm.turns import STOP_CONDITION_MET, TURN_KEY, TURN_SPANS, decode_turn
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -38,20 +37,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Turn:
-    """A request in the scheduler: its scanner, and what it sampled since its last message."""
+    """A request in the scheduler: its scanner, and its buffered output."""
 
     scanner: Scanner | None
     key: str
-    is_message: bool  # of a chat: an end token ends it also where it calls
-    calls: bool = False  # one has been closed
+    is_message: bool  # of a chat: an end token ends it even after a call
+    calls: bool = False  # whether a call has been closed
     sampled: int = 0
-    # (how often the engine had been paused and resumed, tokens sampled before): the policy changes in a pause only.
+    # (number of pauses so far, tokens sampled before): the policy changes only during a pause.
     spans: list[tuple[int, int]] = field(default_factory=list)
-    held: "list[EngineCoreOutput]" = field(default_factory=list)
+    outputs: "list[EngineCoreOutput]" = field(default_factory=list)
 
 
 class _Turns:
-    """Mixed into either of vLLM's schedulers."""
+    """Mixin for both of vLLM's schedulers."""
 
     if TYPE_CHECKING:
         vllm_config: Any
@@ -78,7 +77,7 @@ class _Turns:
         super().add_request(request)  # type: ignore[misc]
 
     def set_pause_state(self, pause_state: PauseState) -> None:
-        # At the end, because what was on its way when the pause began is of the policy before.
+        # At the end of the pause: tokens in flight at its start belong to the old policy.
         self._pauses += pause_state == PauseState.UNPAUSED
         super().set_pause_state(pause_state)  # type: ignore[misc]
 
@@ -109,9 +108,9 @@ class _Turns:
         return new_token_ids, stopped
 
     def _keep_partial_block(self, request: "Request") -> None:
-        """The turn goes on when what it asked for has come."""
+        """Keep the last block of a turn that continues after its observation."""
         if self._partial_blocks is not None:
-            # Tokens whose keys and values are there for certain: not the last, nor what is on its way.
+            # Tokens with complete keys and values: neither the last token nor tokens in flight.
             computed = request.num_computed_tokens - request.num_output_placeholders
             self._partial_blocks.keep(request, min(computed, request.num_tokens - 1))
 
@@ -136,7 +135,7 @@ class _Turns:
         return done
 
     def _free_request(self, request: "Request", *args: Any, **kwargs: Any) -> Any:
-        # One that ended by itself is still needed for its last message; an aborted one sends none.
+        # A finished request still has to send its output; an aborted one does not.
         if request.status == RequestStatus.FINISHED_ABORTED:
             self._turns.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
@@ -149,27 +148,30 @@ class _Turns:
         batches: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, *args, **kwargs)  # type: ignore[misc]
         for client in list(batches):
             batch = batches[client]
-            batch.outputs = [whole for output in batch.outputs if (whole := self._held_until_whole(output)) is not None]
+            batch.outputs = [merged for output in batch.outputs if (merged := self._buffer(output)) is not None]
             if not batch.outputs and batch.finished_requests is None and batch.scheduler_stats is None:
                 del batches[client]
         return batches
 
-    def _held_until_whole(self, output: "EngineCoreOutput") -> "EngineCoreOutput | None":
+    def _buffer(self, output: "EngineCoreOutput") -> "EngineCoreOutput | None":
+        """Buffer an output of an unfinished turn. Return the merged output of a finished one."""
         turn = self._turns.get(output.request_id)
         if turn is None:
             return output
-        turn.held.append(output)
+        turn.outputs.append(output)
         if output.finish_reason is None:
             return None
         del self._turns[output.request_id]
-        output.prefill_stats = turn.held[0].prefill_stats
-        output.new_logprobs = _joined([held.new_logprobs for held in turn.held if held.new_logprobs is not None])
-        output.new_token_ids = [token for held in turn.held for token in held.new_token_ids]
+        output.prefill_stats = turn.outputs[0].prefill_stats
+        output.new_logprobs = _concatenate(
+            [each.new_logprobs for each in turn.outputs if each.new_logprobs is not None]
+        )
+        output.new_token_ids = [token for each in turn.outputs for token in each.new_token_ids]
         output.kv_transfer_params = {TURN_SPANS: turn.spans}
         return output
 
 
-def _joined(parts: list[LogprobsLists]) -> LogprobsLists:
+def _concatenate(parts: list[LogprobsLists]) -> LogprobsLists:
     return LogprobsLists(
         np.concatenate([part.logprob_token_ids for part in parts]),
         np.concatenate([part.logprobs for part in parts]),
@@ -182,4 +184,4 @@ class TurnScheduler(_Turns, Scheduler):  # type: ignore[misc]
 
 
 class AsyncTurnScheduler(_Turns, AsyncScheduler):  # type: ignore[misc]
-    """The one that schedules a step while the last one runs."""
+    """vLLM's asynchronous scheduler with turns: it schedules a step while the last one runs."""

@@ -1,4 +1,4 @@
-"""The weights of a running engine: which version samples, taking new ones, lending their memory."""
+"""The weights of a running engine: their version, weight updates, and the memory they occupy."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,51 +6,65 @@ from dataclasses import asdict
 from typing import Any
 
 from torl.engine.protocol import EngineMemoryPart
-from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.options import EngineDevices, VllmOptions
 from torl.errors import EngineError
 from torl.weights.rendezvous import Rendezvous
 
-_TAGS = {"weights": "weights", "cache": "kv_cache"}  # as vLLM names what it wakes
+_TAGS = {"weights": "weights", "cache": "kv_cache"}  # vLLM's names of the parts
 
 
 class EngineWeights:
-    """What is known of the weights that vLLM's processes hold."""
+    """The controller's state of the weights that vLLM's processes hold."""
 
     def __init__(self, version: int, options: VllmOptions) -> None:
         self._version = version
-        self._versions = [version]  # that sampled, by how often the engine was paused and resumed
+        self._versions = [version]  # the sampling version, by the number of pauses so far
         self._asleep = False
         self._options = options
-        self._settled = asyncio.Event()  # cleared while weights arrive
-        self._settled.set()
+        self._received = asyncio.Event()  # cleared during a transfer
+        self._received.set()
         self.unusable: str | None = None
-        """Why no token may be sampled: the weights may be of two versions."""
+        """Reason for which no token may be sampled: the weights may mix two versions."""
 
     @property
     def version(self) -> int:
-        """The version of the weights that sample now, or would if the engine were awake."""
+        """Version of the weights that sample now, or would sample if the engine were awake."""
         return self._version
 
     @property
     def is_receiving(self) -> bool:
-        """Whether weights arrive now: no turn may begin."""
-        return not self._settled.is_set()
+        """Whether a transfer is running, during which no turn may start."""
+        return not self._received.is_set()
 
     async def wait_until_received(self) -> None:
-        """Wait until no weights arrive."""
-        await self._settled.wait()
+        """Wait until no transfer is running."""
+        await self._received.wait()
 
     def spans(self, pauses: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-        """Versions of a turn, (version, first token it sampled), from (pauses of the engine so far, that token)."""
+        """Policy versions of a turn.
+
+        Args:
+            pauses: Pairs of the number of pauses so far and the first token sampled after them.
+
+        Returns:
+            Pairs of a version and its first token.
+        """
         return tuple((self._versions[paused], first) for paused, first in pauses)
 
     async def receive(self, llm: Any, rendezvous: Rendezvous, version: int, *, first: int, live: bool) -> None:
-        """Take weights. The workers are numbered from `first` on; `live` says whether turns are being sampled.
+        """Receive weights. If this raises, the engine is `unusable`.
 
-        Turns that an engine was asked for in its sleep go on waiting. Where it raises, the engine is `unusable`.
+        Turns requested while the engine sleeps keep waiting.
+
+        Args:
+            llm: The AsyncLLM.
+            rendezvous: Address of the channel.
+            version: Version of the new weights.
+            first: Number of the first worker among the receivers.
+            live: Whether turns are being sampled.
         """
         live = live and not self._asleep
-        self._settled.clear()
+        self._received.clear()
         try:
             if live:
                 mode = "wait" if self._options.on_weight_update == "drain" else "keep"
@@ -65,23 +79,23 @@ class EngineWeights:
                 await llm.resume_generation()
             elif not self._asleep:
                 self._versions[-1] = version
-        except BaseException:  # cancelled in the middle it holds weights of two versions as well
+        except BaseException:  # also a cancelled transfer leaves weights of two versions
             self.unusable = f"it did not take the weights of version {version}"
             raise
         finally:
-            self._settled.set()
+            self._received.set()
 
-    async def sleep(self, llm: Any, *, on_cpu: bool) -> None:
-        """Sample nothing more, and drop the weights and the cache where there is a GPU."""
-        # Level 1 would copy the weights to CPU memory, only for others to take their place; level 0 moves nothing.
-        await llm.sleep(level=0 if on_cpu else 2)
+    async def sleep(self, llm: Any, devices: EngineDevices) -> None:
+        """Stop sampling, and on a GPU drop the weights and the cache."""
+        # Level 1 would copy the weights to CPU memory although new ones replace them; level 0 moves nothing.
+        await llm.sleep(level=0 if devices.on_cpu else 2)
         self._asleep = True
 
-    async def wake(self, llm: Any, part: EngineMemoryPart, *, on_cpu: bool) -> None:
-        """Take memory back for the weights, then for the cache, and sample again."""
+    async def wake(self, llm: Any, devices: EngineDevices, part: EngineMemoryPart) -> None:
+        """Allocate memory for the weights, then for the cache, and sample again."""
         if part == "cache":
-            # vLLM resumes its scheduler when all memory is there again.
+            # vLLM resumes its scheduler once all memory is allocated.
             self._versions.append(self.version)
             self._asleep = False
-        if not on_cpu or part == "cache":
-            await llm.wake_up(["scheduling" if on_cpu else _TAGS[part]])
+        if not devices.on_cpu or part == "cache":
+            await llm.wake_up(["scheduling" if devices.on_cpu else _TAGS[part]])

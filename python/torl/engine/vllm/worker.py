@@ -1,4 +1,4 @@
-"""What torl adds to vLLM's worker: taking the learner's weights. Runs in the engine's processes only."""
+"""Weight updates in vLLM's worker. Runs in the engine's processes only."""
 
 import glob
 import os
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class WeightReceiver:
-    """Mixed into vLLM's worker class (`worker_extension_cls`); the methods are called by `collective_rpc`."""
+    """Mixin for vLLM's worker class (`worker_extension_cls`), called by `collective_rpc`."""
 
     if TYPE_CHECKING:
         rank: int
@@ -22,7 +22,7 @@ class WeightReceiver:
         model_runner: Any
 
     def torl_describe(self) -> dict[str, Any]:
-        """What this worker is, for `VllmEngine.describe_workers`."""
+        """Describe this worker for `VllmEngine.describe_workers`."""
         import torch
 
         return {
@@ -32,29 +32,29 @@ class WeightReceiver:
         }
 
     def torl_unlink_shared_memory(self) -> None:
-        """Take the names from the memory through which workers on a CPU reach each other; all have opened it by now.
+        """Unlink the shared memory that connects workers on a CPU. All workers have opened it by now.
 
-        Without a name it ends with the processes that map it, however those end. vLLM unlinks it in a destructor, to
-        which a process that is ended does not come: some megabytes would stay in /dev/shm for each engine.
+        The memory is then freed when its processes exit, even if killed. vLLM unlinks it in a destructor, which does
+        not run in a killed process: each engine would leave some megabytes in /dev/shm.
         """
-        identity = os.environ.get("VLLM_DIST_IDENT")  # the beginning of their names, set by vLLM's CPU worker
+        identity = os.environ.get("VLLM_DIST_IDENT")  # the prefix of their names, set by vLLM's CPU worker
         if identity:
             for path in Path("/dev/shm").glob(f"{glob.escape(identity)}-*-cpushm_*"):
                 path.unlink(missing_ok=True)
 
     def torl_receive_weights(self, rendezvous: dict[str, Any], first: int) -> None:
-        """Load the tensors a sender offers at a `Rendezvous` into the live model, by their names in the checkpoint.
+        """Load the tensors of a sender into the live model, by their names in the checkpoint.
 
-        The layerwise path is the one that works everywhere: it undoes and redoes what the platform does to
-        weights after loading (prepacking on a CPU, quantization), in place, so that compiled graphs stay valid.
+        vLLM's layerwise reload works on all platforms: it reverts and repeats the platform's processing of loaded
+        weights (prepacking on a CPU, quantization) in place, so that compiled graphs stay valid.
 
         Args:
-            rendezvous: its fields.
-            first: the number that this engine's first worker has among the receivers.
+            rendezvous: Fields of the sender's `Rendezvous`.
+            first: Number of this engine's first worker among the receivers.
 
         Raises:
-            WeightTransferError: the transfer broke; the model may hold weights of both versions.
-            ValueError: some of the model's parameters were not sent.
+            WeightTransferError: The transfer failed; the model may hold weights of both versions.
+            ValueError: The sender omitted some of the model's parameters.
         """
         from vllm.config import set_current_vllm_config
         from vllm.model_executor.model_loader.reload.layerwise import (
@@ -74,7 +74,7 @@ class WeightReceiver:
             raise ValueError(f"{len(missing)} parameters were not sent, the first is {min(missing)}")
 
     def _channel_to(self, rendezvous: Rendezvous, number: int) -> WeightChannel:
-        """The channel of the last transfer if it can serve again."""
+        """Reuse the channel of the last transfer if possible, else open a new one."""
         channel: WeightChannel | None = getattr(self, "_torl_channel", None)
         if channel is None or not channel.is_open or channel.rendezvous != rendezvous:
             if channel is not None:
@@ -87,8 +87,8 @@ class WeightReceiver:
 def _pack_tied_heads(model: "torch.nn.Module") -> None:
     """Prepack tied output heads again.
 
-    No tensor is loaded into a head that shares the embedding's weight, so the layerwise path leaves it as it
-    was: on a CPU, where heads are packed copies, it would continue with the first policy's weights.
+    No tensor is loaded into a head that shares the embedding's weight, so the layerwise reload does not update it: on a
+    CPU, where heads are packed copies, it would keep the first policy's weights.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 

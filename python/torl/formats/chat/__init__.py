@@ -1,6 +1,6 @@
 """The formats of chat models, as their chat templates write calls and results."""
 
-from torl.formats.chat.base import ChatFormat, ChatOptions
+from torl.formats.chat.base import ChatFormat, ChatOptions, require_chat_format
 from torl.formats.chat.families import DeepSeekFormat, HermesFormat, KimiFormat, LlamaFormat, MistralFormat
 from torl.formats.chat.harmony import HarmonyFormat
 
@@ -13,4 +13,5 @@ __all__ = [
     "KimiFormat",
     "LlamaFormat",
     "MistralFormat",
+    "require_chat_format",
 ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 from torl._core import StopCondition
+from torl.errors import ConfigError
 from torl.formats.base import Format
 from torl.formats.observation import ErrorStyle, render_outcome
 from torl.options import PositiveInt, Section
@@ -172,6 +173,17 @@ class ChatFormat(Format):
             render_outcome(each, self.options.error_style, self.options.max_observation_characters) for each in outcomes
         ]
         return self.continuation(self.calls(turn) if outcomes else [], contents, user_messages)
+
+
+def require_chat_format(format: Format) -> ChatFormat:
+    """Return the format of a chat model, which environments and agents require.
+
+    Raises:
+        ConfigError: The format is not a chat model's.
+    """
+    if not isinstance(format, ChatFormat):
+        raise ConfigError(f"rollout.format = {format.name!r} must be the format of a chat model")
+    return format
 
 
 def parse_named_call(text: str, arguments: str = "arguments") -> ToolRequest | MalformedCall:

@@ -1,1 +1,1 @@
-"""Checkpoints of the learner: directories that are complete or absent, and what each rank writes into them."""
+"""Checkpoints of the learner: directories that are complete or absent, and the files of each rank in them."""

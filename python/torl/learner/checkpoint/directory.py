@@ -1,12 +1,12 @@
 """Checkpoint directories that are complete or absent. No torch.
 
     RUN/checkpoints/step_000020/
-        manifest.json      sizes and hashes of everything else; written last
-        controller.json    what the controller wants back: step, policy version, data position, ...
-        learner/           each rank's share of the optimizer's state, and its random generators
+        manifest.json      sizes and hashes of all other files; written last
+        controller.json    state of the controller: step, policy version, data position, ...
+        learner/           part of the optimizer state and random generators of each rank
 
-A checkpoint is written under a temporary name in the same directory, flushed to the disk, and renamed. A crash leaves
-a `.partial-*` directory, which counts as nothing and is removed by the next write.
+A checkpoint is written under a temporary name in the same directory, flushed to disk, and renamed. A crash leaves a
+`.partial-*` directory, which is ignored and removed by the next write.
 """
 
 import errno
@@ -27,7 +27,8 @@ from torl.errors import CheckpointError
 
 MANIFEST = "manifest.json"
 CONTROLLER = "controller.json"
-LEARNER = "learner"  # subdirectory of the ranks' files
+LEARNER = "learner"
+"""Subdirectory of the ranks' files."""
 
 _FORMAT = 2
 _NAME = re.compile(r"step_(\d{6,})")
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 def checkpoint_path(run_directory: Path, step: int) -> Path:
-    """Where the checkpoint after `step` optimizer steps belongs."""
+    """Return the directory of the checkpoint after `step` training steps."""
     return run_directory / "checkpoints" / f"step_{step:06d}"
 
 
@@ -46,16 +47,20 @@ def open_checkpoint(
     directory: Path,
     controller_state: dict[str, Any],
     compatibility: dict[str, Any],
-    described: Mapping[str, dict[str, Any]] | None = None,
+    file_entries: Mapping[str, dict[str, Any]] | None = None,
 ) -> Iterator[Path]:
-    """A temporary directory that becomes `directory` when the block ends well, and disappears when it does not.
+    """Yield a temporary directory that becomes `directory` when the block succeeds, and is removed when it raises.
 
-    `controller_state` (JSON) is returned by `read_controller_state`. `facts` (JSON) go into the manifest: what has
-    to fit when the checkpoint is loaded. `described` has, at the end of the block, what the manifest says of files that
-    whoever wrote them has flushed and hashed. A complete checkpoint that is already there is replaced.
+    An existing checkpoint is replaced.
+
+    Args:
+        directory: Directory of the checkpoint.
+        controller_state: State that `read_controller_state` returns (JSON).
+        compatibility: Properties that a learner must share to load the checkpoint (JSON).
+        file_entries: Manifest entries of files that are already flushed and hashed. Read after the block.
 
     Raises:
-        CheckpointError: something could not be written; what was there before is untouched.
+        CheckpointError: A file could not be written. An existing checkpoint is unchanged.
     """
     partial = directory.with_name(f"{_PARTIAL}{directory.name}-{os.getpid()}")
     try:
@@ -65,12 +70,12 @@ def open_checkpoint(
         partial.mkdir()
         yield partial
         _write_json(partial / CONTROLLER, controller_state)
-        known = described or {}
-        files = {name: known.get(name) or _describe_and_flush(partial / name) for name in _file_names(partial)}
+        known = file_entries or {}
+        files = {name: known.get(name) or _flushed_entry(partial / name) for name in _file_names(partial)}
         _write_json(partial / MANIFEST, {"format": _FORMAT, "facts": compatibility, "files": files})
         _flush(partial / MANIFEST)
-        for written in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
-            _flush(written)
+        for folder in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
+            _flush(folder)
         if directory.exists():
             shutil.rmtree(directory)
         partial.rename(directory)
@@ -84,10 +89,14 @@ def open_checkpoint(
 
 
 def verify_checkpoint(directory: Path, *, hashes: bool = True) -> dict[str, Any]:
-    """Compare every file with the manifest, its content too if `hashes`, and return its facts.
+    """Compare every file with the manifest, and return the compatibility properties in the manifest.
+
+    Args:
+        directory: Directory of the checkpoint.
+        hashes: Whether the contents of files are compared as well, in addition to their sizes.
 
     Raises:
-        CheckpointError: a file is missing, has another size or another content; it names the file.
+        CheckpointError: A file is missing, or its size or content differs. The error names the file.
     """
     manifest = _read_manifest(directory)
     files: dict[str, Any] = manifest["files"]
@@ -100,8 +109,8 @@ def verify_checkpoint(directory: Path, *, hashes: bool = True) -> dict[str, Any]
                 f"checkpoint {directory}: {name} has {path.stat().st_size} bytes, not {expected['bytes']}"
             )
     with ThreadPoolExecutor(_HASH_THREADS) as threads:
-        found = threads.map(lambda name: _sha256(directory / name), files) if hashes else []
-        for (name, expected), actual in zip(files.items(), found, strict=hashes):
+        digests = threads.map(lambda name: _sha256(directory / name), files) if hashes else []
+        for (name, expected), actual in zip(files.items(), digests, strict=hashes):
             if actual != expected["sha256"]:
                 raise CheckpointError(f"checkpoint {directory}: the content of {name} has changed since it was written")
     facts: dict[str, Any] = manifest["facts"]
@@ -109,7 +118,11 @@ def verify_checkpoint(directory: Path, *, hashes: bool = True) -> dict[str, Any]
 
 
 def read_controller_state(directory: Path) -> dict[str, Any]:
-    """What the controller gave to the checkpoint."""
+    """Return the controller's state in a checkpoint.
+
+    Raises:
+        CheckpointError: The file cannot be read.
+    """
     try:
         state: dict[str, Any] = json.loads((directory / CONTROLLER).read_bytes())
     except (OSError, ValueError) as error:
@@ -118,10 +131,10 @@ def read_controller_state(directory: Path) -> dict[str, Any]:
 
 
 def latest_checkpoint(run_directory: Path) -> Path | None:
-    """The newest checkpoint that is whole; a damaged one is skipped with a warning. None if there is none at all.
+    """Return the newest intact checkpoint, or None if there is no checkpoint. Warns of damaged ones.
 
     Raises:
-        CheckpointError: there are checkpoints and all of them are damaged; it says what is wrong with each.
+        CheckpointError: All checkpoints are damaged. The error lists the damages.
     """
     damaged: list[CheckpointError] = []
     for directory in reversed(_checkpoints(run_directory)):
@@ -131,19 +144,25 @@ def latest_checkpoint(run_directory: Path) -> Path | None:
             damaged.append(error)
             continue
         for reason in damaged:
-            _log.warning("passing over a damaged checkpoint: %s", reason)
+            _log.warning("skipping a damaged checkpoint: %s", reason)
         return directory
     if damaged:
         reasons = "".join(f"\n  {reason}" for reason in damaged)
         raise CheckpointError(
-            f"{run_directory} has no checkpoint that can be used; put a whole one back, or start again in another "
+            f"{run_directory} has no intact checkpoint; restore one from a backup, or start again in another "
             f"directory:{reasons}"
         )
     return None
 
 
 def prune_checkpoints(run_directory: Path, keep: int, values: Mapping[int, float] | None = None) -> list[Path]:
-    """Remove all but the newest `keep` checkpoints and the best by `values` of steps; returns what was removed."""
+    """Remove old checkpoints and return their directories.
+
+    Args:
+        run_directory: Directory of the run.
+        keep: Number of newest checkpoints to keep.
+        values: Metric of some steps. The checkpoint with the highest value is kept.
+    """
     if keep < 1:
         raise ValueError(f"keep is {keep}: the newest checkpoint is always kept")
     checkpoints = _checkpoints(run_directory)
@@ -151,7 +170,7 @@ def prune_checkpoints(run_directory: Path, keep: int, values: Mapping[int, float
     best = max(reversed(checkpoints), key=lambda path: valued.get(path, -math.inf)) if valued else None
     removed = [path for path in checkpoints[:-keep] if path != best]
     for directory in removed:
-        # Without its manifest a directory is no checkpoint: a crash in the middle leaves none that looks whole.
+        # A directory without a manifest is not a checkpoint: a crash between these lines leaves no damaged one.
         (directory / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(directory)
     return removed
@@ -173,7 +192,7 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
         if manifest["format"] != _FORMAT:
             raise CheckpointError(f"checkpoint {directory} has format {manifest['format']}; this torl reads {_FORMAT}")
         if not {"facts", "files"} <= manifest.keys():
-            raise ValueError("it lacks entries")
+            raise ValueError("entries are missing")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"checkpoint {directory}: {MANIFEST} cannot be read: {error}") from error
     return manifest
@@ -183,7 +202,7 @@ def _file_names(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
 
 
-def _describe_and_flush(path: Path) -> dict[str, Any]:
+def _flushed_entry(path: Path) -> dict[str, Any]:
     _flush(path)
     return {"bytes": path.stat().st_size, "sha256": _sha256(path)}
 

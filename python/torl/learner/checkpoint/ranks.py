@@ -1,4 +1,4 @@
-"""Checkpoints of a whole learner: every rank writes its part into one directory, or reads it back. No torch."""
+"""Checkpoints of all ranks: each writes its part into a common directory, or restores it. No torch."""
 
 import asyncio
 from pathlib import Path
@@ -6,21 +6,21 @@ from typing import Any
 
 from torl.errors import CheckpointError
 from torl.learner.checkpoint.directory import LEARNER, open_checkpoint, read_controller_state, verify_checkpoint
-from torl.learner.messages import LearnerSetup
+from torl.learner.messages import LearnerSetup, LoadCheckpoint, SaveCheckpoint
 from torl.learner.ranks import RankGroup
 
 
 async def begin_checkpoint(
     group: RankGroup, setup: LearnerSetup, directory: Path, controller_state: dict[str, Any]
 ) -> "asyncio.Task[None]":
-    """Write a checkpoint behind the training; see `Learner.begin_checkpoint`."""
+    """Start writing a checkpoint in the background; see `Learner.begin_checkpoint`."""
     copied = asyncio.Event()
     writing = asyncio.create_task(_write(group, setup, directory, controller_state, copied))
     waiting = asyncio.create_task(copied.wait())
     try:
         await asyncio.wait([writing, waiting], return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        writing.cancel()  # nobody is left to hear what becomes of it
+        writing.cancel()  # no caller will receive its result
         raise
     finally:
         waiting.cancel()
@@ -28,29 +28,29 @@ async def begin_checkpoint(
 
 
 async def load_ranks(group: RankGroup, setup: LearnerSetup, directory: Path, *, verified: bool) -> dict[str, Any]:
-    """Put every rank back and return the controller's state; see `Learner.load_checkpoint`."""
+    """Restore the state of every rank and return the controller's state; see `Learner.load_checkpoint`."""
     written = await asyncio.to_thread(verify_checkpoint, directory, hashes=not verified)
-    if written != (own := _facts(setup)):
-        raise CheckpointError(f"checkpoint {directory} was written with {written}; this learner has {own}")
-    await group.call_all("load_checkpoint", directory=directory / LEARNER)
+    if written != (expected := _compatibility(setup)):
+        raise CheckpointError(f"checkpoint {directory} was written with {written}; this learner has {expected}")
+    await group.call_all(LoadCheckpoint(directory / LEARNER))
     return read_controller_state(directory)
 
 
 async def _write(
     group: RankGroup, setup: LearnerSetup, directory: Path, controller_state: dict[str, Any], copied: asyncio.Event
 ) -> None:
-    described: dict[str, dict[str, Any]] = {}
-    with open_checkpoint(directory, controller_state, _facts(setup), described) as partial:
+    file_entries: dict[str, dict[str, Any]] = {}
+    with open_checkpoint(directory, controller_state, _compatibility(setup), file_entries) as partial:
         (partial / LEARNER).mkdir()
-        await group.call_all("save_checkpoint", directory=partial / LEARNER)
+        await group.call_all(SaveCheckpoint(partial / LEARNER))
         copied.set()
         for shard in await group.shards_written():
             if shard.error is not None:
                 raise CheckpointError(f"{shard.error}; the previous checkpoint is kept")
-            described |= {f"{LEARNER}/{name}": file for name, file in shard.files.items()}
+            file_entries |= {f"{LEARNER}/{name}": entry for name, entry in shard.files.items()}
 
 
-def _facts(setup: LearnerSetup) -> dict[str, Any]:
-    """What has to fit between a checkpoint and the learner that loads it: not its ranks, nor its ZeRO stage."""
-    facts: dict[str, Any] = {"dtype": setup.learner.dtype}
-    return facts | {"critic": True} if setup.algorithm.needs_critic else facts
+def _compatibility(setup: LearnerSetup) -> dict[str, Any]:
+    """Return the properties that a checkpoint and a learner must share. Ranks and ZeRO stage may differ."""
+    properties: dict[str, Any] = {"dtype": setup.learner.dtype}
+    return properties | {"critic": True} if setup.algorithm.needs_critic else properties

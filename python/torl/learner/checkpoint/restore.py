@@ -1,4 +1,4 @@
-"""Putting a rank back as it was when a checkpoint was written, by however many ranks and at whichever ZeRO stage."""
+"""Restore a rank's state from a checkpoint of any number of ranks and any ZeRO stage."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,19 +7,23 @@ from typing import Any
 import torch
 
 from torl.errors import CheckpointError
-from torl.learner.checkpoint.names import generators_name
-from torl.learner.checkpoint.rng import restore_rng_states
-from torl.learner.checkpoint.shard_index import ShardIndex
+from torl.learner.checkpoint.shards import ShardIndex, generators_name
+from torl.learner.checkpoint.snapshot import restore_rng_states
 from torl.learner.optimizer_shards import MOMENTS, OptimizerShards
 
 
 def restore_rank(engines: Mapping[str, OptimizerShards], directory: Path, *, rank: int) -> dict[str, int]:
-    """Read this rank's share of each model's state and return the counters; every rank must call it.
+    """Restore this rank's part of each model's state, and return the counters. Every rank must call this.
 
-    A rank that the writing learner did not have keeps the random generators that it was started with.
+    A rank without a counterpart in the checkpoint keeps its random generators.
+
+    Args:
+        engines: Optimizer state of each model, by its tag in file names.
+        directory: Directory that ranks have written to.
+        rank: Number of this rank.
 
     Raises:
-        CheckpointError: a file is missing or is of another model.
+        CheckpointError: A file is missing, or belongs to another model.
     """
     counters: dict[str, int] = {}
     for tag, state in engines.items():

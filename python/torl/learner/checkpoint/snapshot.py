@@ -1,33 +1,41 @@
-"""What a rank has to write, copied at one moment, so that the training can go on while it is written."""
+"""Write a rank's part of a checkpoint: copy its state at once, and write the copy while training continues."""
 
+import hashlib
+import io
 import json
-from collections.abc import Mapping
+import os
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torl.learner.checkpoint.names import METADATA, generators_name, shard_name
-from torl.learner.checkpoint.rng import rng_states
-from torl.learner.checkpoint.shard_file import write_hashed, write_shard
+from torl.learner.checkpoint.shards import METADATA, generators_name, shard_name
+from torl.learner.messages import ShardWritten
 from torl.learner.optimizer_shards import OptimizerShards
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One rank's part of a checkpoint, in memory."""
+    """A rank's part of a checkpoint, in memory."""
 
-    shards: dict[str, tuple[dict[str, Tensor], dict[str, str]]]  # file name: tensors and metadata
+    shards: dict[str, tuple[dict[str, Tensor], dict[str, str]]]
+    """Tensors and metadata of each file."""
     generators: bytes
+    """States of the random generators, from `rng_states`."""
     rank: int
 
     def write(self, directory: Path) -> dict[str, dict[str, Any]]:
-        """Write it into an existing directory; returns what the manifest says of each file.
+        """Write the snapshot into an existing directory, and return the manifest entry of each file.
 
         Raises:
-            OSError: a file could not be written.
+            OSError: A file could not be written.
         """
         files = {name: write_shard(directory / name, *shard) for name, shard in self.shards.items()}
         name = generators_name(self.rank)
@@ -35,9 +43,12 @@ class Snapshot:
 
 
 def take_snapshot(engines: Mapping[str, OptimizerShards], *, rank: int, counters: Mapping[str, int]) -> Snapshot:
-    """Copy what this rank writes of each model's state; `engines` by the tags that their files get.
+    """Copy this rank's part of the state to CPU memory: 12 bytes per parameter, divided by the number of ranks.
 
-    It takes as much memory of the host as the state has: 12 bytes for each parameter, divided by the ranks.
+    Args:
+        engines: Optimizer state of each model, by its tag in file names.
+        rank: Number of this rank.
+        counters: Counters to restore, such as optimizer steps.
     """
     shards = {}
     for tag, state in engines.items():
@@ -62,3 +73,109 @@ def _copy(tensor: Tensor) -> Tensor:
     on_gpu = tensor.device.type == "cuda"
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_gpu)
     return host.copy_(tensor, non_blocking=on_gpu)
+
+
+def rng_states() -> bytes:
+    """Return the states of Python's, NumPy's and torch's random generators, serialized by `torch.save`."""
+    states = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+    }
+    buffer = io.BytesIO()
+    torch.save(states, buffer)
+    return buffer.getvalue()
+
+
+def restore_rng_states(path: Path) -> None:
+    """Restore the states in a file with the result of `rng_states`."""
+    states = torch.load(path, weights_only=False)
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+_PIECE_BYTES = 16 << 20  # written and hashed at a time, both without the interpreter lock
+_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+
+
+def write_shard(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Write contiguous CPU tensors to a safetensors file, and return its manifest entry.
+
+    The safetensors library computes no hash when it writes, so that each file would have to be read again.
+
+    Raises:
+        OSError: The file could not be written, such as on a full disk.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    offset = 0
+    for name, tensor in tensors.items():
+        end = offset + tensor.nbytes
+        header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # aligns the data
+    pieces = [memoryview(len(text).to_bytes(8, "little") + text)]
+    pieces += [memoryview(tensor.view(torch.uint8).numpy().data) for tensor in tensors.values()]
+    return write_hashed(path, pieces)
+
+
+def write_hashed(path: Path, contents: Iterable[memoryview]) -> dict[str, Any]:
+    """Write bytes to a file, flush it to disk, and return its manifest entry.
+
+    Raises:
+        OSError: The file could not be written.
+    """
+    digest = hashlib.sha256()
+    with path.open("wb", buffering=0) as file:
+        for content in contents:
+            for start in range(0, len(content), _PIECE_BYTES):
+                piece = content[start : start + _PIECE_BYTES]
+                digest.update(piece)
+                while len(piece):
+                    piece = piece[file.write(piece) :]
+        os.fsync(file.fileno())
+        return {"bytes": os.fstat(file.fileno()).st_size, "sha256": digest.hexdigest()}
+
+
+_FULL_DISK_BYTES = 1 << 20  # fewer free bytes than this after a failed write: the disk is full
+
+
+class CheckpointWriter:
+    """A thread of the rank that writes one snapshot at a time and reports the result."""
+
+    def __init__(self, rank: int, report: Callable[[ShardWritten], None]) -> None:
+        """Create a writer.
+
+        Args:
+            rank: Number of this rank, for errors.
+            report: Function that is called in the thread with each result.
+        """
+        self._rank = rank
+        self._report = report
+        self._thread: threading.Thread | None = None
+
+    def write(self, snapshot: Snapshot, directory: Path) -> None:
+        """Start writing a snapshot. It is freed as soon as it is on disk."""
+        self.wait()
+        self._thread = threading.Thread(target=self._write, args=(snapshot, directory), name="checkpoint-writer")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for the current write, if any."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _write(self, snapshot: Snapshot, directory: Path) -> None:
+        try:
+            self._report(ShardWritten(snapshot.write(directory)))
+        except Exception as error:  # the controller decides whether the run ends
+            full = isinstance(error, OSError) and shutil.disk_usage(directory).free < _FULL_DISK_BYTES
+            reason = "the disk is full" if full else f"{type(error).__name__}: {error}"
+            self._report(
+                ShardWritten({}, f"rank {self._rank} could not write its part of checkpoint {directory}: {reason}")
+            )

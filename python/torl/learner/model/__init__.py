@@ -1,1 +1,1 @@
-"""The model that learns: its layers as torl runs them, from hidden states to log-probabilities and values."""
+"""The model that is trained: its layers, from hidden states to log-probabilities and values."""

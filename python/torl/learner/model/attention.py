@@ -1,9 +1,9 @@
-"""Attention over packed rows: every sample attends to itself only, and costs the square of its own length.
+"""Attention over packed rows: each sample attends only to itself, at a cost quadratic in its length.
 
-transformers keeps packed samples apart under `sdpa` with a mask as large as the square of the *row*, which also
-rules out the fast kernels. Here a row says once where its samples end. On CUDA torch's variable-length kernel takes
-the whole row in one call, without a package of its own and without asking the GPU anything; elsewhere, and in float32,
-which that kernel lacks, the row is cut at the samples' ends and each piece is plain causal attention.
+transformers separates packed samples under `sdpa` with a mask that is quadratic in the length of the *row*, and
+excludes fast kernels. Here the boundaries of the samples are passed once for a row. On CUDA, torch's variable-length
+kernel computes the row in one call, without another package and without synchronizing with the GPU. On the CPU and in
+float32, which that kernel does not support, each sample is a separate call of causal attention.
 """
 
 from collections.abc import Callable
@@ -17,35 +17,41 @@ from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 
 PACKED = "torl_packed"
+"""Name of packed attention in transformers' registry."""
 
-# What transformers' models may pass to their attention beside the usual: leaving it out would be silently wrong.
-_NOT_PLAIN = ("sliding_window", "softcap", "s_aux", "position_bias")
+# Arguments of transformers' models that packed attention does not support. To ignore them would be silently wrong.
+_UNSUPPORTED = ("sliding_window", "softcap", "s_aux", "position_bias")
 _KERNEL_DTYPES = (torch.bfloat16, torch.float16)
-_KERNEL_WIDTH = 256  # of a head, at most
+_MAX_KERNEL_WIDTH = 256  # of an attention head
 
 
 @dataclass(frozen=True, slots=True)
 class PackedSamples:
-    """Where the samples of a row are: made once for a row, read by every layer.
-
-    `ends` (int32, on the row's device) begins with 0 and has the cumulative lengths: FlashAttention's `cu_seqlens`.
-    """
+    """The boundaries of the samples in a row, created once for a row and used by every layer."""
 
     lengths: tuple[int, ...]
+    """Length of each sample, in order."""
     cu_seqlens: Tensor
+    """0 and the cumulative lengths, int32, on the row's device, as in FlashAttention."""
     max_seqlen: int
+    """Length of the longest sample."""
 
     @classmethod
     def from_lengths(cls, lengths: tuple[int, ...], device: torch.device) -> "PackedSamples":
-        """From the lengths of the samples, in their order in the row."""
+        """Create the boundaries from the lengths of the samples, in order."""
         ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
         return cls(lengths, ends.to(device, non_blocking=True), max(lengths))
 
 
 def attention_implementation(requested: str, settings: Any) -> str:
-    """The name for `from_pretrained`: `sdpa` becomes `PACKED` where plain causal attention is all a model needs.
+    """Return the attention implementation for `from_pretrained`.
 
-    `settings` is the model's config. Models with sliding windows keep transformers' own masks.
+    `sdpa` becomes `PACKED` if the model needs only causal attention. Models with sliding windows keep transformers'
+    masks.
+
+    Args:
+        requested: Requested implementation.
+        settings: Config of the model.
     """
     if requested != "sdpa":
         return requested
@@ -71,22 +77,35 @@ def packed_attention(
     samples: PackedSamples,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention function for one packed row; query (1, heads, N, D), key and value (1, groups, N, D).
+    """Compute causal attention within each sample of a row. An attention function of transformers.
 
-    `samples` have N tokens together. Returns (1, N, heads, D). There is no mask: transformers makes none for a name it
-    does not know.
+    There is no mask: transformers creates none for an unknown attention implementation.
+
+    Args:
+        module: Attention layer.
+        query: Queries, shape (1, heads, N, D).
+        key: Keys, shape (1, groups, N, D).
+        value: Values, shape (1, groups, N, D).
+        attention_mask: Ignored.
+        scaling: Factor of the attention scores. Defaults to 1 / sqrt(D).
+        dropout: Dropout probability, which must be 0.
+        samples: Samples of the row, with N tokens in total.
+        **settings: Other arguments of the model.
+
+    Returns:
+        The attention output, shape (1, N, heads, D), and None for the attention weights.
 
     Raises:
-        ValueError: the model asks for more than causal attention without dropout.
+        ValueError: The model requires more than causal attention without dropout.
     """
-    for name in _NOT_PLAIN:
+    for name in _UNSUPPORTED:
         if settings.get(name) is not None:
             raise ValueError(f"this model's attention has {name}: set model.attention = 'eager' or 'flash_attention_2'")
     if dropout:
-        raise ValueError("packed attention has no dropout: torl loads models without")
-    kernel = query.is_cuda and query.dtype in _KERNEL_DTYPES and query.shape[-1] <= _KERNEL_WIDTH
-    way = varlen_attention if kernel else per_sample_attention
-    return way(query, key, value, scaling, samples), None
+        raise ValueError(f"packed attention requires dropout = 0, got {dropout}")
+    kernel = query.is_cuda and query.dtype in _KERNEL_DTYPES and query.shape[-1] <= _MAX_KERNEL_WIDTH
+    attention = varlen_attention if kernel else per_sample_attention
+    return attention(query, key, value, scaling, samples), None
 
 
 def varlen_attention(
@@ -97,7 +116,7 @@ def varlen_attention(
     samples: PackedSamples,
     kernel: Callable[..., Any] = varlen_attn,
 ) -> Tensor:
-    """One call for the row, shapes as in `packed_attention`. `kernel` has the signature of torch's `varlen_attn`."""
+    """Compute `packed_attention` in one call for the row. `kernel` has the signature of torch's `varlen_attn`."""
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     ends, longest = samples.cu_seqlens, samples.max_seqlen
     window = (-1, 0)  # causal
@@ -108,7 +127,7 @@ def varlen_attention(
 def per_sample_attention(
     query: Tensor, key: Tensor, value: Tensor, scaling: float | None, samples: PackedSamples
 ) -> Tensor:
-    """One call for each sample, shapes as in `packed_attention`."""
+    """Compute `packed_attention` in one call for each sample."""
     pieces = [torch.split(part, list(samples.lengths), dim=2) for part in (query, key, value)]
     attended = [
         F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=True)

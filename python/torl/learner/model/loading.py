@@ -1,24 +1,36 @@
-"""A Hugging Face model in a directory, read by rank 0 and handed out: no other rank reads it.
+"""Load a Hugging Face model: rank 0 reads it and distributes the weights, and faster kernels replace some layers.
 
-Under ZeRO-3 a rank keeps its shards alone, from the first module on: nowhere is the model whole.
+Under ZeRO-3 each rank keeps only its shards from the first module on, so that no rank has the complete model.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from torl.config import ModelConfig
+from torl.errors import DataError
+
 Reader = Callable[[str], Tensor]
+"""A function that returns the tensor with a name."""
 
 
 def build_empty_model(
     settings: Any, dtype: torch.dtype, attention: str, deepspeed_settings: Mapping[str, Any] | None
 ) -> Any:
-    """The model without its weights: in shards if `deepspeed_settings` are of ZeRO-3, else as memory not yet used."""
+    """Create a model with uninitialized weights.
+
+    Args:
+        settings: Config of the model.
+        dtype: Precision of the weights.
+        attention: Attention implementation.
+        deepspeed_settings: DeepSpeed's configuration, which shards the weights (ZeRO-3). None does not shard them.
+    """
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
@@ -29,14 +41,16 @@ def build_empty_model(
 
             contexts.enter_context(deepspeed.zero.Init(config_dict_or_path=dict(deepspeed_settings)))
         model = AutoModelForCausalLM.from_config(settings, dtype=dtype, attn_implementation=attention)
-    model.tie_weights()  # which is part of what is left out
+    model.tie_weights()  # a part of the initialization that was skipped
     return model
 
 
 def distribute_weights(model: nn.Module, open_reader: Callable[[set[str]], Any]) -> None:
-    """Fill the model on all ranks with what rank 0 reads, one tensor at a time; every rank must call it.
+    """Distribute the weights that rank 0 reads to all ranks, one tensor at a time. Every rank must call this.
 
-    `open_reader` is called on rank 0 only, with the names that will be asked for; it gives a context of a `Reader`.
+    Args:
+        model: Model to fill.
+        open_reader: Function that returns a context manager of a `Reader` for the given names. Called on rank 0 only.
     """
     from deepspeed import zero
 
@@ -56,17 +70,25 @@ def distribute_weights(model: nn.Module, open_reader: Callable[[set[str]], Any])
 
 
 @contextmanager
-def open_weights(directory: Path, wanted: set[str], load_whole: Callable[[], nn.Module]) -> Iterator[Reader]:
-    """Read tensors out of a model directory by their names; raises OSError or ValueError where one cannot be read.
+def open_weights(directory: Path, names: set[str], load_whole: Callable[[], nn.Module]) -> Iterator[Reader]:
+    """Yield a reader of the tensors in a model directory.
 
-    Where the files are no safetensors, or name their tensors in another way than the model does, transformers reads the
-    model as a whole, which takes that much memory of the host on rank 0.
+    If the directory has no safetensors files, or their names differ from the model's, transformers loads the complete
+    model, which takes its size in CPU memory on rank 0.
+
+    Args:
+        directory: Directory of the model.
+        names: Names of the tensors that will be read.
+        load_whole: Function that loads the complete model.
+
+    Raises:
+        OSError, ValueError: A tensor cannot be read.
     """
     from safetensors import safe_open
 
-    places = _places(directory)
-    if not wanted <= places.keys():
-        print(f"{directory} does not name its tensors as the model does: rank 0 loads it whole", flush=True)
+    files_by_name = _files_by_name(directory)
+    if not names <= files_by_name.keys():
+        print(f"{directory} names its tensors differently from the model: rank 0 loads it completely", flush=True)
         state = load_whole().state_dict()
         yield lambda name: state[name]
         return
@@ -74,7 +96,7 @@ def open_weights(directory: Path, wanted: set[str], load_whole: Callable[[], nn.
         opened: dict[str, Any] = {}
 
         def read(name: str) -> Tensor:
-            file = places[name]
+            file = files_by_name[name]
             if file not in opened:
                 opened[file] = files.enter_context(safe_open(directory / file, framework="pt"))
             tensor: Tensor = opened[file].get_tensor(name)
@@ -83,16 +105,49 @@ def open_weights(directory: Path, wanted: set[str], load_whole: Callable[[], nn.
         yield read
 
 
-def _places(directory: Path) -> dict[str, str]:
-    """Which safetensors file of a model directory has which tensor."""
+def _files_by_name(directory: Path) -> dict[str, str]:
+    """Return the safetensors file of each tensor in a model directory."""
     from safetensors import safe_open
 
     index = directory / "model.safetensors.index.json"
     if index.is_file():
-        places: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
-        return places
+        weight_map: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
+        return weight_map
     single = directory / "model.safetensors"
     if not single.is_file():
         return {}
     with safe_open(single, framework="pt") as file:
         return dict.fromkeys(file.keys(), single.name)
+
+
+def use_kernels(causal_lm: Any, model: ModelConfig) -> str:
+    """Apply `model.kernels` to a Hugging Face model, and return a description of its kernels for the log.
+
+    Liger's kernels replace norms, rotary embeddings and gated layers. Liger is an optional package.
+
+    Raises:
+        DataError: `model.kernels` is "liger", but Liger is not installed, has no kernels for the model, or there is no
+            GPU.
+    """
+    if model.kernels == "torch":
+        return "torch's kernels, as configured"
+    missing = _missing_requirement(causal_lm.config.model_type)
+    if missing is None:
+        from liger_kernel.transformers.monkey_patch import _apply_liger_kernel_to_instance
+
+        # torl implements heads and losses.
+        _apply_liger_kernel_to_instance(causal_lm, fused_linear_cross_entropy=False, cross_entropy=False)
+        return "Liger's kernels for norms, rotary positions and gated layers"
+    if model.kernels == "liger":
+        raise DataError(f"model.kernels = 'liger': {missing}; \"auto\" uses torch's kernels if Liger's are unavailable")
+    return f"torch's kernels: {missing}"
+
+
+def _missing_requirement(model_type: str) -> str | None:
+    if not torch.cuda.is_available():
+        return "Liger's kernels need a CUDA GPU"
+    if find_spec("liger_kernel") is None:
+        return "liger-kernel is not installed"
+    from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
+
+    return None if model_type in MODEL_TYPE_TO_APPLY_LIGER_FN else f"Liger has no kernels for {model_type}"

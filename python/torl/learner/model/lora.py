@@ -1,7 +1,7 @@
-"""LoRA: adapters that are trained beside weights that stay as they are (arXiv 2106.09685), by way of peft.
+"""LoRA (arXiv 2106.09685) with peft: adapters are trained, and the weights of the base model are frozen.
 
-What leaves the learner has the names and shapes of the model without adapters: a weight is its base plus what its
-adapter adds. The model with its adapters off is the reference policy, so that no second model is needed.
+Weights that leave the learner have the names and shapes of the base model, with adapters merged. The model with
+disabled adapters is the reference model, so that no second model is needed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from peft.tuners.lora import LoraLayer
 
 _ADAPTER = "default"  # peft's name for the only one
-_PEFT_PREFIX = "base_model.model."  # what peft puts before every name in its files
+_PEFT_PREFIX = "base_model.model."  # peft's prefix of all names in its files
 
 
 def add_adapters(causal_lm: Any, config: LoraConfig | None, seed: int) -> Any:
-    """Give a Hugging Face model adapters, the only parameters with a gradient from then on; None leaves it alone.
+    """Add adapters to a Hugging Face model, and freeze its weights. The initial adapters do not change its output.
 
-    `seed` must be equal on all ranks: adapters begin at random (and add nothing at first).
+    Args:
+        causal_lm: Model, which is returned.
+        config: Settings of the adapters. None adds no adapters.
+        seed: Random seed of the initial adapters, which must be equal on all ranks.
 
     Raises:
-        DataError: the model has no linear layer of one of the names, or peft is not installed.
+        DataError: The model has no linear layer with one of the names, or peft is not installed.
     """
     if config is None:
         return causal_lm
@@ -47,7 +50,7 @@ def add_adapters(causal_lm: Any, config: LoraConfig | None, seed: int) -> Any:
 
 @contextmanager
 def disabled_adapters(module: nn.Module) -> Iterator[None]:
-    """The model that the adapters were put beside, as long as this is entered."""
+    """Disable adapters in a context, so that the module computes the base model."""
     layers = [layer for _, layer in _layers(module)]
     for layer in layers:
         layer.enable_adapters(False)
@@ -60,31 +63,32 @@ def disabled_adapters(module: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class MergedWeight:
-    """One weight as the model without adapters names it, and what it is made of."""
+    """A weight of the base model with its adapter, if any."""
 
     name: str
+    """Name in the base model."""
     base: nn.Parameter
     adapter: "LoraLayer | None" = None
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Under ZeRO-3 they must be gathered before `value` is asked for."""
+        """All parameters of the weight, which must be gathered before `value` under ZeRO-3."""
         if self.adapter is None:
             return [self.base]
         return [self.base, self.adapter.lora_A[_ADAPTER].weight, self.adapter.lora_B[_ADAPTER].weight]
 
     def value(self) -> Tensor:
-        """The base, with what its adapter adds: summed in float32, rounded once to the base's precision."""
+        """Return W + alpha / rank * B A, summed in float32 and rounded once to the precision of W."""
         if self.adapter is None:
             return self.base.detach()
         with torch.no_grad():
             first, second = (parameter.float() for parameter in self.parameters[1:])
-            whole: Tensor = self.base.float() + self.adapter.scaling[_ADAPTER] * (second @ first)
-            return whole.to(self.base.dtype)
+            merged: Tensor = self.base.float() + self.adapter.scaling[_ADAPTER] * (second @ first)
+            return merged.to(self.base.dtype)
 
 
 def merged_weights(module: nn.Module) -> list[MergedWeight]:
-    """All weights of a model, with or without adapters, in its own order."""
+    """Return all weights of a model, with or without adapters, in order."""
     adapters = {f"{name}.base_layer.weight": layer for name, layer in _layers(module)}
     return [
         MergedWeight(name.replace(".base_layer.", "."), parameter, adapters.get(name))
@@ -94,12 +98,19 @@ def merged_weights(module: nn.Module) -> list[MergedWeight]:
 
 
 def adapter_weights(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """The adapters alone, by the names of the module; none for a model without."""
+    """Return the adapters' parameters by their names in the module. Empty for a model without adapters."""
     return [(name, parameter) for name, parameter in module.named_parameters() if _is_adapter(name)]
 
 
 def export_adapter(weights: Sequence[tuple[str, Tensor]], config: LoraConfig, base: str, directory: Path) -> None:
-    """Write adapters to the model at `base` as peft and vLLM load them; names are those of the Hugging Face model."""
+    """Write adapters to a directory that peft and vLLM load.
+
+    Args:
+        weights: Adapter weights by their names in the Hugging Face model.
+        config: Settings of the adapters.
+        base: Path of the base model.
+        directory: Directory to write.
+    """
     from safetensors.torch import save_file
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -124,7 +135,7 @@ def _peft_settings(config: LoraConfig) -> Any:
 
 
 def _layers(module: nn.Module) -> "Iterator[tuple[str, LoraLayer]]":
-    # Told by what they have: peft need not be imported for a model without adapters.
+    # Recognized by an attribute, so that a model without adapters does not require peft.
     return ((name, layer) for name, layer in module.named_modules() if hasattr(layer, "lora_A"))
 
 

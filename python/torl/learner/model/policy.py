@@ -1,4 +1,4 @@
-"""A causal language model that answers one question: the log-probability of given tokens at given places."""
+"""Policies and critics: a causal language model with log-probabilities of given tokens, or with a value head."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from torl.learner.model.attention import PACKED, PackedSamples
 from torl.learner.model.head import EntropyMode, LogprobHead
 from torl.learner.model.sequence_parallel import SequenceParallel
 
-# Settings of a head that does more than one matrix product; models with them need more than `head(hidden)`.
+# Settings of models whose head is more than one matrix product.
 _HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
 
 class Policy(nn.Module):
-    """Wraps a Hugging Face causal language model; its parameters are named `causal_lm.*`."""
+    """A wrapper of a Hugging Face causal language model, whose parameters are named `causal_lm.*`."""
 
     def __init__(
         self,
@@ -24,10 +24,13 @@ class Policy(nn.Module):
         logits_dtype: torch.dtype | None = None,
         parallel: SequenceParallel | None = None,
     ) -> None:
-        """Give the model a head that holds at most `max_stored_logits` logits from forward to backward.
+        """Wrap a model and replace its head.
 
-        `logits_dtype`: what logits are rounded to; the precision of the weights when unset.
-        `parallel`: the ranks that share each row; every one of them must call this with the same rows.
+        Args:
+            causal_lm: Model.
+            max_stored_logits: Maximum number of logits that the head stores for the backward pass.
+            logits_dtype: Precision that logits are rounded to. Defaults to the precision of the weights.
+            parallel: Ranks that share each row. All of them must call this model with the same rows.
         """
         super().__init__()
         for setting in _HEAD_SETTINGS:
@@ -48,39 +51,75 @@ class Policy(nn.Module):
         target_K: Tensor,
         temperature: float,
         sample_lengths: tuple[int, ...],
-        entropy: EntropyMode = "watched",
+        entropy: EntropyMode = "log",
     ) -> tuple[Tensor, Tensor]:
-        """Log-probability of each target after `temperature`, and the entropy there, as `LogprobHead` has it.
+        """Return the log-probability of each target and the entropy of its distribution, float32, shape (K,).
 
-        Both float32, shape (K,). K may not be 0.
+        Args:
+            token_ids_N: Tokens of the row.
+            position_ids_N: Positions, which start at 0 in each sample.
+            predictor_K: Index in the row of the token that predicts each target. K must not be 0.
+            target_K: Token ids.
+            temperature: Temperature by which logits are divided.
+            sample_lengths: Length of each sample in the row.
+            entropy: Computation of the entropy; see `LogprobHead`.
         """
         head = self.causal_lm.get_output_embeddings()
         if self.parallel is None:
             hidden_ND = packed_hidden_states(self.causal_lm, token_ids_N, position_ids_N, sample_lengths)
             logprob_K, entropy_K = head(hidden_ND.index_select(0, predictor_K), target_K, temperature, entropy)
             return logprob_K, entropy_K
-        own = self.parallel.slice(token_ids_N, position_ids_N, sample_lengths, predictor_K)
-        hidden_ND = packed_hidden_states(self.causal_lm, own.token_ids, own.position_ids, own.sample_lengths)
-        targets = target_K[own.first : own.first + len(own.predictors)]
-        found = head(hidden_ND.index_select(0, own.predictors), targets, temperature, entropy)
-        logprob_K, entropy_K = self.parallel.all_gather(torch.stack(found), own.counts).unbind()
+        part = self.parallel.slice(token_ids_N, position_ids_N, sample_lengths, predictor_K)
+        hidden_ND = packed_hidden_states(self.causal_lm, part.token_ids, part.position_ids, part.sample_lengths)
+        targets = target_K[part.first : part.first + len(part.predictors)]
+        outputs = head(hidden_ND.index_select(0, part.predictors), targets, temperature, entropy)
+        logprob_K, entropy_K = self.parallel.all_gather(torch.stack(outputs), part.counts).unbind()
         return logprob_K, entropy_K
 
 
 def packed_hidden_states(
     causal_lm: Any, token_ids_N: Tensor, position_ids_N: Tensor, sample_lengths: tuple[int, ...]
 ) -> Tensor:
-    """The last hidden states of a packed row, shape (N, D).
-
-    Without `use_cache=False` transformers would not look for packed samples in the position ids.
-    """
+    """Return the last hidden states of a packed row, shape (N, D)."""
     attention_arguments: dict[str, Any] = {}
     if causal_lm.config._attn_implementation.startswith(PACKED):
         attention_arguments["samples"] = PackedSamples.from_lengths(sample_lengths, token_ids_N.device)
     hidden_states: Tensor = causal_lm.base_model(
         input_ids=token_ids_N[None],
         position_ids=position_ids_N[None],
-        use_cache=False,
+        use_cache=False,  # otherwise transformers does not detect packed samples by their position ids
         **attention_arguments,
     ).last_hidden_state
     return hidden_states[0]
+
+
+class Critic(nn.Module):
+    """The trunk of a Hugging Face causal language model with a linear value head, which is initialized to 0.
+
+    An untrained critic predicts 0, so that the first advantages are the returns.
+    """
+
+    def __init__(self, causal_lm: Any, *, parallel: SequenceParallel | None = None) -> None:
+        """Use the trunk of a model. Its language head is dropped. `parallel` is the same as for `Policy`."""
+        super().__init__()
+        embedding = causal_lm.get_input_embeddings()
+        self.trunk = (causal_lm if parallel is None else parallel.share_attention(causal_lm)).base_model
+        self.parallel = parallel
+        self.value_head = nn.Linear(embedding.embedding_dim, 1, dtype=embedding.weight.dtype)
+        nn.init.zeros_(self.value_head.weight)
+        nn.init.zeros_(self.value_head.bias)
+
+    def forward(
+        self, token_ids_N: Tensor, position_ids_N: Tensor, predictor_K: Tensor, sample_lengths: tuple[int, ...]
+    ) -> Tensor:
+        """Return the value before each target is sampled, float32, shape (K,). For arguments, see `Policy.forward`."""
+        if self.parallel is None:
+            hidden_ND = packed_hidden_states(self.trunk, token_ids_N, position_ids_N, sample_lengths)
+            return self._values(hidden_ND, predictor_K)
+        part = self.parallel.slice(token_ids_N, position_ids_N, sample_lengths, predictor_K)
+        hidden_ND = packed_hidden_states(self.trunk, part.token_ids, part.position_ids, part.sample_lengths)
+        return self.parallel.all_gather(self._values(hidden_ND, part.predictors), part.counts)
+
+    def _values(self, hidden_ND: Tensor, predictor_K: Tensor) -> Tensor:
+        values: Tensor = self.value_head(hidden_ND.index_select(0, predictor_K)).squeeze(-1)
+        return values.to(torch.float32)

@@ -1,8 +1,8 @@
 """Sequence parallelism (Ulysses, arXiv 2309.14509): several ranks share a row that is too long for one of them.
 
-Each rank has a slice of the row's tokens in everything but attention. There DeepSpeed's exchange gives each rank all
-tokens for a part of the heads, and back. What is said of sampled tokens is put together at the end, so that each of the
-ranks has the whole row's numbers and computes the same loss; backwards each takes the gradient of its own slice.
+Each rank has a slice of the row's tokens in all layers but attention. There, DeepSpeed's all-to-all gives each rank all
+tokens for a part of the heads, and the reverse. The outputs for sampled tokens are gathered at the end, so that all
+ranks compute the same loss of the complete row; in the backward pass, each takes the gradient of its slice.
 """
 
 from dataclasses import dataclass
@@ -19,21 +19,25 @@ from torl.learner.model.attention import PACKED, packed_attention
 
 @dataclass(frozen=True, slots=True)
 class RowSlice:
-    """What one rank has of a row, which has been filled up to a multiple of the ranks by a sample of its own."""
+    """A rank's slice of a row that is padded to a multiple of the number of ranks. The padding is a separate sample."""
 
     token_ids: Tensor
     position_ids: Tensor
-    sample_lengths: tuple[int, ...]  # of the whole row, the filling included
-    counts: list[int]  # how many of the row's predictors, which ascend, lie with each rank
-    first: int  # index of this rank's first
-    predictors: Tensor  # this rank's, as places in the slice
+    sample_lengths: tuple[int, ...]
+    """Length of each sample in the complete row, including the padding."""
+    counts: list[int]
+    """Number of predictors in the slice of each rank."""
+    first: int
+    """Index in the row's predictors, which ascend, of the first one in this slice."""
+    predictors: Tensor
+    """Indices of this rank's predictors in the slice."""
 
 
 class SequenceParallel:
-    """The ranks that share rows with this one: neighbors, `size` of them."""
+    """The neighboring ranks that share rows with this one."""
 
     def __init__(self, size: int) -> None:
-        """Make the groups. Every rank must come here together; `size` divides their number."""
+        """Create groups of `size` ranks, a divisor of their number. All ranks must call this together."""
         self.size = size
         rank = dist.get_rank()
         for first in range(0, dist.get_world_size(), size):
@@ -43,10 +47,11 @@ class SequenceParallel:
         self.rank = rank % size
 
     def share_attention(self, causal_lm: Any) -> Any:
-        """Let a model exchange tokens for heads in its attention.
+        """Make a model exchange tokens for heads in its attention, and return it.
 
         Raises:
-            DataError: its heads cannot be divided by the ranks, or its attention is not plain and packed.
+            DataError: The number of heads is not divisible by the number of ranks, or the model does not use packed
+                attention.
         """
         from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
         from transformers import AttentionInterface
@@ -77,36 +82,44 @@ class SequenceParallel:
     def slice(
         self, token_ids_N: Tensor, position_ids_N: Tensor, sample_lengths: tuple[int, ...], predictor_K: Tensor
     ) -> RowSlice:
-        """This rank's part of a row."""
-        filling = -len(token_ids_N) % self.size
-        if filling:
-            token_ids_N = torch.cat([token_ids_N, token_ids_N.new_zeros(filling)])
-            position_ids_N = torch.cat([position_ids_N, torch.arange(filling, device=position_ids_N.device)])
-            sample_lengths = (*sample_lengths, filling)
-        own = len(token_ids_N) // self.size
-        start, stop = self.rank * own, (self.rank + 1) * own
-        counts = torch.bincount(predictor_K // own, minlength=self.size).tolist()
+        """Return this rank's slice of a row. For arguments, see `Policy.forward`."""
+        padding = -len(token_ids_N) % self.size
+        if padding:
+            token_ids_N = torch.cat([token_ids_N, token_ids_N.new_zeros(padding)])
+            position_ids_N = torch.cat([position_ids_N, torch.arange(padding, device=position_ids_N.device)])
+            sample_lengths = (*sample_lengths, padding)
+        length = len(token_ids_N) // self.size
+        start, stop = self.rank * length, (self.rank + 1) * length
+        counts = torch.bincount(predictor_K // length, minlength=self.size).tolist()
         first = sum(counts[: self.rank])
         predictors = predictor_K[first : first + counts[self.rank]] - start
         ids, positions = token_ids_N[start:stop], position_ids_N[start:stop]
         return RowSlice(ids, positions, sample_lengths, counts, first, predictors)
 
-    def all_gather(self, own: Tensor, counts: list[int]) -> Tensor:
-        """From numbers (..., own count) of this rank to those of the row (..., K), on every rank.
+    def all_gather(self, part: Tensor, counts: list[int]) -> Tensor:
+        """Gather the outputs of all ranks for a row, on every rank.
 
-        Every rank must compute the same loss from them: backwards each takes its own part, and nothing is exchanged.
+        All ranks must compute the same loss from them. In the backward pass, each takes its part of the gradient
+        without communication.
+
+        Args:
+            part: Outputs of this rank, shape (..., number of its predictors).
+            counts: Number of predictors of each rank.
+
+        Returns:
+            Outputs of the row, shape (..., K).
         """
-        whole: Tensor = _Whole.apply(own, counts, self)  # type: ignore[no-untyped-call]
-        return whole
+        gathered: Tensor = _AllGather.apply(part, counts, self)  # type: ignore[no-untyped-call]
+        return gathered
 
 
-class _Whole(torch.autograd.Function):
+class _AllGather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, own: Tensor, counts: list[int], parallel: SequenceParallel) -> Tensor:
+    def forward(ctx: Any, part: Tensor, counts: list[int], parallel: SequenceParallel) -> Tensor:
         ctx.first, ctx.count = sum(counts[: parallel.rank]), counts[parallel.rank]
-        filled = torch.nn.functional.pad(own, (0, max(counts) - own.shape[-1])).contiguous()
-        parts = [torch.empty_like(filled) for _ in counts]
-        dist.all_gather(parts, filled, group=parallel.group)
+        padded = torch.nn.functional.pad(part, (0, max(counts) - part.shape[-1])).contiguous()
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded, group=parallel.group)
         return torch.cat([part[..., :count] for part, count in zip(parts, counts, strict=True)], dim=-1)
 
     @staticmethod

@@ -1,1 +1,1 @@
-"""Episodes that agent programs play: an OpenAI-compatible address for each, whose requests become trajectories."""
+"""Episodes driven by agent programs, each through its own URL of an OpenAI-compatible server."""

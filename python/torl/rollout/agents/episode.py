@@ -1,4 +1,4 @@
-"""One episode of an agent program: each request samples a turn, at the end of a token sequence or of a new one."""
+"""One episode of an agent program: each request samples a turn that continues a token sequence or starts a new one."""
 
 import asyncio
 import secrets
@@ -8,163 +8,138 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torl._core import Scanner
 from torl.agents import AgentLimits
-from torl.formats import ChatFormat
-from torl.formats.base import turn_stop_condition
-from torl.rollout.agents.messages import continuation_parts, message_of, valid_calls
-from torl.rollout.agents.prompts import PromptRenderer
+from torl.formats import require_chat_format
+from torl.rollout.agents.conversations import Conversations, Message, Suffix, TokenSequence
+from torl.rollout.agents.messages import Completion, PromptRenderer, continuation_parts, message_of, valid_calls
 from torl.rollout.agents.requests import ChatRequest, RequestError, read_message
-from torl.rollout.agents.sequences import Conversations, Message, Suffix, TokenSequence
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.observation import LONG_OBSERVATION
-from torl.rollout.sampled_turn import ends_line, find_stop_reason, spans
-from torl.seeds import derive_seed
-from torl.text.vocabulary import read_turn
-from torl.types import (
-    FinishReason,
-    Outcome,
-    OutcomeStatus,
-    Prompt,
-    SampledTurn,
-    SamplingParameters,
-    StopReason,
-    ToolCall,
-    ToolRequest,
-    Trajectory,
-    Turn,
-    UserMessage,
-)
+from torl.rollout.transcript import AnsweredCall, ScannedTurn, ends_line
+from torl.types import FinishReason, MalformedCall, Outcome, OutcomeStatus, Prompt, StopReason, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What all episodes of a run's agent have in common."""
+    """Settings of all episodes of a run's agent."""
 
     limits: AgentLimits
     renderer: PromptRenderer
-    window: int  # tokens of a context, the answer included
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """The answer to a request."""
-
-    message: Mapping[str, Any]
-    finish_reason: str  # in OpenAI's words
-    prompt_tokens: int
-    sampled_tokens: int
-    cached_tokens: int
+    window: int
+    """Maximum length of a context in tokens, including the reply."""
 
 
 class AgentEpisode:
     """The state of an episode while its program runs."""
 
     def __init__(
-        self, player: EpisodePlayer, settings: AgentSettings, prompt: Prompt, series: int | str, sample: int
+        self, player: EpisodePlayer, settings: AgentSettings, prompt: Prompt, batch_id: int | str, sample: int
     ) -> None:
-        assert isinstance(player.format, ChatFormat)
-        self.player, self.settings, self.form = player, settings, player.format
-        self.prompt, self.series, self.sample = prompt, series, sample
+        """Start an episode of a problem."""
+        self.player, self.settings, self.prompt = player, settings, prompt
+        self.form = require_chat_format(player.format)
+        self.id = player.start_episode(prompt, batch_id, sample)
         self.name = secrets.token_urlsafe(16)
-        """Its part of the address: whoever knows it asks for this episode."""
-        self.number = player.counters.started
-        player.counters.started += 1
-        self.threads: list[TokenSequence] = []
-        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Fails with what broke the host."""
+        """Secret part of the episode's URL."""
+        self.sequences: list[TokenSequence] = []
+        self.host_failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails with the error of a host that failed."""
         self.last_message: str | None = None
+        self._sampler = player.sampler
         self._conversations = Conversations()
-        self._turns = 0  # asked for
-        self._open = 0  # requests
-        self._own_seconds, self._idle_since = 0.0, time.perf_counter()
+        self._requested_turns = 0
+        self._pending = 0  # requests
+        self._program_seconds, self._idle_since = 0.0, time.perf_counter()
         self._waiting = ExitStack()
         self._waiting.enter_context(player.slots.waiting())
         self.started = time.perf_counter()
 
     @property
-    def own_seconds(self) -> float:
-        """Seconds in which the program did not wait for the model."""
-        return self._own_seconds + (0.0 if self._open else time.perf_counter() - self._idle_since)
+    def program_seconds(self) -> float:
+        """Time in which the program did not wait for the model."""
+        return self._program_seconds + (0.0 if self._pending else time.perf_counter() - self._idle_since)
 
     def close(self) -> None:
-        """No turn comes any more."""
+        """End the episode. No turn follows."""
         self._waiting.close()
-        self.player.engine.forget(self.number)
-        if not self.broken.cancel():
-            self.broken.exception()  # looked at
+        self.player.engine.forget(self.id.number)
+        if not self.host_failure.cancel():
+            self.host_failure.exception()  # marks the exception as retrieved
 
     async def complete(self, request: ChatRequest) -> Completion:
-        """Sample the message that a request asks for.
+        """Sample the message of a request.
 
         Raises:
-            RequestError: it cannot be answered.
-            Exception: the host is broken; `broken` says so as well.
+            RequestError: The request cannot be served.
+            Exception: The host failed. `host_failure` receives the error as well.
         """
-        if self._turns >= self.settings.limits.max_turns:
+        if self._requested_turns >= self.settings.limits.max_turns:
             raise RequestError(
                 f"this episode has had the {self.settings.limits.max_turns} turns that agent.max_turns allows",
                 code="too_many_turns",
             )
-        number = self._turns
-        self._turns += 1
+        number = self._requested_turns
+        self._requested_turns += 1
         self._begin_request()
         try:
             return await self._complete(request, number)
         except RequestError:
             raise
-        except Exception as error:  # also a defect of torl's: the program could mend neither
-            if not self.broken.done():
-                self.broken.set_exception(error)
+        except Exception as error:  # also a defect of torl, which no program can handle
+            if not self.host_failure.done():
+                self.host_failure.set_exception(error)
             raise
         finally:
             self._end_request()
 
     def trajectory(self, answer: str) -> Trajectory | None:
-        """The thread that was sampled last, with the others as its branches; None if nothing was sampled."""
-        if not self.threads:
+        """The token sequence that was sampled last, with the others as its branches. None if nothing was sampled."""
+        if not self.sequences:
             return None
         seconds = time.perf_counter() - self.started
-        made = {id(thread): self._trajectory(thread, answer, seconds) for thread in self.threads}
-        main = made.pop(id(max(self.threads, key=lambda thread: thread.last)))
-        return replace(main, branches=tuple(made.values()))
+        main = max(self.sequences, key=lambda sequence: sequence.last_turn)
+        branches = [sequence for sequence in self.sequences if sequence is not main]
+        return replace(
+            self._trajectory(main, answer, seconds),
+            branches=tuple(self._trajectory(sequence, answer, seconds) for sequence in branches),
+        )
 
     async def _complete(self, request: ChatRequest, number: int) -> Completion:
         self._require_room(request)
         continued = self._conversations.continued(request)
         if continued is None:
-            context, suffix = await self._rendered(request), []
+            context, suffix_ids = await self._render(request), []
         else:
-            message, added = continued
-            suffix = await self._encoded(message, added)
-            context = message.context() + suffix
-        window = self.settings.window
-        room = window - len(context)
+            message, suffix = continued
+            suffix_ids = await self._encode(message, suffix)
+            context = message.context() + suffix_ids
+        room = self.settings.window - len(context)
         if room < 1:
             raise self._too_long(f"{len(context)} tokens")
-        # From here to the request to the engine nothing else runs: one request alone continues a message in its thread.
+        # Nothing else runs from here to the engine's request: only one request continues a message in its sequence.
         grows = continued is not None and not continued[0].continued
         if grows:
             message.continued = True
         asked_at = time.perf_counter()
         try:
-            turn, sampled = await self._sample(request, context, room, number)
+            scanned = await self._sample(request, context, room, number)
         except BaseException:
             if grows:
                 message.continued = False
             raise
-        thread = message.thread if grows else TokenSequence.begin(context)
         if grows:
-            self._insert(message, added, suffix, asked_at)
+            sequence = message.sequence
+            self._append_suffix(message, suffix, suffix_ids, asked_at)
         else:
-            self.threads.append(thread)
-        return self._told(request, thread, turn, sampled, number)
+            sequence = TokenSequence(replace(self.prompt, token_ids=tuple(context)))
+            self.sequences.append(sequence)
+        return self._append_turn(request, sequence, scanned, number)
 
     def _require_room(self, request: ChatRequest) -> None:
-        """Refuse what no context can hold before it is encoded, which takes most of a second for a million characters.
+        """Reject a request that is too long for any context before encoding it: a million characters take a second.
 
         Raises:
-            RequestError: it has more text than any tokens of the context.
+            RequestError: The request has more text than the tokens of a context can encode.
         """
         length = sum(len(each["content"]) for each in request.messages)
         if length > self.player.encoder.max_bytes(self.settings.window):
@@ -178,126 +153,88 @@ class AgentEpisode:
             code="context_length_exceeded",
         )
 
-    async def _rendered(self, request: ChatRequest) -> list[int]:
-        render, given = self.settings.renderer.render, (request.messages, request.tools)
-        return render(*given) if _characters(given) < LONG_OBSERVATION else await asyncio.to_thread(render, *given)
+    async def _render(self, request: ChatRequest) -> list[int]:
+        render, conversation = self.settings.renderer.render, (request.messages, request.tools)
+        if _characters(conversation) < LONG_OBSERVATION:
+            return render(*conversation)
+        return await asyncio.to_thread(render, *conversation)
 
-    async def _encoded(self, message: Message, added: Suffix) -> list[int]:
-        """What stands between a message and the next one."""
-        form, observe = self.form, self.player.encoder.encode_observation
-        calls = [message.calls[number] for number in added.results]
-        parts = continuation_parts(form, calls, [*added.results.values()], added.user_messages, ended=message.ended)
-        ids, _ = observe(parts) if added.length < LONG_OBSERVATION else await asyncio.to_thread(observe, parts)
+    async def _encode(self, message: Message, suffix: Suffix) -> list[int]:
+        """Encode the text between a message and the next one."""
+        encode = self.player.encoder.encode_observation
+        calls = [message.calls[number] for number in suffix.results]
+        results = list(suffix.results.values())
+        parts = continuation_parts(self.form, calls, results, suffix.user_messages, ended=message.ended)
+        ids, _ = encode(parts) if suffix.length < LONG_OBSERVATION else await asyncio.to_thread(encode, parts)
         return ids
 
-    async def _sample(
-        self, request: ChatRequest, context: list[int], room: int, number: int
-    ) -> tuple[Turn, SampledTurn]:
-        """A turn behind the context, whose place in its thread is not known yet."""
-        player, settings = self.player, self.player.settings
-        end = turn_stop_condition(player.format, (*settings.stop, *request.stop), calls_left=True)
-        at_line_start = ends_line(player.vocabulary, context)
-        name = (self.series, self.prompt.problem.id, self.sample, number)
-        sampled = await player.engine.sample(
+    async def _sample(self, request: ChatRequest, context: list[int], room: int, number: int) -> ScannedTurn:
+        return await self._sampler.sample(
+            self.id,
+            number,
             context,
-            SamplingParameters(
-                max_tokens=min(room, request.max_tokens or room),
-                temperature=settings.temperature,
-                top_p=settings.top_p,
-                seed=derive_seed(settings.seed, *name),
-            ),
-            "/".join(map(str, name)),
-            end=end,
-            at_line_start=at_line_start,
-            episode=self.number,
-            group=f"{self.series}/{self.prompt.problem.id}",
+            max_tokens=min(room, request.max_tokens or room),
+            at_line_start=ends_line(self.player.vocabulary, context),
+            stop=request.stop,
         )
-        scan = Scanner(player.vocabulary, end, at_line_start).feed(sampled.token_ids)
-        player.counters.dropped_tokens += len(sampled.token_ids) - scan.consumed
-        kept = sampled.token_ids[: scan.consumed]
-        turn = read_turn(player.vocabulary, kept, scan, 0, find_stop_reason(sampled, scan), sampled.cached_tokens)
-        return turn, sampled
 
-    def _insert(self, message: Message, added: Suffix, suffix: Sequence[int], asked_at: float) -> None:
-        """Put what follows a message into its thread."""
-        thread = message.thread
-        start, stop = thread.builder.append_observation(suffix)
-        text = self.player.vocabulary.decode(suffix)
-        thread.user_messages += [UserMessage(said, text, start, stop) for said in added.user_messages]
-        waited = asked_at - message.sent_at
-        for number, content in added.results.items():
+    def _append_suffix(self, message: Message, suffix: Suffix, ids: Sequence[int], asked_at: float) -> None:
+        """Append the messages that follow a sampled message to its sequence."""
+        wait_seconds = asked_at - message.sent_at
+        answered: list[AnsweredCall] = []
+        for number, content in suffix.results.items():
             request = message.calls[number].request
-            assert isinstance(request, ToolRequest)
-            outcome = Outcome(OutcomeStatus.OK, content)
-            thread.tool_calls.append(ToolCall(request, outcome, text, start, stop, waited))
-            waited = 0.0
+            assert not isinstance(request, MalformedCall)  # the program received valid calls only
+            answered.append(AnsweredCall(request, Outcome(OutcomeStatus.OK, content), wait_seconds))
+            wait_seconds = 0.0
+        text = self.player.vocabulary.decode(ids)
+        message.sequence.append_observation(ids, text, answered, suffix.user_messages)
 
-    def _told(
-        self, request: ChatRequest, thread: TokenSequence, turn: Turn, sampled: SampledTurn, number: int
+    def _append_turn(
+        self, request: ChatRequest, sequence: TokenSequence, scanned: ScannedTurn, number: int
     ) -> Completion:
-        """Put a turn into its thread, and tell the program of it."""
-        player = self.player
-        kept = turn.stop
-        start = len(thread.builder)
-        for part, version in spans(sampled, kept):
-            thread.builder.append_sampled(sampled.token_ids[part], sampled.logprobs[part], version)
-        ended = sampled.token_ids[kept - 1] in player.end_token_ids
-        calls = valid_calls(self.form.calls(turn)) if request.may_call and ended else []
-        turn = replace(turn, start=start, stop=start + kept, stop_reason=StopReason.CALL if calls else turn.stop_reason)
-        thread.turns.append(turn)
-        thread.last = number
-        ids = [f"call_{self.number}_{number}_{place}" for place in range(len(calls))]
-        told = message_of(self.form, turn, calls, ids, (*player.settings.stop, *request.stop))
-        self.last_message = told["content"] or ""
-        message = Message(thread, turn, calls, ids, ended, time.perf_counter())
-        self._conversations.add(request, read_message(told, "message"), message)
-        cut = turn.stop_reason is StopReason.LENGTH
+        """Append a turn to its sequence, and make the reply to the program."""
+        ended = scanned.has_end_token
+        calls = valid_calls(self.form.calls(scanned.turn)) if request.may_call and ended else []
+        turn = sequence.append_turn(scanned, is_call=bool(calls))
+        sequence.last_turn = number
+        ids = [f"call_{self.id.number}_{number}_{place}" for place in range(len(calls))]
+        reply = message_of(self.form, turn, calls, ids, (*self.player.settings.stop, *request.stop))
+        self.last_message = reply["content"] or ""
+        message = Message(sequence, turn, calls, ids, ended, time.perf_counter())
+        self._conversations.add(request, read_message(reply, "message"), message)
+        was_cut = turn.stop_reason is StopReason.LENGTH
         return Completion(
-            message=told,
-            finish_reason="tool_calls" if calls else "length" if cut else "stop",
-            prompt_tokens=len(thread.prompt) + start,
-            sampled_tokens=kept,
-            cached_tokens=sampled.cached_tokens,
+            message=reply,
+            finish_reason="tool_calls" if calls else "length" if was_cut else "stop",
+            prompt_tokens=len(sequence.prompt.token_ids) + turn.start,
+            sampled_tokens=turn.stop - turn.start,
+            cached_tokens=turn.cached_tokens,
         )
 
-    def _trajectory(self, thread: TokenSequence, answer: str, seconds: float) -> Trajectory:
-        builder, last = thread.builder, thread.turns[-1]
-        return Trajectory(
-            prompt=replace(self.prompt, token_ids=tuple(thread.prompt)),
-            group_id=f"{self.series}/{self.prompt.problem.id}",
-            sample_index=self.sample,
-            token_ids_T=builder.token_ids,
-            loss_mask_T=builder.loss_mask,
-            rollout_logprobs_T=builder.rollout_logprobs,
-            policy_versions_T=builder.policy_versions,
-            turns=tuple(thread.turns),
-            tool_calls=tuple(thread.tool_calls),
-            finish_reason=FinishReason.LENGTH if last.stop_reason is StopReason.LENGTH else FinishReason.STOP,
-            text=self.player.vocabulary.decode(builder.token_ids.tolist()),
-            seconds=seconds,
-            format=self.player.format.name,
-            answer=answer,
-            user_messages=tuple(thread.user_messages),
-        )
+    def _trajectory(self, sequence: TokenSequence, answer: str, seconds: float) -> Trajectory:
+        was_cut = sequence.turns[-1].stop_reason is StopReason.LENGTH
+        finish_reason = FinishReason.LENGTH if was_cut else FinishReason.STOP
+        return sequence.trajectory(self.id, self._sampler, finish_reason, seconds, answer=answer)
 
     def _begin_request(self) -> None:
-        """The episode takes its place in the engine again."""
-        if self._open == 0:
-            self._own_seconds = self.own_seconds
+        """Take a slot of the engine again."""
+        if self._pending == 0:
+            self._program_seconds = self.program_seconds
             self._waiting.close()
-        self._open += 1
+        self._pending += 1
 
     def _end_request(self) -> None:
-        self._open -= 1
-        if self._open == 0:
+        self._pending -= 1
+        if self._pending == 0:
             self._idle_since = time.perf_counter()
             self._waiting.enter_context(self.player.slots.waiting())
 
 
 def _characters(value: Any) -> int:
-    """Of all texts in what a request says."""
+    """Number of characters in all texts of a JSON value."""
+    if isinstance(value, str):
+        return len(value)
     if isinstance(value, Mapping):
         value = (*value.keys(), *value.values())
-    return (
-        len(value) if isinstance(value, str) else sum(map(_characters, value)) if isinstance(value, tuple | list) else 0
-    )
+    return sum(map(_characters, value)) if isinstance(value, tuple | list) else 0

@@ -1,19 +1,67 @@
-"""What a program asks of the chat completions interface, as far as a sampled token can depend on it."""
+"""Requests of agent programs to the chat completions API."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torl.rollout.agents.fields import IGNORED, unsupported_field
-
-_DEEPEST = 64  # arrays and objects within each other
-_TEXTS = ("text", "refusal")  # parts of a content
+_MAX_DEPTH = 64  # of nested arrays and objects
+_TEXTS = ("text", "refusal")  # types of content parts
 _ROLES = ("system", "developer", "user", "assistant", "tool")
+
+IGNORED = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "verbosity",
+)
+"""Sampling settings that a program cannot change: the run defines them."""
+_READ = ("messages", "model", "tools", "stream", "stream_options", "max_tokens", "max_completion_tokens", "stop")
+# Fields without effect on sampled tokens.
+_UNREAD = (
+    "metadata",
+    "prediction",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "user",
+)
+# Other fields, with their supported values.
+_ONLY: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "tool_choice": ("auto", "none"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "functions": ([],),
+    "function_call": ("auto", "none"),
+    # vLLM's extensions of OpenAI's API.
+    "add_generation_prompt": (True,),
+    "chat_template_kwargs": ({},),
+    "continue_final_message": (False,),
+    "echo": (False,),
+    "ignore_eos": (False,),
+    "min_tokens": (0,),
+    "repetition_penalty": (1,),
+    "skip_special_tokens": (True,),
+    "stop_token_ids": ([],),
+    "structured_outputs": ({},),
+}
 
 
 class RequestError(Exception):
-    """A request that is answered with an error, in the words of OpenAI's interface."""
+    """An error response of OpenAI's API."""
 
     def __init__(self, message: str, param: str | None = None, *, code: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -24,27 +72,31 @@ class RequestError(Exception):
 class ChatRequest:
     """One request for a message of the model."""
 
-    messages: tuple[dict[str, Any], ...]  # as chat templates read them: texts, and arguments as objects
-    tools: tuple[Any, ...]  # their schemas
+    messages: tuple[dict[str, Any], ...]
+    """The messages as chat templates read them, with arguments as objects."""
+    tools: tuple[Any, ...]
+    """Schemas of the tools."""
     max_tokens: int | None
     stop: tuple[str, ...]
     may_call: bool
     stream: bool
-    with_usage: bool  # at the end of a stream
-    ignored: tuple[str, ...]  # what it said about sampling, in vain
+    with_usage: bool
+    """Whether a stream ends with the token counts."""
+    ignored: tuple[str, ...]
+    """Names of its sampling settings, which are ignored."""
 
     @classmethod
     def read(cls, body: Any) -> "ChatRequest":
-        """Check a request.
+        """Parse and check the body of a request.
 
         Raises:
-            RequestError: it is none, or asks for what a model that is being trained cannot be asked.
+            RequestError: The body is invalid, or uses an unsupported feature.
         """
         if not isinstance(body, dict):
             raise RequestError("the body of a request is a JSON object")
         if (found := unsupported_field(body)) is not None:
-            name, why = found
-            raise RequestError(why, name)
+            name, reason = found
+            raise RequestError(reason, name)
         tools = body.get("tools") or []
         if not isinstance(tools, list) or not all(map(_is_function, tools)):
             raise RequestError('tools is a list of {"type": "function", "function": {"name": ...}}', "tools")
@@ -59,7 +111,7 @@ class ChatRequest:
         return cls(
             messages=messages,
             tools=tuple(tools),
-            max_tokens=_most(body),
+            max_tokens=_max_tokens(body),
             stop=tuple(stop),
             may_call=body.get("tool_choice") != "none",
             stream=body.get("stream") is True,
@@ -76,12 +128,12 @@ def _is_function(tool: Any) -> bool:
 
 
 def _require_text(name: str, value: Any, depth: int = 0) -> None:
-    """Refuse what a template or a tokenizer would fail on, which is no failure of the host.
+    """Reject values on which a template or a tokenizer would fail.
 
-    Arguments of calls are looked into as they were read: JSON may hide half of a surrogate pair in them.
+    Arguments of calls are checked after parsing: their JSON may contain lone surrogates as escapes.
     """
-    if depth > _DEEPEST:
-        raise RequestError(f"{name} is nested more than {_DEEPEST} deep", name)
+    if depth > _MAX_DEPTH:
+        raise RequestError(f"{name} is nested more than {_MAX_DEPTH} deep", name)
     if isinstance(value, str):
         try:
             value.encode()
@@ -96,13 +148,13 @@ def _require_text(name: str, value: Any, depth: int = 0) -> None:
             _require_text(name, member, depth + 1)
 
 
-def _most(body: Mapping[str, Any]) -> int | None:
+def _max_tokens(body: Mapping[str, Any]) -> int | None:
     for name in ("max_completion_tokens", "max_tokens"):
-        most = body.get(name)
-        if most is not None:
-            if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        limit = body.get(name)
+        if limit is not None:
+            if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
                 raise RequestError(f"{name} is a number of tokens, at least 1", name)
-            return most
+            return limit
     return None
 
 
@@ -113,10 +165,10 @@ def _messages(messages: Any) -> tuple[dict[str, Any], ...]:
 
 
 def read_message(message: Any, place: str) -> dict[str, Any]:
-    """A message with what templates read of it; what else programs keep in one is left out.
+    """Parse a message, and drop fields that chat templates do not read.
 
     Raises:
-        RequestError: it is none, or is no text.
+        RequestError: The message is invalid, or its content is not text.
     """
     if not isinstance(message, dict) or message.get("role") not in _ROLES:
         raise RequestError(f"a message is an object whose role is one of {', '.join(_ROLES)}", f"{place}.role")
@@ -125,10 +177,10 @@ def read_message(message: Any, place: str) -> dict[str, Any]:
     if role == "assistant" and message.get("tool_calls"):
         read["tool_calls"] = _calls(message["tool_calls"], f"{place}.tool_calls")
     if message.get("function_call") is not None:
-        raise RequestError("function_call is of an older interface: say it by tool_calls", f"{place}.function_call")
+        raise RequestError("function_call belongs to an older API: use tool_calls", f"{place}.function_call")
     if role == "tool":
         if not isinstance(message.get("tool_call_id"), str):
-            raise RequestError("a message of a tool says whose result it is", f"{place}.tool_call_id")
+            raise RequestError("a message of a tool must name its call", f"{place}.tool_call_id")
         read["tool_call_id"] = message["tool_call_id"]
         if isinstance(message.get("name"), str):
             read["name"] = message["name"]
@@ -161,7 +213,7 @@ def _calls(calls: Any, place: str) -> list[dict[str, Any]]:
 
 
 def arguments_of(arguments: Any) -> Any:
-    """The arguments of a call by their meaning: JSON is read, and what is none stays text."""
+    """Parse the JSON arguments of a call. Invalid JSON stays text."""
     if arguments is None:
         return {}
     if isinstance(arguments, str):
@@ -170,3 +222,15 @@ def arguments_of(arguments: Any) -> Any:
         except (ValueError, RecursionError):
             return arguments
     return arguments
+
+
+def unsupported_field(body: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The first unsupported field of a request, with the reason. A null value is supported in any field."""
+    for name, value in body.items():
+        if value is None or name in (*_READ, *_UNREAD, *IGNORED):
+            continue
+        if name not in _ONLY:
+            return name, f"{name} is not supported: leave it out"
+        if value not in _ONLY[name]:
+            return name, f"{name} can only be {' or '.join(map(json.dumps, _ONLY[name]))} here"
+    return None

@@ -1,4 +1,4 @@
-"""The address that agent programs ask: OpenAI's chat completions over HTTP, with a path for each episode."""
+"""The server of agent programs: OpenAI's chat completions API over HTTP, with a path for each episode."""
 
 import asyncio
 import json
@@ -7,47 +7,47 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from torl.errors import ConfigError, EngineError
-from torl.rollout.agents.episode import AgentEpisode, Completion
+from torl.rollout.agents.episode import AgentEpisode
+from torl.rollout.agents.messages import MODEL, Completion, chunks, completion_body, error_body, models_body
 from torl.rollout.agents.requests import ChatRequest, RequestError
-from torl.rollout.agents.responses import MODEL, chunks, completion_body, error_body, models_body
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 _HOST = "127.0.0.1"
-_MAX_OPEN = 64  # requests of one episode
+_MAX_PENDING = 64  # requests of one episode
 _BACKLOG = 1024
 
 
 class AgentServer:
-    """Listens on an address of this machine; the path names the episode."""
+    """An HTTP server on the local machine. The path of a request names its episode."""
 
     def __init__(self, max_body_bytes: int = 4 << 20, max_connections: int = 4096) -> None:
-        """Listen to nothing yet.
+        """Set the limits; `start` listens.
 
         Args:
-            max_body_bytes: of a request's body.
-            max_connections: that are open at once. For one more the oldest is closed that is idle.
+            max_body_bytes: Maximum size of a request's body.
+            max_connections: Maximum number of open connections. Beyond it, the oldest idle connection is closed.
         """
         self._max_bytes, self._max_connections = max_body_bytes, max_connections
         self._episodes: dict[str, AgentEpisode] = {}
-        self._open: dict[str, set[asyncio.Task[Any]]] = {}
-        self._answering: set[web.RequestHandler] = set()  # connections in which a turn is asked for
+        self._pending: dict[str, set[asyncio.Task[Any]]] = {}  # requests by episode
+        self._busy: set[web.RequestHandler] = set()  # connections with a pending turn
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
         self._port = 0
         self._counts: Counter[str] = Counter()
 
     def counts(self) -> dict[str, int]:
-        """Requests that were answered with a turn, and with an error, since the start."""
+        """Numbers of requests since the start: "turns" that were sampled, and "refused" ones with an error."""
         return {name: self._counts[name] for name in ("turns", "refused")}
 
     async def start(self) -> None:
-        """Listen on any port that is free.
+        """Listen on a free port.
 
         Raises:
-            EngineError: none can be had.
-            ConfigError: the library for it is not installed.
+            EngineError: No port is available.
+            ConfigError: aiohttp is not installed.
         """
         try:
             from aiohttp import web
@@ -62,18 +62,18 @@ class AgentServer:
                 web.route("*", "/{path:.*}", self._unknown),
             ]
         )
-        # A program that goes away gives up the turn that it has asked for.
+        # A program that disconnects cancels its pending turn.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         try:
             self._listener = await loop.create_server(self._connection, _HOST, 0, backlog=_BACKLOG)
         except OSError as error:
-            raise EngineError(f"{_HOST}: no port for agent programs can be had: {error.strerror}") from error
+            raise EngineError(f"{_HOST}: no port for agent programs is available: {error.strerror}") from error
         self._port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Answer nothing any more. Safe to call twice, and before the start."""
+        """Stop serving. Safe to call twice, and before the start."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -82,26 +82,26 @@ class AgentServer:
             self._runner = None
 
     def _connection(self) -> asyncio.Protocol:
-        """What answers a connection that a program has opened."""
+        """Make the handler of a new connection."""
         assert self._runner is not None
         server = self._runner.server
         assert server is not None
-        # Programs that leave theirs open would leave no file to open for anybody else.
-        idle = [each for each in server.connections if each not in self._answering]
+        # Idle connections of programs must not use up this process's open files.
+        idle = [each for each in server.connections if each not in self._busy]
         for each in idle[: max(0, len(server.connections) + 1 - self._max_connections)]:
             each.force_close()
         return server()
 
     def open_episode(self, episode: AgentEpisode) -> str:
-        """Answer requests for this episode; returns their base URL."""
+        """Serve an episode; return the base URL of its requests."""
         self._episodes[episode.name] = episode
-        self._open[episode.name] = set()
+        self._pending[episode.name] = set()
         return f"http://{_HOST}:{self._port}/{episode.name}/v1"
 
     async def close_episode(self, episode: AgentEpisode) -> None:
-        """Give up the requests that are open, and refuse all others."""
+        """Cancel the pending requests of an episode, and refuse others."""
         self._episodes.pop(episode.name, None)
-        tasks = self._open.pop(episode.name, set())
+        tasks = self._pending.pop(episode.name, set())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -109,30 +109,30 @@ class AgentServer:
     async def _chat(self, request: "web.Request") -> "web.StreamResponse":
         from aiohttp import web
 
-        self._answering.add(request.protocol)
+        self._busy.add(request.protocol)
         try:
             episode = self._episode(request)
-            asked, completion = await self._answered(episode, request)
+            chat_request, completion = await self._answer(episode, request)
         except RequestError as error:
             self._counts["refused"] += 1
             return web.json_response(error_body(error), status=error.status)
-        except Exception:  # which ends the run (`AgentEpisode.broken`)
-            return web.json_response(error_body(RequestError("the model is gone", status=500)), status=500)
+        except Exception:  # ends the run (`AgentEpisode.host_failure`)
+            return web.json_response(error_body(RequestError("the model is unavailable", status=500)), status=500)
         finally:
-            self._answering.discard(request.protocol)
+            self._busy.discard(request.protocol)
         self._counts["turns"] += 1
-        id = f"chatcmpl-{episode.number}-{self._counts['turns']}"
-        headers = {"x-torl-ignored": ", ".join(asked.ignored)} if asked.ignored else {}
-        if not asked.stream:
+        id = f"chatcmpl-{episode.id.number}-{self._counts['turns']}"
+        headers = {"x-torl-ignored": ", ".join(chat_request.ignored)} if chat_request.ignored else {}
+        if not chat_request.stream:
             return web.json_response(completion_body(id, completion), headers=headers)
-        events = b"".join(chunks(id, completion, with_usage=asked.with_usage))
+        events = b"".join(chunks(id, completion, with_usage=chat_request.with_usage))
         return web.Response(body=events, content_type="text/event-stream", charset="utf-8", headers=headers)
 
-    async def _answered(self, episode: AgentEpisode, request: "web.Request") -> tuple[ChatRequest, Completion]:
-        """The turn that a request asks for, in a task of its own, which ends with the episode or with the request."""
-        tasks = self._open[episode.name]
-        if len(tasks) >= _MAX_OPEN:
-            raise RequestError(f"{_MAX_OPEN} requests of this episode are open", code="too_many_requests")
+    async def _answer(self, episode: AgentEpisode, request: "web.Request") -> tuple[ChatRequest, Completion]:
+        """Sample the turn of a request, in a task that is cancelled with the episode or with the request."""
+        tasks = self._pending[episode.name]
+        if len(tasks) >= _MAX_PENDING:
+            raise RequestError(f"{_MAX_PENDING} requests of this episode are pending", code="too_many_requests")
         task = asyncio.ensure_future(self._complete(episode, request))
         tasks.add(task)
         try:
@@ -148,8 +148,8 @@ class AgentServer:
             tasks.discard(task)
 
     async def _complete(self, episode: AgentEpisode, request: "web.Request") -> tuple[ChatRequest, Completion]:
-        asked = ChatRequest.read(await self._body(request))
-        return asked, await episode.complete(asked)
+        chat_request = ChatRequest.read(await self._body(request))
+        return chat_request, await episode.complete(chat_request)
 
     async def _body(self, request: "web.Request") -> Any:
         from aiohttp import web
@@ -162,10 +162,10 @@ class AgentServer:
             raise RequestError("the body of a request is JSON") from None
 
     def _episode(self, request: "web.Request") -> AgentEpisode:
-        """The episode that a request belongs to.
+        """The episode of a request.
 
         Raises:
-            RequestError: there is none any more.
+            RequestError: The episode has ended.
         """
         episode = self._episodes.get(request.match_info["episode"])
         if episode is None:

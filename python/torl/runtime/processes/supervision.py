@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from torl.errors import TorlError
+from torl.errors import ComponentError, TorlError
 
 Result = TypeVar("Result")
 
@@ -27,7 +27,7 @@ def run_until_done(work: Coroutine[Any, Any, object]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except BaseExceptionGroup as group:
-        if group.split(TorlError)[1] is not None:
+        if group.subgroup(ComponentError) is None and group.split(TorlError)[1] is not None:
             raise
         print(f"error: {first_error(group)}", file=sys.stderr)
         return 1
@@ -76,16 +76,10 @@ async def run_with_watchers(work: Coroutine[Any, Any, Result], *watchers: Corout
                 await each
 
 
-def is_cancelled() -> bool:
-    """Whether the running task was cancelled. If not, a CancelledError in it comes from an awaited task."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def first_error(error: BaseException) -> BaseException:
     """Return the first `TorlError` of a group of errors, or else its first error. Other errors are returned as is."""
     if isinstance(error, BaseExceptionGroup):
-        error = error.subgroup(TorlError) or error
+        error = error.subgroup(ComponentError) or error.subgroup(TorlError) or error
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""The four ways of the bytes from a learner rank to the engine workers that it is paired with."""
+"""Transports: four ways to send bytes from a learner rank to its engine workers."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Bytes between two processes on one GPU, by CUDA IPC. Has not run yet: it needs a GPU."""
+"""Transport between two processes on one GPU by CUDA IPC. Not run yet: requires a GPU."""
 
 import base64
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ import torch
 
 from torl.errors import WeightTransferError
 from torl.weights.control import Control
-from torl.weights.transports.mapped_memory import MappedMemory
+from torl.weights.transports.transport import MappedMemory
 
-# What `UntypedStorage._share_cuda_` gives and `_new_shared_cuda` takes, in this order.
+# The values that `UntypedStorage._share_cuda_` returns and `_new_shared_cuda` takes, in order.
 _HANDLE = (
     *("device", "handle", "storage_bytes", "storage_offset"),
     *("counter_handle", "counter_offset", "event_handle", "event_sync_required"),
@@ -19,34 +19,21 @@ _HANDLE = (
 
 
 class CudaIpc(MappedMemory):
-    """Buffers on the GPU that a rank and its worker share; they live as long as one transfer."""
+    """Buffers on the GPU that a rank and its engine worker share. They exist during one transfer."""
 
     def __init__(self, control: Control, device: torch.device | None) -> None:
-        """`device` is the GPU of this end; the current one when unset."""
         super().__init__(control, device)
         self._device = device or torch.device("cuda", torch.cuda.current_device())
         self._buffers: dict[int, torch.Tensor] = {}
         self._places: dict[int, dict[str, Any]] = {}
 
     def buffer(self, number: int, size: int) -> torch.Tensor:
-        """On the GPU, in memory that can be lent."""
         if number not in self._buffers:
             with _no_expandable_segments():
                 self._buffers[number] = torch.empty(size, dtype=torch.uint8, device=self._device)
         return self._buffers[number]
 
-    def offer(self, number: int, size: int) -> dict[str, Any]:
-        """The handle, taken once for each buffer: torch counts the handles that it has given away."""
-        if number not in self._places:
-            buffer = self._buffers[number]
-            shared = zip(_HANDLE, buffer.untyped_storage()._share_cuda_(), strict=True)  # type: ignore[no-untyped-call]
-            self._places[number] = {name: _to_json(value) for name, value in shared}
-            self._places[number] |= {"gpu": _identity(self._device), "size": buffer.numel()}
-        torch.cuda.synchronize(self._device)  # receivers do not wait for this process's streams
-        return self._places[number]
-
     def map(self, place: dict[str, Any]) -> torch.Tensor:
-        """Open the handle on this process's GPU, which must be the sender's."""
         if place["gpu"] != _identity(self._device):
             raise WeightTransferError(
                 f"a learner rank on GPU {place['gpu']} is paired with an engine worker on GPU "
@@ -59,21 +46,27 @@ class CudaIpc(MappedMemory):
         mapped = torch.empty(0, dtype=torch.uint8, device=self._device)
         return mapped.set_(storage)[: place["size"]]
 
-    def wait_for_copies(self) -> None:
-        """They are made on a stream of the GPU."""
-        torch.cuda.current_stream(self._device).synchronize()
+    def _offer(self, number: int) -> dict[str, Any]:
+        if number not in self._places:  # torch counts the handles that it creates: one for each buffer
+            buffer = self._buffers[number]
+            shared = zip(_HANDLE, buffer.untyped_storage()._share_cuda_(), strict=True)  # type: ignore[no-untyped-call]
+            self._places[number] = {name: _to_json(value) for name, value in shared}
+            self._places[number] |= {"gpu": _identity(self._device), "size": buffer.numel()}
+        torch.cuda.synchronize(self._device)  # receivers do not wait for the streams of this process
+        return self._places[number]
 
-    def finish(self) -> None:
-        """A receiver unmaps before the sender may give the memory back."""
-        self._mapped.clear()
+    def _wait_for_copies(self) -> None:
+        torch.cuda.current_stream(self._device).synchronize()  # which makes them
+
+    def _complete(self) -> None:
+        self._mapped.clear()  # before the sender frees the memory
         torch.cuda.synchronize(self._device)
 
-    def release(self) -> None:
-        """The sender gives the memory back: the engine on the same GPU wants it."""
+    def _release(self) -> None:
         self._places.clear()
         self._buffers.clear()
         torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
-        torch.cuda.empty_cache()
+        torch.cuda.empty_cache()  # the engine on the same GPU needs the memory
 
 
 def _identity(device: torch.device) -> str:
@@ -90,7 +83,7 @@ def _from_json(name: str, value: Any) -> Any:
 
 @contextmanager
 def _no_expandable_segments() -> Iterator[None]:
-    """Memory of expandable segments, which PYTORCH_CUDA_ALLOC_CONF may ask for, cannot be lent by a handle."""
+    """Disable expandable segments (a setting of PYTORCH_CUDA_ALLOC_CONF), whose memory has no IPC handle."""
     if "expandable_segments:True" not in torch._C._accelerator_getAllocatorSettings():
         yield
         return

@@ -1,7 +1,7 @@
-"""Bytes through memory that processes of one machine share: in the place of CUDA IPC where there is no GPU.
+"""Transport through memory that processes on one machine share, for machines without a GPU.
 
-The segments have no name: a receiver finds them among the open files of the sender. So they end with the processes that
-hold them, however those end, nothing is left in /dev/shm, and its size, which is small in containers, is no limit.
+The segments have no name: a receiver opens them through the sender's open files. They end with the processes that use
+them, however these exit; no file remains in /dev/shm, and its size, which is small in containers, does not matter.
 """
 
 import mmap
@@ -12,34 +12,26 @@ import torch
 
 from torl.errors import WeightTransferError
 from torl.weights.control import Control
-from torl.weights.transports.mapped_memory import MappedMemory
+from torl.weights.transports.transport import MappedMemory
 
 
 class SharedMemory(MappedMemory):
-    """Buffers in anonymous files (memfd) that live as long as the channel."""
+    """Buffers in anonymous files (memfd) that exist until the channel is closed. Payloads arrive in CPU memory."""
 
     def __init__(self, control: Control, device: torch.device | None) -> None:
-        """Receivers get the bytes in CPU memory, whatever `device` is."""
         super().__init__(control, device)
         self._buffers: dict[int, torch.Tensor] = {}
         self._files: dict[int, int] = {}
 
     def buffer(self, number: int, size: int) -> torch.Tensor:
-        """Mapped here as well; its pages become real when they are written to."""
         if number not in self._buffers or self._buffers[number].numel() != size:
             self._close_file(number)
             file = self._files[number] = os.memfd_create("torl-weights", os.MFD_CLOEXEC)
-            os.ftruncate(file, size)
+            os.ftruncate(file, size)  # its pages are allocated when they are written
             self._buffers[number] = torch.frombuffer(mmap.mmap(file, size), dtype=torch.uint8)
         return self._buffers[number]
 
-    def offer(self, number: int, size: int) -> dict[str, Any]:
-        """The file among those of this process, and what tells it from others that have had its number."""
-        status = os.fstat(self._files[number])
-        return {"process": os.getpid(), "file": self._files[number], "inode": status.st_ino, "size": status.st_size}
-
     def map(self, place: dict[str, Any]) -> torch.Tensor:
-        """Open the sender's file and map it."""
         path = f"/proc/{place['process']}/fd/{place['file']}"
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -50,7 +42,7 @@ class SharedMemory(MappedMemory):
             ) from error
         try:
             status = os.fstat(file)
-            # To read behind the end of a file that is shorter than was said would end this process.
+            # A read past the end of a file that is shorter than offered would kill this process.
             if (status.st_ino, status.st_size) != (place["inode"], place["size"]):
                 raise WeightTransferError(f"{path} is not the shared memory that the sender has offered")
             return torch.frombuffer(mmap.mmap(file, status.st_size), dtype=torch.uint8)
@@ -58,10 +50,14 @@ class SharedMemory(MappedMemory):
             os.close(file)
 
     def close(self) -> None:
-        """Close the files; the memory is free when the last mapping ends."""
         super().close()
         for number in list(self._files):
-            self._close_file(number)
+            self._close_file(number)  # the memory is freed when the last mapping ends
+
+    def _offer(self, number: int) -> dict[str, Any]:
+        # The inode distinguishes the file from an earlier one with the same descriptor.
+        status = os.fstat(self._files[number])
+        return {"process": os.getpid(), "file": self._files[number], "inode": status.st_ino, "size": status.st_size}
 
     def _close_file(self, number: int) -> None:
         self._buffers.pop(number, None)

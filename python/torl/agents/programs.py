@@ -1,0 +1,172 @@
+"""Commands and coroutine functions as agents."""
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Self
+
+from torl.agents.base import Agent, check_answer
+from torl.errors import AgentProgramError, ConfigError
+from torl.guard import calling
+from torl.options import load_object
+from torl.runtime.processes.children import TAIL_BYTES, command_words, describe_exit
+from torl.types import Problem
+
+MAX_OUTPUT_BYTES = 1 << 20
+_API_KEY = "any"  # required by clients
+_MAX_VARIABLE = 100_000  # bytes; the limit of Linux is 128 KiB, including the name
+# Replaces itself with the program, which the kernel kills when torl exits.
+_DIE_WITH_PARENT = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); "
+    "os.getppid() == int(sys.argv[1]) or sys.exit(1); os.execvp(sys.argv[2], sys.argv[2:])"
+)
+
+
+class CommandAgent(Agent):
+    """Runs a command for each episode, in a new process group that is killed when the program exits or is cancelled.
+
+    The program receives the question on standard input and in the environment variable TORL_PROBLEM, unless it is too
+    long for a variable. OPENAI_BASE_URL and OPENAI_API_KEY configure OpenAI's clients; TORL_PROBLEM_ID is the id of the
+    problem. The standard output is the answer. If it is empty, the last message of the model is the answer.
+    """
+
+    def __init__(self, command: str) -> None:
+        """Find the program.
+
+        Args:
+            command: Program and arguments, split as in a shell. It is not run in a shell.
+
+        Raises:
+            ConfigError: The program does not exist.
+        """
+        self._command = command_words(command, "the agent's")
+        self._starts = asyncio.Lock()
+
+    async def run(self, problem: Problem, url: str) -> str | None:
+        """Run the program and return its output.
+
+        Raises:
+            AgentProgramError: The program failed, or its output is too long. The message ends with its stderr.
+        """
+        environment = {
+            **os.environ,
+            "OPENAI_BASE_URL": url,
+            "OPENAI_API_KEY": _API_KEY,
+            "TORL_PROBLEM_ID": problem.id,
+        }
+        if len(problem.question.encode()) <= _MAX_VARIABLE and "\0" not in problem.question:
+            environment["TORL_PROBLEM"] = problem.question
+        with (
+            _question(problem.question) as question,
+            _Output(MAX_OUTPUT_BYTES) as stdout,
+            _Output(TAIL_BYTES) as stderr,
+        ):
+            async with self._starts:  # each start blocks the event loop for some milliseconds
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-ISc", _DIE_WITH_PARENT, str(os.getpid()), *self._command),
+                    stdin=question,
+                    stdout=stdout.end,
+                    stderr=stderr.end,
+                    env=environment,
+                    start_new_session=True,
+                )
+            try:
+                status = await process.wait()
+            finally:
+                _kill_group(process.pid)
+                await process.wait()
+            if status != 0:
+                raise AgentProgramError(f"{describe_exit(status)}: {stderr.text() or '(stderr is empty)'}")
+            answer = stdout.text()
+            if stdout.is_cut:
+                raise AgentProgramError(
+                    f"stdout exceeds {MAX_OUTPUT_BYTES} bytes; print only the answer and write logs to stderr"
+                )
+        return answer or None
+
+
+class FunctionAgent(Agent):
+    """Calls `await function(problem, url)` in the event loop, which the function must not block."""
+
+    def __init__(self, function: str) -> None:
+        """Import the function.
+
+        Args:
+            function: Location of the function, as package.module:play.
+
+        Raises:
+            ConfigError: `function` cannot be imported or is not a coroutine function.
+        """
+        try:
+            self._function = load_object(function)
+        except ValueError as error:
+            raise ConfigError(f"the agent {function!r}: {error}") from error
+        if not inspect.iscoroutinefunction(self._function):
+            raise ConfigError(
+                f"the agent {function!r} must be declared with `async def`, or be a separate program (command)"
+            )
+
+    async def run(self, problem: Problem, url: str) -> str | None:
+        with calling("agent", self._function, "", problem, url, fails_episode=True):
+            answer: str | None = await self._function(problem, url)
+            check_answer(answer)
+        return answer
+
+
+class _Output:
+    """The last bytes that a process writes, read without waiting for other processes that share its output."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._tail = b""
+        self.is_cut = False
+        """Whether the process wrote more bytes."""
+
+    def __enter__(self) -> Self:
+        self._read_end, self.end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        asyncio.get_running_loop().add_reader(self._read_end, self._read)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._read_end)
+        os.close(self._read_end)
+        os.close(self.end)
+
+    def text(self) -> str:
+        """Return the text that has been written so far."""
+        while self._read():
+            pass
+        return self._tail.decode(errors="replace").strip()
+
+    def _read(self) -> bool:
+        try:
+            block = os.read(self._read_end, 1 << 16)
+        except BlockingIOError:
+            return False
+        self._tail += block
+        self.is_cut |= len(self._tail) > self._max_bytes
+        self._tail = self._tail[-self._max_bytes :]
+        return bool(block)
+
+
+@contextmanager
+def _question(text: str) -> Iterator[int]:
+    """Open a file in memory with the question."""
+    file = os.memfd_create("problem")
+    try:
+        os.write(file, text.encode())
+        os.lseek(file, 0, os.SEEK_SET)
+        yield file
+    finally:
+        os.close(file)
+
+
+def _kill_group(leader: int) -> None:
+    """Kill the process group of a program, if it still exists."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)

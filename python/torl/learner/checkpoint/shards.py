@@ -1,0 +1,142 @@
+"""The optimizer state in the files of all ranks: file names, an index for reading, the policy's weights.
+
+Torch is loaded when the first tensor is read.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from torl.config import LoraConfig
+from torl.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MODEL_PREFIX = "causal_lm."
+"""Prefix of `Policy` for all names of the Hugging Face model."""
+
+POLICY_TAG = "policy"
+CRITIC_TAG = "critic"
+
+METADATA = "torl"
+"""Entry of a shard's metadata that describes its contents (JSON)."""
+
+
+def shard_name(tag: str, rank: int) -> str:
+    """Return the name of a rank's file with the optimizer state of a model."""
+    return f"{tag}_rank_{rank:05d}.safetensors"
+
+
+def generators_name(rank: int) -> str:
+    """Return the name of a rank's file with the states of its random generators."""
+    return f"generators_rank_{rank:05d}.pt"
+
+
+class ShardIndex:
+    """An index of the fragments of each parameter in the files of all ranks. Use as a context manager.
+
+    Tensors are read on request.
+    """
+
+    def __init__(self, directory: Path, tag: str) -> None:
+        """Open the files of all ranks for a model.
+
+        Args:
+            directory: Directory that ranks have written to.
+            tag: `POLICY_TAG` or `CRITIC_TAG`.
+
+        Raises:
+            CheckpointError: The directory has no file of this model, or a file cannot be read.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        self._directory = directory
+        self._pieces: dict[str, list[tuple[int, int, Any]]] = defaultdict(list)
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        """Shape of each parameter."""
+        self._open_files = ExitStack()
+        self.facts: dict[str, Any] = {}
+        """Values that all files share: "steps" of the optimizer, "counters" of the rank."""
+        files = sorted(directory.glob(f"{tag}_rank_*.safetensors"))
+        if not files:
+            raise CheckpointError(f"checkpoint {directory}: no rank has written a state of {tag!r}")
+        try:
+            for path in files:
+                file = self._open_files.enter_context(safe_open(path, framework="pt"))
+                metadata = json.loads(file.metadata()[METADATA])
+                self.facts = metadata["facts"]
+                for name, (start, stop, shape) in metadata["fragments"].items():
+                    self._pieces[name].append((start, stop, file))
+                    self.shapes[name] = tuple(shape)
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"checkpoint {directory}: {path.name} cannot be read: {error}") from error
+        for pieces in self._pieces.values():
+            pieces.sort(key=lambda piece: piece[:2])
+
+    def read(self, kind: str, name: str, start: int, stop: int) -> "Tensor":
+        """Return elements of a flattened parameter.
+
+        Args:
+            kind: "master", or the name of a moment.
+            name: Name of the parameter.
+            start: First element.
+            stop: Element after the last.
+
+        Raises:
+            CheckpointError: An element is in no file.
+        """
+        import torch
+
+        found = []
+        position = start
+        for begin, end, file in self._pieces[name]:
+            if begin <= position < min(end, stop):
+                upto = min(end, stop)
+                found.append(file.get_slice(f"{kind}/{name}")[position - begin : upto - begin])
+                position = upto
+        if position < stop:
+            raise CheckpointError(f"checkpoint {self._directory}: element {position} of {name} is in no file")
+        return torch.cat(found) if found else torch.empty(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open_files.close()
+
+
+def read_policy_weights(directory: Path) -> dict[str, "Tensor"]:
+    """Return the policy's complete weights in float32, from the directory that ranks have written to.
+
+    Raises:
+        CheckpointError: A file cannot be read.
+    """
+    with ShardIndex(directory, POLICY_TAG) as index:
+        return {
+            name.removeprefix(MODEL_PREFIX): index.read("master", name, 0, math.prod(shape)).view(shape)
+            for name, shape in index.shapes.items()
+        }
+
+
+def merge_adapters(
+    weights: Mapping[str, "Tensor"], base: Mapping[str, "Tensor"], config: LoraConfig
+) -> dict[str, "Tensor"]:
+    """Merge LoRA adapters into the weights of their base model: W + alpha / rank * B A (arXiv 2106.09685, section 4.1).
+
+    Args:
+        weights: Result of `read_policy_weights` for a run with adapters.
+        base: Weights of the run's initial model in float32.
+        config: Settings of the adapters.
+    """
+    merged = dict(base)
+    for name, second in weights.items():
+        if ".lora_B." in name:
+            first = weights[name.replace(".lora_B.", ".lora_A.")]
+            weight = f"{name.partition('.lora_B.')[0]}.weight"
+            merged[weight] = base[weight] + config.alpha / config.rank * (second @ first)
+    return merged

@@ -1,0 +1,170 @@
+"""Mistakes of custom components, one in each class or function. `test_extending.py` holds the message of each."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import torl
+from torl import EstimatorInputs, Grade, Group, LossInputs, Outcome, OutcomeStatus, TokenAdvantages
+from torl.environments import Environment, EnvironmentSession, Message, Reply
+
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+class Calculator(torl.Tool):
+    description = "Calculates."
+    parameters = NO_PARAMETERS
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        return Outcome(OutcomeStatus.OK, str(1 / arguments["divisor"]))
+
+
+class WithoutCall(torl.Tool):
+    description = "Does nothing."
+    parameters = NO_PARAMETERS
+
+
+class NotAsync(torl.Tool):
+    description = "Forgets `async`."
+    parameters = NO_PARAMETERS
+
+    def call(self, arguments: Mapping[str, Any]) -> Outcome:  # type: ignore[override]
+        return Outcome(OutcomeStatus.OK, "")
+
+
+class ReturnsText(torl.Tool):
+    description = "Returns a str."
+    parameters = NO_PARAMETERS
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        return "text"  # type: ignore[return-value]
+
+
+class ReturnsNone(torl.Tool):
+    description = "Returns None."
+    parameters = NO_PARAMETERS
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        pass  # type: ignore[return-value]
+
+
+class StartFails(Calculator):
+    async def start(self, context: torl.RunContext) -> None:
+        raise OSError("no such device")
+
+
+class SharedOptions(Calculator):
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+
+class Precise(Calculator):
+    def __init__(self, digits: int = 3) -> None:
+        if digits > 9:
+            raise OverflowError("too many digits")
+        self.digits = digits
+
+
+class Mistaken(torl.Reward):
+    """Returns the result of `grades`, which each mistake defines."""
+
+    async def grade(self, group: Group) -> Sequence[Grade]:
+        return self.grades(group)  # type: ignore[no-any-return, attr-defined]
+
+
+class TooFew(Mistaken):
+    def grades(self, group: Group) -> Any:
+        return [Grade(1.0, True, None)]
+
+
+class NotANumber(Mistaken):
+    def grades(self, group: Group) -> Any:
+        return [Grade(float("nan"), True, None) for _ in group.trajectories]
+
+
+class OtherParts(Mistaken):
+    def grades(self, group: Group) -> Any:
+        return [Grade(1.0, True, None, parts={"answer": 1.0, "length": 0.5}) for _ in group.trajectories]
+
+
+class Dictionaries(Mistaken):
+    def grades(self, group: Group) -> Any:
+        return [{"reward": 1.0} for _ in group.trajectories]
+
+
+class OneNumber(Mistaken):
+    def grades(self, group: Group) -> Any:
+        return 1.0
+
+
+class RaisesKeyError(Mistaken):
+    def grades(self, group: Group) -> Any:
+        return group.prompt.problem.metadata["level"]
+
+
+def wrong_shape(rewards: EstimatorInputs) -> TokenAdvantages:
+    return TokenAdvantages(rewards.rewards_N.astype(np.float32))
+
+
+def wrong_dtype(rewards: EstimatorInputs) -> TokenAdvantages:
+    return TokenAdvantages(np.zeros(len(rewards.mask_M)))  # type: ignore[arg-type]
+
+
+def infinite(rewards: EstimatorInputs) -> TokenAdvantages:
+    return TokenAdvantages(np.full(len(rewards.mask_M), np.inf, dtype=np.float32))
+
+
+def an_array(rewards: EstimatorInputs) -> TokenAdvantages:
+    return rewards.broadcast_to_tokens(rewards.totals)  # type: ignore[return-value]
+
+
+def a_tensor(inputs: LossInputs) -> Any:
+    return -inputs.log_ratio().exp() * inputs.advantages
+
+
+def without_inputs() -> Any:
+    return None
+
+
+def one_weight(sampled_tokens_N: Any) -> Any:
+    return np.ones(1)
+
+
+class NoCalls(torl.Format):
+    """Parses calls to text."""
+
+    name = "no_calls"
+
+    def stop_condition(self) -> torl.StopCondition:
+        return torl.StopCondition.marker(b"</call>")
+
+    def parse_calls(self, turn: torl.Turn) -> Any:
+        return [turn.text]
+
+    def render_observation(self, turn: torl.Turn, outcomes: Sequence[Outcome], *_: Any) -> Any:
+        return outcomes[0]
+
+
+class Room(Environment):
+    def session(self, problem: torl.Problem, seed: int) -> "RoomSession":
+        return RoomSession()
+
+
+class RoomSession(EnvironmentSession):
+    async def step(self, message: Message) -> Reply:
+        return "You see a door."  # type: ignore[return-value]
+
+    async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
+        return {"score": "high"}  # type: ignore[dict-item]
+
+
+class Counts(torl.Agent):
+    async def run(self, problem: torl.Problem, url: str) -> str | None:
+        return 7  # type: ignore[return-value]
+
+
+def cut_off(count: int = 3) -> Any:
+    """Yield one problem, then raise."""
+    yield torl.Problem("p", "?", "1")
+    raise ValueError("the file is cut off")
