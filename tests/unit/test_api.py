@@ -126,7 +126,7 @@ def test_a_policy_extends_presets() -> None:
         ({"sample_per_problem": 4}, "sample_per_problem is unknown; did you mean samples_per_problem?"),
         ({"n": 4}, "n is unknown"),
         ({"rollout": 3}, "rollout: Input should be a valid dictionary"),
-        ({"reward": "boxd"}, "reward: no reward is called 'boxd'; did you mean boxed?"),
+        ({"reward": "mth"}, "reward: no reward is called 'mth'; did you mean math?"),
         ({"reward": 3}, "reward: select the reward with a name"),
         ({"extends": "demoo"}, "no preset of that name; did you mean demo?"),
         ({"evaluation": {"sampls": 3}}, "evaluation.sampls is unknown"),

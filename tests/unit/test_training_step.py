@@ -103,7 +103,10 @@ async def test_no_problem_is_played_twice_in_a_step(tmp_path: Path) -> None:
 
 async def test_long_responses_are_punished_before_anything_is_selected(tmp_path: Path) -> None:
     run = ScriptedRun(
-        tmp_path, problems=4, reward={"overlong_buffer": 39}, selection={"drop_zero_variance_groups": True}
+        tmp_path,
+        problems=4,
+        reward={"parts": {"answer": {}, "length": {"name": "overlong", "buffer": 39}}},
+        selection={"drop_zero_variance_groups": True},
     )
     played = await run.step_player.play(0)
     for group in played.groups:
