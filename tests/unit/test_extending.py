@@ -46,7 +46,6 @@ from torl.formats import Format
 from torl.options import ChosenFrom, load_object, options_of
 from torl.rewards import Reward
 from torl.rollout.grading import score_group
-from torl.rollout.startup import require_supported_tools
 from torl.runtime.processes.supervision import run_until_done
 from torl.tools import BoundedTool, StatefulTool, Tool, ToolLimits, make_tool
 
@@ -392,9 +391,12 @@ def test_torl_error_of_a_component_keeps_its_meaning() -> None:
         asyncio.run(Unavailable().call({}))
 
 
-async def test_format_that_cannot_call_a_tool_of_the_run_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"rollout.format = 'torl' cannot call the tool 'x'; rename the tool"):
-        require_supported_tools(["x"], chosen(FormatChoice, "torl"))
+def test_format_that_cannot_call_a_tool_of_the_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    section = '[rollout.tools.x]\nname = "mistakes:Calculator"'
+    path.write_text(BASE.format(directory=tmp_path / "run", section=section))
+    with pytest.raises(ConfigError, match=r"rollout\.tools\.x cannot be called in the format 'torl': it calls python"):
+        load_config(TrainConfig, path)
 
 
 def test_failing_tool_drops_episodes_until_the_run_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
