@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from ray_nodes import RayNodes
 
-from something import Something
+from remote_object import Something
 from torl.errors import ActorDiedError, ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError
 from torl.learner.handshake import RankListener
 from torl.learner.launch import rank_specs

@@ -10,7 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 import ray
 
-from something import Something
+from remote_object import Something
 from torl.errors import ActorDiedError, ClusterError, EngineError, EngineHungError
 from torl.runtime.cluster import ClusterConfig, RayCluster, open_cluster
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from serving import until
 
-from listening import listening
+from ports import listening
 
 
 @contextmanager

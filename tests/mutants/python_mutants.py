@@ -8,7 +8,7 @@ _EXPERIENCE = "unit/test_experience.py"
 _STEP = "unit/test_training_step.py"
 _STEP_RECORDS = "unit/test_training_step_records.py"
 _SELECTION = "unit/test_training_selection.py"
-_SILENCING = "unit/test_training_silencing.py"
+_MASKING = "unit/test_training_masking.py"
 _CLUSTER_CALLS = "unit/test_cluster_calls.py"
 _SAMPLES = "unit/test_training_samples.py"
 _PLACEMENT = "unit/test_placement.py"
@@ -33,7 +33,7 @@ _EPISODE_LAWS = "property/test_rollout_episode_laws.py"
 _CALLS = "unit/test_rollout_calls.py"
 _CHAT = "unit/test_formats_chat.py"
 _AGENT_LAWS = "property/test_agent_conversation_laws.py"
-_AGENT_DOOR = "unit/test_agent_door.py"
+_AGENT_SERVER = "unit/test_agent_server.py"
 _AGENT_PROGRAMS = "unit/test_agent_programs.py"
 _AGENT_REQUESTS = "unit/test_agent_requests.py"
 _BRANCHES = "unit/test_episode_branches.py"
@@ -43,7 +43,7 @@ _BOUNDED = "unit/test_tools_bounded.py"
 _ENVIRONMENT = "unit/test_rollout_environment.py"
 _TRL_CLASS = "unit/test_environments_trl_class.py"
 _SEARCH = "unit/test_tools_search.py"
-_SPOILT = "unit/test_training_spoilt.py"
+_FAILED_EPISODES = "unit/test_training_failed_episodes.py"
 _OBSERVATION = "unit/test_formats_observation.py"
 _TOOL = "unit/test_tools_python.py"
 _SHUFFLED = "unit/test_tools_shuffled.py"
@@ -103,10 +103,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "training/masking.py",
         "LENGTH and not member.grade.credited",
         "LENGTH and not member.grade.correct",
-        _SILENCING,
+        _MASKING,
     ),
-    ("training/masking.py", "(grade.valid_format and some_ended_well)", "some_ended_well", _SILENCING),
-    ("training/masking.py", "member.trajectory.text) > most", "member.trajectory.text) < most", _SILENCING),
+    ("training/masking.py", "(grade.valid_format and some_ended_well)", "some_ended_well", _MASKING),
+    ("training/masking.py", "member.trajectory.text) > most", "member.trajectory.text) < most", _MASKING),
     ("types.py", "len(self.members) > 1 and ", "", _SELECTION),
     ("types.py", "seed / 2**63 < self.high", "seed / 2**63 > self.high", _PROMPTS),
     (
@@ -116,13 +116,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _SCHEDULER,
     ),
     ("types.py", "self.reward + sum(self.grade.turn_rewards)", "self.reward", _SELECTION),
-    ("training/masking.py", "repeated_trigrams(text) > MAX", "repeated_trigrams(text) < MAX", _SILENCING),
-    ("training/masking.py", "sample.ref_logprobs[sample.loss_mask].mean", "sample.ref_logprobs.mean", _SILENCING),
+    ("training/masking.py", "repeated_trigrams(text) > MAX", "repeated_trigrams(text) < MAX", _MASKING),
+    ("training/masking.py", "sample.ref_logprobs[sample.loss_mask].mean", "sample.ref_logprobs.mean", _MASKING),
     (
         "training/masking.py",
         "_reference_perplexity(sample) > most",
         "_reference_perplexity(sample) < most",
-        _SILENCING,
+        _MASKING,
     ),
     # --- samples and records of a step
     ("training/samples.py", "algorithm.kl.coefficient * kl_to", "-algorithm.kl.coefficient * kl_to", _SAMPLES),
@@ -309,9 +309,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "self.trajectories",
         _SCHEDULER,
     ),
-    ("rollout/scheduler.py", "if failed > limit * episodes:", "if False:", _SPOILT),
-    ("training/step.py", ">= self.config.min_group_size", ">= 1", _SPOILT),
-    ("rollout/group_file.py", "if len(group.trajectories) < samples:", "if False:", _SPOILT),
+    ("rollout/scheduler.py", "if failed > limit * episodes:", "if False:", _FAILED_EPISODES),
+    ("training/step.py", ">= self.config.min_group_size", ">= 1", _FAILED_EPISODES),
+    ("rollout/group_file.py", "if len(group.trajectories) < samples:", "if False:", _FAILED_EPISODES),
     ("tools/wrappers.py", "self._attempt(session.fork(), arguments)", "self._attempt(session, arguments)", _BOUNDED),
     (
         "tools/search_index.py",
@@ -520,7 +520,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "grows = continued is not None",
         _AGENT_LAWS,
     ),
-    ("rollout/agents/episode.py", "message.continued = False", "pass", _AGENT_DOOR),
+    ("rollout/agents/episode.py", "message.continued = False", "pass", _AGENT_SERVER),
     (
         "rollout/transcript.py",
         "replace(scanned.turn, start=start, stop=len(self.builder),",

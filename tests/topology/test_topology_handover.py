@@ -16,7 +16,7 @@ from engines import make_replicas
 from learner_fixtures import random_samples, start_learner
 from test_engine_weights import transformers_logprobs
 
-from listening import listening
+from ports import listening
 from torl.engine import VllmReplicas
 from torl.learner.learner import Learner
 from torl.text.tokenizer import load_tokenizer

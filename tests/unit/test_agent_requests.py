@@ -1,4 +1,4 @@
-"""What a program asks: what of it counts, and how a conversation that it wrote becomes tokens."""
+"""Requests of programs: the fields that count, and how a conversation that a program wrote becomes tokens."""
 
 import copy
 import json
@@ -109,7 +109,7 @@ VALUES: dict[str, Any] = {
     "tools": TOOLS,
     "top_logprobs": 0,
 }
-"""What the fields of a request may say, where that is not anything."""
+"""Values of a request's fields, if the field is restricted."""
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_unanswerable_request_names_its_field(body: Any, param: str | None) -> N
 
 
 def test_each_field_of_openais_interface_is_read_ignored_or_refused_for_what_it_says() -> None:
-    """By the list in OpenAI's own client; a null says nothing, as where the field is left out."""
+    """The list is from OpenAI's own client; null means the same as leaving the field out."""
     fields = CompletionCreateParamsStreaming.__annotations__.keys()
     refused = {"audio", "moderation", "web_search_options"}
     for name in fields - {"messages"}:

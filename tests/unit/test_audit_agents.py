@@ -1,4 +1,4 @@
-"""What the audit of an agent program's trajectory finds wrong, each mistake by itself."""
+"""Mistakes that the audit of an agent program's trajectory finds, one at a time."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Calls of an object by messages: many in one, errors and values that cannot travel, what is given up, what is lost."""
+"""Calls of an object by messages: batches, errors and values that cannot travel, cancelled calls, lost actors."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from something import Something
+from remote_object import Something
 from torl.errors import ActorDiedError
 from torl.runtime.cluster.calls import RemoteCalls
 from torl.runtime.cluster.dispatcher import CallDispatcher, CallMessage, ResultMessage
@@ -38,7 +38,7 @@ class Other(Something):
 
 
 class Wire:
-    """Between the two, with counts of what went over it, and an end."""
+    """The connection of the two, with counts of its messages, and an end."""
 
     def __init__(self, held: object) -> None:
         self.answers = CallDispatcher(held)

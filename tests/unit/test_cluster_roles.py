@@ -1,4 +1,4 @@
-"""What is on nodes, behind the faces of what is here: engines, pools, graders. `tests/cluster` has Ray's nodes."""
+"""Actors on nodes with local interfaces: engines, pools, graders. `tests/cluster` has Ray's nodes."""
 
 import asyncio
 import sys
@@ -134,7 +134,7 @@ async def test_run_continues_without_a_lost_engine_and_readmits_its_node() -> No
 
 
 class HalfChanged(ScriptedEngine):
-    """Did not take new weights whole, when it is told so."""
+    """Fail to take new weights completely, on request."""
 
     broken = False
 
@@ -144,7 +144,7 @@ class HalfChanged(ScriptedEngine):
 
 
 async def test_half_transferred_weights_stop_the_run() -> None:
-    """It may say so before the sender has noticed the node that is lost."""
+    """An engine may report the failure before the sender has noticed the lost node."""
     cluster, engine = NodesInOneProcess(1), HalfChanged(lambda _: [5])
     replicas = Replicas(
         lambda number, _: engine_on(cluster, number, engine), 1, max_restarts=1, policy_version=0, shares_devices=False
@@ -157,7 +157,7 @@ async def test_half_transferred_weights_stop_the_run() -> None:
 
 
 class Echo:
-    """Says where it is, and what it was told."""
+    """Report its location and the arguments it received."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -237,7 +237,7 @@ async def test_a_pair_that_needs_mathematics_is_judged_on_a_node() -> None:
 
 
 class OtherDisks(NodesInOneProcess):
-    """Nodes with files of their own, from the second on."""
+    """Nodes with separate files, from the second on."""
 
     async def run_on(self, node: int, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*(Path(f"/nodes/{node}{each}") if node else each for each in arguments))
@@ -274,7 +274,7 @@ async def test_impossible_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch, k
 
 
 class OneNode(NodesInOneProcess):
-    """That of this process."""
+    """The directory of this process."""
 
     def __init__(self, config: ClusterConfig) -> None:
         super().__init__(config.nodes or 1)

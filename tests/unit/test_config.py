@@ -1,4 +1,4 @@
-"""Configuration: what is read is what was written, and every mistake is answered with a key and a way out."""
+"""Configuration: a written configuration is read back, and every mistake is answered with a key and a way out."""
 
 import contextlib
 import io
@@ -405,7 +405,7 @@ def test_a_run_is_named_by_its_directory(config_file: Path, tmp_path: Path, monk
     with pytest.raises(ConfigError, match=r"runs/config\.toml: cannot be read"):
         parse(run.parent)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "demo").mkdir()  # a directory that is no run hides no preset
+    (tmp_path / "demo").mkdir()  # a directory without a run hides no preset
     assert find_config("demo") == PRESETS / "demo.toml"
     (tmp_path / "demo" / "config.toml").write_text(dump_config(config))
     assert find_config("demo") == Path("demo/config.toml")

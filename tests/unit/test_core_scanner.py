@@ -1,4 +1,4 @@
-"""What the scanner reports, on small turns worked out by hand."""
+"""Reports of the scanner on small turns worked out by hand."""
 
 import pickle
 

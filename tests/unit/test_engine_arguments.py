@@ -1,4 +1,4 @@
-"""What vLLM is told of a model's weights and its head."""
+"""Arguments of vLLM about a model's weights and its head."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from torl.errors import ConfigError
     [
         ({"model_type": "qwen2"}, True, None),
         ({"model_type": "qwen2"}, False, "dummy"),
-        # What is not a parameter is not sent: it has to be read.
+        # A buffer is not sent: it has to be read.
         ({"model_type": "gemma3_text"}, False, None),
         ({"model_type": "qwen2", "quantization_config": {"quant_method": "gptq"}}, False, None),
         (None, False, None),

@@ -1,4 +1,4 @@
-"""Which engine samples an episode: the samples of a prompt on one, loads even, nobody left where an engine is gone."""
+"""Routing of episodes: the samples of a prompt on one engine, even loads, new places after an engine is lost."""
 
 from collections import Counter
 

@@ -36,7 +36,7 @@ class Counter:
         """Add a number.
 
         Args:
-            number: What is added.
+            number: The summand.
             times: How often.
         """
         if number < 0:

@@ -28,7 +28,7 @@ ESTIMATORS = ["grpo", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_
 
 
 def episode(sample: int, *branch_tokens: int, tokens: int = 2, answer: str | None = "1") -> Trajectory:
-    """A trajectory of so many tokens, beside branches of so many."""
+    """A trajectory of the given number of tokens, and branches of the given lengths."""
     branches = tuple(
         trajectory("b", prompt=replace(PROMPT, token_ids=(7, 7, 7)), sample=sample, turn_tokens=count)
         for count in branch_tokens

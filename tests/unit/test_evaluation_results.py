@@ -1,4 +1,4 @@
-"""From trajectory files to tables: what is counted, what is compared, and what is printed."""
+"""From trajectory files to tables: counts, comparisons, and printed output."""
 
 import json
 import re
@@ -208,10 +208,10 @@ def test_everything_that_is_written(tmp_path: Path) -> None:
 def test_a_suite_is_found_by_the_names_of_its_sets(tmp_path: Path) -> None:
     for name in SUITES["torl"]:
         (tmp_path / f"{name}.jsonl").write_text("")
-    sets = find_sets(["torl", "aime24", "mine/own.parquet", "strangers:multiples"], tmp_path)
+    sets = find_sets(["torl", "aime24", "mine/own.parquet", "custom_components:multiples"], tmp_path)
     assert list(sets) == [*SUITES["torl"], "own", "multiples"]
     assert sets["aime24"].dump() == {"name": "file", "path": str(tmp_path / "aime24.jsonl")}
-    assert sets["multiples"].name == "strangers:multiples"
+    assert sets["multiples"].name == "custom_components:multiples"
 
 
 def test_missing_suite_file_fails_immediately(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_missing_suite_file_fails_immediately(tmp_path: Path) -> None:
         find_sets(["torl"], tmp_path)
     with pytest.raises(DataError, match="did you mean aime2"):
         find_sets(["aime42"], tmp_path)
-    with pytest.raises(ConfigError, match="strangers has no sums"):
-        find_sets(["strangers:sums"], tmp_path)
+    with pytest.raises(ConfigError, match="custom_components has no sums"):
+        find_sets(["custom_components:sums"], tmp_path)
     with pytest.raises(ConfigError, match="two sets are called 'x'"):
         find_sets(["a/x.jsonl", "b/x.jsonl"], tmp_path)

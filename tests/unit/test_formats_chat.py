@@ -1,4 +1,4 @@
-"""Chat formats: what a message asks for, how it is answered token for token, and what is learned of it."""
+"""Chat formats: the calls in a message, the answer to it token for token, and the loss mask."""
 
 import json
 from dataclasses import replace
@@ -159,7 +159,7 @@ async def test_no_more_calls_begin_early_than_are_left() -> None:
 
 
 def test_thinking_stays_as_it_was_sampled() -> None:
-    """Templates strip it from earlier messages; what was sampled is never rendered again."""
+    """Templates strip it from earlier messages; sampled text is never rendered again."""
     model = ChatModel.of("hermes")
     thought = "<think>\n\n  hm \n</think>\n\n"
     turns = [thought + message("hermes", "1"), thought + message("hermes", "2", said=""), last(model, "hermes")]
@@ -321,7 +321,7 @@ def test_a_template_that_opens_the_thinking_opens_it_in_each_message() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", ["look_up", "files.read", "two words", "a:b", "<b>", " x", "a\nb", "größe"])
-def test_format_supports_tools_whose_names_round_trip(family: str, name: str) -> None:
+def test_format_supports_tools_with_names_that_round_trip(family: str, name: str) -> None:
     model = ChatModel.of(family)
     written = message(family, "1", tool=json.dumps(name)[1:-1] if family in ("hermes", "llama3") else name)
     played = model.play([written, "."])

@@ -21,9 +21,9 @@ TRACEBACK = (
 LINE = "NameError: name 'a' is not defined"
 
 
-def fits(text: str, most: int) -> bool:
+def fits(text: str, max_length: int) -> bool:
     """As if each character were a token."""
-    return len(text) <= most
+    return len(text) <= max_length
 
 
 def outcome(status: OutcomeStatus = OutcomeStatus.OK, stdout: str = "", line: str | None = None) -> Outcome:
@@ -215,7 +215,7 @@ def test_zerotir_shows_errors_as_the_option_says() -> None:
         (outcome(stdout="\n 391 \n"), "391"),
         (outcome(stdout=""), "Done"),
         (outcome(stdout=" \n"), "Done"),
-        (ERROR, LINE),  # what was printed before is not shown
+        (ERROR, LINE),  # earlier output is not shown
         (outcome(OutcomeStatus.TIMEOUT, "1\n2\n"), "Timeout Error"),
         (outcome(stdout="7" * 401), "7" * 200 + "..." + "7" * 200),
     ],

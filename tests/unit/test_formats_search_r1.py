@@ -19,13 +19,13 @@ def asked_by(text: str) -> Any:
     return found
 
 
-def fits(text: str, most: int) -> bool:
+def fits(text: str, max_length: int) -> bool:
     """As if each character were a token."""
-    return len(text) <= most
+    return len(text) <= max_length
 
 
-def shown(outcome: Outcome, overshoot: bytes = b"", most: int = 500) -> str:
-    return SearchR1Format(SearchR1Options(max_observation_tokens=most)).render_observation(
+def shown(outcome: Outcome, overshoot: bytes = b"", max_length: int = 500) -> str:
+    return SearchR1Format(SearchR1Options(max_observation_tokens=max_length)).render_observation(
         turn(), [outcome], overshoot, fits
     )
 
@@ -56,11 +56,11 @@ def test_passages_come_back_between_tags_and_without_what_was_sampled_of_them() 
     assert shown(Outcome(OutcomeStatus.ERROR, "no", "Error")) == "\n\n<information>no</information>\n\n"
 
 
-@pytest.mark.parametrize("most", [31, 32, 60, 130, 131])
-def test_long_passages_are_cut_and_the_tags_stay_whole(most: int) -> None:
-    text = shown(Outcome(OutcomeStatus.OK, "x" * 100), most=most)
-    assert text == f"\n\n<information>{'x' * min(100, most - 31)}</information>\n\n"
-    assert len(text) == min(most, 131)
+@pytest.mark.parametrize("max_length", [31, 32, 60, 130, 131])
+def test_long_passages_are_cut_and_the_tags_stay_whole(max_length: int) -> None:
+    text = shown(Outcome(OutcomeStatus.OK, "x" * 100), max_length=max_length)
+    assert text == f"\n\n<information>{'x' * min(100, max_length - 31)}</information>\n\n"
+    assert len(text) == min(max_length, 131)
 
 
 async def test_a_model_searches_reads_and_answers() -> None:

@@ -1,4 +1,4 @@
-"""Names of models and data sets, found in a cache as the hub's own library lays it out, without a network."""
+"""Names of models and datasets, found in a cache as the hub's own library lays it out, without a network."""
 
 import io
 import json
@@ -154,7 +154,7 @@ def test_a_part_that_the_cache_lacks_is_not_left_out(repository: Repository) -> 
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, list[int]]]:
-    """A hub with one data set, "GAIR/Far": the directory of its files, and the sizes of what it sent of them."""
+    """A hub with one dataset, "GAIR/Far": the directory of its files, and the sizes of the files it has sent."""
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -239,7 +239,7 @@ def test_without_a_network_a_stream_takes_the_cache_or_says_what_to_download(
 ) -> None:
     from huggingface_hub import constants
 
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")  # nobody listens there
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")  # no server listens there
     (repository("dataset", "GAIR/Near") / "train.jsonl").write_text('{"problem": "near?", "answer": "1"}\n')
     for offline in (True, False):
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)

@@ -1,4 +1,4 @@
-"""The house rules: who may import whom, and what an import may load."""
+"""The layers of the package: allowed imports between packages, and modules that an import may load."""
 
 import ast
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 
-# A room may import what stands on the floors below its own, and nothing beside it or above it.
+# A package may import packages of lower layers, and none of its own layer or above.
 FLOORS: list[set[str]] = [
     {"_core"},
     {"errors", "types", "seeds", "version"},
@@ -53,7 +53,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 def room_of(path: Path) -> str:
     if path.name == "__main__.py":
-        return "__main__"  # a program may import every package, wherever it is
+        return "__main__"  # a program may import every package, regardless of its place
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -101,7 +101,7 @@ def test_a_library_with_an_owner_has_one_door(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_torls_own_imports_stand_at_the_top(path: Path) -> None:
     if path == PACKAGE / "__init__.py":
-        return  # the face loads a room when it is asked for
+        return  # torl/__init__.py loads a package on first use
     tree = ast.parse(path.read_text(encoding="utf-8"))
     deep = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in tree.body]
     inside = {name for node in deep for name in imports_of(node) if name.split(".")[0] == "torl"}

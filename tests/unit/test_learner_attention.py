@@ -58,7 +58,7 @@ def kernel_as_documented(
     window_size: tuple[int, int],
     enable_gqa: bool,
 ) -> Tensor:
-    """What torch's `varlen_attn` says that it computes, for the settings with which it is called here."""
+    """A naive computation of torch's `varlen_attn`, for the settings with which it is called here."""
     assert window_size == (-1, 0)
     assert enable_gqa
     assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32

@@ -1,4 +1,4 @@
-"""Checkpoint directories: complete or absent, whatever is done to them."""
+"""Checkpoint directories: complete or absent after any interruption."""
 
 import logging
 import os
@@ -172,7 +172,7 @@ FULL_DISK = """
 
 
 def test_a_full_disk_is_named_and_the_previous_checkpoint_kept(tmp_path: Path) -> None:
-    """On a file system of one megabyte, mounted in a namespace of its own."""
+    """Write to a file system of one megabyte, mounted in a separate namespace."""
     namespace = ["unshare", "--map-root-user", "--mount"]
     mount = f"mount -t tmpfs -o size=1m none {tmp_path} && exec "
     if (

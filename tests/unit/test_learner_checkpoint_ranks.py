@@ -1,4 +1,4 @@
-"""A checkpoint that is written behind the training, by ranks."""
+"""A checkpoint that ranks write during training."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from torl.learner.ranks import RankGroup
 
 
 class EndedRanks:
-    """Ranks that are told to copy, and are ended before they have."""
+    """Ranks that receive a request to copy, and are ended before they have."""
 
     def __init__(self) -> None:
         self.told, self.ended = asyncio.Event(), asyncio.Event()

@@ -93,7 +93,7 @@ def test_a_frozen_head_teaches_what_is_below_it() -> None:
 
 
 def test_a_gradient_in_bfloat16_is_a_sum_in_float32() -> None:
-    """Of 2,000 pieces: torch's own would be rounded to 8 bits after each of them."""
+    """A product of 2,000 pieces: torch's own would be rounded to 8 bits after each of them."""
     hidden, linear, target, upstream = inputs(torch.bfloat16, tokens=2000)
     LogprobHead(linear, 1)(hidden, target)[0].backward(upstream)
     whole = linear.weight.grad
@@ -117,7 +117,7 @@ def test_a_gradient_in_bfloat16_is_a_sum_in_float32() -> None:
 
 @pytest.mark.parametrize("max_stored_logits", [1, 1 << 20])
 def test_logits_in_float32_are_as_exact_as_the_products(max_stored_logits: int) -> None:
-    """Of weights and hidden states in bfloat16, as an engine with such a head has them."""
+    """Weights and hidden states in bfloat16, as an engine with such a head has them."""
     hidden, linear, target, upstream = inputs(torch.bfloat16)
     exact = [each.detach().double().requires_grad_() for each in (hidden, linear.weight, linear.bias)]
     expected = plain(*exact, target, 0.6)

@@ -1,4 +1,4 @@
-"""Ranks that others have started find the controller, whoever else knocks there."""
+"""Ranks started elsewhere find the controller, and other connections are refused."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Kernels of a model: what can be had without a GPU, and what is said of the rest."""
+"""Kernels of a model: the kernels that work without a GPU, and errors about the others."""
 
 import pytest
 from transformers import Qwen2Config, Qwen2ForCausalLM

@@ -154,7 +154,7 @@ def test_only_sampled_tokens_teach() -> None:
 
 
 def test_an_observation_teaches_only_through_what_follows_it() -> None:
-    """Observed tokens behind the last sampled one change no bit of the gradient; between sampled ones they do."""
+    """Observed tokens after the last sampled one change no bit of the gradient; between sampled ones they do."""
     (sample,) = tiny_samples(1, seed=3)
     mask = np.array([place in (2, 3, 6) for place in range(len(sample))])
     sample = replace(sample, loss_mask=mask, advantages=mask.astype(np.float32))

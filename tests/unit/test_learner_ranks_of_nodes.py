@@ -22,7 +22,7 @@ SEND = SendWeights(Rendezvous("127.0.0.1", 0, 1), checksum=False)
 
 
 class Nodes:
-    """Of ranks; nothing is left of them."""
+    """Processes of ranks; none of them is left."""
 
     async def close(self) -> None:
         pass
@@ -83,7 +83,7 @@ async def test_a_rank_that_says_what_is_wrong_with_itself_is_the_cause(
 async def test_cancelled_command_fails_its_caller(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
-    """As where an engine is lost while weights are sent: its error is to be seen, and the ranks have none."""
+    """As if an engine is lost while weights are sent: its error must appear, and the ranks raise no error."""
     of_ranks, _ = group
     watching = asyncio.create_task(of_ranks.watch())
     asked = asyncio.create_task(of_ranks.call_all(SEND))

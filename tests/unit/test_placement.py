@@ -1,4 +1,4 @@
-"""Which devices the parts of a run get, and what is said where they do not fit."""
+"""Devices of the parts of a run, and errors if they do not fit."""
 
 import re
 from pathlib import Path

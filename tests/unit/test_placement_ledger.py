@@ -1,4 +1,4 @@
-"""What every preset needs on every number of GPUs: it fits in every stage, or what is said would make it fit."""
+"""Memory of every preset on every number of GPUs: it fits in every stage, or the error names a remedy that works."""
 
 import re
 from typing import Any

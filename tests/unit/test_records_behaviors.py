@@ -1,4 +1,4 @@
-"""What responses do with code, told by small responses whose behavior is plain."""
+"""Behaviors of responses with code, on small responses whose behavior is plain."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def test_code_counts_once_for_each_block() -> None:
     [
         (r"so \boxed{12}. Check:", ["12\n"], ("12", "12")),
         (r"so \boxed{12}. Check:", ["x = 3\n13\n\n"], ("12", "13")),
-        (r"\boxed{1} no, \boxed{2}", ["2"], ("2", "2")),  # the answer that stands
+        (r"\boxed{1} no, \boxed{2}", ["2"], ("2", "2")),  # the answer that counts
         (r"so \boxed{12}", [None, "12"], ("12", "12")),  # the first that ran
         (r"so \boxed{12}", ["", "11", "12"], ("12", "11")),
         (r"so \boxed{12}", [None], None),

@@ -1,4 +1,4 @@
-"""Rows of trajectories: what is written is read back, and what is damaged is named."""
+"""Rows of trajectories: written rows are read back, and damaged rows are named."""
 
 import dataclasses
 import json

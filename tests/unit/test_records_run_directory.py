@@ -18,7 +18,7 @@ def config(directory: Path, **overrides: Any) -> TrainConfig:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Of a run that was started once."""
+    """The directory of a run that was started once."""
     path = tmp_path / "run"
     started = config(path)
     path.mkdir()

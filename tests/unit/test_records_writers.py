@@ -1,4 +1,4 @@
-"""Writing a run's records: what is written is read back, whatever happens to the process or the disk."""
+"""Writing a run's records: written records are read back after failures of the process or the disk."""
 
 import os
 import shutil

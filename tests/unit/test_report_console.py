@@ -68,7 +68,7 @@ def test_short_waits_are_silent_and_long_ones_say_so(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(torl.report.console, "SHOW_AFTER_SECONDS", 0.2)
         with console.progress("playing episodes", total=128) as wait:
             wait.advance(34)
-            while "34/128" not in file.getvalue():  # until it has said so, however late
+            while "34/128" not in file.getvalue():  # until it has been printed, however late
                 time.sleep(0.01)
     lines = file.getvalue().splitlines()
     assert not any("quick" in line for line in lines)

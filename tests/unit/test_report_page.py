@@ -129,7 +129,7 @@ def test_charts_hold_the_records(run: Path) -> None:
 
 
 def test_the_time_of_a_step_is_not_counted_twice() -> None:
-    """What is played ahead of the learner takes seconds of earlier steps: what the learner waits for is its own."""
+    """Playing ahead of the learner takes seconds of earlier steps: the learner's wait belongs to its own step."""
     (stacked,) = [chart for chart in CHARTS if chart.stacked]
     assert set(stacked.training.values()) == {names.TIME_WAIT, names.TIME_LEARN, names.TIME_SYNC}
     others = [name for chart in CHARTS if not chart.stacked for name in chart.training.values()]
@@ -185,7 +185,7 @@ def test_examples_of_a_recovered_error_and_a_corrected_answer(tmp_path: Path) ->
 
 
 def test_an_example_shows_all_sequences_of_its_episode_in_their_order(tmp_path: Path) -> None:
-    """An agent program may begin anew: what stands for the episode in its group is the last sequence alone."""
+    """An agent program may begin anew: only the last sequence represents the episode in its group."""
     first, second = (
         trajectory(*texts, prompt=asked("a"), calls=[]) for texts in ((f"first {HOSTILE}",), ("second ", "third "))
     )

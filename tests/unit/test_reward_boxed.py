@@ -52,7 +52,7 @@ async def test_grades(text: str, calls: list[object], reward: float, correct: bo
 async def test_a_reward_that_asks_for_the_format(text: str, finish: FinishReason, reward: float) -> None:
     options = BoxedOptions(wrong=0.0, require_format="zerotir")
     grade = await graded(trajectory(text, answer="204", finish=finish), options)
-    assert (grade.reward, grade.correct) == (reward, "204" in text)  # right is right, whatever it is worth
+    assert (grade.reward, grade.correct) == (reward, "204" in text)  # a correct answer is correct at any reward
     assert grade.valid_format == ("</think>" in text and finish is FinishReason.STOP)
     assert grade.credited == (reward == 1.0)
 
@@ -67,7 +67,7 @@ async def test_a_reward_that_asks_for_the_format(text: str, finish: FinishReason
     ],
 )
 async def test_malformed_call_has_a_turn_penalty(calls: list[ToolCall], paid: tuple[float, ...]) -> None:
-    """And the first for none (GTPO, section 3.3). The answer is paid at the end, as without it."""
+    """And the first for none (GTPO, section 3.3). The answer is rewarded at the end, as without it."""
     played = trajectory(*[""] * len(calls), r"\boxed{204}", answer="204", calls=calls)
     grade = await graded(played, BoxedOptions(malformed_turn=-0.1))
     assert (grade.reward, grade.turn_rewards) == (1.0, paid)

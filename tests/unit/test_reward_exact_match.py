@@ -1,4 +1,4 @@
-"""Exact match of what stands in <answer> tags, as Search-R1 pays for it."""
+"""Exact match of the text in <answer> tags, with the rewards of Search-R1."""
 
 import pytest
 

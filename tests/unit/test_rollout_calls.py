@@ -1,4 +1,4 @@
-"""Calls of one episode: those that begin before they are asked for, and those that are given up."""
+"""Calls of one episode: speculative calls, and cancelled calls."""
 
 import asyncio
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ async def test_a_run_that_is_given_up_is_cancelled(how: str) -> None:
     episode.speculate(code("endless"))
     await asyncio.sleep(0)
     assert interpreter.running == 1
-    async with asyncio.timeout(60):  # what is not cancelled never ends
+    async with asyncio.timeout(60):  # a call that is not cancelled never ends
         if how == "another block":
             episode.speculate(code("b"))
             assert (await made(episode, code("b"))).ok

@@ -1,4 +1,4 @@
-"""Episodes in an environment: what it is shown, what it says, how it ends them, and what its failures spoil."""
+"""Episodes in an environment: its inputs, its replies, how it ends them, and the episodes that its failures drop."""
 
 import asyncio
 import functools
@@ -335,7 +335,7 @@ class Slow(ScriptedEnvironment):
     """Never answers."""
 
     def raise_in(self, method: str) -> None:
-        """Nothing is broken."""
+        """Nothing fails."""
 
     def session(self, problem: Any, seed: int) -> Any:
         made = super().session(problem, seed)

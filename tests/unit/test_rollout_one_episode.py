@@ -1,4 +1,4 @@
-"""Single episodes with an engine that says what it is told."""
+"""Single episodes with an engine that plays a script."""
 
 import asyncio
 import threading
@@ -25,7 +25,7 @@ CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
 
 @dataclass
 class Played:
-    """One episode, and what happened beside it."""
+    """One episode, with its events."""
 
     trajectory: Trajectory
     counters: EpisodeCounters
@@ -234,7 +234,7 @@ def test_seeds_name_the_turn_and_snippets_of_a_problem_share_theirs() -> None:
 
 @pytest.mark.parametrize("prompt", [(), (STOP,)])
 def test_a_prompt_without_text_begins_a_line(prompt: tuple[int, ...]) -> None:
-    """A response whose first characters are a fence opens a block: nothing stands before it."""
+    """A response whose first characters are a fence opens a block: nothing precedes it."""
     (call,) = begin_with_a_fence(prompt).tool_calls
     assert call.code == "print(6*7)\n"
 
@@ -288,7 +288,7 @@ def test_episode_leaves_no_speculative_run() -> None:
     ("turn", "ends"),
     [
         ("Hm.\n```output", True),
-        ("So \\boxed{42}.\n```output", False),  # has answered: it is told that there was no code, as ever
+        ("So \\boxed{42}.\n```output", False),  # has answered: the observation is that there was no code, as ever
         (CALL, False),
     ],
 )

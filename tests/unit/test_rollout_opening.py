@@ -1,4 +1,4 @@
-"""The one door of all commands: parts start in order, everything that started is closed, and what is wrong is said."""
+"""The one entry point of all commands: parts start in order, every started part is closed, and errors are reported."""
 
 import io
 import json
@@ -270,7 +270,7 @@ def with_environment(**environment: Any) -> tuple[ModelRunConfig, ModelDirectory
 
 
 def test_an_environment_s_conversations_cannot_ask_for_a_reward() -> None:
-    """It begins them itself, so that what the prompts were told would be lost."""
+    """The program begins them itself, so that the instructions of the prompts would be lost."""
     whole = with_environment()[0].model_dump()
     whole["data"]["reward_goal"]["high_fraction"] = 0.5
     with pytest.raises(ValueError, match="high_fraction must be unset"):

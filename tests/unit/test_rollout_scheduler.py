@@ -21,7 +21,7 @@ PROMPTS = [asked(f"p{index}", token_ids=(5, 6, 7)) for index in range(6)]
 
 
 async def settle() -> None:
-    """Until nothing can go on by itself: turns of the loop, which a busy machine does not make fewer."""
+    """Wait until no task can continue alone: turns of the loop, which a busy machine does not make fewer."""
     for _ in range(2000):
         await asyncio.sleep(0)
 
@@ -55,7 +55,7 @@ async def test_every_episode_once_and_groups_whole() -> None:
 
 
 async def test_training_mixes_reward_goals_and_evaluation_uses_high() -> None:
-    """Which, the run's seed says for each episode (RC-GRPO); the loss sees the prompt that was asked."""
+    """The run's seed chooses the goal of each episode (RC-GRPO); the loss sees the prompt that was asked."""
     told = [replace(prompt, low_reward_token_ids=(5, 6, 8), high_reward_fraction=0.25) for prompt in PROMPTS]
 
     async def played(series: int | str) -> list[Trajectory]:
@@ -188,7 +188,7 @@ async def test_a_thousand_episodes_do_not_all_begin_in_one_turn_of_the_event_loo
     slots.add(begin)
     counts = [begun]
     while begun < 1000:
-        slots.end()  # an episode that ends meanwhile does not make it more at once
+        slots.end()  # an episode that ends in between does not make it more at once
         slots.begin()
         await asyncio.sleep(0)
         counts.append(begun)

@@ -66,7 +66,7 @@ def test_processes_write_their_stacks_when_they_are_asked(tmp_path: Path, monkey
             assert time.monotonic() < deadline
             time.sleep(0.01)
         pids = [child.pid for child in children]
-        # One that has no handler would be ended by the signal; one that is gone cannot answer.
+        # A process without a handler would be ended by the signal; a process that exited cannot answer.
         assert dump_stacks({log: pids, other: [stranger.pid, 2**22 + 1]}) == [stranger.pid, 2**22 + 1]
         assert log.read_text().count("in waits_for_nobody") == 2
         assert [child.poll() for child in [*children, stranger]] == [None, None, None]

@@ -45,7 +45,7 @@ def test_a_prompt_in_chatml_of_ones_own() -> None:
     )
 
 
-# As these models write: a block, its output, an error that is mended, the answer in words behind the last output.
+# As these models write: a block, its output, an error that is mended, the answer in words after the last output.
 TRANSCRIPTS = {
     "qwen25_math_tir": [
         "To determine it, we compute.\n\n```python\nfrom sympy import *\nprint(6 * 7)\n```\n```output",

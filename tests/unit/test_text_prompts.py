@@ -198,7 +198,7 @@ def chat_tokenizer(added: tuple[str, ...] = ("<think>",)) -> Any:
 
 
 def control_tokens(tokenizer: Any, token_ids: Sequence[int]) -> str:
-    """Those that were added to the vocabulary, in their order."""
+    """Tokens that were added to the vocabulary, in their order."""
     added = {index: token for token, index in tokenizer.added_tokens_encoder.items()}
     return "".join(added.get(token, "") for token in token_ids)
 

@@ -1,4 +1,4 @@
-"""A function of one's own as a tool: its schema, its arguments, its results, and what it raises."""
+"""A custom function as a tool: its schema, its arguments, its results, and its exceptions."""
 
 import asyncio
 import threading
@@ -57,7 +57,7 @@ def silent() -> None:
 
 
 def fails(how: str) -> str:
-    """Raise what it is told."""
+    """Raise an error with the given text."""
     raise {"value": ValueError("no such city"), "line": ToolUnavailableError("the line is dead")}[how]
 
 

@@ -91,7 +91,7 @@ async def test_invalid_code_argument_is_not_sent() -> None:
     assert (outcome.error, server.asked) == ("TypeError", [])
 
 
-# --- what is no outcome -----------------------------------------------------------------------------------------------
+# --- failures that are not outcomes -----------------------------------------------------------------------------------
 
 FAULTS = {
     "hangs up": (hangs_up, "ServerDisconnectedError"),

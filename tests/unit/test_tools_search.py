@@ -1,4 +1,4 @@
-"""Search over a corpus: what is found is what the formula ranks highest, and the index is made once."""
+"""Search over a corpus: results are those the formula ranks highest, and the index is made once."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def corpus_of(path: Path, texts: Sequence[str]) -> Path:
 
 
 def passages(outcome_text: str) -> list[int]:
-    """The numbers in the titles of what was found."""
+    """The numbers in the titles of the results."""
     return [int(number) for number in re.findall(r"^Doc \d+\(Title: t(\d+)\)", outcome_text, re.MULTILINE)]
 
 

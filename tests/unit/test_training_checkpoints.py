@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are kept, and when what went wrong with one is heard."""
+"""Checkpoints of a run: the ones that are kept, and when a failed write is reported."""
 
 import asyncio
 import json

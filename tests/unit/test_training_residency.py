@@ -1,4 +1,4 @@
-"""Who holds the devices' memory: what is asked of engine and learner, in which order, and what is refused."""
+"""Owners of the devices' memory: requests to engine and learner, their order, and refused configurations."""
 
 import asyncio
 from typing import Any

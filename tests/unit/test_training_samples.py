@@ -1,4 +1,4 @@
-"""From trajectories and their grades to training samples: what stands where, and what is written down of it."""
+"""From trajectories and their grades to training samples: the layout of the tokens, and the records of it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -140,10 +140,10 @@ def test_a_step_without_trajectories(estimator: str) -> None:
     assert with_advantages([], [], AlgorithmConfig.model_validate({"estimator": estimator})) == []
 
 
-def shows_what_it_gets(rewards: EstimatorInputs, least: int = 0) -> TokenAdvantages:
-    """An estimator of one's own, which gives every token the number of things that it was told, or one token less."""
-    told = sum(each is not None for each in (rewards.token_rewards_M, rewards.values_M))
-    return TokenAdvantages(np.full(len(rewards.mask_M) - least, told, np.float32))
+def shows_what_it_gets(rewards: EstimatorInputs, missing: int = 0) -> TokenAdvantages:
+    """A custom estimator, which gives every token the number of inputs that it received, or one token less."""
+    received = sum(each is not None for each in (rewards.token_rewards_M, rewards.values_M))
+    return TokenAdvantages(np.full(len(rewards.mask_M) - missing, received, np.float32))
 
 
 def test_estimator_receives_only_its_requirements() -> None:
@@ -152,9 +152,9 @@ def test_estimator_receives_only_its_requirements() -> None:
     samples = [replace(each, values=np.zeros(5, np.float32)) for each in training_samples(members)]
     found = with_advantages(samples, [group(*members)], AlgorithmConfig.model_validate({"estimator": own}))
     assert found[0].advantages is not None
-    assert not found[0].advantages.any()  # no token was paid for, and nothing asks for a critic
+    assert not found[0].advantages.any()  # no token was rewarded, and nothing asks for a critic
     with pytest.raises(ValueError, match=r"shows_what_it_gets': advantages of shape \(4,\) for 5 tokens"):
-        with_advantages(samples, [group(*members)], AlgorithmConfig.model_validate({"estimator": own | {"least": 1}}))
+        with_advantages(samples, [group(*members)], AlgorithmConfig.model_validate({"estimator": own | {"missing": 1}}))
 
 
 def test_missing_input_is_named() -> None:
@@ -176,7 +176,7 @@ def paying(estimator: str, coefficient: float) -> AlgorithmConfig:
 
 
 def test_a_penalty_on_the_divergence_enters_each_reward() -> None:
-    """Undiscounted, the first of two tokens pays for both, and the reward reaches it through the observation."""
+    """Undiscounted, the first of two tokens gets the reward for both, and it passes through the observation."""
     members = [member(), member(turns=["c"])]
     samples = training_samples(members)
     prepared = [
@@ -196,7 +196,7 @@ def test_a_penalty_on_the_divergence_enters_each_reward() -> None:
 
 
 def test_kl_penalty_reduces_the_reward() -> None:
-    """Where the policy gives a sampled token more than the reference does, the reward is less."""
+    """If the policy gives a sampled token more than the reference does, the reward is less."""
     far = replace(sample(), old_logprobs=np.array([9, 9, -1, -1, 9, -1], np.float32), ref_logprobs=NOTHING - 3)
     near = replace(far, ref_logprobs=far.old_logprobs)
     found = with_advantages([far, near], [group(member(1.0), member(1.0))], paying("dr_grpo", 0.5))
@@ -227,12 +227,12 @@ def test_each_token_knows_the_turn_that_sampled_it() -> None:
     # An observation may have no token: the turns stay two.
     touching = trajectory("a", "b", prompt=PROMPT, turn_tokens=2, observation_tokens=0)
     assert turn_numbers([touching]).tolist() == [-1, -1, 0, 0, 1, 1]
-    # The trajectories of an episode stand one behind the other, and so do their turns.
+    # The trajectories of an episode follow one another, and so do their turns.
     assert turn_numbers([touching, touching]).tolist() == [-1, -1, 0, 0, 1, 1, -1, -1, 2, 2, 3, 3]
 
 
 def test_masked_trajectory_enters_turn_statistics_with_its_total_reward() -> None:
-    """Paid 1/4 and 3/4 for its turns and 1 at the end, one that is silenced is paid 2 in its last turn."""
+    """Rewards 1/4 and 3/4 for its turns and 1 at the end; a masked trajectory gets 2 in its last turn."""
     for turns in ((0.25, 0.75), (0.0, 0.0)):
         members = [member(1.0 if any(turns) else 2.0, *turns), member(-1.0, turns=["c"])]
         quiet = mask_samples(training_samples(members), {"cut": {0}})

@@ -1,4 +1,4 @@
-"""Selection within a step, by hand: which groups stay, which trajectories carry no loss, and what is counted."""
+"""Selection within a step, by hand: groups that stay, trajectories without a loss, and counts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,7 +66,7 @@ def test_the_next_round_is_never_empty_and_never_more_than_four_for_each(wanted:
 
 
 def test_the_window_sees_what_is_rewarded_and_not_what_is_right() -> None:
-    """ZeroTIR's `answer_rewards` are 0 without a valid format, whatever the answer."""
+    """ZeroTIR's `answer_rewards` are 0 without a valid format, for any answer."""
     unformed = scored(reward=0.0, valid_format=False)
     half_formed = scored_group(*[scored()] * 8, *[unformed] * 8)
     none_formed = scored_group(*[scored(correct=False, reward=0.0)] * 8, *[unformed] * 8)

@@ -1,4 +1,4 @@
-"""What a step writes down: all that was played, and of the batch what was learned from it."""
+"""Records of a step: all that was played, and the part of the batch that was learned."""
 
 from dataclasses import replace
 

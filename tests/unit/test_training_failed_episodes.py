@@ -1,4 +1,4 @@
-"""Episodes that a tool spoilt: left out of their groups and counted, and the run stops when they are many."""
+"""Episodes that failed because of a tool: left out of their groups and counted; too many of them stop the run."""
 
 import re
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Line(ScriptedTool):
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         episode = arguments["code"].strip()
         if episode in self.away:
-            raise ToolUnavailableError(f"{episode} found nobody")
+            raise ToolUnavailableError(f"{episode} found no server")
         return printed()
 
 
@@ -68,7 +68,7 @@ async def test_failed_episode_is_dropped_from_its_group_and_counted(tmp_path: Pa
     assert samples(played.groups) == samples(played.batch) == {first: [1, 2], second: [0, 2, 3], **whole}
     assert played.counts["rollout/failed_episodes"] == 3
     assert played.counts["selection/failed_groups"] == 0
-    assert re.search(r"step 1: dropped 3 failed episodes; last error: p\d/\d found nobody", run.said.getvalue())
+    assert re.search(r"step 1: dropped 3 failed episodes; last error: p\d/\d found no server", run.said.getvalue())
 
 
 async def test_a_group_with_nothing_left_to_compare_is_not_learned_from(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_above_a_share_the_run_stops(tmp_path: Path, share: float, stops: 
     if not stops:
         assert (await run.step_player.play(0)).counts["rollout/failed_episodes"] == 2
         return
-    many = r"\d of 16 episodes failed \(rollout.max_failed_fraction = 0.*\); last error: p\d/\d found nobody"
+    many = r"\d of 16 episodes failed \(rollout.max_failed_fraction = 0.*\); last error: p\d/\d found no server"
     with pytest.raises(ExceptionGroup) as raised:
         await run.step_player.play(0)
     assert re.fullmatch(many, str(first_error(raised.value)))

@@ -1,4 +1,4 @@
-"""Silencing by hand: which trajectories carry no loss, for which reason; the measures against slow readings."""
+"""Masking by hand: trajectories without a loss, for which reason; the measures against naive readings."""
 
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -84,7 +84,7 @@ def test_a_call_that_had_nothing_to_run_answers_no_block() -> None:
 
 def test_mismatch_masks_credited_or_valid_responses_with_code() -> None:
     def silent(**grade: bool) -> list[bool]:
-        """Without a call, with one that failed, with one that ended well."""
+        """Without a call, with one that failed, with one that succeeded."""
         played = [saying(BLOCK), saying(BLOCK * 2, 1, ok=False), saying(BLOCK * 2, 1)]
         members = [scored(each, **grade) for each in played]
         found = masked_trajectories(members, SelectionConfig(mask_mismatched_code=True))["mismatched_code"]
@@ -204,7 +204,7 @@ def test_masked_samples_have_no_loss_tokens_and_others_keep_theirs() -> None:
 
 
 def test_estimates_of_masked_samples_are_cleared() -> None:
-    """ZeroTIR whitens with silenced trajectories in, and then takes them out of the loss."""
+    """ZeroTIR whitens with masked trajectories in, and then takes them out of the loss."""
     (sample,) = training_samples([scored(trajectory("a"))])
     ones = np.ones(len(sample), np.float32)
     (found,) = mask_samples([replace(sample, advantages=ones, returns=ones)], {"repetitive": {0}})

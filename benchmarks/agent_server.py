@@ -1,6 +1,6 @@
 """What an agent program's way over HTTP costs: turns in a second, beside torl's own loop in the same engine.
 
-    python benchmarks/agent_door.py [--rounds 3] [--in-flight 64] [--turns 8]
+    python benchmarks/agent_server.py [--rounds 3] [--in-flight 64] [--turns 8]
 
 Every turn of a random model ends at one of some tokens, after 24 on average, and is answered with the same result of a
 tool that takes no time. "loop" is the internal loop; "door" a coroutine that asks through the door with a plain HTTP
