@@ -43,7 +43,7 @@ from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.transcript import EpisodeSettings
 from torl.text.prompts import encode_prompts
-from torl.text.templates import TEMPLATES
+from torl.text.templates import load_template
 from torl.text.tokenizer import PlainTextEncoder, load_tokenizer
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import Tool
@@ -155,7 +155,7 @@ async def main() -> None:
             "openai": AgentPlayer.from_player(loop, AgentResources(OpenAIProgram(options.turns), agents, door)),
         }
         problems = [Problem(str(number), f"Find {number} % 7.", "1") for number in range(4 * options.in_flight)]
-        prompts = encode_prompts(problems, tokenizer, TEMPLATES["chat"], 64, lambda: TOOLS).prompts
+        prompts = encode_prompts(problems, tokenizer, load_template("chat"), 64, lambda: TOOLS).prompts
         found: dict[str, list[float]] = {name: [] for name in players}
         await asyncio.gather(engine.start(), door.start())
         try:

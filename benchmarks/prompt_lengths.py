@@ -12,7 +12,7 @@ import unicodedata
 from pathlib import Path
 
 from torl.config import TrainConfig
-from torl.config.loading import PRESETS, load_config
+from torl.config.loading import find_config, load_config
 from torl.data import load_problems
 from torl.text.prompt_encoder import TextTokenizer
 from torl.text.prompts import encode_prompts
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--presets", nargs="+", default=COMPARED)
     arguments = parser.parse_args()
     tokenizer = Ranks(arguments.tokenizer) if arguments.tokenizer.is_file() else load_tokenizer(arguments.tokenizer)
-    configs = {name: load_config(TrainConfig, PRESETS / f"{name}.toml") for name in arguments.presets}
+    configs = {name: load_config(TrainConfig, find_config(name)) for name in arguments.presets}
     limits = [
         f"{each.data.max_prompt_tokens} / {each.evaluation.longest_prompt(each.data)} / -" for each in configs.values()
     ]

@@ -24,9 +24,7 @@ UNWANTED = re.compile(r"(^|/)(tests|benchmarks|__pycache__|crates|rust)/|\.(pyc|
 def faults(names: Sequence[str], extension: bytes, presets: Sequence[str]) -> list[str]:
     """What is wrong with a wheel of these files, with this native extension, that should hold these presets."""
     held = set(names)
-    found = [
-        f"lacks {name}" for name in (*NEEDED, *(f"torl/presets/{preset}" for preset in presets)) if name not in held
-    ]
+    found = [f"lacks {name}" for name in (*NEEDED, *(f"torl/{preset}" for preset in presets)) if name not in held]
     found += [f"holds {name}" for name in names if UNWANTED.search(name)]
     newer = sorted(version for version in glibc_versions(extension) if version > NEWEST_GLIBC)
     found += [f"needs GLIBC_{'.'.join(map(str, version))}" for version in newer]
@@ -42,7 +40,8 @@ def glibc_versions(extension: bytes) -> set[tuple[int, ...]]:
 def main(arguments: Sequence[str]) -> int:
     """Check one wheel; returns 1 if anything is wrong with it."""
     (path,) = arguments
-    presets = [file.name for file in Path("python/torl/presets").glob("*.toml")]
+    presets = [str(file.relative_to("python/torl")) for file in Path("python/torl").glob("*/**/*.toml")]
+    presets += [str(file.relative_to("python/torl")) for file in Path("python/torl/recipes").glob("*/README.md")]
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
         extension = wheel.read("torl/_core.abi3.so")

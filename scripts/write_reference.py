@@ -67,7 +67,7 @@ def _metrics() -> Iterator[str]:
         if above != title:
             title = above
             yield from ("", f"## {title.strip('# -')}", "", "| metric | meaning |", "|---|---|")
-        document = after.value.value if _is_text(after) else None
+        document = _text(after)
         if isinstance(node, ast.FunctionDef):
             document = re.sub(r"^Return `[^`]*`: ", "", ast.get_docstring(node) or "")
         yield f"| `{name}` | {_cell(document or '')} |"
@@ -85,8 +85,11 @@ def _metric(node: ast.stmt) -> str | None:
     return None
 
 
-def _is_text(node: ast.stmt | None) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+def _text(node: ast.stmt | None) -> str | None:
+    """Return the docstring below a constant; None if the statement is another one."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return str(node.value.value)
+    return None
 
 
 def _code(text: str) -> str:

@@ -19,12 +19,13 @@ from torl.config import RolloutConfig
 from torl.formats import FORMATS, ChatFormat
 from torl.formats.chat import ChatOptions
 from torl.formats.chat.harmony import HarmonyOptions
+from torl.options import ChosenFrom
 from torl.rollout.episode import EpisodePlayer
 from torl.text.tokenizer import PlainTextEncoder, control_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.types import Trajectory
 
-FAMILIES = [name for name, form in FORMATS.items() if issubclass(form, ChatFormat)]
+FAMILIES = [name for name, form in FORMATS.items() if isinstance(form, type) and issubclass(form, ChatFormat)]
 OTHER_TOKENS = {
     "hermes": ("<|endoftext|>", "<tool_response>", "</tool_response>", "</think>"),
     "llama3": ("<|begin_of_text|>", "<|end_of_text|>"),
@@ -47,7 +48,7 @@ class ChatModel:
     @classmethod
     def of(cls, family: str, base: PreTrainedTokenizerFast | None = None, **options: Any) -> "ChatModel":
         """A model of this family, with another vocabulary than the tests' own if one is given."""
-        made = FORMATS[family]
+        made = ChosenFrom(FORMATS, "format").find(family)
         kind = {"harmony": HarmonyOptions, "mathcoder": None}.get(family, ChatOptions)
         form = made() if kind is None else made(kind(**options))
         tokenizer = copy.deepcopy(base or byte_level_bpe())

@@ -1,6 +1,6 @@
 """What a stranger might add to torl: one of each thing that can be chosen by name. No module of torl knows this one."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Self
@@ -66,6 +66,7 @@ class Counted(torl.Format):
     """Asks for the lines of the last block, after "```output"; the answer stands in angle brackets."""
 
     name: ClassVar[str] = "counted"
+    tools = ("counter",)
 
     def __init__(self, bracket: str = "<") -> None:
         self.bracket = bracket
@@ -81,9 +82,7 @@ class Counted(torl.Format):
     def speculative_call(self, code: str) -> ToolRequest | None:
         return ToolRequest("counter", {"text": code})
 
-    def render_observation(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
-    ) -> ObservationText:
+    def render_observation(self, turn: Turn, outcomes: Sequence[Outcome]) -> ObservationText:
         return f"\n{self.bracket}{outcomes[0].text}\n```\n"
 
 

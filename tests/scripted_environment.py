@@ -16,8 +16,8 @@ from torl.environments import (
 )
 from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer
-from torl.text.chat_templates import Messages, chat
 from torl.text.prompt_encoder import PromptEncoder
+from torl.text.templates import Messages, chat
 from torl.types import Outcome, OutcomeStatus, Problem
 
 LOOK = ToolSchema("Look at something.", {"type": "object", "properties": {"code": {"type": "string"}}})

@@ -11,9 +11,9 @@ from builders import asked, printed
 from scripted_engine import ENCODER, VOCABULARY, ScriptedEngine
 from torl.config import TrainConfig
 from torl.data import PromptSampler
-from torl.formats import ToRLFormat
+from torl.recipes.torl.recipe import ToRLFormat
 from torl.report.console import Console
-from torl.rewards import BoxedOptions, BoxedReward, Reward
+from torl.rewards import Reward, make_reward
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.transcript import EpisodeSettings
@@ -93,9 +93,7 @@ class ScriptedRun:
             EpisodeSettings.from_config(self.config.rollout, 0),
             EpisodeSlots(slots),
         )
-        options = self.config.reward.options
-        assert isinstance(options, BoxedOptions)
-        self.reward = graded_by or BoxedReward(options)  # equal texts and integers need no process
+        self.reward = graded_by or make_reward(self.config.reward)  # equal texts and integers need no process
         self.said = io.StringIO()
         parts = (self.config, self.sampler, self.player, self.reward, Console(self.said))
         self.step_player = StepPlayer(*parts)

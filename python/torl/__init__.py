@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torl._core import StopCondition as StopCondition
+    from torl._core import repetition as repetition
     from torl.agents import Agent as Agent
     from torl.algorithms.advantages import Estimator as Estimator
     from torl.algorithms.advantages import EstimatorInputs as EstimatorInputs
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from torl.algorithms.losses import LossInputs as LossInputs
     from torl.algorithms.losses import PolicyLoss as PolicyLoss
     from torl.algorithms.losses import PolicyLossValues as PolicyLossValues
+    from torl.algorithms.masks import needs_reference as needs_reference
     from torl.api import History as History
     from torl.api import Policy as Policy
     from torl.api import Run as Run
@@ -44,17 +46,38 @@ if TYPE_CHECKING:
     from torl.environments import Message as Message
     from torl.environments import Reply as Reply
     from torl.errors import ConfigError as ConfigError
+    from torl.errors import RewardError as RewardError
     from torl.errors import ToolUnavailableError as ToolUnavailableError
     from torl.errors import TorlError as TorlError
     from torl.formats import ChatFormat as ChatFormat
+    from torl.formats import FencedFormat as FencedFormat
     from torl.formats import Format as Format
+    from torl.formats import TaggedFormat as TaggedFormat
+    from torl.formats import TaggedOptions as TaggedOptions
+    from torl.formats.fenced import FenceStyle as FenceStyle
+    from torl.formats.fenced import run_block as run_block
+    from torl.formats.observation import ErrorStyle as ErrorStyle
+    from torl.formats.observation import longest_prefix as longest_prefix
+    from torl.formats.observation import render_outcome as render_outcome
+    from torl.formats.observation import truncate_middle as truncate_middle
+    from torl.options import NonNegativeInt as NonNegativeInt
+    from torl.options import PositiveFloat as PositiveFloat
+    from torl.options import PositiveFraction as PositiveFraction
+    from torl.options import PositiveInt as PositiveInt
     from torl.options import Section as Section
+    from torl.options import load_object as load_object
     from torl.rewards import Grader as Grader
+    from torl.rewards import JudgeClient as JudgeClient
     from torl.rewards import Reward as Reward
+    from torl.runtime.processes.supervision import run_in_thread as run_in_thread
     from torl.sandbox import Execution as Execution
     from torl.sandbox import SandboxPool as SandboxPool
     from torl.text.answers import find_answer as find_answer
+    from torl.text.answers import find_tagged_answer as find_tagged_answer
     from torl.text.templates import PromptTemplate as PromptTemplate
+    from torl.text.templates import PromptVariant as PromptVariant
+    from torl.text.templates import chatml as chatml
+    from torl.text.templates import load_template as load_template
     from torl.tools import StatefulTool as StatefulTool
     from torl.tools import Tool as Tool
     from torl.tools import ToolSession as ToolSession
@@ -75,6 +98,7 @@ if TYPE_CHECKING:
     from torl.types import StopReason as StopReason
     from torl.types import ToolCall as ToolCall
     from torl.types import ToolRequest as ToolRequest
+    from torl.types import TrainingSample as TrainingSample
     from torl.types import Trajectory as Trajectory
     from torl.types import Turn as Turn
     from torl.types import TurnRequest as TurnRequest
@@ -82,26 +106,31 @@ if TYPE_CHECKING:
 
 # The modules of the names above, from which `__all__` and `__getattr__` derive; tests/unit/test_public_api.py compares.
 _MODULES = {
-    "torl._core": "StopCondition",
+    "torl._core": "StopCondition repetition",
     "torl.agents": "Agent",
     "torl.algorithms.advantages": "Estimator EstimatorInputs TokenAdvantages requires",
     "torl.algorithms.losses": "LossInputs PolicyLoss PolicyLossValues",
+    "torl.algorithms.masks": "needs_reference",
     "torl.api": "History Policy Run SampledGroups evaluate sample train verify",
     "torl.component": "Component RunContext",
     "torl.data": "ProblemSource",
     "torl.engine": "Engine EngineOptions EngineSetup",
     "torl.environments": "Environment EnvironmentSession Message Reply",
-    "torl.errors": "ConfigError ToolUnavailableError TorlError",
-    "torl.formats": "ChatFormat Format",
-    "torl.options": "Section",
-    "torl.rewards": "Grader Reward",
+    "torl.errors": "ConfigError RewardError ToolUnavailableError TorlError",
+    "torl.formats": "ChatFormat FencedFormat Format TaggedFormat TaggedOptions",
+    "torl.formats.fenced": "FenceStyle run_block",
+    "torl.formats.observation": "ErrorStyle longest_prefix render_outcome truncate_middle",
+    "torl.options": "NonNegativeInt PositiveFloat PositiveFraction PositiveInt Section load_object",
+    "torl.rewards": "Grader JudgeClient Reward",
+    "torl.runtime.processes.supervision": "run_in_thread",
     "torl.sandbox": "Execution SandboxPool",
-    "torl.text.answers": "find_answer",
-    "torl.text.templates": "PromptTemplate",
+    "torl.text.answers": "find_answer find_tagged_answer",
+    "torl.text.templates": "PromptTemplate PromptVariant chatml load_template",
     "torl.tools": "StatefulTool Tool ToolSession",
     "torl.trackers": "Tracker",
     "torl.types": "Grade Group MalformedCall Markup ObservationText Outcome OutcomeStatus Problem Prompt SampledTurn "
-    "SamplingParameters ScoredGroup ScoredTrajectory StopReason ToolCall ToolRequest Trajectory Turn TurnRequest",
+    "SamplingParameters ScoredGroup ScoredTrajectory StopReason ToolCall ToolRequest TrainingSample "
+    "Trajectory Turn TurnRequest",
     "torl.version": "__version__",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -1,8 +1,7 @@
 """The guard of custom components: it checks what they return, and reports what they raise as one short error.
 
 A base class marks the methods that a component overrides with `@guarded(check)`. Every override of a marked method is
-guarded when its class is defined, so that the guard holds wherever the method is called. Functions are guarded with
-`guard_function`.
+guarded when its class is defined, and therefore in every call. Functions are guarded with `guard_function`.
 """
 
 import asyncio

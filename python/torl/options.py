@@ -129,8 +129,8 @@ class ChosenFrom:
     """Kind of the choice in messages, such as "format"."""
     default: str | None = None
     """Name that a section without a name selects."""
-    positional_count: int = 0
-    """Number of parameters before the options, which torl passes."""
+    positional_count: int | Callable[[Any], int] = 0
+    """Number of parameters before the options, which torl passes, or a function of the target that returns it."""
     shorthand: tuple[str, str] | None = None
     """Name and option that a text sets."""
     common_options: Callable[[Any], type[Section] | None] | None = None
@@ -139,6 +139,8 @@ class ChosenFrom:
     """Names that are selected by an option of the same name."""
     bases: tuple[type, ...] = ()
     """Base classes of custom choices; empty for functions."""
+    functions: bool = False
+    """Whether a custom choice may be a plain function, in addition to classes of `bases`."""
     check: Check | None = None
     """Check of the results of custom functions."""
 
@@ -176,11 +178,12 @@ class ChosenFrom:
         self.options_of(target)  # raises ValueError if own and common options have the same name
         common = self._common_options_of(target)
         values = {} if common is None else {key: options.pop(key) for key in common.model_fields if key in options}
+        count = self._positional_count_of(target)
         return Choice(
             name,
             target,
-            options=options_of(target, self.positional_count).model_validate(options),
-            positional_count=self.positional_count,
+            options=options_of(target, count).model_validate(options),
+            positional_count=count,
             common_options=None if common is None else common.model_validate(values),
             kind=self.kind,
             check=self.check,
@@ -192,7 +195,10 @@ class ChosenFrom:
         Raises:
             ValueError: The parameters cannot be options.
         """
-        fields, common = options_of(target, self.positional_count).model_fields, self._common_options_of(target)
+        fields, common = (
+            options_of(target, self._positional_count_of(target)).model_fields,
+            self._common_options_of(target),
+        )
         if common is None:
             return dict(fields)
         if taken := sorted(fields.keys() & common.model_fields.keys()):
@@ -202,6 +208,9 @@ class ChosenFrom:
     def all_options(self) -> dict[str, dict[str, Any]]:
         """Return the fields of the options of each registered name."""
         return {name: self.options_of(self.find(name)) for name in self.registry}
+
+    def _positional_count_of(self, target: Callable[..., Any]) -> int:
+        return self.positional_count if isinstance(self.positional_count, int) else self.positional_count(target)
 
     def _common_options_of(self, target: Callable[..., Any]) -> type[Section] | None:
         return None if self.common_options is None else self.common_options(target)
@@ -224,8 +233,9 @@ class ChosenFrom:
 
     def _require_kind(self, name: str, target: Callable[..., Any]) -> None:
         """Raise ValueError if a custom class or function cannot be what is chosen here."""
-        base, made = _torl_base(target), _class_made_by(target)
-        if self.bases and not any(wanted in made.__mro__ for wanted in self.bases):
+        base, made = _torl_base(target), class_made_by(target)
+        is_allowed_function = self.functions and not inspect.isclass(target)
+        if self.bases and not is_allowed_function and not any(wanted in made.__mro__ for wanted in self.bases):
             found = base or ("class" if inspect.isclass(target) else "function")
             wanted_names = " or ".join(_with_article(wanted.__name__) for wanted in self.bases)
             is_function = "function" in self.option_shorthands and not inspect.isclass(target)
@@ -237,10 +247,11 @@ class ChosenFrom:
             raise ValueError(f"{name} does not define {', '.join(missing)}")
         if method := sync_override(target):
             raise ValueError(f"{name}.{method} must be declared with `async def`")
+        positional = self._positional_count_of(target)
         try:
-            inspect.signature(target).bind_partial(*[None] * self.positional_count)
+            inspect.signature(target).bind_partial(*[None] * positional)
         except TypeError as error:
-            count = f"{self.positional_count} positional argument{'s' * (self.positional_count > 1)}"
+            count = f"{positional} positional argument{'s' * (positional > 1)}"
             raise ValueError(f"{name} must take {count} before its options to be {_with_article(self.kind)}") from error
 
     def _known(self) -> str:
@@ -258,7 +269,7 @@ def _torl_base(target: Callable[..., Any]) -> str | None:
     return next((base.__name__ for base in bases if inspect.isabstract(base)), None)
 
 
-def _class_made_by(target: Callable[..., Any]) -> type:
+def class_made_by(target: Callable[..., Any]) -> type:
     """Return the class itself, or the class that a function is annotated to return; `object` if unknown."""
     if isinstance(target, type):
         return target

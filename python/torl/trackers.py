@@ -27,7 +27,7 @@ class Tracker(Guarded, ABC, kind="tracker"):
         every = 10
 
     torl constructs it with the run directory and the first step that a resumed run writes again (None for a new run);
-    the other parameters are its options. An exception ends the run.
+    the other parameters are its options. An exception stops the run.
     """
 
     @guarded()

@@ -45,25 +45,26 @@ class Prompt:
     Attributes:
         problem: Problem of the prompt.
         token_ids: Tokens of the prompt.
-        low_reward_token_ids: Tokens of the variant that asks for a low reward. Empty if prompts state no reward goal.
-        high_reward_fraction: Fraction of the episodes whose prompt is `token_ids`, which asks for a high reward.
+        variant: Name of the variant, if the template gives several.
+        weight: Weight of the variant in the draw of an episode's prompt.
+        variants: The other variants of the prompt.
     """
 
     problem: Problem
     token_ids: tuple[int, ...]
-    low_reward_token_ids: tuple[int, ...] = ()
-    high_reward_fraction: float = 1.0
+    variant: str | None = None
+    weight: float = 1.0
+    variants: tuple["Prompt", ...] = ()
 
     def for_episode(self, seed: int) -> "Prompt":
-        """Return the prompt of one episode, whose seed chooses the reward goal."""
-        if not self.low_reward_token_ids or seed / 2**63 < self.high_reward_fraction:
-            return self
-        return replace(self, token_ids=self.low_reward_token_ids)
-
-    @property
-    def wants_high_reward(self) -> bool | None:
-        """Whether the prompt asks for a high reward; None if it states no reward goal."""
-        return self.token_ids != self.low_reward_token_ids if self.low_reward_token_ids else None
+        """Return the prompt of one episode: this one or another variant, drawn by weight with `seed`, below 2**63."""
+        variants = (self, *self.variants)
+        position = seed / 2**63 * sum(each.weight for each in variants)
+        for each in variants[:-1]:
+            if position < each.weight:
+                return each
+            position -= each.weight
+        return variants[-1]
 
 
 # --- tools ------------------------------------------------------------------------------------------------
@@ -441,6 +442,7 @@ class Group:
     prompt: Prompt
     trajectories: tuple[Trajectory, ...]
     max_response_tokens: int
+    grades: tuple["Grade", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,8 +460,8 @@ class Grade:
     """
 
     reward: float
-    correct: bool
-    answer: str | None
+    correct: bool = False
+    answer: str | None = None
     failure: str | None = None
     parts: Mapping[str, float] = field(default_factory=dict, hash=False)
     turn_rewards: tuple[float, ...] = ()

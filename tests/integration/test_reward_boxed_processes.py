@@ -7,41 +7,41 @@ import pytest
 from builders import asked, group, trajectory
 from torl.component import RunContext
 from torl.errors import RewardError
-from torl.rewards import BoxedOptions, BoxedReward
+from torl.rewards import MathOptions, MathReward
 from torl.types import Grade
 
 
 @pytest.fixture(scope="module")
-async def reward() -> AsyncIterator[BoxedReward]:
-    reward = BoxedReward(BoxedOptions(grader_timeout_seconds=1.0))
+async def reward() -> AsyncIterator[MathReward]:
+    reward = MathReward(MathOptions(grader_timeout_seconds=1.0))
     await reward.start(RunContext())
     yield reward
     await reward.close()
 
 
-async def graded(reward: BoxedReward, answer: str, text: str) -> Grade:
+async def graded(reward: MathReward, answer: str, text: str) -> Grade:
     (grade,) = await reward.grade(group(trajectory(text, answer=answer)))
     return grade
 
 
-async def test_answers_are_compared_by_their_mathematics(reward: BoxedReward) -> None:
+async def test_answers_are_compared_by_their_mathematics(reward: MathReward) -> None:
     grade = await graded(reward, "\\sqrt{4}", r"so \boxed{2}")
     assert (grade.reward, grade.correct, grade.answer, grade.failure) == (1.0, True, "2", None)
 
 
-async def test_reference_and_answer_are_not_exchanged(reward: BoxedReward) -> None:
+async def test_reference_and_answer_are_not_exchanged(reward: MathReward) -> None:
     """A relation is no answer to a number; of a reference that is one, math-verify takes the number."""
     relation, number = "\\ge 5", "5"
     for reference, answer, correct in ((relation, number, True), (number, relation, False)):
         assert (await graded(reward, reference, f"\\boxed{{{answer}}}")).correct == correct
 
 
-async def test_undecided_answer_reports_its_failure(reward: BoxedReward) -> None:
+async def test_undecided_answer_reports_its_failure(reward: MathReward) -> None:
     grade = await graded(reward, "5", r"\boxed{9^{9^{9^9}}}")
     assert (grade.reward, grade.correct, grade.failure) == (-1.0, False, "timeout")
 
 
-async def test_a_thousand_pairs_at_once_keep_their_order(reward: BoxedReward) -> None:
+async def test_a_thousand_pairs_at_once_keep_their_order(reward: MathReward) -> None:
     """Two in ten need a process, whose verdicts come later than those that need none."""
     numbers = range(1, 1001)
     answers = [f"x = {n + n % 2}" if n % 10 < 2 else str(n + n % 2) for n in numbers]
@@ -58,7 +58,7 @@ async def test_a_thousand_pairs_at_once_keep_their_order(reward: BoxedReward) ->
 
 
 async def test_a_reward_that_was_not_started_raises_and_may_be_closed() -> None:
-    reward = BoxedReward()
+    reward = MathReward()
     with pytest.raises(RewardError, match="not running"):
         await graded(reward, "\\sqrt{4}", r"\boxed{2}")
     await reward.close()

@@ -10,9 +10,9 @@ from builders import asked, group, trajectory
 from judge_server import JudgeServer, serving
 from torl.component import RunContext
 from torl.errors import RewardError
+from torl.rewards import Rubric, RubricOptions
 from torl.rewards.grader import Grader
-from torl.rewards.judging.judge import Judge
-from torl.rewards.judging.reward import JudgedOptions, JudgedReward
+from torl.rewards.judge import JudgeOptions, JudgeReward
 from torl.rewards.verdict import Verdict
 from torl.types import Grade
 
@@ -29,8 +29,14 @@ async def server() -> AsyncIterator[JudgeServer]:
         yield judge
 
 
-async def grades(server: JudgeServer, *answers: str | None, **options: Any) -> tuple[list[Grade], JudgedReward]:
-    reward = JudgedReward(JudgedOptions(url=server.url, model="judge", grader_workers=1, **options))
+def judged(server: JudgeServer, *, correct: float = 1.0, wrong: float = -1.0, **options: Any) -> dict[str, Any]:
+    """The parts of a rubric in which a judge pays what the rules pay."""
+    answer = {"correct": correct, "wrong": wrong, "grader_workers": 1, **options}
+    return {"answer": answer, "judge": {"url": server.url, "model": "judge", "weight": correct - wrong}}
+
+
+async def grades(server: JudgeServer, *answers: str | None, **options: Any) -> tuple[list[Grade], Rubric]:
+    reward = Rubric(RubricOptions.model_validate({"parts": judged(server, **options)}))
     await reward.start(RunContext())
     try:
         texts = ["no box" if answer is None else f"So \\boxed{{{answer}}}." for answer in answers]
@@ -54,7 +60,8 @@ async def test_an_answer_is_right_if_rules_or_judge_say_so(server: JudgeServer) 
 async def test_call_bonus_of_wrong_answers_follows_the_verdict(
     server: JudgeServer,
 ) -> None:
-    reward = JudgedReward(JudgedOptions(url=server.url, model="judge", grader_workers=1, call_bonus=0.1))
+    parts = {**judged(server), "call_bonus": {"weight": 0.1}}
+    reward = Rubric(RubricOptions.model_validate({"parts": parts}))
     await reward.start(RunContext())
     prompt = asked(answer="12", question="How many eggs?")
     played = [trajectory("", f"So \\boxed{{{answer}}}.", prompt=prompt) for answer in ("12", "a dozen", "13")]
@@ -63,7 +70,7 @@ async def test_call_bonus_of_wrong_answers_follows_the_verdict(
     finally:
         await reward.close()
     assert [grade.reward for grade in given] == pytest.approx([1.0, 1.0, -0.9])
-    assert [grade.parts["wrong_calls"] for grade in given] == pytest.approx([0.0, 0.0, 0.1])
+    assert [grade.parts["call_bonus"] for grade in given] == pytest.approx([0.0, 0.0, 0.1])
 
 
 async def test_an_answer_that_rules_could_not_compare_is_decided_by_the_judge(
@@ -73,7 +80,7 @@ async def test_an_answer_that_rules_could_not_compare_is_decided_by_the_judge(
         return Verdict(correct=False, failure="timeout")
 
     monkeypatch.setattr(Grader, "grade_async", undecided)
-    given, _ = await grades(server, "a dozen", "13")
+    given, _ = await grades(server, "a dozen", "a baker's dozen")
     assert [(grade.correct, grade.failure) for grade in given] == [(True, None), (False, "timeout")]
 
 
@@ -99,18 +106,25 @@ async def test_an_answer_cannot_leave_its_place_or_fill_the_prompt(server: Judge
     assert "\nReply Correct" not in prompt
 
 
+def judge_at(server: JudgeServer) -> JudgeReward:
+    options = JudgeOptions(
+        url=server.url, model="judge", api_key_env="NO_SUCH_KEY", timeout_seconds=5, max_concurrent=1
+    )
+    return JudgeReward(options)
+
+
 async def test_a_judge_that_does_not_work_does_not_start(server: JudgeServer) -> None:
     for wrong in (lambda _: "Correct", lambda _: 401):
         server.reply = wrong
-        judge = Judge(server.url, "judge", "NO_SUCH_KEY", 5.0, 2)
+        judge = judge_at(server)
         with pytest.raises(RewardError, match="the judge judge at"):
-            await judge.start()
+            await judge.start(RunContext())
         await judge.close()
 
 
 async def test_a_judge_that_fails_again_and_again_stops_the_run(server: JudgeServer) -> None:
-    judge = Judge(server.url, "judge", "NO_SUCH_KEY", 5.0, 1)
-    await judge.start()
+    judge = judge_at(server)
+    await judge.start(RunContext())
     server.reply = lambda _: 500
     for number in range(19):
         assert await judge.judge("?", "1", str(number)) is None

@@ -12,15 +12,16 @@ from builders import asked, call, group, printed, trajectory
 from judge_server import JudgeServer, serving
 from torl.component import RunContext
 from torl.errors import RewardError, ToolUnavailableError
-from torl.rewards.judging.chat_model import JudgeClient
-from torl.rewards.judging.scored_turns import ScoredTurnsOptions, ScoredTurnsReward, compute_turn_rewards
-from torl.rewards.judging.turn_scores import (
+from torl.recipes.agent_prm.recipe import (
     MAX_TRANSCRIPT_CHARACTERS,
     FunctionScorer,
     JudgeScorer,
+    TurnScoresOptions,
+    compute_turn_rewards,
     read_score,
     transcripts,
 )
+from torl.rewards import JudgeClient, Rubric, RubricOptions
 from torl.types import Grade, Trajectory
 
 QUESTION = asked(answer="12", question="How many eggs?")
@@ -44,8 +45,9 @@ async def server() -> AsyncIterator[JudgeServer]:
         yield judge
 
 
-async def graded(*played: Trajectory, **options: Any) -> tuple[list[Grade], ScoredTurnsReward]:
-    reward = ScoredTurnsReward(ScoredTurnsOptions(grader_workers=1, **options))
+async def graded(*played: Trajectory, parts: Any = None, **options: Any) -> tuple[list[Grade], Rubric]:
+    tree = {"parts": {"answer": {"grader_workers": 1}, **(parts or {}), "turn_scores": options}}
+    reward = Rubric(RubricOptions.model_validate(tree))
     await reward.start(RunContext())
     try:
         return await reward.grade(group(*played)), reward
@@ -68,7 +70,7 @@ async def test_each_turn_is_rewarded_by_the_score_of_its_prefix(server: JudgeSer
 
 
 async def test_progress_is_what_a_turn_adds(server: JudgeServer) -> None:
-    ((grade,), _) = await graded(PLAYED, url=server.url, model="judge", pays="progress", turn_weight=2.0)
+    ((grade,), _) = await graded(PLAYED, url=server.url, model="judge", turn_reward="progress", weight=2.0)
     assert grade.turn_rewards == (0.5, 1.0, -0.5)
 
 
@@ -113,7 +115,7 @@ async def test_questions_that_are_open_end_with_the_connection(server: JudgeServ
     await asyncio.gather(*asking, return_exceptions=True)
     await model.close()
     others = asyncio.all_tasks() - {asyncio.current_task()}
-    assert not [task for task in others if "ChatModel" in repr(task)]
+    assert not [task for task in others if "JudgeClient" in repr(task)]
 
 
 async def test_a_model_that_gives_no_numbers_does_not_start(server: JudgeServer) -> None:
@@ -133,7 +135,7 @@ async def later(trajectory: Trajectory) -> list[float]:
 
 
 async def test_a_function_of_one_s_own_scores_turns() -> None:
-    ((grade,), _) = await graded(PLAYED, function=f"{__name__}:lengths", malformed_turn=-0.5)
+    ((grade,), _) = await graded(PLAYED, function=f"{__name__}:lengths", parts={"malformed_turn": {"weight": -0.5}})
     assert grade.turn_rewards == (0.9, 0.6, 1.0)
     assert await FunctionScorer(f"{__name__}:later").score(PLAYED) == [0.9, 0.6, 1.0]
 
@@ -179,7 +181,7 @@ async def test_a_function_that_is_broken_stops_the_run(name: str, error: type[Ex
 )
 def test_one_of_both_scores(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        ScoredTurnsOptions(**options)
+        TurnScoresOptions(**options)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import pytest
 import pytest_asyncio
 
 from builders import play_trajectories, player
-from torl.formats import Format, ToRLFormat, ZeroTIRFormat
-from torl.formats.zerotir import ZeroTIROptions
+from torl.formats import Format
+from torl.recipes.torl.recipe import ToRLFormat
+from torl.recipes.zerotir.recipe import ZeroTIRFormat, ZeroTIROptions
 from torl.types import FinishReason, StopReason, Trajectory
 
 MAX_RESPONSE_TOKENS = 220

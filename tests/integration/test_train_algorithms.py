@@ -46,7 +46,7 @@ REINFORCE = {
     "selection.accuracy_range": "[0.0, 1.0]",
     "selection.dynamic_sampling": "true",
     "selection.max_rounds": "3",
-    "selection.mask_wrong_truncated": "true",
+    "selection.mask.wrong_truncated": "{}",
     "reward.overlong_buffer": "20",
     "learner.zero_stage": "3",
 }

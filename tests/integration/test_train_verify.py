@@ -34,12 +34,12 @@ OPTIONS = {
     "rollout.temperature": "0.7",
     # What is silenced: responses cut off here, and so on.
     "rollout.max_response_tokens": "52",
-    "selection.mask_void_turns": "true",
-    "selection.mask_wrong_truncated": "true",
-    "selection.mask_mismatched_code": "true",
-    "selection.mask_repetition_above": "0.1",
-    "selection.mask_undecided": "true",
-    "algorithm.max_reference_perplexity": "1.2",
+    "selection.mask.void_turn": "{}",
+    "selection.mask.wrong_truncated": "{}",
+    "selection.mask.mismatched_code": "{}",
+    "selection.mask.repetitive.above": "0.1",
+    "selection.mask.undecided": "{}",
+    "selection.mask.improbable.above": "1.2",
 }
 
 

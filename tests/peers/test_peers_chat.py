@@ -26,7 +26,7 @@ from builders import printed
 from chat_models import ChatModel, message
 from scripted_engine import ScriptedInterpreter
 from torl._core import Scanner
-from torl.text.turns import read_turn
+from torl.text.vocabulary import read_turn
 from torl.types import StopReason, Trajectory, Turn
 
 RENDERERS = {

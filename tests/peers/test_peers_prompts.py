@@ -15,7 +15,7 @@ from vocabularies import TEMPLATES, encoding, package, vocabulary
 
 from chat_models import ChatModel
 from torl.text.prompts import encode_prompts
-from torl.text.templates import TEMPLATES as PROMPT_TEMPLATES
+from torl.text.templates import load_template
 from torl.types import Problem
 
 _PLACE = "@"  # stands for the question; the templates have none
@@ -52,7 +52,7 @@ def test_control_tokens_in_a_question_stay_text_in_the_familys_template(name: st
     question = st.lists(pieces, min_size=1, max_size=6).map("".join).map(str.strip)
     questions = [text.replace(_PLACE, "") for text in data.draw(st.lists(question, min_size=10, max_size=20))]
     problems = [Problem(str(number), text, "1") for number, text in enumerate(questions)]
-    prompts = encode_prompts(problems, tokenizer, PROMPT_TEMPLATES["chat"], 10_000).prompts
+    prompts = encode_prompts(problems, tokenizer, load_template("chat"), 10_000).prompts
     asked = [{"role": "user", "content": _PLACE}]
     rendered: Any = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
     head, _, tail = rendered.rpartition(_PLACE)

@@ -12,7 +12,7 @@ from chat_models import ChatModel
 from scripted_engine import ScriptedEngine
 from scripted_environment import in_environment
 from torl.apps.audit.tokens import token_mismatch
-from torl.formats import FORMATS
+from torl.formats.chat import HermesFormat
 from torl.interop.trl import TrlEnvironment
 from torl.types import Problem, Prompt
 
@@ -92,7 +92,7 @@ def test_an_episode_has_the_tokens_the_results_and_the_reward_of_trls_own_rollou
     results = [message["content"] for message in messages if message["role"] == "tool"]
     assert results == ["It is 4.", "{'error': 'only up'}", "It is 7."]  # the model knows its dialog
 
-    chat = ChatModel(FORMATS["hermes"](), tokenizer)
+    chat = ChatModel(HermesFormat(), tokenizer)
     text = tokenizer.decode(token_ids).removesuffix("<|im_end|>")
     turns = [part.partition("<|im_end|>")[0] + "<|im_end|>" for part in text.split("<|im_start|>assistant\n")]
     environment = TrlEnvironment(f"{__name__}:Counter")

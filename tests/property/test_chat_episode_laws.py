@@ -77,7 +77,7 @@ def test_an_episode_is_what_was_sampled_and_what_was_answered(
             assert not answered or turn.stop == limit
             continue
         assert len(made) == len(answered)
-        empty = playing.form.render_observation(turn, [call.outcome for call in made], b"", playing.encoder.fits)
+        empty = playing.form.render_observation(turn, [call.outcome for call in made])
         spelled = [part for part in empty if not isinstance(part, str)] if not isinstance(empty, str) else []
         expected = [token for part in spelled for token in playing.ids(part.text) if token in control]
         observed = [token for token in ids[made[0].start : made[0].stop] if token in control]

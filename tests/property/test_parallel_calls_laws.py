@@ -12,8 +12,8 @@ import torl
 from builders import asked, group
 from chat_models import FAMILIES, ChatModel, message
 from torl.apps.audit.tokens import token_mismatch
+from torl.recipes.artist.recipe import ArtistReward
 from torl.records.dynamics import training_dynamics
-from torl.rewards.artist import ArtistReward
 from torl.rollout.grading import score_group
 from torl.tools import BoundedTool, ToolLimits
 from torl.types import FinishReason, Outcome, OutcomeStatus, ToolRequest

@@ -15,8 +15,9 @@ from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedI
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
-from torl.formats import Format, ToRLFormat, ZeroTIRFormat
-from torl.formats.zerotir import ZeroTIROptions
+from torl.formats import Format
+from torl.recipes.torl.recipe import ToRLFormat
+from torl.recipes.zerotir.recipe import ZeroTIRFormat, ZeroTIROptions
 from torl.types import FinishReason, StopReason, Trajectory
 
 MARKER = b"```output"

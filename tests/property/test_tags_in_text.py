@@ -10,7 +10,7 @@ from builders import turn
 from torl.formats.chat import HermesFormat
 from torl.formats.chat.base import TRUNCATED_CALL
 from torl.records.behaviors import called_names
-from torl.text.tagged_answers import tagged_answer
+from torl.text.answers import find_tagged_answer
 from torl.types import MalformedCall
 
 TAGS = st.lists(st.sampled_from(["<{}>", "</{}>", "{{}}", "1", "<", " "]), max_size=12).map("".join)
@@ -21,7 +21,7 @@ LONG = 300_000  # a search from each opening tag anew would outlast any time lim
 def test_the_last_answer_is_that_of_the_last_complete_tags(pieces: str) -> None:
     text = pieces.format(*["answer"] * 12)
     found = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
-    assert tagged_answer(text) == (found[-1].strip() if found else None)
+    assert find_tagged_answer(text) == (found[-1].strip() if found else None)
 
 
 @given(TAGS)
@@ -53,7 +53,7 @@ def test_a_turn_of_nothing_but_opened_calls_is_read(pieces: str) -> None:
 
 
 def test_a_response_of_nothing_but_opened_answers_has_none() -> None:
-    assert tagged_answer("<answer>" * LONG) is None
+    assert find_tagged_answer("<answer>" * LONG) is None
 
 
 @pytest.mark.parametrize("pieces", ["a", "a.", "a..", "a. "])

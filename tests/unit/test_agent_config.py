@@ -38,13 +38,13 @@ def test_agent_has_limits_and_options_and_drops_the_presets_tools() -> None:
 
 
 def test_an_agent_needs_a_chat_models_format() -> None:
-    with pytest.raises(ConfigError, match="agent needs the format of a chat model: choose "):
+    with pytest.raises(ConfigError, match="agent requires the format of a chat model: choose "):
         configured(rollout__agent__command="cat")
 
 
 def test_an_agent_and_an_environment_are_one_too_many() -> None:
     environment = {"rollout__environment__name": "scripted_environment:Chosen"}
-    with pytest.raises(ConfigError, match="cannot play an episode together"):
+    with pytest.raises(ConfigError, match="cannot be combined: remove one"):
         configured(rollout__format="hermes", rollout__agent__command="cat", **environment)
 
 

@@ -140,7 +140,7 @@ def test_turn_rewards_are_compared() -> None:
 def test_turn_rewards_of_masked_trajectories_are_compared() -> None:
     cut, other = batch(-1.0, 1.0, turn_rewards=(0.5, 0.25))
     cut = replace(cut, trajectory=replace(cut.trajectory, finish_reason=FinishReason.LENGTH), advantage=0.0)
-    check = checked([cut, other], selection__mask_wrong_truncated=True, **DR_GRPO)
+    check = checked([cut, other], selection__mask={"wrong_truncated": {}}, **DR_GRPO)
     assert (check.compared, check.wrong) == (2, 0)
 
 
@@ -153,7 +153,7 @@ def test_improbable_trajectories_have_no_advantage(max_perplexity: float | None,
         numbers = {"ref_logprobs": np.where(mask, -np.log(perplexity), 0).astype(np.float32)}
         records[index] = replace(records[index], token_arrays=numbers)
     records[0] = replace(records[0], advantage=0.0)
-    limit = {} if max_perplexity is None else {"algorithm__max_reference_perplexity": max_perplexity}
+    limit = {} if max_perplexity is None else {"selection__mask": {"improbable": {"above": max_perplexity}}}
     assert checked(records, **DR_GRPO, **limit).wrong == wrong
 
 
@@ -181,9 +181,9 @@ def test_turn_level_advantages_are_recomputed_as_in_training() -> None:
     cut = replace(cut, trajectory=replace(cut.trajectory, finish_reason=FinishReason.LENGTH))
     records = [cut, *others]
     estimator = {"name": "gtpo", "discount": 0.5, "baseline": "group"}
-    for quiet in (set[int](), {0}):
+    for quiet in ([False] * 3, [True, False, False]):
         members = [ScoredTrajectory(record.trajectory, record.grade, record.grade.reward) for record in records]
-        samples = mask_samples(training_samples(members), {"wrong_truncated": quiet})
+        samples = mask_samples(training_samples(members), {"wrong_truncated": np.array(quiet)})
         trained = with_advantages(
             samples, [scored_group(*members)], AlgorithmConfig.model_validate({"estimator": estimator})
         )
@@ -191,11 +191,12 @@ def test_turn_level_advantages_are_recomputed_as_in_training() -> None:
             replace(record, advantage=mean_advantage(sample), token_arrays=numbers_of(record, sample))
             for record, sample in zip(records, trained, strict=True)
         ]
+        masked = {"wrong_truncated": {}} if any(quiet) else {}
         options = {f"algorithm__estimator__{name}": value for name, value in estimator.items()}
-        check = checked(again, selection__mask_wrong_truncated=bool(quiet), **options)
+        check = checked(again, selection__mask=masked, **options)
         assert (check.compared, check.wrong) == (3, 0)
         options["algorithm__estimator__discount"] = 0.75
-        assert checked(again, selection__mask_wrong_truncated=bool(quiet), **options).wrong > 0
+        assert checked(again, selection__mask=masked, **options).wrong > 0
 
 
 def numbers_of(record: TrajectoryRecord, sample: TrainingSample) -> dict[str, Any]:

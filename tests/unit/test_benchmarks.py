@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from torl.config import TrainConfig
-from torl.config.loading import PRESETS, load_config
+from torl.config.loading import find_config, load_config
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -36,4 +36,4 @@ RUNS = runs()
 @pytest.mark.parametrize("name", RUNS)
 def test_the_settings_of_a_benchmark_can_be(name: str) -> None:
     words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in RUNS[name].items()}
-    assert load_config(TrainConfig, PRESETS / "demo.toml", words)
+    assert load_config(TrainConfig, find_config("demo"), words)

@@ -23,7 +23,7 @@ from torl.errors import (
     EngineUnusableError,
     WeightTransferError,
 )
-from torl.rewards.cluster_grader import ClusterGrader
+from torl.rewards.grader import ClusterGrader
 from torl.runtime.cluster import ClusterConfig, open_cluster
 from torl.runtime.cluster.per_node import PerNode
 from torl.runtime.cluster.ray_nodes import bundles_for

@@ -15,12 +15,12 @@ from torl.__main__ import main
 from torl.config import EvaluateConfig, ModelRunConfig, SampleConfig, TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.config.fields import choice_at, choice_of_field, fields_of
-from torl.config.loading import PRESETS, dump_config, find_config, load_config
+from torl.config.loading import dump_config, find_config, load_config, presets
 from torl.config.sections import COMMON_SETTINGS
 from torl.errors import ConfigError
-from torl.formats import ToRLFormat, ZeroTIRFormat
-from torl.formats.torl import ToRLOptions
 from torl.options import Choice
+from torl.recipes.torl.recipe import ToRLFormat, ToRLOptions
+from torl.recipes.zerotir.recipe import ZeroTIRFormat
 from torl.tools import PythonTool
 
 GIANTS = ["torch", "vllm", "deepspeed", "transformers"]
@@ -90,7 +90,7 @@ def test_a_text_that_looks_like_a_number_stays_a_text(config_file: Path) -> None
         (["--algorithm.kl.coefficient", "0.1"], False, True, True),
         (["--algorithm.kl.coefficient", "0.1", "--algorithm.kl.target", "reward"], True, True, False),
         (["--algorithm.kl.target", "reward"], False, False, False),
-        (["--algorithm.max_reference_perplexity", "5"], False, True, False),
+        (["--selection.mask.improbable.above", "5"], False, True, False),
         (["--algorithm.entropy_bonus", "0.1"], False, False, True),
     ],
 )
@@ -112,7 +112,7 @@ def test_dumped_tree_reads_back_equal(config_file: Path, tmp_path: Path) -> None
     assert load_config(TrainConfig, again) == config
 
 
-@pytest.mark.parametrize("path", sorted(PRESETS.glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(presets().values()), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_shipped_configs_are_valid(path: Path) -> None:
     load_config(TrainConfig, path)
 
@@ -168,7 +168,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ),
         ("[rollout.format]\nerror_style = 'hiden'", "rollout.format.error_style: Input should be 'last_line'"),
         (
-            "[rollout.format]\nname = 'torl.formats:ToRLFormat'\nerors = 'hidden'",
+            "[rollout.format]\nname = 'torl.recipes.torl.recipe:ToRLFormat'\nerors = 'hidden'",
             "rollout.format.erors is unknown; did you mean rollout.format.error_style?",
         ),
         (
@@ -194,8 +194,21 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "dynamic_sampling requires drop_zero_variance_groups or accuracy_range",
         ),
         (
-            "[reward]\noverlong_buffer = 3072",
-            "reward: overlong_buffer must be below rollout.max_response_tokens (3072)",
+            "[reward.parts]\nlength = { name = 'overlong', buffer = 3072 }",
+            "reward: parts.length: buffer = 3072 must be below rollout.max_response_tokens (3072)",
+        ),
+        (
+            "[reward.parts]\nanswer = { corect = 2.0 }",
+            "reward.parts.answer.corect is unknown; did you mean reward.parts.answer.correct?",
+        ),
+        ("[selection.mask]\nrepetitive = {}", "selection.mask.repetitive.above is missing"),
+        (
+            "[selection.mask.void_trun]",
+            "selection.mask.void_trun: no mask is called 'void_trun'; did you mean void_turn?",
+        ),
+        (
+            "[rollout.format]\nname = 'search_r1'",
+            "rollout.tools.python cannot be called in the format 'search_r1': it calls search alone",
         ),
         ("rollout = 3", "rollout"),
         ("[rollout", "not valid TOML"),
@@ -306,10 +319,10 @@ def test_shorthand_key_keeps_the_options_of_the_file(config_file: Path) -> None:
     assert (tool.name, chosen(tool)["workers"]) == ("python", 9)
 
 
-OTHER = "torl.formats:ZeroTIRFormat"
+OTHER = "torl.recipes.zerotir.recipe:ZeroTIRFormat"
 OTHER_ENGINE = "torl.engine:VllmEngine"
 OTHER_TOOL = "torl.tools:PythonTool"
-STRANGE_SOURCE = "[data.train]\nname = 'torl.formats:ToRLFormat'\nmax_observation_characters = 9"
+STRANGE_SOURCE = "[data.train]\nname = 'torl.recipes.torl.recipe:ToRLFormat'\nmax_observation_characters = 9"
 
 
 @pytest.mark.parametrize(
@@ -345,7 +358,7 @@ def test_options_of_ones_own_are_read_from_the_command_line(
     )
     monkeypatch.syspath_prepend(tmp_path)
     own = ("--rollout.tools.search.name", "somebodys_search:Search", "--rollout.tools.search.path", "index")
-    config = parse(config_file, *own, "--rollout.tools.search.top_k=7")
+    config = parse(config_file, *own, "--rollout.tools.search.top_k=7", "--rollout.format.name", "hermes")
     assert config.rollout.tools["search"].make().asked == ("index", 7)  # type: ignore[attr-defined]
     for wrong, message in (
         (["--rollout.tools.search.topk", "7"], "is unknown; did you mean --rollout.tools.search.top_k?"),
@@ -358,7 +371,10 @@ def test_options_of_ones_own_are_read_from_the_command_line(
 
 def test_tools_are_named_by_their_keys(config_file: Path) -> None:
     assert list(parse(config_file).rollout.tools) == ["python"]
-    config_file.write_text(f"{MINIMAL}[rollout.tools.python]\nworkers = 3\n[rollout.tools.other]\nname = 'python'\n")
+    config_file.write_text(
+        f"{MINIMAL}[rollout.tools.python]\nworkers = 3\n[rollout.tools.other]\nname = 'python'\n"
+        "[rollout.format]\nname = 'hermes'\n"
+    )
     tools = parse(config_file).rollout.tools
     assert [tool.target for tool in tools.values()] == [PythonTool, PythonTool]
     assert [chosen(tool).get("workers") for tool in tools.values()] == [3, None]
@@ -385,8 +401,9 @@ def test_calls_with_values_instead_of_texts(config_file: Path) -> None:
 
 def test_presets_come_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for file in PRESETS.glob("*.toml"):
-        assert find_config(file.stem) == file
+    for name, file in presets().items():
+        assert find_config(name) == file
+    assert {"demo", "torl_7b", "ztrl_ppo_7b", "dapo", "search_r1"} < presets().keys()
     config = parse_command_line(TrainConfig, "torl.train", "Train.", ["torl_7b", "--run.steps", "3"])
     assert (config.run.steps, config.rollout.samples_per_prompt) == (3, 16)
     with pytest.raises(ConfigError, match="torl_8b: no such file, and no preset of that name; did you mean torl_7b"):
@@ -406,7 +423,7 @@ def test_a_run_is_named_by_its_directory(config_file: Path, tmp_path: Path, monk
         parse(run.parent)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").mkdir()  # a directory without a run hides no preset
-    assert find_config("demo") == PRESETS / "demo.toml"
+    assert find_config("demo") == presets()["demo"]
     (tmp_path / "demo" / "config.toml").write_text(dump_config(config))
     assert find_config("demo") == Path("demo/config.toml")
 
@@ -556,7 +573,7 @@ def test_help_tells_choices_apart() -> None:
     assert "--algorithm.aggregation.length INT [fixed_length" in words
     assert "name of the set in the metrics. (default: unset)" in words  # of a table that is empty
     assert "--data.train PATH Problems to train on: a file (.jsonl, .json or .parquet), or " in words
-    assert "(default: required for judged; unset for scored_turns)" in words
+    assert "(default: required for judge; unset for turn_scores)" in words
 
 
 def test_help_names_types_for_people() -> None:
@@ -645,9 +662,10 @@ def test_extending_keeps_or_drops_the_options_of_a_choice(tmp_path: Path) -> Non
     other = extended("[rollout]\nformat = 'hermes'\n").rollout.format
     assert (other.name, "fences" in chosen(other)) == ("hermes", False)
     assert chosen(extended("[rollout.tools.python]\ncpu_seconds = 3.0\n").rollout.tools["python"])["workers"] == 9
-    second = extended("[rollout.tools.second]\nname = 'python'\n").rollout.tools
+    chat = "[rollout]\nformat = 'hermes'\n"  # a format that can call any tool
+    second = extended(f"{chat}[rollout.tools.second]\nname = 'python'\n").rollout.tools
     assert list(second) == ["python", "second"]
-    assert list(extended("[rollout.tools]\npython = false\nsecond = 'python'\n").rollout.tools) == ["second"]
+    assert list(extended(f"{chat}[rollout.tools]\npython = false\nsecond = 'python'\n").rollout.tools) == ["second"]
 
 
 def test_mistakes_in_extended_files_name_the_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from demo_maker.chat_model import make_tokenizer
 from torl.formats.chat import HermesFormat
 from torl.formats.chat.base import ChatCall
 from torl.text.prompts import encode_prompts
-from torl.text.templates import TEMPLATES
+from torl.text.templates import load_template
 from torl.text.tokenizer import PlainTextEncoder
 from torl.text.vocabulary import build_vocabulary
 from torl.types import MalformedCall, Problem
@@ -28,7 +28,7 @@ def test_conversation_is_the_models_prompt_and_the_formats_text(names: tuple[str
     question = re.search(r"Find \d+ % \d+\.|Code of \d+\.", said)
     assert question is not None
     problem = Problem("p", question[0], "1")
-    (prompt,) = encode_prompts([problem], tokenizer, TEMPLATES["chat"], 100, lambda: tools).prompts
+    (prompt,) = encode_prompts([problem], tokenizer, load_template("chat"), 100, lambda: tools).prompts
     ids = [*prompt.token_ids]
     messages = said.split("<|im_start|>assistant\n")[1:]
     for message in messages[:-1]:

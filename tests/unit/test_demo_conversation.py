@@ -11,7 +11,7 @@ from demo_maker.chat_model import make_tokenizer
 from torl.environments import Message
 from torl.formats.chat import HermesFormat
 from torl.text.prompts import encode_prompts
-from torl.text.templates import TEMPLATES
+from torl.text.templates import load_template
 from torl.text.tokenizer import PlainTextEncoder
 from torl.text.vocabulary import build_vocabulary
 from torl.types import Problem
@@ -25,7 +25,7 @@ def test_conversation_is_the_prompt_and_the_formats_text(seed: int) -> None:
     encoder = PlainTextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
     said = dialogue.conversation(random.Random(seed))
     problem = Problem("p", dialogue.QUESTION, "")
-    (prompt,) = encode_prompts([problem], tokenizer, TEMPLATES["chat"], 100).prompts
+    (prompt,) = encode_prompts([problem], tokenizer, load_template("chat"), 100).prompts
     ids = [*prompt.token_ids]
     messages = said.split(MODEL)[1:]
     for message in messages[:-1]:
@@ -33,7 +33,7 @@ def test_conversation_is_the_prompt_and_the_formats_text(seed: int) -> None:
         told = answer.partition("user\n")[2].partition("<|im_end|>")[0]
         ids += [
             *tokenizer.encode(f"{written}<|im_end|>"),
-            *encoder.encode_observation(form.render_reply(turn(written), said=[told]))[0],
+            *encoder.encode_observation(form.render_reply(turn(written), user_messages=[told]))[0],
         ]
     assert [*ids, *tokenizer.encode(messages[-1])] == tokenizer.encode(said)
 

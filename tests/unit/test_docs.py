@@ -122,6 +122,7 @@ def test_every_key_of_the_configuration_that_a_page_names_is_one(page: Path) -> 
 CONSTANTS = {value for value in vars(metric_names).values() if isinstance(value, str) and METRIC.fullmatch(value)}
 PATTERNS = [
     metric_names.reward_part("*"),
+    metric_names.variant_reward("*"),
     metric_names.status_fraction("*"),
     metric_names.error_fraction("*"),
     metric_names.masked("*"),

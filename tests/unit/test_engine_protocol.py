@@ -19,7 +19,7 @@ from torl.options import ChosenFrom
 from torl.types import SamplingParameters, TurnRequest
 from torl.weights.rendezvous import Rendezvous
 
-CHOICE = ChosenFrom(ENGINES, "engine", "vllm", positional_count=1)
+CHOICE = ChosenFrom(ENGINES, "engine", "vllm", positional_count=1, bases=(Engine,))
 TEXT = b"two\n```python\n1 + 1\n```output\n3"
 
 

@@ -16,7 +16,7 @@ from torl.config.loading import find_config, load_config
 from torl.learner.batch import pack_batch
 from torl.records.dynamics import training_dynamics
 from torl.records.rows import decode_trajectory, encode_trajectory, group_records
-from torl.rewards.boxed import BoxedOptions, BoxedReward
+from torl.rewards import MathOptions, MathReward
 from torl.training.masking import mask_samples, masked_trajectories
 from torl.training.samples import training_samples, with_advantages
 from torl.training.step import PlayedStep
@@ -121,7 +121,7 @@ def test_an_episode_counts_once_in_the_loss_however_many_trajectories_it_has(agg
 def test_audit_recomputes_branch_advantages_and_finds_a_wrong_one(estimator: str, late: bool) -> None:
     settings = config(
         algorithm__estimator__name=estimator,
-        selection__mask_wrong_truncated=True,
+        selection__mask={"wrong_truncated": {}},
         selection__mask_after_advantages=late,
     )
     group = played()
@@ -130,7 +130,7 @@ def test_audit_recomputes_branch_advantages_and_finds_a_wrong_one(estimator: str
     group = replace(group, members=(*group.members[:2], replace(last, grade=replace(last.grade, correct=False))))
     flat = [each for member in group.members for each in member.episode_trajectories]
     quiet = masked_trajectories(flat, settings.selection)
-    assert quiet == {"wrong_truncated": {4}}
+    assert {name: np.flatnonzero(masked).tolist() for name, masked in quiet.items()} == {"wrong_truncated": [4]}
     samples = mask_samples(training_samples(group.members), {} if late else quiet)
     samples = mask_samples(with_advantages(samples, [group], settings.algorithm), quiet)
     records = step_records(0, PlayedStep((group,), (group,), {}, 0.0, 0.0), samples, settings.algorithm)
@@ -171,6 +171,6 @@ def test_metrics_count_responses_and_say_how_many_are_branches() -> None:
 
 async def test_the_programs_answer_is_graded_instead_of_the_text() -> None:
     said = [trajectory("\\boxed{2}", answer="1"), replace(trajectory("\\boxed{2}", answer="1"), answer="so \\boxed{1}")]
-    reward = BoxedReward(BoxedOptions())
+    reward = MathReward(MathOptions())
     grades = await reward.grade(Group(said[0].prompt, tuple(said), 10))
     assert [each.correct for each in grades] == [False, True]

@@ -46,7 +46,6 @@ from torl.formats import Format
 from torl.options import ChosenFrom, load_object, options_of
 from torl.rewards import Reward
 from torl.rollout.grading import score_group
-from torl.rollout.startup import require_supported_tools
 from torl.runtime.processes.supervision import run_until_done
 from torl.tools import BoundedTool, StatefulTool, Tool, ToolLimits, make_tool
 
@@ -392,15 +391,10 @@ def test_torl_error_of_a_component_keeps_its_meaning() -> None:
         asyncio.run(Unavailable().call({}))
 
 
-async def test_format_that_cannot_call_a_tool_of_the_run_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"rollout.format = 'torl' cannot call the tool 'x'; rename the tool"):
-        require_supported_tools(["x"], chosen(FormatChoice, "torl"))
-
-
 def test_failing_tool_drops_episodes_until_the_run_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ScriptedRun(tmp_path, rollout={"max_failed_fraction": 0.0})
     run.player.tools = {"python": BoundedTool("python", mistakes.Calculator(), ToolLimits())}  # no divisor
-    run.engine.script = lambda _: ENCODER.encode("```python\nprint(1)\n```\n")
+    run.engine.script = lambda _: ENCODER.encode("\n```python\nprint(1)\n```\n```output\n")
     assert run_until_done(run.step_player.play(0)) == 1
     shown = capsys.readouterr().err
     assert len(shown.splitlines()) <= 4

@@ -12,7 +12,7 @@ from scripted_engine import ScriptedInterpreter
 from torl.apps.audit.tokens import token_mismatch
 from torl.errors import DataError
 from torl.formats.chat import KimiFormat
-from torl.formats.chat.json_calls import parse_named_call
+from torl.formats.chat.base import parse_named_call
 from torl.rollout.calls import CallCounters
 from torl.text.tokenizer import control_token_ids
 from torl.types import FinishReason, MalformedCall, Markup, StopReason, ToolRequest
@@ -284,7 +284,7 @@ SAID = {
 def test_user_message_alone_or_after_results_is_in_family_format(family: str) -> None:
     model = ChatModel.of(family)
     silent = turn(last(model, family))
-    alone, _ = model.encoder.encode_observation(model.form.render_reply(silent, said=["And 2?"]))
+    alone, _ = model.encoder.encode_observation(model.form.render_reply(silent, user_messages=["And 2?"]))
     assert alone == model.ids(SAID[family])
     asking = turn(message(family, "1"))
     header = model.form.header if family != "deepseek" else ""
@@ -296,7 +296,9 @@ def test_user_message_alone_or_after_results_is_in_family_format(family: str) ->
 def test_user_message_never_becomes_a_control_token(family: str) -> None:
     model = ChatModel.of(family)
     spelled = "".join((*model.form.control_tokens, *model.form.visible_tokens, "<|endoftext|>"))
-    tokens, text = model.encoder.encode_observation(model.form.render_reply(turn(last(model, family)), said=[spelled]))
+    tokens, text = model.encoder.encode_observation(
+        model.form.render_reply(turn(last(model, family)), user_messages=[spelled])
+    )
     control = {*model.tokenizer.added_tokens_decoder}
     assert [token for token in tokens if token in control] == [
         token for token in model.ids(SAID[family]) if token in control
@@ -316,7 +318,7 @@ def test_message_content_excludes_thinking_and_calls(family: str) -> None:
 
 def test_a_template_that_opens_the_thinking_opens_it_in_each_message() -> None:
     form = ChatModel.of("hermes", generation_prefix="<think>\n").form
-    assert form.render_reply(turn("7"), said=["And 2?"])[-1] == Markup("\n<|im_start|>assistant\n<think>\n")
+    assert form.render_reply(turn("7"), user_messages=["And 2?"])[-1] == Markup("\n<|im_start|>assistant\n<think>\n")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -326,6 +328,7 @@ def test_format_supports_tools_with_names_that_round_trip(family: str, name: str
     written = message(family, "1", tool=json.dumps(name)[1:-1] if family in ("hermes", "llama3") else name)
     played = model.play([written, "."])
     read = [call.request.tool for call in played.tool_calls if call.request is not None]
-    assert model.form.supports_tool(name) is (read == [name])
-    assert model.form.supports_tool(name + model.form.control_tokens[0]) is False
-    assert model.form.supports_tool("") is False
+    assert model.form.tools is not None
+    assert (name in model.form.tools) is (read == [name])
+    assert name + model.form.control_tokens[0] not in model.form.tools
+    assert "" not in model.form.tools

@@ -5,15 +5,16 @@ import pytest
 from builders import failed, turn
 from scripted_engine import ENCODER
 from torl._core import Scanner, Vocabulary
-from torl.formats import FORMATS, Format, ToRAFormat, ToRLFormat, ZeroTIRFormat
+from torl.formats import FORMATS, Format
 from torl.formats.fenced import NO_CODE
-from torl.formats.observation import ErrorStyle, render_outcome, truncate_middle
-from torl.formats.torl import ToRLOptions
-from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
+from torl.formats.observation import ErrorStyle, render_observation, render_outcome, truncate_middle
 from torl.options import ChosenFrom
+from torl.recipes.tora.recipe import ToRAFormat
+from torl.recipes.torl.recipe import ToRLFormat, ToRLOptions
+from torl.recipes.zerotir.recipe import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
 from torl.sandbox import Execution
 from torl.tools.python import outcome_of
-from torl.types import Block, Outcome, OutcomeStatus, ToolRequest
+from torl.types import Block, ObservationText, Outcome, OutcomeStatus, ToolRequest
 
 TRACEBACK = (
     "Traceback (most recent call last):\n  File \"<code>\", line 1, in <module>\nNameError: name 'a' is not defined\n"
@@ -21,7 +22,7 @@ TRACEBACK = (
 LINE = "NameError: name 'a' is not defined"
 
 
-def fits(text: str, max_length: int) -> bool:
+def fits(text: ObservationText, max_length: int) -> bool:
     """As if each character were a token."""
     return len(text) <= max_length
 
@@ -135,13 +136,13 @@ def test_cap_keeps_head_and_tail() -> None:
     ],
 )
 def test_overshoot_of_the_marker_token_is_not_repeated(overshoot: bytes, expected: str) -> None:
-    assert ToRLFormat().render_observation(turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
+    assert render_observation(ToRLFormat(), turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
 
 
 def test_an_overshoot_inside_a_character_is_kept() -> None:
     printed = outcome(stdout="é\n")
-    assert ToRLFormat().render_observation(turn(), [printed], b"\n\xc3", fits) == "\né\n```\n"
-    assert ToRLFormat().render_observation(turn(), [printed], b"\n\xc3\xa9", fits) == "\n```\n"
+    assert render_observation(ToRLFormat(), turn(), [printed], b"\n\xc3", fits) == "\né\n```\n"
+    assert render_observation(ToRLFormat(), turn(), [printed], b"\n\xc3\xa9", fits) == "\n```\n"
 
 
 @pytest.mark.parametrize(("form", "place"), [(ToRLFormat(), 2), (ZeroTIRFormat(), 1)])
@@ -162,7 +163,7 @@ def test_the_last_block_of_the_turn_runs(form: Format) -> None:
 
 def test_call_without_code_fails_with_a_message() -> None:
     assert not NO_CODE.outcome.ok
-    said = ToRLFormat().render_observation(turn(), [NO_CODE.outcome], b"", fits)
+    said = render_observation(ToRLFormat(), turn(), [NO_CODE.outcome], b"", fits)
     assert said == "\nNoCode: there was no complete ```python block to run\n```\n"
 
 
@@ -179,7 +180,7 @@ def test_call_without_code_fails_with_a_message() -> None:
     ],
 )
 def test_observation_of_zerotir(overshoot: bytes, expected: str) -> None:
-    assert ZeroTIRFormat().render_observation(turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
+    assert render_observation(ZeroTIRFormat(), turn(), [outcome(stdout="391\n")], overshoot, fits) == expected
 
 
 def test_zerotir_says_that_a_result_is_too_long() -> None:
@@ -187,11 +188,11 @@ def test_zerotir_says_that_a_result_is_too_long() -> None:
     form = ZeroTIRFormat(ZeroTIROptions(max_observation_tokens=100))
     frame = len("\n```output\n\n```\n\n\n")
     short, long = ("7" * (length - frame) for length in (100, 101))
-    assert form.render_observation(turn(), [outcome(stdout=short)], b"", fits) == f"\n```output\n{short}\n```\n\n\n"
-    assert form.render_observation(turn(), [outcome(stdout=long)], b"", fits) == f"\n```output\n{TOO_LONG}\n```\n\n\n"
+    assert render_observation(form, turn(), [outcome(stdout=short)], b"", fits) == f"\n```output\n{short}\n```\n\n\n"
+    assert render_observation(form, turn(), [outcome(stdout=long)], b"", fits) == f"\n```output\n{TOO_LONG}\n```\n\n\n"
     assert ENCODER.fits("print", len("print") - 1)
     assert (
-        form.render_observation(turn(), [outcome(stdout="print " * 20)], b"", ENCODER.fits)
+        render_observation(form, turn(), [outcome(stdout="print " * 20)], b"", ENCODER.fits)
         != f"\n```output\n{TOO_LONG}\n```\n\n\n"
     )
 
@@ -199,7 +200,7 @@ def test_zerotir_says_that_a_result_is_too_long() -> None:
 def test_zerotir_shows_errors_as_the_option_says() -> None:
     options: list[ErrorStyle] = ["traceback", "hidden"]
     shown = [
-        ZeroTIRFormat(ZeroTIROptions(error_style=errors)).render_observation(turn(), [ERROR], b"\n", fits)
+        render_observation(ZeroTIRFormat(ZeroTIROptions(error_style=errors)), turn(), [ERROR], b"\n", fits)
         for errors in options
     ]
     assert shown == [f"```output\n{TRACEBACK}```\n\n\n", "```output\n\n```\n\n\n"]
@@ -222,8 +223,8 @@ def test_zerotir_shows_errors_as_the_option_says() -> None:
 )
 def test_observation_of_tora(shown: Outcome, expected: str) -> None:
     """`batch_apply` of ToRA's `python_executor.py`: the result or else the report, both stripped and cut."""
-    assert ToRAFormat().render_observation(turn(), [shown], b"", fits) == f"\n{expected}\n```\n"
-    assert ToRAFormat().render_observation(turn(), [shown], b"\n", fits) == f"{expected}\n```\n"
+    assert render_observation(ToRAFormat(), turn(), [shown], b"", fits) == f"\n{expected}\n```\n"
+    assert render_observation(ToRAFormat(), turn(), [shown], b"\n", fits) == f"{expected}\n```\n"
 
 
 def test_formats_come_by_name() -> None:

@@ -7,9 +7,9 @@ import pytest
 from builders import asked, play_trajectories, player, turn
 from scripted_engine import ENCODER, VOCABULARY, ScriptedEngine, ScriptedInterpreter
 from scripted_run import ScriptedTool
-from torl.formats import SearchR1Format
-from torl.formats.search_r1 import INVALID, NO_QUERY, SearchR1Options
-from torl.types import FinishReason, Outcome, OutcomeStatus
+from torl.formats.observation import render_observation
+from torl.recipes.search_r1.recipe import INVALID, NO_QUERY, SearchR1Format
+from torl.types import FinishReason, ObservationText, Outcome, OutcomeStatus
 
 FORM = SearchR1Format()
 
@@ -19,15 +19,15 @@ def asked_by(text: str) -> Any:
     return found
 
 
-def fits(text: str, max_length: int) -> bool:
+def fits(text: ObservationText, max_length: int) -> bool:
     """As if each character were a token."""
     return len(text) <= max_length
 
 
 def shown(outcome: Outcome, overshoot: bytes = b"", max_length: int = 500) -> str:
-    return SearchR1Format(SearchR1Options(max_observation_tokens=max_length)).render_observation(
-        turn(), [outcome], overshoot, fits
-    )
+    text = render_observation(SearchR1Format(max_length), turn(), [outcome], overshoot, fits)
+    assert isinstance(text, str)
+    return text
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,17 @@ import pytest
 
 from builders import asked, play_trajectories, player, printed, turn
 from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
-from torl.formats.artist import ArtistFormat
-from torl.formats.retool import ReToolFormat
+from torl.formats.observation import render_observation
 from torl.formats.tagged import TaggedFormat, TaggedOptions
+from torl.recipes.artist.recipe import ArtistFormat
+from torl.recipes.retool.recipe import ReToolFormat
 from torl.types import FinishReason, Outcome, OutcomeStatus, StopReason
 
 RETOOL, ARTIST = ReToolFormat(), ArtistFormat()
 
 
 def shown(form: TaggedFormat, outcome: Outcome, overshoot: bytes = b"") -> str:
-    answer = form.render_observation(turn(), [outcome], overshoot, lambda *_: True)
+    answer = render_observation(form, turn(), [outcome], overshoot, lambda *_: True)
     assert isinstance(answer, str)
     return answer
 

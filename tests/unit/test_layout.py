@@ -3,9 +3,18 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import torl
+from torl.algorithms.masks import MASKS
+from torl.formats import FORMATS
+from torl.options import load_object
+from torl.rewards import REWARDS
+from torl.text.templates import TEMPLATES
 
 PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 
@@ -30,6 +39,7 @@ FLOORS: list[set[str]] = [
     {"api", "commands", "plan"},
     {"__main__"},
     {"train", "sample", "evaluate", "verify"},
+    {"recipes"},
 ]
 # The libraries that only one place may import.
 OWNERS = {
@@ -37,7 +47,7 @@ OWNERS = {
     "deepspeed": {"learner"},
     "math_verify": {"rewards"},
     "plotly": {"report"},
-    "aiohttp": {"rollout/agents", "rewards/judging", "apps/serve", "tools"},
+    "aiohttp": {"rollout/agents", "rewards/judge.py", "apps/serve", "tools"},
     "bm25s": {"tools/search_index.py"},
     "mcp": {"apps/serve", "tools/mcp.py", "tools/mcp_connection.py"},
     **{name: {"apps/serve"} for name in ("uvicorn", "starlette", "uvloop", "prometheus_client")},
@@ -81,13 +91,30 @@ def name_of(path: Path) -> str:
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_every_import_points_down(path: Path) -> None:
     room = room_of(path)
-    if room in ("__init__", "demo"):
+    if room in ("__init__", "demo", "recipes"):
         return
     for name in imports_of(ast.parse(path.read_text(encoding="utf-8"))):
         assert name != "torl", f"{name_of(path)} imports the face, which knows every room"
         top, *rest = name.split(".")
         if top == "torl" and rest and rest[0] != room:
             assert floor_of(rest[0]) < floor_of(room), f"{name_of(path)} imports torl.{rest[0]}"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) == "recipes"], ids=name_of)
+def test_recipe_imports_only_public_names(path: Path) -> None:
+    """A recipe is written as a user writes it: with the names of `torl`, and of none of its modules."""
+    for name in imports_of(ast.parse(path.read_text(encoding="utf-8"))):
+        top, *rest = name.split(".")
+        assert top != "torl" or (len(rest) <= 1 and set(rest) <= set(torl.__all__)), name
+
+
+@pytest.mark.parametrize(
+    "registry", [FORMATS, REWARDS, TEMPLATES, MASKS], ids=["formats", "rewards", "templates", "masks"]
+)
+def test_registered_recipes_can_be_loaded(registry: Mapping[str, Any]) -> None:
+    locations = [target for target in registry.values() if isinstance(target, str)]
+    assert locations
+    assert all(callable(load_object(location)) for location in locations)
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

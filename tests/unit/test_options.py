@@ -395,7 +395,7 @@ def nothing(*, scale: float = 1.0) -> float:
         (RewardChoice, "Calculator", ":Calculator is a Tool; a Reward is wanted"),
         (RewardChoice, "Notebook", ":Notebook is a StatefulTool; a Reward is wanted"),
         (RewardChoice, "Greeting", ":Greeting is a class; a Reward is wanted"),
-        (RewardChoice, "add", ":add is a function; a Reward is wanted"),
+        (RewardChoice, "nothing", "must take 1 positional argument before its options to be a reward"),
         (RewardChoice, "Halfway", ":Halfway does not define grade"),
         (ToolChoice, "Constant", ":Constant is a Reward; a Tool or a StatefulTool is wanted"),
         (ToolChoice, "add", f':add is a function; .* is wanted; use function = "{__name__}:add"'),

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from torl.config import PlacementConfig, TrainConfig
-from torl.config.loading import PRESETS as FOLDER
-from torl.config.loading import load_config
+from torl.config.loading import find_config, load_config, presets
 from torl.errors import ConfigError
 from torl.placement.assign import place
 from torl.placement.machine import Machine, combine_machines, require_driver, require_one_order, visible_gpus
 from torl.placement.resolve import resolve
 from torl.placement.sides import PlacementRequest
+from torl.rewards import MathOptions, RubricOptions
 
 GPU_BYTES = 85_520_809_984  # what CUDA says of an H100 with "80 GB"
 LISTING = """\
@@ -22,7 +22,7 @@ LISTING = """\
 2, GPU-cc, NVIDIA RTX 4090, 24564, 580.95.05
 """
 CORES = Machine((), cores=8, host_bytes=10**11)
-PRESETS = sorted(path.stem for path in FOLDER.glob("*.toml"))
+PRESETS = sorted(presets())
 
 
 def gpus(count: int) -> Machine:
@@ -31,7 +31,7 @@ def gpus(count: int) -> Machine:
 
 def config(preset: str = "torl_1.5b", **overrides: Any) -> TrainConfig:
     return load_config(
-        TrainConfig, FOLDER / f"{preset}.toml", {name.replace("__", "."): value for name, value in overrides.items()}
+        TrainConfig, find_config(preset), {name.replace("__", "."): value for name, value in overrides.items()}
     )
 
 
@@ -150,16 +150,26 @@ def test_gpus_are_not_asked_for_where_there_are_none() -> None:
         resolve(config(placement__gpus=8), CORES)
 
 
+def grader_workers(config: TrainConfig) -> int | None:
+    rubric = config.reward.options
+    assert isinstance(rubric, RubricOptions)
+    math = rubric.parts["answer"].options
+    assert isinstance(math, MathOptions)
+    return math.grader_workers
+
+
 def test_cpu_work_leaves_cores_to_gpu_processes() -> None:
     settled = resolve(config("torl_7b"), gpus(8))
     assert settled.config.rollout.tools["python"].options.workers == 64 - 16  # type: ignore[attr-defined]
-    assert settled.config.reward.options.grader_workers == 8  # type: ignore[attr-defined]
+    assert grader_workers(settled.config) == 8
     assert settled.config.rollout.max_concurrent_episodes == 8 * 512
-    few = resolve(config("torl_7b", reward__grader_workers=3, rollout__max_concurrent_episodes=9), gpus(1)).config
-    assert (few.reward.options.grader_workers, few.rollout.max_concurrent_episodes) == (3, 9)  # type: ignore[attr-defined]
+    few = resolve(
+        config("torl_7b", reward__parts__answer__grader_workers=3, rollout__max_concurrent_episodes=9), gpus(1)
+    ).config
+    assert (grader_workers(few), few.rollout.max_concurrent_episodes) == (3, 9)
     own = resolve(config("demo"), CORES).config
     assert own.rollout.tools["python"].options.workers is None  # type: ignore[attr-defined]
-    assert own.reward.options.grader_workers == 2  # type: ignore[attr-defined]
+    assert grader_workers(own) == 2
 
 
 def test_an_engine_elsewhere_has_no_devices(tmp_path: Path) -> None:

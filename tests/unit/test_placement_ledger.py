@@ -7,8 +7,7 @@ import pytest
 
 from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
 from torl.config import TrainConfig
-from torl.config.loading import PRESETS as FOLDER
-from torl.config.loading import load_config
+from torl.config.loading import find_config, load_config, presets
 from torl.errors import ConfigError
 from torl.placement.fit import cheapest, fits, require_division, require_room, try_ledger, with_changes
 from torl.placement.ledger import Ledger, compute_ledger
@@ -19,12 +18,12 @@ from torl.placement.shape import ModelShape
 GPU_BYTES = 85_520_809_984  # 81,559 MiB: what the driver says of an H100 with "80 GB"
 HOST_BYTES = 2 << 40
 BESIDE = ("sample", "checkpoint", "export")
-PRESETS = sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem != "demo")
+PRESETS = sorted(presets().keys() - {"demo"})
 
 
 def config(preset: str, **overrides: Any) -> TrainConfig:
     return load_config(
-        TrainConfig, FOLDER / f"{preset}.toml", {name.replace("__", "."): value for name, value in overrides.items()}
+        TrainConfig, find_config(preset), {name.replace("__", "."): value for name, value in overrides.items()}
     )
 
 
@@ -80,7 +79,7 @@ def test_preset_fits_in_every_stage_or_gets_a_remedy(preset: str, count: int) ->
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_runs_unchanged_from_as_many_gpus_on_as_it_says(preset: str) -> None:
-    text = (FOLDER / f"{preset}.toml").read_text(encoding="utf-8")
+    text = (find_config(preset)).read_text(encoding="utf-8")
     said = re.search(r"as many GPUs as there are: (\d+) of 80 GB or more", text)
     assert said is not None
     for count in (1, 2, 4, 8, 16):

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from torl.config import TrainConfig
-from torl.config.loading import PRESETS as FOLDER
-from torl.config.loading import load_config
+from torl.config.loading import find_config, load_config, presets
 
 ROOT = Path(__file__).parents[2]
-PRESETS = sorted(path for path in FOLDER.glob("*.toml") if not path.stem.startswith("demo"))
+PRESETS = {name: path for name, path in sorted(presets().items()) if name != "demo"}
 # Settings for the number of machines, places of files, and frequency of measurements: not part of the publication.
 OURS = re.compile(
     r"(run|model|engine|evaluation|checkpoint|rollout\.tools)\..*"
@@ -65,18 +64,18 @@ def written(path: Path) -> set[str]:
     return {name if name in whole or f"{name}.name" not in whole else f"{name}.name" for name in names}
 
 
-@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_a_preset_asks_for_no_package_that_is_not_installed_with_torl(path: Path) -> None:
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_asks_for_no_package_that_is_not_installed_with_torl(name: str) -> None:
     installed = (ROOT / "requirements" / "gpu.txt").read_text(encoding="utf-8")
-    needed = {"flash_attention_2": "flash-attn=="}.get(load_config(TrainConfig, path).model.attention)
+    needed = {"flash_attention_2": "flash-attn=="}.get(load_config(TrainConfig, PRESETS[name]).model.attention)
     assert needed is None or needed in installed
 
 
-@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_no_default_replaces_a_published_number(path: Path) -> None:
+@pytest.mark.parametrize("name", PRESETS)
+def test_no_default_replaces_a_published_number(name: str) -> None:
     """Settings that change results most quietly if left out are in every table, with the source's value."""
-    table = published()[path.stem]
-    runs_code = table["rollout.max_tool_calls"] and "python" in load_config(TrainConfig, path).rollout.tools
+    table = published()[name]
+    runs_code = table["rollout.max_tool_calls"] and "python" in load_config(TrainConfig, PRESETS[name]).rollout.tools
     with_tool = {"rollout.tools.python.cpu_seconds", "rollout.format.error_style"} if runs_code else set()
     assert not (DEMANDED | with_tool) - table.keys()
 
@@ -84,27 +83,28 @@ def test_no_default_replaces_a_published_number(path: Path) -> None:
 def test_evaluation_sets_are_those_of_the_paper() -> None:
     """ToRL's table has five."""
     for name in ("torl_1.5b", "torl_7b"):
-        sets = load_config(TrainConfig, FOLDER / f"{name}.toml").data.evaluation
+        sets = load_config(TrainConfig, find_config(name)).data.evaluation
         assert set(sets) == {"aime24", "aime25", "math500", "olympiadbench", "amc23"}
 
 
 def test_every_preset_has_a_table() -> None:
-    assert set(published()) == {path.stem for path in PRESETS}
+    assert set(published()) == set(PRESETS)
 
 
-@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_a_preset_holds_the_published_numbers(path: Path) -> None:
-    table = published()[path.stem]
-    values = held(path)
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_holds_the_published_numbers(name: str) -> None:
+    table = published()[name]
+    values = held(PRESETS[name])
     assert len(table) > 15
-    for name, value in table.items():
-        assert (values[name] if value is not None else values.get(name)) == value, name
+    for field, value in table.items():
+        assert (values[field] if value is not None else values.get(field)) == value, field
 
 
-@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_a_preset_holds_no_number_without_a_source(path: Path) -> None:
-    assert len(written(path)) > 20
-    unexplained = {name for name in written(path) if not OURS.fullmatch(name)} - set(published()[path.stem])
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_holds_no_number_without_a_source(name: str) -> None:
+    fields = written(PRESETS[name])
+    assert len(fields) > 20
+    unexplained = {field for field in fields if not OURS.fullmatch(field)} - set(published()[name])
     assert not unexplained
 
 
@@ -128,7 +128,7 @@ def kept() -> dict[str, dict[str, tuple[int, int, int]]]:
 @pytest.mark.parametrize("name", kept())
 def test_evaluation_plays_every_problem_within_the_papers_limits(name: str) -> None:
     """Measured with Qwen's vocabulary: a preset whose limit is changed has to be measured again."""
-    table, config = kept()[name], load_config(TrainConfig, FOLDER / f"{name}.toml")
+    table, config = kept()[name], load_config(TrainConfig, find_config(name))
     sizes = {"aime24": 30, "aime25": 30, "math500": 500, "olympiadbench": 675, "amc23": 40}
     limits = config.data.max_prompt_tokens, config.evaluation.longest_prompt(config.data)
     assert table.pop("limits")[:2] == limits

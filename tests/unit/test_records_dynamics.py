@@ -10,7 +10,7 @@ import pytest
 from torl._core import Scanner, StopCondition, Vocabulary
 from torl.records import metric_names as names
 from torl.records.dynamics import staleness, training_dynamics
-from torl.text.turns import read_turn
+from torl.text.vocabulary import read_turn
 from torl.types import (
     FinishReason,
     Grade,
@@ -288,12 +288,12 @@ def test_the_tool_that_a_problem_names_is_chosen_or_not() -> None:
 
 
 def test_rewards_by_what_the_prompt_asked_for() -> None:
-    high = Prompt(Problem("p", "?", "2"), (1,), (2,), 0.5)
-    low = replace(high, token_ids=(2,))
+    high = Prompt(Problem("p", "?", "2"), (1,), variant="high")
+    low = replace(high, token_ids=(2,), variant="low")
     made = [(high, RIGHT), (high, WRONG), (high, RIGHT), (low, WRONG)]
     metrics = training_dynamics([group(*((replace(trajectory(""), prompt=prompt), grade) for prompt, grade in made))])
-    assert (metrics[names.HIGH_GOAL_REWARD], metrics[names.LOW_GOAL_REWARD]) == (1 / 3, -1.0)
-    assert names.HIGH_GOAL_REWARD not in measured(trajectory(""), RIGHT)
+    assert (metrics[names.variant_reward("high")], metrics[names.variant_reward("low")]) == (1 / 3, -1.0)
+    assert names.variant_reward("high") not in measured(trajectory(""), RIGHT)
 
 
 def test_nothing_cannot_be_measured() -> None:

@@ -13,7 +13,7 @@ import pytest
 from builders import grade, trajectory
 from torl.config import TrainConfig
 from torl.config.loading import load_config
-from torl.errors import ConfigError, RecordError
+from torl.errors import ConfigError, RecordError, TorlError
 from torl.options import Choice
 from torl.records.reading import read_metrics
 from torl.records.rows import TrajectoryRecord
@@ -128,7 +128,7 @@ import resource
 from pathlib import Path
 from torl.config import TrainConfig
 from torl.config.loading import load_config
-from torl.errors import ConfigError, RecordError
+from torl.errors import ConfigError, RecordError, TorlError
 from torl.trackers import TensorBoard, Tracker
 from torl.options import Choice
 from torl.records.writers import RunWriter
@@ -187,7 +187,7 @@ def test_trackers_receive_every_row(tmp_path: Path) -> None:
     first, second = Noted(9), Noted(1)
     with RunWriter(tmp_path, trackers=[first, second]) as writer:
         writer.write_metrics(0, {"a": 1.0})
-        with pytest.raises(RecordError, match="Noted: cannot write metrics: full"):
+        with pytest.raises(TorlError, match=r"the tracker \(.*:Noted\) failed in write\(1, \.\.\.\)\nValueError: full"):
             writer.write_metrics(1, {"a": 2.0})
     assert (first.rows, second.rows) == ([(0, 1.0), (1, 2.0)], [(0, 1.0)])
     assert first.closed

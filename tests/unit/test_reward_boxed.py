@@ -1,16 +1,18 @@
-"""The papers' reward and its shapings, by hand. Answers here are compared without a grader process."""
+"""Rubrics and the parts of published rewards, by hand. Answers here are compared without a grader process."""
 
 from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from builders import call, failed, group, printed, trajectory
+from torl.errors import RewardError
 from torl.options import ChosenFrom
-from torl.rewards import REWARDS, BoxedOptions, BoxedReward
-from torl.rewards.shaping import has_valid_format, overlong_punishment, ran_failing_code
-from torl.types import FinishReason, Grade, OutcomeStatus, ToolCall, Trajectory
+from torl.recipes.dapo.recipe import overlong_penalty
+from torl.recipes.torl.recipe import failed_code
+from torl.rewards import REWARDS, MathOptions, MathReward, Reward, Rubric, RubricOptions, count_positional, make_reward
+from torl.types import FinishReason, Grade, Group, OutcomeStatus, ToolCall, Trajectory
 
 ERROR = call(outcome=failed())
 OK = call(outcome=printed())
@@ -18,8 +20,9 @@ OUT_OF_TIME = call(outcome=failed("", status=OutcomeStatus.TIMEOUT))
 NO_CODE = call(None)
 
 
-async def graded(played: Trajectory, options: BoxedOptions | None = None, max_response_tokens: int = 100) -> Grade:
-    (grade,) = await BoxedReward(options).grade(group(played, max_response_tokens=max_response_tokens))
+async def graded(played: Trajectory, max_response_tokens: int = 100, **parts: Any) -> Grade:
+    rubric = Rubric(RubricOptions.model_validate({"parts": {"answer": {}, **parts}}))
+    (grade,) = await rubric.grade(group(played, max_response_tokens=max_response_tokens))
     return grade
 
 
@@ -36,7 +39,7 @@ async def graded(played: Trajectory, options: BoxedOptions | None = None, max_re
 )
 async def test_grades(text: str, calls: list[object], reward: float, correct: bool, answer: str | None) -> None:
     played = trajectory(*[""] * len(calls), text, answer="204", calls=calls)  # type: ignore[arg-type]
-    grade = await graded(played, BoxedOptions(failed_code=-0.5))
+    grade = await graded(played, failed_code={"weight": -0.5})
     assert (grade.reward, grade.correct, grade.answer, grade.failure) == (reward, correct, answer, None)
 
 
@@ -50,8 +53,8 @@ async def test_grades(text: str, calls: list[object], reward: float, correct: bo
     ],
 )
 async def test_a_reward_that_asks_for_the_format(text: str, finish: FinishReason, reward: float) -> None:
-    options = BoxedOptions(wrong=0.0, require_format="zerotir")
-    grade = await graded(trajectory(text, answer="204", finish=finish), options)
+    answer = {"name": "math", "wrong": 0.0, "require_format": "zerotir"}
+    grade = await graded(trajectory(text, answer="204", finish=finish), answer=answer)
     assert (grade.reward, grade.correct) == (reward, "204" in text)  # a correct answer is correct at any reward
     assert grade.valid_format == ("</think>" in text and finish is FinishReason.STOP)
     assert grade.credited == (reward == 1.0)
@@ -69,7 +72,7 @@ async def test_a_reward_that_asks_for_the_format(text: str, finish: FinishReason
 async def test_malformed_call_has_a_turn_penalty(calls: list[ToolCall], paid: tuple[float, ...]) -> None:
     """And the first for none (GTPO, section 3.3). The answer is rewarded at the end, as without it."""
     played = trajectory(*[""] * len(calls), r"\boxed{204}", answer="204", calls=calls)
-    grade = await graded(played, BoxedOptions(malformed_turn=-0.1))
+    grade = await graded(played, malformed_turn={"weight": -0.1})
     assert (grade.reward, grade.turn_rewards) == (1.0, paid)
     assert (await graded(played)).turn_rewards == ()
 
@@ -82,9 +85,9 @@ async def test_a_wrong_answer_costs_less_where_tools_were_called(text: str, call
     """-1 + 0.1 for each turn that calls, at most -0.6 (`compute_score` in verl's `recipe/retool/retool.py`)."""
     boxed = text if text == "no box" else f"\\boxed{{{text}}}"
     played = trajectory(*[""] * calls, boxed, answer="204", calls=[OK] * calls)
-    grade = await graded(played, BoxedOptions(call_bonus=0.1))
+    grade = await graded(played, call_bonus={"weight": 0.1})
     assert grade.reward == pytest.approx(reward)
-    assert grade.parts["wrong_calls"] == pytest.approx(0 if text == "204" else reward + 1)
+    assert grade.parts["call_bonus"] == pytest.approx(0 if text == "204" else reward + 1)
 
 
 async def test_an_observation_is_no_answer() -> None:
@@ -95,65 +98,157 @@ async def test_an_observation_is_no_answer() -> None:
 async def test_a_grade_names_the_parts_that_are_configured() -> None:
     played = trajectory("", r"\boxed{204}", answer="204", calls=[ERROR], turn_tokens=44)  # 90 tokens
     assert (await graded(played)).parts == {"answer": 1.0}
-    everything = BoxedOptions(correct=2.0, failed_code=-0.5, overlong_buffer=20, overlong_penalty=3.0)
-    grade = await graded(played, everything)
+    everything: dict[str, Any] = {
+        "answer": {"correct": 2.0},
+        "failed_code": {"weight": -0.5},
+        "length": {"name": "overlong", "buffer": 20, "weight": 3.0},
+    }
+    grade = await graded(played, **everything)
     assert grade.parts == {"answer": 2.0, "failed_code": -0.5, "length": -1.5}
     assert grade.reward == 0.0
     short = trajectory("", r"\boxed{204}", answer="204", calls=[OK])
-    assert (await graded(short, everything)).parts == {"answer": 2.0, "failed_code": 0.0, "length": 0.0}
-    assert (await graded(played, BoxedOptions(overlong_buffer=20, overlong_penalty=0.0))).parts == {"answer": 1.0}
+    assert (await graded(short, **everything)).parts == {"answer": 2.0, "failed_code": 0.0, "length": 0.0}
 
 
 async def test_the_length_is_judged_by_the_limit_that_the_group_was_played_with() -> None:
     played = trajectory(r"\boxed{1}", turn_tokens=90)
-    options = BoxedOptions(overlong_buffer=20)
-    assert (await graded(played, options, max_response_tokens=100)).reward == 0.5
-    assert (await graded(played, options, max_response_tokens=90)).reward == 0.0
-    assert (await graded(played, options, max_response_tokens=200)).reward == 1.0
+    assert (await graded(played, 100, overlong={"buffer": 20})).reward == 0.5
+    assert (await graded(played, 90, overlong={"buffer": 20})).reward == 0.0
+    assert (await graded(played, 200, overlong={"buffer": 20})).reward == 1.0
 
 
 async def test_grades_are_in_the_order_of_the_trajectories() -> None:
     played = [trajectory(f"\\boxed{{{number}}}", answer="3", sample=number) for number in range(8)]
-    grades = await BoxedReward().grade(group(*played))
+    grades = await MathReward().grade(group(*played))
     assert [grade.answer for grade in grades] == list("01234567")
     assert [grade.correct for grade in grades] == [number == 3 for number in range(8)]
 
 
 def test_a_buffer_as_long_as_a_response_may_be_is_refused() -> None:
     rollout = SimpleNamespace(max_response_tokens=100)
-    BoxedOptions(overlong_buffer=99).check_within(SimpleNamespace(rollout=rollout))
-    with pytest.raises(ValueError, match=r"overlong_buffer must be below rollout.max_response_tokens \(100\)"):
-        BoxedOptions(overlong_buffer=100).check_within(SimpleNamespace(rollout=rollout))
+
+    def check(buffer: int) -> None:
+        options = RubricOptions.model_validate({"parts": {"length": {"name": "overlong", "buffer": buffer}}})
+        options.check_within(SimpleNamespace(rollout=rollout))
+
+    check(99)
+    with pytest.raises(ValueError, match=r"parts.length: buffer = 100 must be below rollout.max_response_tokens"):
+        check(100)
 
 
 def test_the_reward_is_chosen_by_its_name_and_takes_its_own_options_only() -> None:
-    rewards = ChosenFrom(REWARDS, "reward", "boxed")
-    reward = rewards.choose({"failed_code": -0.5}).make()
-    assert isinstance(reward, BoxedReward)
-    assert reward.options == BoxedOptions(failed_code=-0.5)
-    with pytest.raises(ValidationError, match="failed_cod"):
-        rewards.choose({"name": "boxed", "failed_cod": -0.5})
+    reward = choose({"name": "math", "wrong": -0.5})
+    assert isinstance(reward, MathReward)
+    assert reward.options == MathOptions(wrong=-0.5)
+    with pytest.raises(ValidationError, match="wrog"):
+        choose({"name": "math", "wrog": -0.5})
+    rubric = choose({})
+    assert isinstance(rubric, Rubric)
+    assert [(name, part.name) for name, part in rubric.options.parts.items()] == [("answer", "answer")]
+    with pytest.raises(ValueError, match="no reward part is called 'judg'; did you mean judge"):
+        choose({"parts": {"judg": {"weight": 0.2}}})
+
+
+# --- custom parts -------------------------------------------------------------------------------------------------
+
+
+def choose(section: Any) -> Any:
+    rewards = ChosenFrom(
+        REWARDS, "reward", "rubric", positional_count=count_positional, bases=(Reward,), functions=True
+    )
+    return make_reward(rewards.choose(section))
+
+
+def brief(trajectory: Trajectory, limit: int = 4) -> float:
+    return 1.0 if len(trajectory) <= limit else 0.25
+
+
+async def cautious(trajectory: Trajectory) -> Grade:
+    return Grade(0.5, answer="7", valid_format=False, turn_rewards=(1.0,) * len(trajectory.turns))
+
+
+def endless(trajectory: Trajectory) -> float:
+    return float("inf")
+
+
+def broken(trajectory: Trajectory) -> float:
+    raise KeyError("weights")
+
+
+class Comparing(Reward):
+    """Reads the grades of the parts before it."""
+
+    async def grade(self, group: Group) -> list[Grade]:
+        rewards = [grade.reward for grade in group.grades]
+        return [Grade(reward, correct=True, parts={"one": 1.0, "two": reward - 1.0}) for reward in rewards]
+
+
+async def test_a_function_of_a_trajectory_is_a_reward() -> None:
+    played = [trajectory("a", turn_tokens=4), trajectory("a", turn_tokens=5)]
+    grades = await choose(f"{__name__}:brief").grade(group(*played))
+    assert [(grade.reward, grade.correct, grade.parts) for grade in grades] == [
+        (1.0, True, {"brief": 1.0}),
+        (0.25, False, {"brief": 0.25}),
+    ]
+    (grade,) = await choose({"name": f"{__name__}:brief", "limit": 5}).grade(group(played[1]))
+    assert grade.reward == 1.0
+
+
+async def test_parts_add_up_with_their_weights() -> None:
+    played = trajectory("", r"\boxed{204}", answer="204", turn_tokens=9)
+    brief_part = {"name": f"{__name__}:brief", "weight": 2.0}
+    grade = await graded(played, brief=brief_part, cautious={"name": f"{__name__}:cautious", "weight": -1.0})
+    assert grade.parts == {"answer": 1.0, "brief": 0.5, "cautious": -0.5}
+    assert (grade.reward, grade.turn_rewards, grade.total) == (1.0, (-1.0, -1.0), -1.0)
+    assert (grade.correct, grade.answer, grade.valid_format, grade.credited) == (True, "204", False, False)
+
+
+async def test_a_part_sees_the_grades_before_it_and_its_own_parts_are_named_after_it() -> None:
+    grade = await graded(trajectory("no", answer="1"), compared={"name": f"{__name__}:Comparing", "weight": 0.5})
+    assert grade.parts == {"answer": -1.0, "compared/one": 0.5, "compared/two": -1.0}
+    assert (grade.reward, grade.correct) == (-1.5, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("endless", "endless returned inf"), ("broken", "broken failed: KeyError: 'weights'")]
+)
+async def test_a_broken_function_stops_the_run(name: str, message: str) -> None:
+    with pytest.raises(RewardError, match=message):
+        await choose(f"{__name__}:{name}").grade(group(trajectory("a")))
+
+
+async def test_a_part_that_loses_a_grade_stops_the_run() -> None:
+    class Forgetful(Reward):
+        async def grade(self, group: Group) -> list[Grade]:
+            return []
+
+    rubric = Rubric(RubricOptions())
+    rubric._parts["answer"] = type(rubric._parts["answer"])(Forgetful(), 1.0)
+    with pytest.raises(RewardError, match=r"reward.parts.answer gave 0 grades for 1 trajectories"):
+        await rubric.grade(group(trajectory("a")))
 
 
 # --- shapings -----------------------------------------------------------------------------------------------------
 
 
 def test_overlong_punishment_by_hand() -> None:
-    punishments = overlong_punishment([10, 80, 85, 90, 100], limit=100, buffer=20)
-    assert punishments.tolist() == pytest.approx([0, 0, -0.25, -0.5, -1.0])
-    assert not overlong_punishment([100], limit=100, buffer=0).any()
-    assert overlong_punishment([1, 40], limit=40, buffer=39).dtype == np.float64
+    penalties = [overlong_penalty(tokens, limit=100, buffer=20) for tokens in (10, 80, 85, 90, 100)]
+    assert penalties == pytest.approx([0, 0, -0.25, -0.5, -1.0])
 
 
 @pytest.mark.parametrize(
     ("calls", "failing"), [([], False), ([OK], False), ([NO_CODE], False), ([OK, OUT_OF_TIME], True), ([ERROR], True)]
 )
 def test_code_that_failed(calls: list[object], failing: bool) -> None:
-    assert ran_failing_code(trajectory(*[""] * (len(calls) + 1), calls=calls)) == failing  # type: ignore[arg-type]
+    assert failed_code(trajectory(*[""] * (len(calls) + 1), calls=calls)) == failing  # type: ignore[arg-type]
 
 
-def test_a_format_is_kept_only_by_a_response_that_ended() -> None:
+async def test_a_format_is_kept_only_by_a_response_that_ended() -> None:
     text = "so</think> <answer>\\boxed{204}</answer>"
-    assert has_valid_format(trajectory(text), "zerotir")
-    assert not has_valid_format(trajectory(text, finish=FinishReason.LENGTH), "zerotir")
-    assert not has_valid_format(trajectory("so \\boxed{204}"), "orz")
+
+    async def is_valid(played: Trajectory, format: str) -> bool:
+        return (await graded(played, answer={"require_format": format})).valid_format
+
+    assert await is_valid(trajectory(text), "zerotir")
+    assert not await is_valid(trajectory(text, finish=FinishReason.LENGTH), "zerotir")
+    assert not await is_valid(trajectory("so \\boxed{204}"), "orz")

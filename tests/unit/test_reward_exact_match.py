@@ -3,8 +3,8 @@
 import pytest
 
 from builders import asked, call, group, trajectory
-from torl.rewards.exact_match import ExactMatchOptions, ExactMatchReward
-from torl.text.tagged_answers import is_same_answer, squad_normalize, tagged_answer
+from torl.recipes.search_r1.recipe import ExactMatchOptions, ExactMatchReward, is_same_answer, squad_normalize
+from torl.text.answers import find_tagged_answer
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_any_line_of_the_reference_may_be_meant(answer: str, reference: str, sam
     ],
 )
 def test_the_last_whole_answer_counts(text: str, answer: str | None) -> None:
-    assert tagged_answer(text) == answer
+    assert find_tagged_answer(text) == answer
 
 
 async def test_answers_are_rewarded_and_observations_ignored() -> None:

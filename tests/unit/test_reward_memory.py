@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from torl.rewards import Verdict
-from torl.rewards.cache import VerdictCache, pair_key
+from torl.rewards.verdict import VerdictCache, pair_key
 
 RIGHT = Verdict(correct=True)
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from torl.rewards.equivalence import equivalent
-from torl.rewards.mismatches import is_clearly_different
+from torl.rewards.equivalence import equivalent, is_clearly_different
 from torl.rewards.notation import as_latex
 
 SAME = [

@@ -26,7 +26,7 @@ from torl.rewards.environment import EnvironmentReward, EnvironmentRewardOptions
 from torl.rollout.grading import score_group
 from torl.rollout.group_file import GroupFile
 from torl.seeds import derive_seed
-from torl.text.chat_templates import chat
+from torl.text.templates import PromptVariant, chat
 from torl.types import FinishReason, Problem, Prompt, StopReason, ToolRequest, Trajectory
 
 ENVIRONMENT = {"name": "scripted_environment:Chosen"}
@@ -58,7 +58,7 @@ def test_environment_replies_to_messages_without_calls_and_without_loss(family: 
     turns = [says(model, text) for text in ("1", "2", "3")]
     played = play(model, turns, environment)
     put_in = [
-        model.encoder.encode_observation(model.form.render_reply(played.turns[0], said=[text]))[0]
+        model.encoder.encode_observation(model.form.render_reply(played.turns[0], user_messages=[text]))[0]
         for text in ("Wrong.", "Wrong again.")
     ]
     sampled = [model.ids(turn) for turn in turns]
@@ -214,6 +214,17 @@ def test_environment_prompt_is_read_back_from_a_group_file(tmp_path: Path) -> No
     asked_again = Prompt(Problem("p", "?", "1", {"kind": "read"}), (1, 2))
     ((member,),) = (each.members for each in file.read([asked_again]))
     assert member.trajectory.prompt == Prompt(asked_again.problem, played.prompt.token_ids)
+
+
+def test_an_environment_s_conversations_have_no_variants() -> None:
+    """It begins them itself, so that the variant of a prompt would be lost."""
+    model = ChatModel.of("hermes")
+    player = in_environment(model.player(["1<|im_end|>"]), model, said())
+    assert player.environment is not None
+    variants = {"high": PromptVariant("Hi."), "low": PromptVariant("Lo.")}
+    player.environment = replace(player.environment, template=lambda _: variants)
+    with pytest.raises(DataError, match=r"gives several variants of a prompt: choose another data\.template"):
+        asyncio.run(player.play(asked(), batch_id=0, sample=0))
 
 
 def test_a_prompt_of_text_or_one_that_is_too_long_cannot_be_begun_with() -> None:

@@ -9,9 +9,11 @@ from builders import asked, player
 from scripted_engine import ENCODER, Request, ScriptedEngine, ScriptedInterpreter
 from torl.component import RunContext
 from torl.config import EvaluationConfig
-from torl.formats import Format, ToRLFormat, ZeroTIRFormat
+from torl.formats import Format
+from torl.recipes.torl.recipe import ToRLFormat
+from torl.recipes.zerotir.recipe import ZeroTIRFormat
 from torl.records import metric_names as names
-from torl.rewards import BoxedOptions, BoxedReward
+from torl.rewards import MathOptions, MathReward
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.evaluation import Evaluation, evaluate
 from torl.rollout.startup import Rollouts
@@ -22,8 +24,8 @@ CALL = "```python\nprint(1)\n```\n```output"
 
 
 @pytest.fixture(scope="module")
-async def reward() -> AsyncIterator[BoxedReward]:
-    boxed = BoxedReward(BoxedOptions(grader_workers=1))
+async def reward() -> AsyncIterator[MathReward]:
+    boxed = MathReward(MathOptions(grader_workers=1))
     await boxed.start(RunContext())
     yield boxed
     await boxed.close()
@@ -34,7 +36,7 @@ def of(prompts: Sequence[Prompt], *too_long: str) -> EncodedPrompts:
 
 
 async def evaluated(
-    reward: BoxedReward,
+    reward: MathReward,
     name: str = "set",
     problems: str = "ab",
     *,
@@ -55,7 +57,7 @@ async def evaluated(
 @pytest.mark.parametrize("form", [ToRLFormat(), ZeroTIRFormat()], ids=["torl", "zerotir"])
 @pytest.mark.parametrize(("own", "calls"), [(None, 1), (0, 0), (4, 4)])
 async def test_calls_in_training_and_evaluation_are_two_numbers(
-    reward: BoxedReward, form: Format, own: int | None, calls: int
+    reward: MathReward, form: Format, own: int | None, calls: int
 ) -> None:
     evaluation, playing = await evaluated(reward, form=form, training_calls=1, max_tool_calls=own)
     assert evaluation.metrics[names.CALLS_PER_TRAJECTORY] == calls
@@ -74,7 +76,7 @@ def first_turns(playing: EpisodePlayer) -> dict[str, Request]:
     return {name.removesuffix("/0"): request for name, request in requests.items() if name[-2:] == "/0"}
 
 
-async def test_problems_that_are_too_long_to_be_played_count_as_not_solved(reward: BoxedReward) -> None:
+async def test_problems_that_are_too_long_to_be_played_count_as_not_solved(reward: MathReward) -> None:
     """Three of four problems are right; over the played ones the accuracy would be 1."""
     engine = ScriptedEngine(lambda _: ENCODER.encode("\\boxed{1}"))
     rollouts = Rollouts(player(engine, ScriptedInterpreter()), reward)
@@ -85,7 +87,7 @@ async def test_problems_that_are_too_long_to_be_played_count_as_not_solved(rewar
     assert metrics[names.TOO_LONG] == 1
 
 
-async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward: BoxedReward) -> None:
+async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward: MathReward) -> None:
     evaluation, playing = await evaluated(
         reward, problems="dcb", greedy=True, samples_per_problem=2, temperature=0.6, top_p=0.7
     )
@@ -111,7 +113,7 @@ async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward:
     assert (playing.settings.temperature, playing.settings.top_p) == (0.9, 1.0)  # training continues with its own
 
 
-async def test_groups_are_in_the_order_of_the_problems_whichever_ended_first(reward: BoxedReward) -> None:
+async def test_groups_are_in_the_order_of_the_problems_whichever_ended_first(reward: MathReward) -> None:
     engine = ScriptedEngine(lambda request: ENCODER.encode("So.\n") * (5 - int(request.split("/")[1])))
     prompts = [asked(str(number), token_ids=(5,)) for number in range(4)]
     rollouts = Rollouts(player(engine, ScriptedInterpreter()), reward)
@@ -121,7 +123,7 @@ async def test_groups_are_in_the_order_of_the_problems_whichever_ended_first(rew
 
 
 async def test_evaluation_uses_the_reward_of_the_run() -> None:
-    boxed = BoxedReward(BoxedOptions(grader_workers=1, correct=3.0))
+    boxed = MathReward(MathOptions(grader_workers=1, correct=3.0))
     await boxed.start(RunContext())
     try:
         evaluation, _ = await evaluated(boxed)
@@ -130,7 +132,7 @@ async def test_evaluation_uses_the_reward_of_the_run() -> None:
     assert evaluation.metrics[names.REWARD_MEAN] == 3.0
 
 
-async def test_without_samples_the_groups_are_the_greedy_ones(reward: BoxedReward) -> None:
+async def test_without_samples_the_groups_are_the_greedy_ones(reward: MathReward) -> None:
     evaluation, playing = await evaluated(reward, greedy=True, samples_per_problem=0)
     groups = [member.trajectory.group_id for group in evaluation.groups for member in group.members]
     assert groups == ["set-greedy/a", "set-greedy/b"]
@@ -138,14 +140,14 @@ async def test_without_samples_the_groups_are_the_greedy_ones(reward: BoxedRewar
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {0.0}
 
 
-async def test_without_greedy_responses_there_is_no_greedy_accuracy(reward: BoxedReward) -> None:
+async def test_without_greedy_responses_there_is_no_greedy_accuracy(reward: MathReward) -> None:
     evaluation, playing = await evaluated(reward, greedy=False, samples_per_problem=1)
     assert names.GREEDY_ACCURACY not in evaluation.metrics
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {1.0}
     assert {request.sampling.top_p for request in first_turns(playing).values()} == {1.0}  # as in training
 
 
-async def test_seeds_depend_on_the_set_and_the_problem_only(reward: BoxedReward) -> None:
+async def test_seeds_depend_on_the_set_and_the_problem_only(reward: MathReward) -> None:
     async def seeds(name: str) -> dict[str, int | None]:
         _, playing = await evaluated(reward, name=name, greedy=False, samples_per_problem=2)
         return {name.partition("/")[2]: request.sampling.seed for name, request in first_turns(playing).items()}

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,9 @@ from builders import asked, player
 from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
 from tokenizers_for_tests import END
 from torl.errors import SandboxError
-from torl.formats import Format, ToRLFormat, ZeroTIRFormat
-from torl.formats.torl import ToRLOptions
-from torl.formats.zerotir import TOO_LONG, ZeroTIROptions
+from torl.formats import Format
+from torl.recipes.torl.recipe import ToRLFormat, ToRLOptions
+from torl.recipes.zerotir.recipe import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
 from torl.rollout.observation import LONG_OBSERVATION
 from torl.rollout.transcript import EpisodeCounters
 from torl.sandbox import Execution
@@ -126,11 +126,9 @@ def test_a_long_observation_is_made_while_other_episodes_go_on() -> None:
     went_on = threading.Event()
 
     class Waiting(ToRLFormat):
-        def render_observation(
-            self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
-        ) -> str:
+        def render_observation(self, turn: Turn, outcomes: Sequence[Outcome]) -> str:
             assert went_on.wait(20), "the event loop stood still"
-            return super().render_observation(turn, outcomes, overshoot, fits_tokens)
+            return super().render_observation(turn, outcomes)
 
     class Signalling(ScriptedInterpreter):
         async def run_async(self, code: str, *, seed: int = 0) -> Execution:

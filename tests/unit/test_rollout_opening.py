@@ -17,6 +17,7 @@ from torl.environments import Environment, EnvironmentSession, ToolSchema
 from torl.errors import ConfigError, DataError, EngineError, RecordError, RewardError, SandboxError
 from torl.options import Choice, Section
 from torl.paths import resolve_path
+from torl.recipes.torl.recipe import ToRLFormat
 from torl.report.console import Console
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.startup import Components, open_rollouts
@@ -99,6 +100,12 @@ def shuffled(config: ModelRunConfig) -> Components:
     return replace(Components.from_config(config), shuffle_observations=True)
 
 
+class AnyToolFormat(ToRLFormat):
+    """A format that can call the tools of these tests."""
+
+    tools = None
+
+
 def configuration(**rollout: Any) -> ModelRunConfig:
     tools = {
         "one": {"name": f"{__name__}:Part", "number": 1},
@@ -108,7 +115,7 @@ def configuration(**rollout: Any) -> ModelRunConfig:
         {
             "model": {"path": BASE_MODEL},
             "data": {"max_prompt_tokens": 100},
-            "rollout": {"tools": tools, "max_response_tokens": 60, **rollout},
+            "rollout": {"tools": tools, "format": f"{__name__}:AnyToolFormat", "max_response_tokens": 60, **rollout},
             "engine": {"name": f"{__name__}:NotedEngine", "word": "own"},
             "reward": f"{__name__}:NotedReward",
         }
@@ -267,14 +274,6 @@ def with_environment(**environment: Any) -> tuple[ModelRunConfig, ModelDirectory
     config = config.model_copy(update={"data": PromptConfig.model_validate({"template": "chat"})})
     tokenizer = ChatModel.of("hermes").tokenizer
     return config, ModelDirectory(resolve_path(BASE_MODEL), tokenizer, config.rollout.tools, config.rollout.environment)
-
-
-def test_an_environment_s_conversations_cannot_ask_for_a_reward() -> None:
-    """The program begins them itself, so that the instructions of the prompts would be lost."""
-    whole = with_environment()[0].model_dump()
-    whole["data"]["reward_goal"]["high_fraction"] = 0.5
-    with pytest.raises(ValueError, match="high_fraction must be unset"):
-        ModelRunConfig.model_validate(whole)
 
 
 async def test_environment_starts_after_the_tools_and_adds_its_own(tmp_path: Path) -> None:

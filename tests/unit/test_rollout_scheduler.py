@@ -56,7 +56,11 @@ async def test_every_episode_once_and_groups_whole() -> None:
 
 async def test_training_mixes_reward_goals_and_evaluation_uses_high() -> None:
     """The run's seed chooses the goal of each episode (RC-GRPO); the loss sees the prompt that was asked."""
-    told = [replace(prompt, low_reward_token_ids=(5, 6, 8), high_reward_fraction=0.25) for prompt in PROMPTS]
+    low = [replace(prompt, token_ids=(5, 6, 8), variant="low", weight=0.75) for prompt in PROMPTS]
+    told = [
+        replace(prompt, variant="high", weight=0.25, variants=(other,))
+        for prompt, other in zip(PROMPTS, low, strict=True)
+    ]
 
     async def played(series: int | str) -> list[Trajectory]:
         groups = await play_all(player(ScriptedEngine(lambda _: PLAIN), ScriptedInterpreter()), told, series, 16)
@@ -64,11 +68,11 @@ async def test_training_mixes_reward_goals_and_evaluation_uses_high() -> None:
         return [each for group in groups for each in group.trajectories]
 
     trained, evaluated = await played(0), await played("heldout")
-    assert all(each.prompt.wants_high_reward for each in evaluated)
-    high = [each.prompt.wants_high_reward for each in trained]
+    assert all(each.prompt.variant == "high" for each in evaluated)
+    high = [each.prompt.variant == "high" for each in trained]
     assert 10 < sum(map(bool, high)) < 40  # of 96 a quarter, by one seed
     assert high[:16] != high[16:32]
-    assert high == [each.prompt.wants_high_reward for each in await played(0)]
+    assert high == [each.prompt.variant == "high" for each in await played(0)]
     for each, sample in zip(trained, training_samples([scored(each) for each in trained]), strict=True):
         assert tuple(sample.token_ids[:3]) == each.prompt.token_ids
 

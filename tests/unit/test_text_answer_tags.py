@@ -2,7 +2,8 @@ r"""The formats that ORZ and ZeroTIR reward, against cases worked out by hand fr
 
 import pytest
 
-from torl.text.answer_tags import has_format
+from torl.recipes.orz.recipe import has_answer_format as has_orz_format
+from torl.recipes.zerotir.recipe import has_answer_format as has_zerotir_format
 
 
 @pytest.mark.parametrize(
@@ -27,4 +28,4 @@ from torl.text.answer_tags import has_format
     ],
 )
 def test_formats_of_a_response(text: str, orz: bool, zerotir: bool) -> None:
-    assert (has_format(text, "orz"), has_format(text, "zerotir")) == (orz, zerotir)
+    assert (has_orz_format(text), has_zerotir_format(text)) == (orz, zerotir)

@@ -5,8 +5,9 @@ import pytest
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
 from torl.config import PromptConfig
-from torl.formats import ToRAFormat, ToRLFormat
-from torl.text.templates import TEMPLATES
+from torl.recipes.tora.recipe import ToRAFormat
+from torl.recipes.torl.recipe import ToRLFormat
+from torl.text.templates import load_template
 from torl.types import FinishReason, Problem
 
 PROGRAMS = (
@@ -34,7 +35,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_prompt_of_a_chat_model(name: str) -> None:
-    assert TEMPLATES[name](Problem("p", "What {is} it?", "1")) == EXPECTED[name]
+    assert load_template(name)(Problem("p", "What {is} it?", "1")) == EXPECTED[name]
 
 
 def test_a_prompt_in_chatml_of_ones_own() -> None:
@@ -65,7 +66,7 @@ async def test_a_transcript_of_such_a_model_is_played_as_it_was_written(name: st
     engine = ScriptedEngine(lambda request: ENCODER.encode(turns[int(request.rsplit("/", 1)[1])]))
     form = ToRAFormat() if name == "tora" else ToRLFormat()
     playing = player(engine, ScriptedInterpreter(), form=form, limit=2000, max_tool_calls=4)
-    prompt = asked(token_ids=ENCODER.encode(TEMPLATES[name](Problem("p", "6 * 7?", "42"))))
+    prompt = asked(token_ids=ENCODER.encode(load_template(name)(Problem("p", "6 * 7?", "42"))))
     (trajectory,) = await play_trajectories(playing, [prompt], 0, 1)
     assert [turn.text for turn in trajectory.turns] == turns
     assert len(trajectory.tool_calls) == len(turns) - 1

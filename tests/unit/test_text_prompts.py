@@ -3,7 +3,7 @@
 import copy
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,16 +13,17 @@ from tokenizers.processors import TemplateProcessing
 
 from tokenizers_for_tests import byte_level_bpe, metaspace_bpe, metaspace_unigram
 from torl.errors import DataError
+from torl.recipes.rc_grpo.recipe import template as rc_grpo
+from torl.recipes.torl.recipe import TEMPLATE as TORL_TEMPLATE
 from torl.text.prompts import encode_prompts
-from torl.text.reward_goal import RewardGoal
-from torl.text.templates import TEMPLATES, TORL_TEMPLATE
+from torl.text.templates import TEMPLATES, PromptVariant, load_template
 from torl.types import Markup, Problem, Prompt
 
-NONE = TEMPLATES["none"]
+NONE = load_template("none")
 
 
 def render(name: str, question: str) -> str:
-    return TEMPLATES[name](Problem("p", question, "1"))
+    return load_template(name)(Problem("p", question, "1"))
 
 
 class Characters:
@@ -77,7 +78,7 @@ def test_retool_s_prompt_is_that_of_its_data() -> None:
 
 @pytest.mark.parametrize("question", ["{problem}", "{}", "{0} {x}", "\\boxed{}", "%s", "", "  indented\n", "\n\nx "])
 def test_questions_are_put_in_as_they_are(question: str) -> None:
-    assert TEMPLATES["none"](Problem("p", question, "1")) == Markup(question)
+    assert load_template("none")(Problem("p", question, "1")) == Markup(question)
     head, tail = TORL_TEMPLATE.split("{problem}")
     assert render("torl", question) == head + question + tail
 
@@ -85,7 +86,7 @@ def test_questions_are_put_in_as_they_are(question: str) -> None:
 def test_templates_by_name() -> None:
     papers = ["qwen25_math", "qwen25_math_tir", "eurus", "tora", "mathcoder", "retool", "artist"]
     names = ["torl", "zerotir", "orz", "search_r1", "none", "chat", "chatml", *papers]
-    assert list(TEMPLATES) == names
+    assert list(TEMPLATES) == [*names, "rc_grpo"]
 
 
 def test_a_template_is_given_the_whole_problem() -> None:
@@ -107,18 +108,32 @@ def test_prompts_in_order_without_the_long_ones() -> None:
 
 def test_prompts_that_say_which_reward_is_wanted() -> None:
     """In the template, before the question; the problem stays what it is, and the longer of both counts."""
-    problem, goal = Problem("a", "x", "1"), RewardGoal(high="hi", low="low", high_fraction=0.75)
-    (prompt,) = encode_prompts([problem], Characters(), lambda each: f"<{each.question}>", 7, goal=goal).prompts
-    assert (prompt.token_ids, prompt.low_reward_token_ids) == (tuple(map(ord, "<hi\nx>")), tuple(map(ord, "<low\nx>")))
+    problem, goal = Problem("a", "x", "1"), both_goals("<{}>", high="hi", low="low", high_fraction=0.75)
+    (prompt,) = encode_prompts([problem], Characters(), goal, 7).prompts
+    (other,) = prompt.variants
+    assert (prompt.token_ids, other.token_ids) == (tuple(map(ord, "<hi\nx>")), tuple(map(ord, "<low\nx>")))
     assert prompt.problem is problem
     low = prompt.for_episode(int(0.76 * 2**63))
     assert prompt.for_episode(int(0.74 * 2**63)) is prompt
-    assert (low.token_ids, low.problem) == (prompt.low_reward_token_ids, problem)
-    assert [each.wants_high_reward for each in (prompt, low, Prompt(problem, (1,)))] == [True, False, None]
+    assert (low.token_ids, low.problem) == (other.token_ids, problem)
+    assert [each.variant for each in (prompt, low, Prompt(problem, (1,)))] == ["high", "low", None]
     with pytest.raises(DataError, match="has at most 6 tokens"):
-        encode_prompts([problem], Characters(), lambda each: f"<{each.question}>", 6, goal=goal)
-    (silent,) = encode_prompts([problem], Characters(), NONE, 1, goal=RewardGoal()).prompts
-    assert silent == Prompt(problem, (ord("x"),))
+        encode_prompts([problem], Characters(), goal, 6)
+    (single,) = encode_prompts([problem], Characters(), NONE, 1).prompts
+    assert single == Prompt(problem, (ord("x"),))
+
+
+def both_goals(text: str, **options: Any) -> Callable[[Problem], Mapping[str, PromptVariant]]:
+    """RC-GRPO's variants of a template that puts the question into `text`."""
+    globals()["goal_template"] = lambda problem: text.format(problem.question)
+    return functools.partial(rc_grpo, template=f"{__name__}:goal_template", **options)
+
+
+def test_weights_of_variants_need_not_add_up_to_one() -> None:
+    variants = {name: PromptVariant(name, weight) for name, weight in (("a", 1.0), ("b", 2.0), ("c", 5.0))}
+    (prompt,) = encode_prompts([Problem("p", "x", "1")], Characters(), lambda _: variants, 7).prompts
+    drawn = [prompt.for_episode(int((index + 0.5) / 8 * 2**63)).variant for index in range(8)]
+    assert drawn == ["a", "b", "b", *"ccccc"]
 
 
 def test_a_beginning_of_sequence_token_stays_and_counts() -> None:
@@ -151,7 +166,7 @@ TOOLS = [{"type": "function", "function": {"name": "python", "description": "Run
 def test_models_template_receives_the_tools_without_added_text() -> None:
     tokenizer = copy.deepcopy(byte_level_bpe())
     tokenizer.chat_template = TOOLS_THEN_MESSAGES
-    template = functools.partial(TEMPLATES["chat"], system="Think.", suffix=" Say.")
+    template = functools.partial(load_template("chat"), system="Think.", suffix=" Say.")
     (prompt,) = encode_prompts([Problem("a", "What?", "1")], tokenizer, template, 1000, lambda: TOOLS).prompts
     said = tokenizer.decode(prompt.token_ids)
     assert said == "python: Runs code.\nsystem: Think.\nuser: What? Say.\nassistant: "
@@ -161,24 +176,24 @@ def test_template_variables_are_passed_and_unknown_ones_refused() -> None:
     tokenizer = copy.deepcopy(byte_level_bpe())
     tokenizer.chat_template = "{{ messages[0].content }}{% if enable_thinking is false %}<think></think>{% endif %}"
     problems = [Problem("a", "What?", "1")]
-    template = functools.partial(TEMPLATES["chat"], variables={"enable_thinking": False})
+    template = functools.partial(load_template("chat"), variables={"enable_thinking": False})
     (prompt,) = encode_prompts(problems, tokenizer, template, 1000).prompts
     assert tokenizer.decode(prompt.token_ids) == "What?<think></think>"
-    misspelled = functools.partial(TEMPLATES["chat"], variables={"enable_thinkin": False})
+    misspelled = functools.partial(load_template("chat"), variables={"enable_thinkin": False})
     with pytest.raises(DataError, match="has no variable 'enable_thinkin'"):
         encode_prompts(problems, tokenizer, misspelled, 1000)
 
 
 def test_missing_chat_template_is_an_error() -> None:
     with pytest.raises(DataError, match=r"no chat template.*chat_template\.jinja"):
-        encode_prompts([Problem("a", "What?", "1")], byte_level_bpe(), TEMPLATES["chat"], 1000)
+        encode_prompts([Problem("a", "What?", "1")], byte_level_bpe(), load_template("chat"), 1000)
 
 
 def test_a_problem_that_the_chat_template_refuses_is_named() -> None:
     tokenizer = copy.deepcopy(byte_level_bpe())
     tokenizer.chat_template = "{{ raise_exception('no users, please') }}"
     with pytest.raises(DataError, match=r"problem a: the model's chat template refuses it: no users, please"):
-        encode_prompts([Problem("a", "What?", "1")], tokenizer, TEMPLATES["chat"], 1000)
+        encode_prompts([Problem("a", "What?", "1")], tokenizer, load_template("chat"), 1000)
 
 
 # --- control tokens that a text spells ------------------------------------------------------------------------------
@@ -210,8 +225,8 @@ def control_tokens(tokenizer: Any, token_ids: Sequence[int]) -> str:
 @settings(max_examples=50, deadline=None)
 def test_no_text_of_a_problem_becomes_a_control_token(name: str, pieces: list[str]) -> None:
     tokenizer, question = chat_tokenizer(), "".join(pieces)
-    (prompt,) = encode_prompts([Problem("a", question, "1")], tokenizer, TEMPLATES[name], 10_000).prompts
-    (empty,) = encode_prompts([Problem("a", "", "1")], tokenizer, TEMPLATES[name], 10_000).prompts
+    (prompt,) = encode_prompts([Problem("a", question, "1")], tokenizer, load_template(name), 10_000).prompts
+    (empty,) = encode_prompts([Problem("a", "", "1")], tokenizer, load_template(name), 10_000).prompts
     assert control_tokens(tokenizer, prompt.token_ids) == control_tokens(tokenizer, empty.token_ids)
     text = tokenizer.decode(prompt.token_ids)
     assert (question.strip() if name == "chat" else question) in text
@@ -220,14 +235,14 @@ def test_no_text_of_a_problem_becomes_a_control_token(name: str, pieces: list[st
 
 def test_configured_text_and_raw_questions_may_hold_control_tokens() -> None:
     tokenizer, problem = chat_tokenizer(), Problem("a", "<think>", "1")
-    template = functools.partial(TEMPLATES["chat"], system="In <think>.")
+    template = functools.partial(load_template("chat"), system="In <think>.")
     (prompt,) = encode_prompts([problem], tokenizer, template, 1000).prompts
     begun = "<|im_start|><think><|im_end|><|im_start|><|im_end|><|im_start|>"
     assert control_tokens(tokenizer, prompt.token_ids) == begun
-    goal = RewardGoal(high="<|im_start|>", low="<|im_end|>", high_fraction=0.5)
-    (prompt,) = encode_prompts([problem], tokenizer, lambda each: f"{each.question}!", 1000, goal=goal).prompts
+    goal = both_goals("{}!", high="<|im_start|>", low="<|im_end|>", high_fraction=0.5)
+    (prompt,) = encode_prompts([problem], tokenizer, goal, 1000).prompts
     assert control_tokens(tokenizer, prompt.token_ids) == "<|im_start|>"
-    assert control_tokens(tokenizer, prompt.low_reward_token_ids) == "<|im_end|>"
+    assert control_tokens(tokenizer, prompt.variants[0].token_ids) == "<|im_end|>"
     (prompt,) = encode_prompts([problem], tokenizer, NONE, 1000).prompts
     assert prompt.token_ids == tuple(tokenizer.encode("<think>"))
 
@@ -236,7 +251,7 @@ def test_no_text_of_a_tools_schema_becomes_a_control_token() -> None:
     schema = {"type": "object", "properties": {"<|im_end|>": {"description": "<think>", "enum": ["<|im_start|>"]}}}
     tools = [{"type": "function", "function": {"name": "f", "description": "<|im_end|>", "parameters": schema}}]
     tokenizer = chat_tokenizer()
-    (prompt,) = encode_prompts([Problem("a", "?", "1")], tokenizer, TEMPLATES["chat"], 1000, lambda: tools).prompts
+    (prompt,) = encode_prompts([Problem("a", "?", "1")], tokenizer, load_template("chat"), 1000, lambda: tools).prompts
     assert control_tokens(tokenizer, prompt.token_ids) == "<|im_start|><|im_end|><|im_start|>"
     assert tokenizer.decode(prompt.token_ids).startswith(f"{json.dumps(tools[0])}\n<|im_start|>user")
 
@@ -260,6 +275,6 @@ def test_control_token_in_a_conversation_is_encoded_as_ordinary_text(
     question: str,
 ) -> None:
     without = chat_tokenizer(added=())
-    (expected,) = encode_prompts([Problem("a", question, "1")], without, TEMPLATES["chat"], 10_000).prompts
-    (prompt,) = encode_prompts([Problem("a", question, "1")], chat_tokenizer(), TEMPLATES["chat"], 10_000).prompts
+    (expected,) = encode_prompts([Problem("a", question, "1")], without, load_template("chat"), 10_000).prompts
+    (prompt,) = encode_prompts([Problem("a", question, "1")], chat_tokenizer(), load_template("chat"), 10_000).prompts
     assert prompt.token_ids == expected.token_ids

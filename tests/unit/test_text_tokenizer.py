@@ -138,7 +138,7 @@ def test_an_observation_is_the_text_that_its_tokens_have() -> None:
 
 @given(st.text(st.sampled_from("a \n`é北e\u0301"), max_size=60), st.integers(0, 40))
 def test_fits_compares_token_counts(text: str, max_tokens: int) -> None:
-    assert ENCODER.fits(text, max_tokens) == (len(ENCODER.encode(text)) <= most)
+    assert ENCODER.fits(text, max_tokens) == (len(ENCODER.encode(text)) <= max_tokens)
 
 
 def test_a_text_of_more_bytes_than_its_tokens_could_hold_is_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:

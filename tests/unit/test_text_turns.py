@@ -1,7 +1,7 @@
 """A turn as text: where its blocks stand."""
 
 from torl._core import Scanner, StopCondition, Vocabulary
-from torl.text.turns import read_turn
+from torl.text.vocabulary import read_turn
 from torl.types import StopReason
 
 BYTES = Vocabulary([bytes([number]) for number in range(256)])

@@ -1,5 +1,6 @@
-"""Masking by hand: trajectories without a loss, for which reason; the measures against naive readings."""
+"""Masks by hand: trajectories without a loss, for which reason; the measures against naive readings."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations, pairwise
 
@@ -10,17 +11,21 @@ from hypothesis import strategies as st
 
 from builders import call, failed, scored, trajectory, turn
 from torl._core import repetition
-from torl.config import AlgorithmConfig, SelectionConfig
-from torl.training.masking import (
-    has_void_turn,
-    improbable_trajectories,
-    mask_samples,
-    masked_trajectories,
-    mismatches_code,
-    repeated_trigrams,
-)
+from torl.config import SelectionConfig
+from torl.recipes.simpletir.recipe import has_void_turn
+from torl.recipes.zerotir.recipe import mismatches_code, repeated_trigrams
+from torl.training.masking import mask_samples, masked_by_reference, masked_trajectories
 from torl.training.samples import training_samples
-from torl.types import FinishReason, Trajectory
+from torl.types import BoolArray, FinishReason, ScoredTrajectory, Trajectory
+
+
+def masks(**masks: dict[str, float]) -> SelectionConfig:
+    return SelectionConfig.model_validate({"mask": masks})
+
+
+def indices(found: Mapping[str, BoolArray]) -> dict[str, set[int]]:
+    return {name: set(np.flatnonzero(masked).tolist()) for name, masked in found.items()}
+
 
 CODE = "```python\nprint(1)\n```\n"
 CALL = f"{CODE}```output"
@@ -87,8 +92,7 @@ def test_mismatch_masks_credited_or_valid_responses_with_code() -> None:
         """Without a call, with one that failed, with one that succeeded."""
         played = [saying(BLOCK), saying(BLOCK * 2, 1, ok=False), saying(BLOCK * 2, 1)]
         members = [scored(each, **grade) for each in played]
-        found = masked_trajectories(members, SelectionConfig(mask_mismatched_code=True))["mismatched_code"]
-        return [index in found for index in range(3)]
+        return masked_trajectories(members, masks(mismatched_code={}))["mismatched_code"].tolist()
 
     assert silent(correct=True) == [True, True, True]
     assert silent(correct=False) == [False, False, True]
@@ -136,19 +140,20 @@ def test_a_rewritten_program_is_no_circle() -> None:
     text = f"We sum the multiples of the numbers below a bound, by brute force. {text} So the sum is found."
     members = [scored(saying(text), valid_format=False), scored(saying("again and " * 50), valid_format=False)]
     members.append(scored(saying("again and " * 50)))
-    found = masked_trajectories(members, SelectionConfig(mask_invalid_repetition=True))
-    assert found == {"invalid_repetitive": {1}}
+    found = masked_trajectories(members, masks(invalid_repetitive={}))
+    assert indices(found) == {"invalid_repetitive": {1}}
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
 
-EVERYTHING = SelectionConfig(
-    mask_void_turns=True,
-    mask_wrong_truncated=True,
-    mask_mismatched_code=True,
-    mask_repetition_above=0.5,
-    mask_invalid_repetition=True,
-    mask_undecided=True,
+EVERYTHING = masks(
+    void_turn={},
+    wrong_truncated={},
+    mismatched_code={},
+    repetitive={"above": 0.5},
+    invalid_repetitive={},
+    undecided={},
+    improbable={"above": 5.0},  # needs the reference model, and is applied later
 )
 
 
@@ -165,7 +170,7 @@ def test_each_reason_is_counted() -> None:
     ]
     boxed = [replace(each, trajectory=replace(each.trajectory, turns=(turn("\\boxed{1}"),))) for each in members]
     boxed[1] = members[1]
-    assert masked_trajectories(boxed, EVERYTHING) == {
+    assert indices(masked_trajectories(boxed, EVERYTHING)) == {
         "void_turn": {1},
         "wrong_truncated": {2, 3},
         "mismatched_code": {4},
@@ -178,22 +183,25 @@ def test_each_reason_is_counted() -> None:
 
 def test_samples_that_the_reference_finds_too_improbable() -> None:
     """Perplexities 2, 8 and 8; the observation between the second's turns does not count, and the third is silent."""
-    samples = training_samples([scored(trajectory("a")), scored(trajectory("b", "c")), scored(trajectory("d"))])
+    members = [scored(trajectory("a")), scored(trajectory("b", "c")), scored(trajectory("d"))]
+    samples = training_samples(members)
     logprobs = [np.where(each.loss_mask, -np.log(2), 0).astype(np.float32) for each in samples]
     logprobs[1] = np.where(samples[1].loss_mask, -np.log(8), 99).astype(np.float32)
     prepared = [replace(each, ref_logprobs=numbers) for each, numbers in zip(samples, logprobs, strict=True)]
-    prepared += mask_samples([replace(prepared[1])], {"void_turn": {0}})
+    prepared += mask_samples([replace(prepared[1])], {"void_turn": np.array([True])})
+    four = [*members, members[1]]
     for most, expected in ((7.9, {1}), (8.1, set()), (1.9, {0, 1, 2})):
-        found = improbable_trajectories(prepared, AlgorithmConfig(max_reference_perplexity=most))
-        assert found == {"improbable": expected}
-    assert improbable_trajectories(samples, AlgorithmConfig()) == {}
+        found = masked_by_reference(four, prepared, masks(improbable={"above": most}, undecided={}))
+        assert indices(found) == {"improbable": expected}
+    assert masked_by_reference(members, samples, SelectionConfig()) == {}
     with pytest.raises(ValueError, match="prepare them first"):
-        improbable_trajectories(samples, AlgorithmConfig(max_reference_perplexity=5.0))
+        masked_by_reference(members, samples, masks(improbable={}))
 
 
 def test_masked_samples_have_no_loss_tokens_and_others_keep_theirs() -> None:
     samples = training_samples([scored(trajectory("a", "b")), scored(trajectory("c")), scored(trajectory("d"))])
-    found = mask_samples(samples, {"void_turn": {1}, "repetitive": {1, 2}, "wrong_truncated": set()})
+    reasons = {"void_turn": [False, True, False], "repetitive": [False, True, True], "wrong_truncated": [False] * 3}
+    found = mask_samples(samples, {name: np.array(masked) for name, masked in reasons.items()})
     assert [each.loss_mask.tolist() for each in found] == [
         [False] * 3 + [True, False, False, True],
         [False] * 4,
@@ -207,8 +215,18 @@ def test_estimates_of_masked_samples_are_cleared() -> None:
     """ZeroTIR whitens with masked trajectories in, and then takes them out of the loss."""
     (sample,) = training_samples([scored(trajectory("a"))])
     ones = np.ones(len(sample), np.float32)
-    (found,) = mask_samples([replace(sample, advantages=ones, returns=ones)], {"repetitive": {0}})
+    (found,) = mask_samples([replace(sample, advantages=ones, returns=ones)], {"repetitive": np.array([True])})
     assert found.advantages is not None
     assert found.returns is not None
     assert not found.advantages.any()
     assert not found.returns.any()
+
+
+def beginning_with(member: ScoredTrajectory, letter: str) -> bool:
+    return member.trajectory.text.startswith(letter)
+
+
+def test_a_custom_mask_is_a_function_with_options() -> None:
+    config = SelectionConfig.model_validate({"mask": {"a": {"name": f"{__name__}:beginning_with", "letter": "a"}}})
+    found = masked_trajectories([scored(saying("ab")), scored(saying("ba"))], config)
+    assert indices(found) == {"a": {0}}

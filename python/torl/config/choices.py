@@ -10,6 +10,7 @@ from torl.algorithms.aggregation import AGGREGATIONS, Aggregation, check_weights
 from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
 from torl.algorithms.losses.correction import check_correction
 from torl.algorithms.losses.policy import check_policy_loss
+from torl.algorithms.masks import MASK, Mask
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler
 from torl.engine import ENGINES, Engine
 from torl.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
@@ -18,15 +19,15 @@ from torl.options import (
     Choice,
     ChosenFrom,
 )
-from torl.rewards import REWARDS, Reward
-from torl.text.templates import TEMPLATES, PromptTemplate
+from torl.rewards import REWARDS, Reward, count_positional
+from torl.text.templates import TEMPLATE, PromptTemplate
 from torl.tools import TOOL_SHORTHANDS, TOOLS, BaseTool, StatefulTool, Tool, tool_limits
 from torl.trackers import TRACKERS, Tracker
 
 PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
 SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", positional_count=2)]
-TemplateChoice = Annotated[Choice[PromptTemplate], ChosenFrom(TEMPLATES, "prompt template", "torl", positional_count=1)]
+TemplateChoice = Annotated[Choice[PromptTemplate], TEMPLATE]
 FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl", bases=(Format,))]
 TOOL = ChosenFrom(
     TOOLS, "tool", common_options=tool_limits, option_shorthands=TOOL_SHORTHANDS, bases=(Tool, StatefulTool)
@@ -43,7 +44,11 @@ EnvironmentChoice = Annotated[Choice[Environment], ENVIRONMENT]
 AGENT = ChosenFrom(AGENTS, "agent", common_options=limits_of, option_shorthands=AGENT_SHORTHANDS, bases=(Agent,))
 AgentChoice = Annotated[Choice[Agent], AGENT]
 EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", positional_count=1, bases=(Engine,))]
-RewardChoice = Annotated[Choice[Reward], ChosenFrom(REWARDS, "reward", "boxed", bases=(Reward,))]
+RewardChoice = Annotated[
+    Choice[Reward],
+    ChosenFrom(REWARDS, "reward", "rubric", positional_count=count_positional, bases=(Reward,), functions=True),
+]
+MaskChoice = Annotated[Choice[Mask], MASK]
 EstimatorChoice = Annotated[
     Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", positional_count=1, check=check_advantages)
 ]

@@ -40,9 +40,19 @@ def choice_at(config_class: type[BaseModel], path: Sequence[str]) -> ChosenFrom 
         return None
     if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
         return choice_at(info.annotation, path[1:])
-    if len(path) == 1:
-        return choice_of_field(info)
-    if len(path) == 2 and get_origin(info.annotation) is dict:
+    return _choice_in(info, path[1:])
+
+
+def _choice_in(info: Any, path: Sequence[str]) -> ChosenFrom | None:
+    """Return the choice at a path below a field: the field, a key of its table, or an option of what it can choose."""
+    choice = choice_of_field(info)
+    if not path:
+        return choice
+    if choice is not None:
+        options = (known.get(path[0]) for known in choice.all_options().values())
+        found = (_choice_in(option, path[1:]) for option in options if option is not None)
+        return next((each for each in found if each is not None), None)
+    if len(path) == 1 and get_origin(info.annotation) is dict:
         return next((each for each in _metadata(get_args(info.annotation)[1]) if isinstance(each, ChosenFrom)), None)
     return None
 

@@ -5,7 +5,16 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from torl.algorithms.losses import KlEstimator
-from torl.config.choices import AggregationChoice, CorrectionChoice, EstimatorChoice, PolicyLossChoice, default_choice
+from torl.algorithms.masks import MASK
+from torl.config.choices import (
+    AggregationChoice,
+    CorrectionChoice,
+    EstimatorChoice,
+    MaskChoice,
+    PolicyLossChoice,
+    default_choice,
+    named_by_key,
+)
 from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -37,20 +46,8 @@ class SelectionConfig(Section):
     max_rounds: PositiveInt = 10
     """Maximum number of rounds of dynamic sampling. After the last, a step continues with fewer groups and logs a
     warning."""
-    mask_void_turns: bool = False
-    """Mask trajectories with a turn that contains neither a complete code block nor a boxed answer (SimpleTIR)."""
-    mask_wrong_truncated: bool = False
-    """Mask trajectories that were truncated at the token limit and are not rewarded (ZeroTIR)."""
-    mask_mismatched_code: bool = False
-    """Mask rewarded trajectories, and valid ones with a successful call, whose numbers of code blocks, output blocks
-    and calls differ: the model wrote output itself, or blocks after the last call (ZeroTIR)."""
-    mask_undecided: bool = False
-    """Mask trajectories whose answer the grader failed on (ZeroTIR's `--use_eval_filter`)."""
-    mask_repetition_above: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Mask trajectories whose fraction of repeated substrings is higher (ZeroTIR). Unset disables the filter."""
-    mask_invalid_repetition: bool = False
-    """Mask trajectories with an invalid format that repeat themselves: more than 0.2 of all substrings, or more than
-    0.6 of all word trigrams (ZeroTIR)."""
+    mask: Annotated[dict[str, MaskChoice], named_by_key(MASK)] = Field(default={})
+    """Masks by name: which trajectories carry no loss. A mask without a name is named by its key."""
     mask_after_advantages: bool = False
     """Include masked trajectories when whitening advantages (ZeroTIR's `--use_adv_mask_after`)."""
 
@@ -96,9 +93,8 @@ class AlgorithmConfig(Section):
     sequence. Unset applies none."""
     kl: KlConfig = Field(default_factory=KlConfig)
     """The KL penalty against the reference model."""
-    max_reference_perplexity: Annotated[float, Field(gt=1)] | None = None
-    """Mask trajectories whose sampled tokens have a higher perplexity under the reference model (ZeroTIR: 5). Loads a
-    reference model. Unset disables the filter."""
+    keep_reference: bool = False
+    """Keep the initial policy as a reference model even without a KL term. A mask that needs it turns this on."""
     entropy_bonus: NonNegativeFloat = 0.0
     """Entropy coefficient: the weight of the entropy bonus in the loss."""
     epochs: PositiveInt = 1
@@ -128,8 +124,8 @@ class AlgorithmConfig(Section):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a KL term or a filter requires a reference model."""
-        return self.kl.coefficient > 0 or self.max_reference_perplexity is not None
+        """Whether a KL term or a mask requires a reference model."""
+        return self.kl.coefficient > 0 or self.keep_reference
 
     @property
     def penalizes_rewards(self) -> bool:

@@ -19,13 +19,18 @@ from torl.options import suggestion
 
 Config = TypeVar("Config", bound=BaseModel)
 
-PRESETS = Path(__file__).parents[1] / "presets"
+_PACKAGE = Path(__file__).parents[1]
 _EXTENDS = "extends"
 
 
 def presets() -> dict[str, Path]:
-    """Return the files of the presets that torl ships, by name."""
-    return {file.stem: file for file in sorted(PRESETS.glob("*.toml"))}
+    """Return the files of the presets that torl ships, by name: the demo, and the runs of each recipe.
+
+    A recipe's `config.toml` has the name of its folder, any other TOML file its own.
+    """
+    files = (*_PACKAGE.glob("presets/*.toml"), *_PACKAGE.glob("recipes/*/*.toml"))
+    named = {file.parent.name if file.name == "config.toml" else file.stem: file for file in files}
+    return dict(sorted(named.items()))
 
 
 def find_config(name: str | Path) -> Path:

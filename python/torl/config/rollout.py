@@ -27,7 +27,6 @@ from torl.options import (
     Section,
 )
 from torl.paths import FILE_NAME_PATTERN
-from torl.text.reward_goal import RewardGoal
 
 
 class LoraConfig(Section):
@@ -69,8 +68,6 @@ class PromptConfig(Section):
     """Prompt template."""
     max_prompt_tokens: PositiveInt = 400
     """Maximum prompt length, in tokens. Problems with longer prompts are dropped and counted."""
-    reward_goal: RewardGoal = Field(default_factory=RewardGoal)
-    """The reward goal stated in prompts."""
 
 
 class DataConfig(PromptConfig):

@@ -4,11 +4,13 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 `Choice` is a section with a `name`; its other keys are the options of the chosen class or function (`torl.options`).
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from torl.algorithms.masks import wants_reference
 from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice, named_by_key
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
 from torl.config.placement import PlacementConfig
@@ -22,6 +24,7 @@ from torl.options import (
     Section,
 )
 from torl.runtime.cluster.protocol import ClusterConfig
+from torl.tools import Tool
 
 COMMON_SETTINGS = (
     "model.path",
@@ -152,6 +155,11 @@ class AblationConfig(Section):
     """Permute the rewards between the trajectories of a step."""
 
 
+def _provides_itself(tool: Any) -> bool:
+    """Whether a tool has the name of its section; a server provides tools with names of their own."""
+    return getattr(tool, "provided_tools", Tool.provided_tools) is Tool.provided_tools
+
+
 class ModelRunConfig(Section):
     """The sections that all commands share: everything that playing episodes takes."""
 
@@ -160,7 +168,7 @@ class ModelRunConfig(Section):
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
     engine: EngineChoice = default_choice("vllm")
     """The inference engine."""
-    reward: RewardChoice = default_choice("boxed")
+    reward: RewardChoice = default_choice("rubric")
     """The reward of trajectories."""
     placement: PlacementConfig = Field(default_factory=PlacementConfig)
     """The devices of the learner and the engines."""
@@ -171,6 +179,18 @@ class ModelRunConfig(Section):
     def longest_prompt(self) -> int:
         """The maximum length of a prompt that is played, in tokens."""
         return self.data.max_prompt_tokens
+
+    @model_validator(mode="after")
+    def _format_reaches_tools(self) -> Self:
+        form = self.rollout.format.make()
+        for name, tool in self.rollout.tools.items():
+            if form.tools is not None and name not in form.tools and _provides_itself(tool.target):
+                names = f": it calls {', '.join(form.tools)} alone" if isinstance(form.tools, Collection) else ""
+                raise ValueError(
+                    f"rollout.tools.{name} cannot be called in the format {self.rollout.format.name!r}{names}; rename "
+                    "the section, leave it out, or choose another rollout.format"
+                )
+        return self
 
     @model_validator(mode="after")
     def _choices_fit(self) -> Self:
@@ -186,14 +206,6 @@ class ModelRunConfig(Section):
                 choice.options.check_within(self)
             except ValueError as error:
                 raise ValueError(f"{key}: {error}") from error
-        return self
-
-    @model_validator(mode="after")
-    def _goals_reach_prompts(self) -> Self:
-        if self.rollout.environment is not None and self.data.reward_goal.high_fraction is not None:
-            raise ValueError(
-                "data.reward_goal.high_fraction must be unset: an environment writes the first messages itself"
-            )
         return self
 
 
@@ -228,6 +240,12 @@ class TrainConfig(ModelRunConfig):
             raise ValueError(f"estimator {name!r} requires rollout.samples_per_prompt of at least {smallest}")
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
+        return self
+
+    @model_validator(mode="after")
+    def _masks_keep_reference(self) -> Self:
+        if any(wants_reference(mask.target) for mask in self.selection.mask.values()):
+            self.__dict__["algorithm"] = self.algorithm.model_copy(update={"keep_reference": True})
         return self
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from typing import Any
 
 from torl.component import Component
 from torl.guard import Guarded, InvalidResultError, describe, guarded
-from torl.text.chat_templates import Messages
+from torl.text.templates import Messages
 from torl.types import Outcome, Problem, ToolRequest
 
 

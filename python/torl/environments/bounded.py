@@ -11,7 +11,7 @@ from torl.environments.base import Environment, EnvironmentSession, Message, Rep
 from torl.errors import ToolUnavailableError, TorlError
 from torl.guard import calling
 from torl.options import Choice, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
-from torl.text.chat_templates import Messages
+from torl.text.templates import Messages
 from torl.tools.retry import retry
 from torl.tools.wrappers import TRUNCATION
 from torl.types import Problem

@@ -1,10 +1,9 @@
-"""How a model asks for a tool and how it is answered: the part of an episode that differs between papers."""
+"""Formats: how a model calls tools, and how it sees the outcomes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from torl.formats.artist import ArtistFormat
 from torl.formats.base import Format
 from torl.formats.chat import (
     ChatFormat,
@@ -16,22 +15,18 @@ from torl.formats.chat import (
     MistralFormat,
     require_chat_format,
 )
-from torl.formats.mathcoder import MathCoderFormat
-from torl.formats.retool import ReToolFormat
-from torl.formats.search_r1 import SearchR1Format
-from torl.formats.tora import ToRAFormat
-from torl.formats.torl import ToRLFormat
-from torl.formats.zerotir import ZeroTIRFormat
+from torl.formats.fenced import FencedFormat
+from torl.formats.tagged import TaggedFormat, TaggedOptions
 
-FORMATS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
+FORMATS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {
-        "torl": ToRLFormat,
-        "zerotir": ZeroTIRFormat,
-        "tora": ToRAFormat,
-        "mathcoder": MathCoderFormat,
-        "search_r1": SearchR1Format,
-        "retool": ReToolFormat,
-        "artist": ArtistFormat,
+        "torl": "torl.recipes.torl.recipe:ToRLFormat",
+        "zerotir": "torl.recipes.zerotir.recipe:ZeroTIRFormat",
+        "tora": "torl.recipes.tora.recipe:ToRAFormat",
+        "mathcoder": "torl.recipes.mathcoder.recipe:MathCoderFormat",
+        "search_r1": "torl.recipes.search_r1.recipe:SearchR1Format",
+        "retool": "torl.recipes.retool.recipe:ReToolFormat",
+        "artist": "torl.recipes.artist.recipe:ArtistFormat",
         "hermes": HermesFormat,
         "llama3": LlamaFormat,
         "mistral": MistralFormat,
@@ -40,15 +35,14 @@ FORMATS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
         "harmony": HarmonyFormat,
     }
 )
-"""By the names that a configuration calls them."""
+"""The formats by the names that a configuration calls them."""
 
 __all__ = [
     "FORMATS",
     "ChatFormat",
+    "FencedFormat",
     "Format",
-    "SearchR1Format",
-    "ToRAFormat",
-    "ToRLFormat",
-    "ZeroTIRFormat",
+    "TaggedFormat",
+    "TaggedOptions",
     "require_chat_format",
 ]

@@ -1,7 +1,7 @@
-"""The protocol between a model and its tools that an episode follows."""
+"""The base class of formats: the protocol between a model and its tools."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import ClassVar
 
 from torl._core import StopCondition
@@ -12,7 +12,7 @@ from torl.types import MalformedCall, Markup, ObservationText, Outcome, OutcomeS
 TOO_MANY_CALLS = Outcome(
     OutcomeStatus.ERROR, "TooManyCalls: no call is left of those that a response may make", error="TooManyCalls"
 )
-"""The outcome of a call that the turn of the last call holds beyond it. Nothing ran."""
+"""The outcome of a call beyond the limit of a response. Nothing ran."""
 
 
 def _check_calls(calls: object, turn: Turn) -> None:
@@ -37,120 +37,118 @@ def _check_speculative_call(call: object, code: str) -> None:
 
 
 class Format(Guarded, ABC, kind="format"):
-    r"""How a model asks for a tool, and how it is answered.
+    r"""How a model calls a tool, and how the outcome is shown to it.
 
-    One object serves all episodes of a run, so it keeps nothing of any of them. A whole one, which searches what stands
-    between tags:
+    One object serves all episodes of a run, so it keeps no state of an episode. A complete format that searches for the
+    text between tags:
 
-        from collections.abc import Callable, Sequence
+        from collections.abc import Sequence
 
         import torl
         from torl import MalformedCall, ObservationText, Outcome, StopCondition, ToolRequest, Turn
 
         class TaggedSearch(torl.Format):
             name = "tagged_search"
+            tools = ("search",)
 
             def stop_condition(self) -> StopCondition:
                 return StopCondition.marker(b"</search>")
 
             def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
-                _, opened, query = turn.text.rpartition("<search>")
+                _, tag, query = turn.text.rpartition("<search>")
                 query = query.partition("</search>")[0].strip()
-                if not opened or not query:
-                    return [MalformedCall("NoQuery", "there was nothing to search for")]
+                if not tag or not query:
+                    return [MalformedCall("NoQuery", "there was no query to search for")]
                 return [ToolRequest("search", {"query": query})]
 
-            def render_observation(
-                self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
-            ) -> ObservationText:
+            def render_observation(self, turn: Turn, outcomes: Sequence[Outcome]) -> ObservationText:
                 return f"\n<result>{outcomes[0].text}</result>\n"
 
         [rollout.format]
         name = "my_package.formats:TaggedSearch"
 
-    The parameters of its `__init__`, if it has any, are its options.
+    The parameters of its `__init__` are its options.
     """
 
     name: ClassVar[str]
-    """What records call it."""
+    """Name of the format in the records."""
+    tools: Container[str] | None = None
+    """Names of the tools that a call can be written for; None if any name can be written."""
     end_tokens: Sequence[str] = ()
-    """Tokens of the model's vocabulary that end a turn, calls or none, beside its end-of-sequence tokens."""
+    """Tokens of the model's vocabulary that end a turn with or without calls, in addition to its end-of-sequence
+    tokens."""
     control_tokens: Sequence[str] = ()
-    """All tokens that the model's vocabulary has to have."""
+    """All tokens that the model's vocabulary must have."""
     visible_tokens: Sequence[str] = ()
-    """Special tokens that calls are made of: where the vocabulary has them, a turn's text shows them."""
+    """Special tokens that calls are written with: the text of a turn shows them if the vocabulary has them."""
     every_block_is_a_call: bool = False
-    """Whether a call that began early with its block is still asked for when the turn closes another."""
+    """Whether a speculative call of a block stays valid when the turn closes another block."""
+    max_observation_tokens: int | None = None
+    """Limit on the tokens of an observation; `shorten_observation` is called above it."""
 
     @guarded(_check_stop_condition)
     @abstractmethod
     def stop_condition(self) -> StopCondition:
-        """What ends a turn that may call a tool, beside an end token. After the last call nothing does."""
+        """Return the condition that ends a turn with a call. It no longer applies after the last allowed call."""
 
     @guarded(_check_calls)
     @abstractmethod
     def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
-        """What the turn that just ended asks for, in its order; where that is nothing, the response ends with it.
+        """Return the calls of the turn that just ended, in order. Without a call the response ends.
 
-        What cannot be called is a `MalformedCall`: it is answered with its error.
+        A call that cannot be made is a `MalformedCall`, and its error is its outcome.
         """
-
-    def supports_tool(self, tool: str) -> bool:
-        """Whether a call of a tool of this name can be written."""
-        return True
 
     @guarded(_check_speculative_call)
     def speculative_call(self, code: str) -> ToolRequest | None:
-        """The call that a block may become which closed while its turn continues; None begins nothing early."""
+        """Return the call that a closed block may become while its turn continues, or None to start nothing early."""
         return None
 
     @guarded(_check_observation)
     @abstractmethod
-    def render_observation(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
-    ) -> ObservationText:
-        """What to put in.
+    def render_observation(self, turn: Turn, outcomes: Sequence[Outcome]) -> ObservationText:
+        """Return the text that follows the turn. torl removes the part that the model has sampled already.
 
         Args:
-            turn: that asked.
-            outcomes: of its requests, one for each.
-            overshoot: what the token that ended the turn held beyond that end; the model has sampled it already.
-            fits_tokens: whether a text has at most so many tokens of the model.
+            turn: Turn that made the calls.
+            outcomes: Outcomes of its calls, in order.
         """
+
+    @guarded(_check_observation)
+    def shorten_observation(
+        self, turn: Turn, outcomes: Sequence[Outcome], fits: Callable[[ObservationText], bool]
+    ) -> ObservationText:
+        """Return the text that replaces an observation of more than `max_observation_tokens`.
+
+        Args:
+            turn: Turn that made the calls.
+            outcomes: Outcomes of its calls, in order.
+            fits: Whether a text is within the limit.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has max_observation_tokens and no shorten_observation")
 
 
 def turn_stop_condition(format: Format, stop: Sequence[str], *, calls_left: bool) -> StopCondition:
-    """What ends a turn: a call while one is left, and any of the run's stop strings."""
+    """Return what ends a turn: a call if one is left, and any of the run's stop strings."""
     end = format.stop_condition()
     return (end if calls_left else end.without_call()).with_stops(stop)
 
 
-def limit_calls(asked: Sequence[ToolRequest | MalformedCall], calls_left: int) -> list[ToolRequest | Outcome]:
-    """What is done about the calls of a turn, in their order: a request is made, anything else has its outcome.
+def limit_calls(calls: Sequence[ToolRequest | MalformedCall], calls_left: int) -> list[ToolRequest | Outcome]:
+    """Return for each call of a turn the request to make, or its outcome if it is malformed or beyond the limit.
 
     A malformed call counts as one of `calls_left`.
     """
-    calls: list[ToolRequest | Outcome] = []
-    for number, call in enumerate(asked):
+    limited: list[ToolRequest | Outcome] = []
+    for number, call in enumerate(calls):
         if isinstance(call, MalformedCall):
-            calls.append(call.outcome)
+            limited.append(call.outcome)
         else:
-            calls.append(call if number < calls_left else TOO_MANY_CALLS)
-    return calls
+            limited.append(call if number < calls_left else TOO_MANY_CALLS)
+    return limited
 
 
 def is_void(format: Format, turn: Turn) -> bool:
-    """Whether a turn holds neither a call that can be made nor a boxed answer."""
+    """Whether a turn has neither a well-formed call nor a boxed answer."""
     calls = any(isinstance(call, ToolRequest) for call in format.parse_calls(turn))
     return not calls and find_answer(turn.text) is None
-
-
-def strip_overshoot(overshoot: bytes, text: str) -> str:
-    """`text` less what was sampled of it already; all of it if something else was, or half a character."""
-    rest = text.encode()
-    if rest.startswith(overshoot):
-        try:
-            return rest[len(overshoot) :].decode()
-        except UnicodeDecodeError:  # the token ended inside a character
-            return text
-    return text

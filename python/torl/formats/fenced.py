@@ -1,24 +1,43 @@
-"""What formats share whose calls are fenced ```python blocks."""
+"""Base of the formats whose calls are fenced ```python blocks."""
 
 from collections.abc import Sequence
 from typing import Literal
 
+from torl._core import StopCondition
+from torl.formats.base import Format
 from torl.types import MalformedCall, ToolRequest, Turn
 
-FenceChoice = Literal["lines", "published"]
-
 PYTHON = "python"
-"""The tool that runs the blocks."""
+"""Name of the tool that runs the blocks."""
 OUTPUT_FENCE = "```output"
 NO_CODE = MalformedCall("NoCode", "there was no complete ```python block to run")
-"""A turn that asks for output and closed no block."""
+"""The call of a turn that asks for output and has closed no block."""
 
-
-def run_last_block(turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
-    """Run the last block that the turn closed."""
-    return [run_block(turn.blocks[-1].code) if turn.blocks else NO_CODE]
+FenceStyle = Literal["lines", "published"]
 
 
 def run_block(code: str) -> ToolRequest:
-    """Run a block."""
+    """Return the request to run a block of code."""
     return ToolRequest(PYTHON, {"code": code})
+
+
+class FencedFormat(Format):
+    """Base of formats that run the last closed ```python block of a turn at the marker "```output".
+
+    A marker in a turn without a closed block is answered with an error and counts as a call, so that a row of markers
+    ends. A subclass renders the observation.
+    """
+
+    tools = (PYTHON,)
+    fences: FenceStyle = "lines"
+    """Fences that open a block: on "lines" of their own, or as in the published code at the end of a line too."""
+
+    def stop_condition(self) -> StopCondition:
+        fences = "line_ends" if self.fences == "published" else "lines"
+        return StopCondition.marker(OUTPUT_FENCE.encode(), fences=fences)
+
+    def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
+        return [self.speculative_call(turn.blocks[-1].code) if turn.blocks else NO_CODE]
+
+    def speculative_call(self, code: str) -> ToolRequest:
+        return run_block(code)

@@ -1,22 +1,32 @@
-"""What the model sees of a call's outcome.
+"""The text of an observation: what the model sees of a call's outcome.
 
-A fence inside the output is not escaped: a snippet that prints "```" ends its own output block early, as it
-would have in the text the model learned from, and the model has to live with that.
+A fence inside the output is not escaped: a snippet that prints "```" ends its own output block early, as it would have
+in the text that the model learned from.
 """
 
 import re
-from typing import Literal
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
 
-from torl.types import Outcome, OutcomeStatus
+from pydantic import Field
 
-ErrorStyle = Literal["last_line", "output_first", "traceback", "bare_traceback", "tagged", "hidden"]
-"""What an error shows: the last line of its traceback; what was printed before it, and that line if nothing was (ToRL's
-code); the traceback; the traceback without the names of files and the carets (ZeroTIR's code); the last line in <error>
-tags; nothing."""
+from torl.formats.base import Format
+from torl.types import Markup, ObservationText, Outcome, OutcomeStatus, Turn
 
-_FILE = re.compile('File ".*?", ')
+ErrorStyle = Annotated[
+    Literal["last_line", "output_first", "traceback", "bare_traceback", "tagged", "hidden"],
+    Field(
+        description="What an error shows: the last line of its traceback, the output before the error (that line if "
+        "there is none), the traceback, the traceback without file names and carets, the last line in <error> tags, or "
+        "nothing."
+    ),
+]
+"""What an error shows to the model. The description is the help of every option of this type."""
+
 NO_OUTPUT = "[no output]"
 ELLIPSIS = "..."
+_FILE = re.compile('File ".*?", ')
 # Not the words of any Python exception: the model can tell a limit from an error in its code.
 _LIMIT_LINES = {
     OutcomeStatus.TIMEOUT: "[time limit exceeded]",
@@ -26,22 +36,70 @@ _LIMIT_LINES = {
 }
 
 
-def render_outcome(outcome: Outcome, error_style: ErrorStyle = "last_line", max_characters: int | None = 256) -> str:
-    """The observation of a run: what it printed, or one line on what went wrong; never more than the cap allows.
+def render_observation(
+    format: Format,
+    turn: Turn,
+    outcomes: Sequence[Outcome],
+    overshoot: bytes,
+    fits: Callable[[ObservationText, int], bool],
+) -> ObservationText:
+    """Return the text that torl splices in after a turn: the format's observation within its token limit.
 
-    Only the newlines at the end of the output are taken away. A run that ended well and printed nothing says so,
-    and is not mistaken for a time-out. `error_style` chooses what an exception or a limit shows (ToRL, section 3.2).
+    The part that the model has sampled already is left out.
+
+    Args:
+        format: Format of the run.
+        turn: Turn that made the calls.
+        outcomes: Outcomes of its calls, in order.
+        overshoot: Bytes of the turn's last token after the end of the turn.
+        fits: Whether an observation has at most a number of tokens of the model.
+    """
+    observation = format.render_observation(turn, outcomes)
+    limit = format.max_observation_tokens
+    if limit is not None and not fits(observation, limit):
+        observation = format.shorten_observation(turn, outcomes, lambda text: fits(text, limit))
+    if isinstance(observation, str):
+        return strip_overshoot(overshoot, observation)
+    first, *others = observation or [""]
+    return observation if isinstance(first, Markup) else [strip_overshoot(overshoot, first), *others]
+
+
+def strip_overshoot(overshoot: bytes, text: str) -> str:
+    """Return `text` without the bytes at its start that the model has sampled already.
+
+    All of it, if the model sampled something else or stopped inside a character.
+    """
+    data = text.encode()
+    if not data.startswith(overshoot):
+        return text
+    try:
+        return data[len(overshoot) :].decode()
+    except UnicodeDecodeError:
+        return text
+
+
+def render_outcome(outcome: Outcome, error_style: ErrorStyle = "last_line", max_characters: int | None = 256) -> str:
+    """Return what a call printed, or one line on what failed, cut to `max_characters`.
+
+    Only the newlines at the end of the output are removed. A successful run without output says so, so that it cannot
+    be mistaken for a timeout (ToRL, section 3.2).
     """
     text = _text(outcome, error_style)
     return text if max_characters is None else truncate_middle(text, max_characters)
 
 
 def truncate_middle(text: str, max_characters: int) -> str:
-    """`text`, or its first and last `max_characters // 2` characters with "..." between if it is longer."""
+    """Return `text`, or its first and last `max_characters // 2` characters with "..." between if it is longer."""
     if len(text) <= max_characters:
         return text
     half = max_characters // 2
     return text[:half] + ELLIPSIS + text[len(text) - half :]
+
+
+def longest_prefix(text: str, fits: Callable[[str], bool]) -> str:
+    """Return the longest prefix of `text` that fits, found by bisection; empty if none does."""
+    too_long = bisect_left(range(len(text) + 1), True, key=lambda length: not fits(text[:length]))
+    return text[: max(0, too_long - 1)]
 
 
 def _text(outcome: Outcome, error_style: ErrorStyle) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.options import Section
-from torl.text.chat_templates import Messages
+from torl.text.templates import Messages
 from torl.tools.function import as_text
 from torl.tools.retry import STARTUP_TIMEOUT_SECONDS
 from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest

@@ -16,7 +16,7 @@ from torl.runtime.processes.supervision import run_in_thread
 from torl.sandbox.execution import render_transcript
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.session import Session
-from torl.text.chat_templates import Messages
+from torl.text.templates import Messages
 from torl.tools.function import describe_function
 from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest
 

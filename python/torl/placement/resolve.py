@@ -8,7 +8,8 @@ from torl.options import Choice, Precision
 from torl.placement.assign import Placement, place
 from torl.placement.machine import Machine
 from torl.placement.sides import PlacementRequest
-from torl.rewards.boxed import MIN_WORKERS
+from torl.rewards import RubricOptions
+from torl.rewards.math import MIN_WORKERS
 
 Config = TypeVar("Config", bound=ModelRunConfig)
 
@@ -99,7 +100,7 @@ def resolve(config: Config, machine: Machine) -> ResolvedConfig[Config]:
     update: dict[str, Any] = {
         "engine": _engine(config.engine, placement, sleeps=takes_turns),
         "rollout": _rollout(config.rollout, placement),
-        "reward": _fill(config.reward, {"grader_workers": max(MIN_WORKERS, machine.cores // _CORES_OF_GRADER)}),
+        "reward": _reward(config.reward, {"grader_workers": max(MIN_WORKERS, machine.cores // _CORES_OF_GRADER)}),
     }
     if learner is not None:
         update["learner"] = _learner(learner, placement, offloads=takes_turns)
@@ -139,6 +140,14 @@ def _rollout(rollout: RolloutConfig, placement: Placement) -> RolloutConfig:
             "tools": {name: _fill(tool, workers) for name, tool in rollout.tools.items()},
         }
     )
+
+
+def _reward(choice: Choice[Any], defaults: dict[str, Any]) -> Choice[Any]:
+    options = choice.options
+    if not isinstance(options, RubricOptions):
+        return _fill(choice, defaults)
+    parts = {name: _fill(part, defaults) for name, part in options.parts.items()}
+    return replace(choice, options=options.model_copy(update={"parts": parts}))
 
 
 def _fill(choice: Choice[Any], defaults: dict[str, Any]) -> Choice[Any]:

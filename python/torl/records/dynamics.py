@@ -98,7 +98,7 @@ def _reward_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     has_turn_rewards = any(grade.turn_rewards for grade in grades)
     return {
         names.REWARD_MEAN: sum(grade.total for grade in grades) / len(grades),
-        **_goal_rewards(members),
+        **_variant_rewards(members),
         names.ACCURACY: sum(grade.correct for grade in grades) / len(grades),
         names.VALID_FORMAT: sum(grade.valid_format for grade in grades) / len(grades),
         names.ANSWERED: sum(grade.answer is not None for grade in grades) / len(grades),
@@ -109,15 +109,12 @@ def _reward_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     }
 
 
-def _goal_rewards(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
-    of_goal: defaultdict[bool | None, list[float]] = defaultdict(list)
+def _variant_rewards(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
+    rewards: defaultdict[str, list[float]] = defaultdict(list)
     for member in members:
-        of_goal[member.trajectory.prompt.wants_high_reward].append(member.grade.total)
-    high, low = of_goal[True], of_goal[False]
-    return {
-        **_ratio(names.HIGH_GOAL_REWARD, sum(high), len(high)),
-        **_ratio(names.LOW_GOAL_REWARD, sum(low), len(low)),
-    }
+        if (variant := member.trajectory.prompt.variant) is not None:
+            rewards[variant].append(member.grade.total)
+    return {names.variant_reward(variant): sum(values) / len(values) for variant, values in sorted(rewards.items())}
 
 
 def _block_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:

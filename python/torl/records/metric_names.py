@@ -21,11 +21,6 @@ TOO_LONG: Final = "problems/prompt_too_long"
 """Number of problems of the set whose prompts are too long; each accuracy counts them as not solved."""
 SOLVED: Final = "reward/solved"
 """Fraction of problems with at least one correct response: pass@k for groups of k."""
-HIGH_GOAL_REWARD: Final = "reward/mean_high_goal"
-"""Mean total reward of responses whose prompt asks for a high reward. Only logged with `data.reward_goal`."""
-LOW_GOAL_REWARD: Final = "reward/mean_low_goal"
-"""Mean total reward of responses whose prompt asks for a low reward. Equal to the high-goal mean if the model ignores
-the goal."""
 VALID_FORMAT: Final = "reward/valid_format"
 """Fraction of responses in the format that the reward requires; 1 if it requires none."""
 ANSWERED: Final = "reward/answered"
@@ -36,8 +31,15 @@ GRADER_ERRORS: Final = "reward/grader_errors"
 """Number of responses whose answer the grader failed on."""
 UNIFORM_GROUPS: Final = "reward/zero_variance_groups"
 """Fraction of groups (of at least two) whose rewards are all equal: they carry no signal."""
+REWARD_VARIANT: Final = "reward/variant/"
+"""Prefix of the mean reward of each variant of the prompts."""
 REWARD_PART: Final = "reward/part/"
 """Prefix of the names of reward parts."""
+
+
+def variant_reward(variant: str) -> str:
+    """Mean total reward of the responses to one variant of the prompts, if the template gives several."""
+    return REWARD_VARIANT + variant
 
 
 def reward_part(name: str) -> str:

@@ -62,10 +62,7 @@ class RunWriter:
         with record_errors(self._path):
             write_or_roll_back(self._file.fileno(), row)
         for tracker in self._trackers:
-            try:
-                tracker.write(step, metrics, now)
-            except Exception as error:
-                raise RecordError(f"{type(tracker).__name__}: cannot write metrics: {error}") from error
+            tracker.write(step, metrics, now)
 
     def write_trajectories(
         self, step: int, records: Sequence[TrajectoryRecord], *, evaluation_set: str | None = None

@@ -1,4 +1,4 @@
-"""What an environment says an episode is worth."""
+"""The reward of an environment."""
 
 from collections.abc import Mapping
 
@@ -12,23 +12,22 @@ class EnvironmentRewardOptions(Section):
     """Options of the reward "environment"."""
 
     weights: Mapping[str, float] = {}
-    """What each part is multiplied by, by the environment's names for them; 1 where none is given, 0 to log it only."""
+    """Factor of each part, by the environment's names; 1 if unset, 0 to log it only."""
     correct_threshold: float = 1.0
-    """From which reward on a response counts as correct."""
+    """Reward from which a response counts as correct."""
 
 
 class EnvironmentReward(Reward):
     """The sum of the environment's rewards, each a part."""
 
     def __init__(self, options: EnvironmentRewardOptions | None = None) -> None:
-        """Take the options of a configuration, or the defaults."""
         self.options = options or EnvironmentRewardOptions()
 
     async def grade(self, group: Group) -> list[Grade]:
-        """Every trajectory by itself.
+        """Return one grade for each trajectory.
 
         Raises:
-            RewardError: there is no environment, or a weight is of a part that it does not give.
+            RewardError: There is no environment, or a weight has the name of a part that it does not give.
         """
         return [self._grade(trajectory) for trajectory in group.trajectories]
 

@@ -1,16 +1,60 @@
-"""Are two answers mathematically the same? math-verify's judgment of what was written, or of the same in LaTeX.
+r"""Whether two answers are mathematically equal: math-verify's verdict on the text as written, or converted to LaTeX.
 
-Runs inside grader processes only (`torl.rewards.worker`): it may take forever or all memory on hostile input.
-The first comparison loads math-verify, so that a process can set its limits before.
+For grader processes only (`torl.rewards.worker`): a comparison may take forever or all memory on hostile input. The
+first comparison loads math-verify, so that a process can set its limits before.
 """
 
+import re
 from dataclasses import replace
+from decimal import Decimal
 from functools import cache, lru_cache
 from itertools import chain, product
+from types import MappingProxyType
 from typing import Any
 
-from torl.rewards.mismatches import is_clearly_different
 from torl.rewards.notation import as_latex
+
+_RELATION = re.compile(r"\\(?:ne|neq|ge|geq|geqslant|le|leq|leqslant|lt|gt|neg|lnot)(?![A-Za-z])|[<>≠≤≥¬]")
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
+_CLOSE = Decimal("1e-6")
+_EXACT = Decimal("1e-9")
+_EXACT_PLACES = 4  # a reference with at most this many decimals is exact
+
+_QUALIFIED = re.compile(
+    r"\b(?:more|less|fewer|at\s+(?:least|most)|greater|smaller|between|about|approximately|roughly|not|except)\b",
+    re.IGNORECASE,
+)
+_PERCENT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(?:\\?%|\\text\{\s*(?:%|percent)\s*\}|percent)")
+_BASE = re.compile(r"\(?([0-9A-Za-z]+)\)?_\{?\s*(?:\\text\{)?\s*(\d+)\s*\}?\}?")
+_WITH_UNIT = re.compile(
+    r"[+-]?[\d.,]+\s*(?:\\[ ,;]|~)*\s*(?:\\(?:text|mathrm|textrm)\{\s*([A-Za-z]+)\s*\}|([A-Za-z]+))\.?"
+)
+_SET, _TUPLE = re.compile(r"\\\{|\\left\s*\\\{"), re.compile(r"\(|\\left\s*\(")
+
+_UNIT_NAMES = (
+    "mm millimeter millimeters",
+    "cm centimeter centimeters",
+    "m meter meters metre metres",
+    "km kilometer kilometers",
+    "in inch inches",
+    "ft foot feet",
+    "yd yard yards",
+    "mi mile miles",
+    "s sec second seconds",
+    "min minute minutes",
+    "h hr hour hours",
+    "day days",
+    "week weeks",
+    "year years",
+    "g gram grams",
+    "kg kilogram kilograms",
+    "lb pound pounds",
+    "cent cents",
+    "dollar dollars",
+    "degree degrees",
+    "radian radians",
+)
+_UNITS = MappingProxyType({name: names.split()[0] for names in _UNIT_NAMES for name in names.split()})
 
 
 class UndecidedError(Exception):
@@ -23,7 +67,7 @@ def equivalent(reference: str, answer: str) -> bool:
     The comparison is not symmetric: the form of the reference decides (math-verify 0.9, `verify`).
 
     Raises:
-        UndecidedError: no comparison succeeded and at least one raised.
+        UndecidedError: No comparison succeeded and at least one raised.
     """
     if is_clearly_different(reference, answer):
         return False
@@ -34,7 +78,7 @@ def equivalent(reference: str, answer: str) -> bool:
     error: Exception | None = None
     for gold, target in chain.from_iterable(product(*map(_expressions, pair)) for pair in pairs):
         if isinstance(target, Basic) and target in (nan, zoo):
-            continue  # "1/0" is not a number, so it equals none; math-verify raises
+            continue  # "1/0" is not a number, so it equals no number; math-verify raises
         try:
             if verify(gold, target, timeout_seconds=None, raise_on_error=True, allow_set_relation_comp=True):
                 return True
@@ -47,10 +91,10 @@ def equivalent(reference: str, answer: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _expressions(text: str) -> tuple[Any, ...]:
-    """Readings of `text`: a sympy expression if there is one, and the normalized text.
+    """Return the readings of `text`: a sympy expression if there is one, and the normalized text.
 
-    Units are taken off first ("5 cm"). That also takes the t of "\\sin^2 t" for tonnes and leaves no expression,
-    so such a text is read again as it stands.
+    Units are removed first ("5 cm"). This also reads the t of "\\sin^2 t" as tonnes and leaves no expression, so such
+    a text is read again with its units.
     """
     from math_verify import ExprExtractionConfig, parse
     from sympy import Basic
@@ -65,8 +109,79 @@ def _expressions(text: str) -> tuple[Any, ...]:
 
 @cache
 def _readers() -> tuple[Any, Any]:
-    """How math-verify reads LaTeX: with units taken off, and as it is written."""
+    """Return math-verify's readers of LaTeX: with units removed, and as written."""
     from math_verify import LatexExtractionConfig
 
     units_off = LatexExtractionConfig(boxed_match_priority=0)
     return units_off, replace(units_off, normalization_config=replace(units_off.normalization_config, units=False))
+
+
+def is_clearly_different(reference: str, answer: str) -> bool:
+    r"""Whether the answer is wrong in a way that math-verify ignores.
+
+    - The answer is a relation and the reference is not (`\ge 5`, of which math-verify compares the 5), or the answer
+      alone is qualified ("5 or more"), or it is a chain of different numbers (`6 = 5`, of which it compares the last).
+    - Both are numbers that differ: before the eighth digit (math-verify compares six decimals: 1e-7 with 1e-8), or at
+      all, if the reference has few decimals.
+    - The answer is a percentage other than the reference, which is a whole number.
+    - Both have a unit of length, time, mass, money or angle, and the units differ.
+    - Both have a base, and the bases differ; or the answer alone has a base other than ten.
+    - One is a set, the other a tuple.
+    """
+    reference, answer = reference.strip(" $"), answer.strip(" $")
+    if _RELATION.match(answer) and not _RELATION.search(reference):
+        return True
+    if _QUALIFIED.search(answer) and not _QUALIFIED.search(reference):
+        return True
+    if _NUMBER.fullmatch(reference) and _NUMBER.fullmatch(answer):
+        return _differ(Decimal(reference), Decimal(answer), _places(reference))
+    return (
+        _is_other_chain(answer)
+        or _is_other_percentage(reference, answer)
+        or _have_other_units(reference, answer)
+        or _have_other_bases(reference, answer)
+        or _are_set_and_tuple(reference, answer)
+    )
+
+
+def _differ(one: Decimal, other: Decimal, places: int) -> bool:
+    close = _EXACT if places <= _EXACT_PLACES else _CLOSE
+    return abs(one - other) > close * max(abs(one), abs(other))
+
+
+def _places(number: str) -> int:
+    """Return the number of decimals as written; many for a number with an exponent."""
+    return 99 if "e" in number.lower() else len(number.partition(".")[2])
+
+
+def _is_other_chain(answer: str) -> bool:
+    sides = [side.strip() for side in answer.split("=")]
+    numbers = [Decimal(side) for side in sides if _NUMBER.fullmatch(side)]
+    return len(sides) > 1 and len(numbers) == len(sides) and len(set(numbers)) > 1
+
+
+def _is_other_percentage(reference: str, answer: str) -> bool:
+    percentage = _PERCENT.fullmatch(answer)
+    whole = re.fullmatch(r"[+-]?\d+", reference)
+    return percentage is not None and whole is not None and Decimal(percentage[1]) != Decimal(reference)
+
+
+def _have_other_units(reference: str, answer: str) -> bool:
+    first, second = _WITH_UNIT.fullmatch(reference), _WITH_UNIT.fullmatch(answer)
+    if first is None or second is None:
+        return False
+    units = [_UNITS.get((found[1] or found[2]).lower()) for found in (first, second)]
+    return None not in units and units[0] != units[1]
+
+
+def _have_other_bases(reference: str, answer: str) -> bool:
+    first, second = _BASE.fullmatch(reference), _BASE.fullmatch(answer)
+    if second is None:
+        return False
+    if first is None:
+        return _NUMBER.fullmatch(reference) is not None and int(second[2]) != 10
+    return int(first[2]) != int(second[2])
+
+
+def _are_set_and_tuple(reference: str, answer: str) -> bool:
+    return bool((_SET.match(reference) and _TUPLE.match(answer)) or (_TUPLE.match(reference) and _SET.match(answer)))

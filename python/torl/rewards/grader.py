@@ -1,45 +1,49 @@
-"""Comparing answers with their references: the face of a few grader processes.
+"""Compare answers with their references, in a few grader processes.
 
-What a model writes as its answer is untrusted: it can make the comparison run forever, or kill the process that
-compares. Each pair therefore has a limit on CPU time (so that a busy machine does not change a verdict), a wall-clock
-deadline behind it, and a process that is replaced afterwards. A pair that could not be decided is wrong, and says so in
-`Verdict.failure`. Graders that do not work at all raise a `RewardError`.
+The answer of a model is untrusted: it can make the comparison run forever, or kill the process that compares. Each pair
+therefore has a CPU time limit (so that a busy machine does not change a verdict) and a longer wall-clock deadline, and
+its process is replaced when a limit is reached. A pair that could not be compared counts as wrong and has a
+`Verdict.failure`. A grader that does not work at all raises a `RewardError`.
 """
 
 import asyncio
+import functools
 from collections.abc import Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from torl.errors import RewardError
+from torl.errors import ClusterError, RewardError
 from torl.rewards.pool import GraderProcesses
 from torl.rewards.verdict import Verdict, compare_exactly
+from torl.runtime.cluster import Cluster
+from torl.runtime.cluster.per_node import PerNode
 
 WALL_FACTOR = 5.0
 WALL_SLACK_SECONDS = 10.0
-"""A pair may take `WALL_FACTOR` times its CPU time of wall-clock time, and at least this much more."""
+"""The wall-clock deadline of a pair is `WALL_FACTOR` times its CPU time limit, and at least this much longer."""
 
 
 class Grader:
-    r"""Says whether two answers are mathematically the same, whatever a model wrote as its answer.
+    r"""A grader of mathematical answers: whether an answer equals its reference. Any text is a safe answer.
 
         with torl.Grader() as grader:
             grader.grade(reference=r"\frac{1}{2}", answer="0.5")  # Verdict(correct=True, failure=None)
 
-    Use it as `with` or `async with`, or start and close it. All methods may be called from any thread, also where an
-    event loop is running (a notebook).
+    Use it with `with` or `async with`, or start and close it. All methods are thread-safe, and can be called while an
+    event loop runs (in a notebook).
     """
 
     def __init__(self, workers: int = 2, timeout_seconds: float = 2.0) -> None:
-        """Start nothing yet.
+        """Configure the grader; `start` starts its processes.
 
         Args:
-            workers: grader processes.
-            timeout_seconds: CPU time of one pair; the wall-clock deadline is five times as long, at least 10 s more.
+            workers: Number of grader processes.
+            timeout_seconds: CPU time limit of one pair. The wall-clock deadline is five times as long, at least 10 s
+                longer.
         """
         if workers < 1 or timeout_seconds <= 0:
-            raise ValueError("a grader needs at least one worker and a time-out above 0")
+            raise ValueError("a grader needs at least one worker and a timeout above 0")
         self._workers = workers
         self._cpu_seconds = timeout_seconds
         self._wall_seconds = max(WALL_FACTOR * timeout_seconds, timeout_seconds + WALL_SLACK_SECONDS)
@@ -47,10 +51,10 @@ class Grader:
         self._processes = GraderProcesses()
 
     def start(self) -> None:
-        """Start the processes and wait until each has passed its self-test (some seconds).
+        """Start the processes and wait until each has passed its self-test (a few seconds).
 
         Raises:
-            RewardError: one of them did not.
+            RewardError: A process failed its self-test.
         """
         if self._executor is not None or self._processes.closing:
             raise RewardError("this grader was already started: make another one")
@@ -67,22 +71,22 @@ class Grader:
             raise RewardError("the grader was closed while it started") from error
 
     def close(self) -> None:
-        """End all processes; pairs still waiting are cancelled. May be called twice."""
+        """Stop all processes and cancel waiting pairs. Can be called twice."""
         self._processes.terminate()
         if self._executor is not None:  # its threads may be waiting for the processes, and start no more of them
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._processes.reap()
 
     def grade(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
-        """Compare one answer with its reference; the order matters (`torl.rewards.equivalence`).
+        """Compare an answer with its reference. The order matters (`torl.rewards.equivalence`).
 
         Args:
-            reference: what is right, in LaTeX or plain notation.
-            answer: what a model wrote.
-            shortcuts: decide without math-verify what needs no mathematics; it says the same.
+            reference: Correct answer, in LaTeX or plain notation.
+            answer: Answer of a model.
+            shortcuts: Whether pairs that need no mathematics are compared without math-verify, with the same verdict.
 
         Raises:
-            RewardError: the grader is broken or not running.
+            RewardError: The grader is broken or not running.
         """
         self._require_running()
         verdict = compare_exactly(reference, answer) if shortcuts else None
@@ -91,10 +95,10 @@ class Grader:
         try:
             return self._submit(reference, answer).result()
         except CancelledError as error:
-            raise RewardError("the grader was closed before it came to this pair") from error
+            raise RewardError("the grader was closed before this pair was compared") from error
 
     async def grade_async(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
-        """`grade`, for coroutines. A pair that is cancelled while it waits is not judged."""
+        """Compare an answer with its reference, in a coroutine. A pair that is cancelled while it waits is skipped."""
         self._require_running()
         verdict = compare_exactly(reference, answer) if shortcuts else None
         if verdict is None:
@@ -102,15 +106,15 @@ class Grader:
         return verdict
 
     async def grade_all(self, pairs: Iterable[tuple[str, str]]) -> list[Verdict]:
-        """The verdicts over pairs of a reference and an answer, in their order; equal pairs are judged once."""
-        given = list(pairs)
-        judged = {pair: asyncio.ensure_future(self.grade_async(*pair)) for pair in dict.fromkeys(given)}
+        """Return the verdicts on pairs of a reference and an answer, in order. Equal pairs are compared once."""
+        ordered = list(pairs)
+        verdicts = {pair: asyncio.ensure_future(self.grade_async(*pair)) for pair in dict.fromkeys(ordered)}
         try:
-            await asyncio.gather(*judged.values())
+            await asyncio.gather(*verdicts.values())
         finally:
-            for each in judged.values():
+            for each in verdicts.values():
                 each.cancel()
-        return [judged[pair].result() for pair in given]
+        return [verdicts[pair].result() for pair in ordered]
 
     def _require_running(self) -> ThreadPoolExecutor:
         if self._executor is None:
@@ -121,7 +125,7 @@ class Grader:
         executor = self._require_running()
         self._processes.require_working()
         limits = (self._cpu_seconds, self._wall_seconds)
-        return executor.submit(self._processes.judge, reference, answer, *limits)
+        return executor.submit(self._processes.grade, reference, answer, *limits)
 
     def __enter__(self) -> Self:
         self.start()
@@ -144,3 +148,48 @@ class Grader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.close)
+
+
+class GraderHost:
+    """The grader of a node."""
+
+    def __init__(self, workers: int, timeout_seconds: float) -> None:
+        self._grader = Grader(workers, timeout_seconds)
+
+    async def start(self) -> None:
+        """Start its processes."""
+        await self._grader.__aenter__()
+
+    async def grade(self, reference: str, answer: str) -> Verdict:
+        """Compare an answer with its reference."""
+        return await self._grader.grade_async(reference, answer)
+
+    async def close(self) -> None:
+        """Stop its processes."""
+        await self._grader.__aexit__(None, None, None)
+
+
+class ClusterGrader:
+    """The graders of all nodes. Each pair goes to one node, which caches its verdict; simple pairs stay here."""
+
+    def __init__(self, workers: int, timeout_seconds: float) -> None:
+        """Configure the graders, with `workers` processes on each node; `start` starts them."""
+        self._hosts = PerNode(functools.partial(GraderHost, workers, timeout_seconds), "the grader")
+
+    async def start(self, cluster: Cluster) -> None:
+        """Start the graders."""
+        await self._hosts.start(cluster)
+
+    async def grade_async(self, reference: str, answer: str) -> Verdict:
+        """Compare an answer with its reference."""
+        verdict = compare_exactly(reference, answer)
+        if verdict is None:
+            try:
+                verdict = await self._hosts.call(f"{reference}\0{answer}", "grade", reference, answer)
+            except ClusterError as error:
+                raise RewardError(str(error)) from error
+        return verdict
+
+    async def close(self) -> None:
+        """Stop all graders."""
+        await self._hosts.close()

@@ -1,12 +1,10 @@
-"""Notations that a model copies from a program or a page, as the LaTeX that math-verify reads.
+"""Convert the notations of programs and web pages to the LaTeX that math-verify reads.
 
-A model that thinks with a Python interpreter boxes what it printed: `1e-05`, `3j`, `x**2`, `2*pi`, `Fraction(3, 4)`.
+A model with a Python interpreter boxes printed text: `1e-05`, `3j`, `x**2`, `2*pi`, `Fraction(3, 4)`.
 """
 
 import re
 from decimal import Decimal
-
-from torl.rewards.python_notation import from_python
 
 # A trailing mark belongs to the sentence around the answer, a pair of stars to its layout.
 _TRAILING = re.compile(r"(?:[.,;?~\s]|\\\\|\\ )+$")
@@ -49,9 +47,22 @@ _DEGREES = re.compile(
 )
 _COLON = re.compile(r"\{:\}")
 
+# Python's and sympy's notation of matrices, intervals and special numbers.
+_INFINITY = re.compile(r"(?<![\\\w])(?:oo|inf|math\.inf|float\('inf'\))(?!\w)")
+_EULER = re.compile(r"(?<![\\\w])E(?=\s*\*)")
+_LOGARITHM = re.compile(r"(?<![\\\w])(?:math\.|np\.)?log\(")
+_CUBE_ROOT = re.compile(r"(?<![\\\w])cbrt\(([^()]*)\)")
+_MATRIX = re.compile(r"(?:Matrix|array)?\(?\s*(\[\s*\[[^\[\]]*\](?:\s*,\s*\[[^\[\]]*\])*\s*\])\s*\)?")
+_ROW = re.compile(r"\[([^\[\]]*)\]")
+_INTERVAL = re.compile(r"Interval(?:\.(open|Lopen|Ropen))?\(([^(),]+),([^(),]+)\)")
+_UNION = re.compile(r"Union\((.*)\)", re.DOTALL)
+_BETWEEN = re.compile(r"(?<=[)\]])\s*(?:,|U|\N{UNION})\s*(?=[(\[])")
+
+_BRACKETS = {None: ("[", "]"), "open": ("(", ")"), "Lopen": ("(", "]"), "Ropen": ("[", ")")}
+
 
 def as_latex(answer: str) -> str:
-    """The answer in LaTeX as math-verify reads it; what is not listed above stays as it is."""
+    """Return the answer in math-verify's LaTeX; notations that are not listed above stay as they are."""
     text = _TRAILING.sub("", answer.strip())
     if emphasized := _EMPHASIS.fullmatch(text):
         text = _TRAILING.sub("", emphasized[1].strip())
@@ -74,3 +85,27 @@ def _as_fraction(number: re.Match[str]) -> str:
     whole, first, repeated = number.groups()
     difference = int(whole + first + repeated) - int(whole + first)
     return rf"\frac{{{difference}}}{{{'9' * len(repeated)}{'0' * len(first)}}}"
+
+
+def from_python(text: str) -> str:
+    """Return the text with Python's notation in LaTeX; a logarithm without a backslash is the natural logarithm."""
+    text = _INFINITY.sub(r"\\infty ", text)
+    if matrix := _MATRIX.fullmatch(text.strip()):
+        rows = r" \\ ".join(row.replace(",", " & ") for row in _ROW.findall(matrix[1][1:-1]))
+        return rf"\begin{{pmatrix}} {rows} \end{{pmatrix}}"
+    text = _INTERVAL.sub(_bracketed, text)
+    if union := _UNION.fullmatch(text.strip()):
+        text = union[1]
+        text = _BETWEEN.sub(r" \\cup ", text)
+    text = re.sub(r"(?<=[)\]])\s*(?:U|\N{UNION})\s*(?=[(\[])", r" \\cup ", text)
+    text = _EULER.sub("e", text)
+    text = _CUBE_ROOT.sub(r"\\sqrt[3]{\1}", text)
+    return _LOGARITHM.sub(r"\\ln(", text)
+
+
+def _bracketed(interval: re.Match[str]) -> str:
+    left, right = _BRACKETS[interval[1]]
+    # sympy prints an infinite end of a closed interval too.
+    left = "(" if "infty" in interval[2] else left
+    right = ")" if "infty" in interval[3] else right
+    return f"{left}{interval[2]},{interval[3]}{right}"

@@ -1,4 +1,4 @@
-"""The processes of a grader: each is replaced when it ends, and too many ends in a row are a broken host."""
+"""The processes of a grader: a process that exits is replaced, and many crashes in a row mean a broken host."""
 
 import contextlib
 import queue
@@ -6,29 +6,29 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from torl.errors import RewardError
-from torl.rewards.cache import VerdictCache, pair_key
 from torl.rewards.process import GraderProcess, WorkerCrashError, WorkerTimeoutError
-from torl.rewards.verdict import Verdict
+from torl.rewards.verdict import Verdict, VerdictCache, pair_key
 
 _CRASHES_IN_A_ROW = 5
 
 
 class GraderProcesses:
-    """Grader processes, as many as there are threads that ask them. Safe to use from all of these threads.
+    """A pool of grader processes, one for each thread that uses it. Thread-safe.
 
-    A process that a pair has ended is replaced by a thread of its own, so that neither that pair nor any other waits
-    for the new one to load its mathematics. From the first such pair on one process more is kept.
+    A separate thread replaces a process that a pair has ended, so that no pair waits for the new one to load its
+    libraries. After the first such pair the pool keeps one spare process.
     """
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         self._idle: queue.SimpleQueue[GraderProcess] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._alive: set[GraderProcess] = set()
         self._closing = threading.Event()
-        self._starter = ThreadPoolExecutor(1, thread_name_prefix="grader-starter")  # its processes live as long as it
+        self._starter = ThreadPoolExecutor(
+            1, thread_name_prefix="grader-starter"
+        )  # processes live as long as its thread
         self._has_spare = False
-        self._memory = VerdictCache()
+        self._cache = VerdictCache()
         self._crashes_in_a_row = 0
         self._broken: RewardError | None = None
 
@@ -39,21 +39,21 @@ class GraderProcesses:
 
     @property
     def idle(self) -> int:
-        """Processes that wait for a pair."""
+        """The number of processes that wait for a pair."""
         return self._idle.qsize()
 
     def require_working(self) -> None:
-        """Raise a RewardError if no pair can be judged any more."""
+        """Raise a RewardError if no more pairs can be compared."""
         if self._broken is not None:
             raise self._broken
         if self._closing.is_set():
             raise RewardError("the grader was closed")
 
     def start_one(self) -> None:
-        """Start a process and wait until it has passed its self-test (some seconds).
+        """Start a process and wait until it has passed its self-test (a few seconds).
 
         Raises:
-            RewardError: it did not, or the grader was closed meanwhile.
+            RewardError: The process failed, or the grader was closed.
         """
         self.require_working()
         try:
@@ -68,27 +68,26 @@ class GraderProcesses:
             raise
         self._idle.put(process)
 
-    def judge(self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float) -> Verdict:
-        """Have a pair judged by a process that is idle, and once more if that process dies or falls silent.
+    def grade(self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float) -> Verdict:
+        """Return the verdict on a pair from an idle process, with one retry if the process crashes or hangs.
 
-        One that was judged before is not judged again, also if it took all its time. That processes died says nothing
-        of a pair and is not remembered.
+        Verdicts are cached, timeouts too. A crash of the processes is not cached.
 
         Raises:
-            RewardError: the processes die again and again, or cannot be started, or were closed.
+            RewardError: The processes crash repeatedly, cannot be started, or were closed.
         """
         pair = pair_key(reference, answer)
-        if (known := self._memory.get(pair)) is not None:
+        if (known := self._cache.get(pair)) is not None:
             return known
         verdict: Verdict | None = None
         try:
-            verdict = self._judge(reference, answer, cpu_seconds, wall_seconds)
+            verdict = self._grade(reference, answer, cpu_seconds, wall_seconds)
         finally:
-            self._memory.put(pair, verdict)
+            self._cache.put(pair, verdict)
         return verdict or Verdict(correct=False, failure="error")
 
-    def _judge(self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float) -> Verdict | None:
-        """None if two processes died of it."""
+    def _grade(self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float) -> Verdict | None:
+        """Return None if two processes crashed on the pair."""
         for _ in range(2):
             process = self._idle_process()
             try:
@@ -106,7 +105,7 @@ class GraderProcesses:
         return None
 
     def terminate(self) -> None:
-        """End all processes at once, from any thread; those that wait for an answer see a crash."""
+        """Kill all processes, from any thread; threads that wait for a reply see a crash."""
         self._closing.set()
         with self._lock:
             alive = list(self._alive)
@@ -114,7 +113,7 @@ class GraderProcesses:
             process.terminate()
 
     def reap(self) -> None:
-        """Clean up after the processes, when no other thread asks them any more."""
+        """Reap the processes, once no other thread uses them."""
         self._starter.shutdown(wait=True, cancel_futures=True)
         for process in self._alive:
             process.kill()
@@ -131,12 +130,12 @@ class GraderProcesses:
             missing = 1 if self._has_spare else 2
             self._has_spare = True
         for _ in range(missing):
-            # Whoever waits for it learns from `require_working` that it did not start; closed, none is needed.
+            # `require_working` reports a failed start to waiting threads; a closed pool needs no new process.
             with contextlib.suppress(RuntimeError):
                 self._starter.submit(self.start_one)
 
     def _note_crash(self, crash: WorkerCrashError) -> None:
-        """A pair may crash its process; processes that crash one after the other are a broken host."""
+        # A pair may crash its process; many crashes in a row mean a broken host.
         with self._lock:
             self._crashes_in_a_row += 1
             if self._crashes_in_a_row >= _CRASHES_IN_A_ROW and not self._closing.is_set():

@@ -18,7 +18,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a reward function did wrong: it raised, paid a wrong response like a right one, or not a right one."""
+    """A fault of a reward function: it raised, rewarded a wrong response in full, or a right response in part."""
 
     kind: str
     reference: str
@@ -51,9 +51,9 @@ def probes(question: str, reference: str) -> Iterator[Probe]:
 
 
 def audit(reward: RewardFunction, problems: Sequence[tuple[str, str]]) -> list[Finding]:
-    """What a reward function does wrong on probes of these problems (question, reference).
+    """Return the faults of a reward function on probes of these problems (question, reference).
 
-    A wrong response must be paid less than the plain right one, and a right response as much.
+    A wrong response must have a lower reward than the plain right one, and a right response the same.
     """
     findings = []
     for question, reference in problems:

@@ -1,4 +1,4 @@
-"""The parent's side of one grader process: start it, ask it, notice how it ended."""
+"""The parent's side of a grader process: start it, send it pairs, detect how it exited."""
 
 import json
 import os
@@ -20,25 +20,25 @@ WORKER_COMMAND = (sys.executable, "-P", "-m", "torl.rewards.worker")
 
 
 class WorkerTimeoutError(Exception):
-    """The pair used up its CPU time; the process has ended."""
+    """A pair used up its CPU time, and the process has exited."""
 
 
 class WorkerCrashError(Exception):
-    """The process ended by itself, was killed by someone else, or fell silent before its CPU time was used up."""
+    """The process exited, was killed, or stopped responding before its CPU time was used up."""
 
 
 class GraderProcess:
-    """One grader process; it must prove that it works (`wait_until_ready`) before it is asked anything.
+    """A grader process. It must pass its self-test (`wait_until_ready`) before it grades pairs.
 
-    The process is started with exec, never by a bare fork: the parent has threads and an engine in it. It ends
-    when the thread that started it ends, so start it in a thread that lives as long as the grader.
+    The process is started with exec, never by a bare fork, because the parent has threads and an engine. It exits when
+    the thread that started it exits, so start it in a thread that lives as long as the grader.
     """
 
     def __init__(self) -> None:
         """Start the process.
 
         Raises:
-            RewardError: it could not be started.
+            RewardError: The process could not be started.
         """
         ours, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
@@ -48,7 +48,7 @@ class GraderProcess:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
-                # The order of sympy's sets follows string hashes: with one seed a pair is judged alike everywhere.
+                # The order of sympy's sets follows string hashes: with one seed a pair has the same verdict everywhere.
                 env={**os.environ, "PYTHONHASHSEED": "0"},
                 start_new_session=True,  # Ctrl-C is for the parent
             )
@@ -64,14 +64,14 @@ class GraderProcess:
         """Wait for the self-test.
 
         Raises:
-            RewardError: the process ended or failed it; carries the end of its stderr.
+            RewardError: The process exited or failed the self-test. The message has the end of its stderr.
         """
         try:
             self._receive(_START_SECONDS)
         except (WorkerCrashError, OSError, ValueError) as error:
-            said = "" if self._errors.closed else output_tail(self._errors)
+            output = "" if self._errors.closed else output_tail(self._errors)
             self.kill()
-            raise RewardError(f"a grader process did not start: {error}\n{said}".rstrip()) from error
+            raise RewardError(f"a grader process did not start: {error}\n{output}".rstrip()) from error
 
     @property
     def pid(self) -> int:
@@ -79,12 +79,12 @@ class GraderProcess:
         return self._process.pid
 
     def ask(self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float) -> dict[str, Any]:
-        """Have one pair judged: {"correct": bool} or {"correct": False, "error": reason}.
+        """Return the reply on a pair: {"correct": bool} or {"correct": False, "error": reason}.
 
         Raises:
-            WorkerTimeoutError: the pair used `cpu_seconds` of CPU time.
-            WorkerCrashError: the process ended for any other reason, or `wall_seconds` passed without an answer: it is
-                stopped, or the machine gives it no time, which says nothing about the pair.
+            WorkerTimeoutError: The pair used `cpu_seconds` of CPU time.
+            WorkerCrashError: The process exited for another reason, or did not reply within `wall_seconds`: it is
+                stopped or gets no CPU time.
         """
         request = {"reference": reference, "answer": answer, "cpu_seconds": cpu_seconds}
         try:
@@ -92,28 +92,28 @@ class GraderProcess:
             self._channel.sendall(json.dumps(request).encode() + b"\n")
             reply: dict[str, Any] = json.loads(self._receive(wall_seconds))
         except (OSError, WorkerCrashError) as error:
-            silent = isinstance(error, TimeoutError)
-            code = self._process.poll() if silent else self._exit_code()
+            timed_out = isinstance(error, TimeoutError)
+            code = self._process.poll() if timed_out else self._exit_code()
             self.kill()
             if code == -signal.SIGPROF:
                 raise WorkerTimeoutError("CPU time used up") from None
-            reason = f"no answer within {wall_seconds:g} s" if silent else f"the process {describe_exit(code)}"
+            reason = f"no answer within {wall_seconds:g} s" if timed_out else f"the process {describe_exit(code)}"
             raise WorkerCrashError(reason) from error
         return reply
 
     def terminate(self) -> None:
-        """End the process at once, from any thread; whoever waits for its answer sees it crash."""
+        """Kill the process, from any thread; a thread that waits for its reply sees a crash."""
         self._process.kill()
 
     def kill(self) -> None:
-        """End the process, reap it and close its channel. May be called twice, by the thread that uses it."""
+        """Kill and reap the process and close its channel. Can be called twice, by the thread that uses it."""
         self._process.kill()
         self._process.wait()
         self._channel.close()
         self._errors.close()
 
     def _exit_code(self) -> int | None:
-        """The code of a process that has closed its end of the channel, hence is about to exit."""
+        """Return the exit code of a process that has closed its end of the channel, hence is about to exit."""
         try:
             return self._process.wait(timeout=5.0)
         except subprocess.TimeoutExpired:
@@ -132,7 +132,7 @@ class GraderProcess:
             except ConnectionResetError:
                 piece = b""
             if not piece:
-                raise WorkerCrashError("the process ended")
+                raise WorkerCrashError("the process exited")
             self._buffer += piece
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line

@@ -1,7 +1,7 @@
-"""A grader process: reads pairs of answers, writes verdicts, one JSON object a line, over the socket on stdin.
+"""A grader process: read pairs of answers and write verdicts, one JSON object per line, over the socket on stdin.
 
 Run as `python -m torl.rewards.worker PARENT_PID`. Its input is untrusted text that can make math-verify compute
-without end, so every pair has a CPU timer whose signal kills the process, and memory is limited before math-verify is
+indefinitely, so every pair has a CPU timer whose signal kills the process, and memory is limited before math-verify is
 loaded, which the first comparison does.
 """
 
@@ -19,8 +19,8 @@ from torl.runtime.processes.children import die_with_parent
 _MEMORY_BYTES = 2 << 30
 _FILE_BYTES = 1 << 20
 
-# One pair for each kind of comparison: they prove that the library works, and warm its parser up, which would
-# otherwise count against the time of the first pairs.
+# One pair for each kind of comparison, to test the library and to warm up its parser, which would otherwise use the
+# time of the first pairs.
 _SELF_TEST = (
     ("5", "5", True),
     ("5", "6", False),
@@ -37,7 +37,7 @@ _SELF_TEST = (
 
 
 def main() -> None:
-    """Serve until the parent closes its end or dies."""
+    """Serve until the parent closes its end or exits."""
     die_with_parent(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -51,16 +51,16 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     for reference, answer, expected in _SELF_TEST:
         if equivalent(reference, answer) is not expected:
-            raise SystemExit(f"self-test: {answer!r} against {reference!r} was not judged {expected}")
+            raise SystemExit(f"self-test: {answer!r} against {reference!r} was not graded {expected}")
     channel.sendall(b'{"ready": true}\n')
     with channel.makefile("rb") as requests:
         for line in requests:
             request = json.loads(line)
-            reply = _judge(request["reference"], request["answer"], request["cpu_seconds"])
+            reply = _grade(request["reference"], request["answer"], request["cpu_seconds"])
             channel.sendall(json.dumps(reply).encode() + b"\n")
 
 
-def _judge(reference: str, answer: str, cpu_seconds: float) -> dict[str, bool | str]:
+def _grade(reference: str, answer: str, cpu_seconds: float) -> dict[str, bool | str]:
     # The default action of SIGPROF ends the process even inside one long C call, which no exception could.
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
@@ -68,7 +68,7 @@ def _judge(reference: str, answer: str, cpu_seconds: float) -> dict[str, bool | 
     except UndecidedError as undecided:
         return {"correct": False, "error": str(undecided)[:500]}
     except MemoryError:
-        os._exit(1)  # what is left of the heap is not worth trusting
+        os._exit(1)  # the heap can no longer be trusted
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 

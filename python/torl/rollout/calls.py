@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from torl.text.chat_templates import Messages
+from torl.text.templates import Messages
 from torl.tools import BaseTool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
 

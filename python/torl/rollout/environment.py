@@ -11,9 +11,8 @@ from torl.environments import BoundedEnvironment, BoundedSession, Message, Reply
 from torl.errors import DataError, ToolUnavailableError
 from torl.formats import ChatFormat
 from torl.rollout.calls import EpisodeTools, TimedOutcome, clean_messages, clean_outcome, replace_surrogates
-from torl.text.chat_templates import Conversation, Messages
 from torl.text.prompt_encoder import PromptEncoder, ToolSchemas
-from torl.text.templates import PromptTemplate, TemplateOutput
+from torl.text.templates import Conversation, Messages, PromptTemplate, TemplateOutput
 from torl.types import Markup, Prompt, ToolRequest, Turn
 
 
@@ -94,7 +93,7 @@ class RunEnvironment:
 
         Control tokens stay text in the problem and in the environment's messages, but not in the template's.
         """
-        problem, escaped, escaper = prompt.problem, list[str](), self.prompts.spelled
+        problem, escaped, escaper = prompt.problem, list[str](), self.prompts.escaper
         template = _conversation(self.template(escaper.escape_problem(problem, escaped)))
         templates = list(zip(rendered.messages, template.messages, strict=True))
         messages: list[Mapping[str, str]] = []
@@ -115,6 +114,11 @@ class RunEnvironment:
 
 
 def _conversation(rendered: TemplateOutput) -> Conversation:
+    if isinstance(rendered, Mapping):
+        raise DataError(
+            "an environment begins its conversations itself, and the template of this run gives several variants of a "
+            "prompt: choose another data.template"
+        )
     if isinstance(rendered, str | Markup):
         raise DataError(
             "an environment requires a prompt template that returns messages, and this run's returns text: set "

@@ -34,6 +34,7 @@ async def score_groups(
     """Grade groups concurrently, and return them in order.
 
     Raises:
-        TorlError: See `score_group`.
+        RewardError: The grader failed.
+        ComponentError: The reward raised an exception, or returned invalid grades.
     """
     return tuple(await asyncio.gather(*(score_group(reward, group, calls) for group in groups)))

@@ -50,8 +50,7 @@ class ModelDirectory:
         Iterating raises `DataError` if the problems cannot be read or all prompts are too long.
         """
         template = config.template.bind()
-        max_tokens, goal = config.max_prompt_tokens, config.reward_goal
-        return PromptStream(problems.bind(), self.tokenizer, template, max_tokens, self.tool_schemas, goal=goal)
+        return PromptStream(problems.bind(), self.tokenizer, template, config.max_prompt_tokens, self.tool_schemas)
 
     def problem_set(
         self, name: str, problems: ProblemChoice, config: PromptConfig, evaluation: EvaluationConfig, console: Console
@@ -64,7 +63,7 @@ class ModelDirectory:
         first = islice(problems.bind()(), evaluation.max_problems)
         template = config.template.bind()
         max_tokens = evaluation.longest_prompt(config)
-        encoded = encode_prompts(first, self.tokenizer, template, max_tokens, self.tool_schemas, config.reward_goal)
+        encoded = encode_prompts(first, self.tokenizer, template, max_tokens, self.tool_schemas)
         skipped = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
         console.line(f"{name}: {len(encoded.prompts)} problems{skipped}")
         return encoded

@@ -1,14 +1,38 @@
-"""What stands behind a turn, as tokens."""
+"""Encode the observation that follows a turn."""
 
 import asyncio
 from collections.abc import Sequence
 
 from torl.formats import Format, require_chat_format
+from torl.formats.observation import render_observation
 from torl.text.tokenizer import PlainTextEncoder
-from torl.types import Outcome, Turn
+from torl.types import ObservationText, Outcome, Turn
 
 LONG_OBSERVATION = 2000
-"""Characters from which on a thread encodes: some milliseconds of work."""
+"""Number of characters from which an observation is encoded in a thread: a few milliseconds of work."""
+
+
+def observation_text(
+    format: Format,
+    encoder: PlainTextEncoder,
+    turn: Turn,
+    outcomes: Sequence[Outcome],
+    overshoot: bytes = b"",
+    user_messages: Sequence[str] = (),
+) -> ObservationText:
+    """Return the text that torl splices in after a turn.
+
+    Args:
+        format: Format of the run.
+        encoder: Encoder of the model.
+        turn: Turn that the observation follows.
+        outcomes: Outcomes of its calls, in order.
+        overshoot: Bytes of the turn's last token after the end of the turn.
+        user_messages: Messages of the environment, which need the format of a chat model.
+    """
+    if not user_messages:
+        return render_observation(format, turn, outcomes, overshoot, encoder.fits)
+    return require_chat_format(format).render_reply(turn, outcomes, user_messages)
 
 
 async def observation_tokens(
@@ -17,24 +41,16 @@ async def observation_tokens(
     turn: Turn,
     outcomes: Sequence[Outcome],
     overshoot: bytes,
-    said: Sequence[str],
+    user_messages: Sequence[str],
 ) -> tuple[list[int], str]:
-    """The observation as tokens, and as the text that these have. A long one keeps no other episode waiting.
+    """Return the observation as tokens, and their text. A long one is encoded in a thread, so that no episode waits.
 
-    Args:
-        format: of the run.
-        encoder: of the model.
-        turn: that is answered.
-        outcomes: of its calls.
-        overshoot: what the model has sampled of the observation already.
-        said: by the environment, where there is one.
+    The arguments are those of `observation_text`.
     """
 
     def encode() -> tuple[list[int], str]:
-        if said:
-            return encoder.encode_observation(require_chat_format(format).render_reply(turn, outcomes, said))
-        return encoder.encode_observation(format.render_observation(turn, outcomes, overshoot, encoder.fits))
+        return encoder.encode_observation(observation_text(format, encoder, turn, outcomes, overshoot, user_messages))
 
     length = sum(len(each.text) + len(str(each.details.get("traceback", ""))) for each in outcomes)
-    length += sum(map(len, said))
+    length += sum(map(len, user_messages))
     return encode() if length < LONG_OBSERVATION else await asyncio.to_thread(encode)

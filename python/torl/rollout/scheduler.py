@@ -71,9 +71,9 @@ async def play_groups(
         group, sample = episode
         slots.begin()
         prompt = group.prompt
-        if isinstance(batch_id, int):  # evaluations ask for a high reward
+        if isinstance(batch_id, int):  # evaluations have the first variant of each prompt
             seed = player.settings.seed
-            prompt = prompt.for_episode(derive_seed(seed, batch_id, prompt.problem.id, sample, "reward goal"))
+            prompt = prompt.for_episode(derive_seed(seed, batch_id, prompt.problem.id, sample, "prompt variant"))
         task = asyncio.ensure_future(player.play(prompt, batch_id=batch_id, sample=sample))
         running[task] = group
         task.add_done_callback(end)

@@ -18,7 +18,7 @@ from torl.options import Choice
 from torl.placement.machine import Machine, combine_machines, this_machine
 from torl.placement.resolve import ResolvedConfig, resolve
 from torl.report.console import Console
-from torl.rewards import Reward
+from torl.rewards import Reward, make_reward
 from torl.rollout.agents.player import open_agent_player
 from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer
@@ -56,7 +56,7 @@ class Components:
             tools={name: make_tool(name, choice) for name, choice in rollout.tools.items()},
             environment=None if rollout.environment is None else make_environment(rollout.environment),
             agent=None if rollout.agent is None else rollout.agent.make(),
-            reward=config.reward.make(),
+            reward=make_reward(config.reward),
         )
 
 
@@ -193,7 +193,7 @@ def _require_unique(section: str, tools: Mapping[str, object], provided: Mapping
 def _require_supported(tools: Iterable[str], choice: Choice[Format]) -> None:
     """Raise `ConfigError` for a tool that the run's format cannot call."""
     form = choice.make()
-    if unsupported := [tool for tool in tools if not form.supports_tool(tool)]:
+    if unsupported := [tool for tool in tools if form.tools is not None and tool not in form.tools]:
         raise ConfigError(
             f"rollout.format = {choice.name!r} cannot call the tool {unsupported[0]!r}; rename the tool, remove it (a "
             "tool of an MCP server by listing the others in `tools`), or choose another format"

@@ -10,7 +10,7 @@ from torl.formats import Format
 from torl.formats.base import turn_stop_condition
 from torl.rollout.calls import CallCounters
 from torl.seeds import derive_seed
-from torl.text.turns import read_turn
+from torl.text.vocabulary import read_turn
 from torl.types import (
     FinishReason,
     Outcome,

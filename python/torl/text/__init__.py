@@ -1,1 +1,1 @@
-"""From a problem to tokens, and from tokens to what was said: vocabulary, tokenizer, templates, prompts, answers."""
+"""From a problem to tokens, and from tokens to text: templates, prompts, tokenizer, vocabulary, answers."""

@@ -1,31 +1,33 @@
-r"""The final answer of a response: the last complete \boxed{...} of its sampled text."""
+r"""The final answer of a response: the last complete \boxed{...} of its sampled text, or the last <answer>."""
 
 import re
 from dataclasses import dataclass
 
-# An escaped character, the start of a box, or a brace. "\\boxed" in the text of a program counts as a box too,
-# as it does in the papers' graders; \fbox and the brace-less "\boxed 5" do not.
+# An escaped character, the start of a box, or a brace. "\\boxed" in the text of a program counts as a box too, as in
+# the papers' graders; \fbox and "\boxed 5" without braces do not.
 _MARKS = re.compile(r"\\boxed\s*\{|\\(?!\\boxed\s*\{).|[{}]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class BoxedAnswer:
-    r"""What stands in a box, stripped, and the box's own place [start, stop) in the text, `\boxed` included."""
+    r"""The content of a box, stripped, and the position of the whole box in the text, `\boxed` included."""
 
     text: str
+    """The content, without surrounding whitespace."""
     start: int
+    """Index of the first character of the box."""
     stop: int
+    """Index after the last character of the box."""
 
 
 def find_answer(text: str) -> BoxedAnswer | None:
     r"""Find the last complete \boxed{...}: of all boxes whose brace is closed, the one that begins last.
 
-    Braces are matched, escaped ones (`\{`) skipped; of nested boxes the inner one begins last and wins. A box
-    that a length limit cut off does not count, so an earlier complete one stands. Linear in the text, whatever
-    it holds.
+    Braces are matched, escaped ones (`\{`) skipped. Of nested boxes the inner one begins last. A box that a length
+    limit cut off does not count. The time is linear in the length of any text.
 
     Args:
-        text: the sampled text of a response (`Trajectory.sampled_text`), never one with observations in it.
+        text: Sampled text of a response (`Trajectory.sampled_text`), without observations.
     """
     open_braces: list[tuple[int, int] | None] = []  # (start of the box, start of its content), None for plain braces
     last: BoxedAnswer | None = None
@@ -41,3 +43,10 @@ def find_answer(text: str) -> BoxedAnswer | None:
                 start, content = box_opened
                 last = BoxedAnswer(text[content : mark.start()].strip(), start, mark.end())
     return last
+
+
+def find_tagged_answer(text: str) -> str | None:
+    """Return the text in the last complete <answer> tags, without surrounding whitespace, or None."""
+    *closed, _ = text.split("</answer>")
+    last = next((piece for piece in reversed(closed) if "<answer>" in piece), None)
+    return None if last is None else last.partition("<answer>")[2].strip()

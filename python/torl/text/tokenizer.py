@@ -1,4 +1,4 @@
-"""The tokenizer of a model directory, loaded offline, and an encoder for text that must stay text."""
+"""The tokenizer of a model directory, loaded offline, and an encoder for text that must stay plain text."""
 
 import json
 import re
@@ -19,12 +19,13 @@ _ANCHOR = "\n"
 
 
 def load_tokenizer(model: Path) -> "PreTrainedTokenizerFast":
-    """The fast tokenizer of a model directory, as its `tokenizer.json` describes it; never asks the network.
+    """Load the fast tokenizer of a model directory from its `tokenizer.json`, without network access.
 
-    `AutoTokenizer` is asked only where there is no such file: for some model types, Qwen2 among them, it takes the
-    vocabulary from the file and puts the splitting rules of that type's published models in place of the file's own.
+    `AutoTokenizer` is used only without this file: for some model types, Qwen2 among them, it reads the vocabulary from
+    the file and replaces its splitting rules with those of the type's published models.
 
-    Raises `DataError` if there is none that can be read.
+    Raises:
+        DataError: The directory has no readable tokenizer.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -44,9 +45,10 @@ def load_tokenizer(model: Path) -> "PreTrainedTokenizerFast":
 
 
 def stop_token_ids(model: Path, tokenizer: "PreTrainedTokenizerFast") -> list[int]:
-    """The tokens that end a response: the tokenizer's and those of generation_config.json or config.json.
+    """Return the tokens that end a response: the tokenizer's, and those of generation_config.json and config.json.
 
-    Raises `DataError` if there is none: without it a response could only end at its limit.
+    Raises:
+        DataError: The model names no such token, so that a response could only end at its limit.
     """
     stop_ids = {tokenizer.eos_token_id} - {None}
     for name in ("generation_config.json", "config.json"):
@@ -64,36 +66,35 @@ def stop_token_ids(model: Path, tokenizer: "PreTrainedTokenizerFast") -> list[in
 
 
 def control_token_ids(tokenizer: "PreTrainedTokenizerFast", tokens: Sequence[str]) -> list[int]:
-    """The ids of tokens that were added to the vocabulary.
+    """Return the ids of tokens that were added to the vocabulary.
 
     Raises:
-        DataError: it has one of them not, or only as other text.
+        DataError: The vocabulary lacks one of them.
     """
     added = {token.content: index for index, token in tokenizer.backend_tokenizer.get_added_tokens_decoder().items()}
     missing = [token for token in tokens if token not in added]
     if missing:
         raise DataError(
-            f"the model's tokenizer has no token {', '.join(missing)}, which the format of its calls is made of: "
-            "choose the format of its own family (rollout.format), or add these tokens to its vocabulary"
+            f"the model's tokenizer has no token {', '.join(missing)}, which the format of the run writes calls with: "
+            "choose the format of the model's family (rollout.format), or add these tokens to its vocabulary"
         )
     return [added[token] for token in tokens]
 
 
 class PlainTextEncoder:
-    """Text to token ids with every character plain text: what a snippet prints can never become a token of control.
+    """An encoder of plain text: printed text can never become a control token.
 
-    That is none of the tokens that were added to the vocabulary: `</think>` and `<tool_call>` no more than a special
-    one.
+    Text never becomes a token that was added to the vocabulary, be it `</think>`, `<tool_call>` or a special token.
 
-    An observation is encoded on its own, as it is put between tokens that exist already. A normalizer (Qwen's NFC) may
-    change characters; SentencePiece's habit of putting a space before a text is undone.
+    An observation is encoded alone, because it is put between tokens that exist already. A normalizer (Qwen's NFC) may
+    change characters; SentencePiece's space before a text is removed.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerFast", vocabulary: Vocabulary | None = None) -> None:
-        """Take a copy of the tokenizer's backend.
+        """Copy the tokenizer's backend.
 
         Raises:
-            DataError: it cannot encode the end of an output block so that it decodes to the same bytes.
+            DataError: The end of an output block does not decode to the same bytes after encoding.
         """
         from tokenizers import Tokenizer
 
@@ -119,42 +120,43 @@ class PlainTextEncoder:
                 raise DataError("the tokenizer cannot encode an observation on its own: its text would change")
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`, without special tokens.
+        """Return the ids of `text`, without special tokens.
 
-        Raises `DataError` if the tokenizer made a special token of it nevertheless.
+        Raises:
+            DataError: The tokenizer made a special token of it nevertheless.
         """
-        # By itself `encode` holds the interpreter's lock all the while, and all threads with it.
+        # `encode` holds the interpreter's lock, and so blocks all threads; `encode_batch_fast` releases it.
         ids: list[int] = self._backend.encode_batch_fast([self._prefix + text], add_special_tokens=False)[0].ids
         if self._prefix:
             if ids[: len(self._anchor)] != self._anchor:
-                raise DataError(f"the tokenizer does not encode {text!r} apart from what stands before it")
+                raise DataError(f"the tokenizer does not encode {text!r} separately from the text before it")
             ids = ids[len(self._anchor) :]
         if not self._special.isdisjoint(ids):
             raise DataError(f"the tokenizer turned plain text into special tokens: {text!r}")
         return ids
 
-    def encode_observation(self, answer: ObservationText) -> tuple[list[int], str]:
-        """The ids of an answer, and the text that these have, which a normalizer may have changed.
+    def encode_observation(self, observation: ObservationText) -> tuple[list[int], str]:
+        """Return the ids of an observation, and their text, which a normalizer may have changed.
 
-        The added tokens that its `Markup` spells become these tokens, as where the tokenizer reads a chat template.
-        What stands between two of them is encoded as one text.
+        Added tokens that its `Markup` spells become these tokens, as in a chat template. The text between two of them
+        is encoded as a whole.
         """
         ids = []
-        for text, token in self._between_tokens([answer] if isinstance(answer, str) else answer):
+        for text, token in self._between_tokens([observation] if isinstance(observation, str) else observation):
             ids += [*self.encode(text), *token]
         return ids, self._vocabulary.decode(ids)
 
     def encode_prompt(self, parts: Sequence[str | Markup]) -> list[int]:
-        """The ids of a document that begins with these parts, which are read as those of an observation."""
+        """Return the ids of a document that begins with these parts, read like the parts of an observation."""
         ids = []
         for place, (text, token) in enumerate(self._between_tokens(parts)):
-            first = place == 0 and text  # has the blank that SentencePiece puts before a document
+            first = place == 0 and text  # has SentencePiece's space before a document
             encoded = self._backend.encode(text, add_special_tokens=False).ids if first else self.encode(text)
             ids += [*encoded, *token]
         return ids
 
     def _between_tokens(self, parts: Sequence[str | Markup]) -> Iterator[tuple[str, list[int]]]:
-        """Texts that are encoded as one, each with the id of the added token behind it; none behind the last."""
+        """Yield texts to encode as a whole, each with the id of the added token after it; none after the last."""
         text = ""
         for part in parts:
             pieces = self._added.split(part.text) if isinstance(part, Markup) else [part]
@@ -166,14 +168,16 @@ class PlainTextEncoder:
                     text = ""
         yield text, []
 
-    def fits(self, text: str, max_tokens: int) -> bool:
-        """Whether `text` has at most so many ids. One with more bytes than these could hold is not encoded."""
-        normalizer = self._backend.normalizer
+    def fits(self, observation: ObservationText, max_tokens: int) -> bool:
+        """Whether an observation has at most `max_tokens` ids. A text with too many bytes for them is not encoded."""
+        if not isinstance(observation, str):
+            return len(self.encode_observation(observation)[0]) <= max_tokens
+        text, normalizer = observation, self._backend.normalizer
         normalized = text if normalizer is None else normalizer.normalize_str(text)
         if len(normalized.encode()) > self.max_bytes(max_tokens):
             return False
         return len(self.encode(text)) <= max_tokens
 
     def max_bytes(self, max_tokens: int) -> int:
-        """How many bytes so many ids can hold."""
+        """Return the maximum number of bytes of `max_tokens` ids."""
         return max_tokens * self._longest_token

@@ -1,33 +1,35 @@
-"""The bytes that each token id of a Hugging Face tokenizer adds to the text.
+"""The bytes that each token id of a Hugging Face tokenizer adds to the text, and turns read through them.
 
-Decoding and encoding a response again may change its tokens; the scanner therefore reads the sampled ids
-themselves, through this table. It is derived from the tokenizer's own decoder and checked against it.
+Decoding and encoding a response again may change its tokens, so the scanner reads the sampled ids through this table.
+It is derived from the tokenizer's own decoder and checked against it.
 """
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torl._core import Vocabulary
+from torl._core import Scan, Vocabulary
 from torl.errors import DataError
+from torl.types import Block, StopReason, Turn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# What the ToRL format needs of a tokenizer: line ends, fences and indentation survive encoding.
+# Fenced code needs a tokenizer that keeps line ends, fences and indentation.
 PROBE = "Let x = 1.\n```python\nif x:\n    print(x)\n```\n```output\n1\n```\n"
 
 
 def build_vocabulary(tokenizer: "PreTrainedTokenizerFast", visible: Collection[str] = ()) -> Vocabulary:
-    """The vocabulary of a tokenizer, for scanners; `visible` special tokens are text in it, as they are written.
+    """Return the vocabulary of a tokenizer, for scanners; `visible` special tokens are text in it.
 
-    Raises `DataError` if its decoder is not understood, or if it does not keep the text of a tool call byte for
-    byte: without that no marker would ever be found, and a run would train without its tool.
+    Raises:
+        DataError: The decoder is not supported, or changes the text of a tool call, so that no marker would be found
+            and a run would train without its tool.
     """
     vocabulary = Vocabulary(token_bytes(tokenizer, visible))
     restored = vocabulary.decode(tokenizer.encode(PROBE, add_special_tokens=False))
-    # SentencePiece may put one space before a text, which its decoder takes away again.
+    # SentencePiece may put one space before a text, which its decoder removes.
     if restored.removeprefix(" ") != PROBE:
         raise DataError(
             f"the tokenizer turns {PROBE!r} into {restored!r}: it does not keep newlines, blanks and fences, "
@@ -37,13 +39,14 @@ def build_vocabulary(tokenizer: "PreTrainedTokenizerFast", visible: Collection[s
 
 
 def token_bytes(tokenizer: "PreTrainedTokenizerFast", visible: Collection[str] = ()) -> list[bytes]:
-    """`result[i]` are the bytes that token i adds in the middle of a text, for all ids of the tokenizer.
+    """Return the bytes that each token adds in the middle of a text, by token id.
 
-    Special tokens that are not `visible`, and ids without a token, are empty: they are never text. A token may hold a
-    part of a UTF-8 character. SentencePiece's token "\u2581x" is " x" here: its decoder drops the space at the start of
-    a text only. An embedding may have more rows than there are ids; the scanner takes those for empty.
+    Special tokens that are not `visible`, and ids without a token, are empty. A token may hold a part of a UTF-8
+    character. SentencePiece's token "\u2581x" is " x" here: its decoder drops the space at the start of a text only. An
+    embedding may have more rows than there are ids, which the scanner reads as empty.
 
-    Raises `DataError` for a tokenizer without a fast backend, or with a decoder that is not understood.
+    Raises:
+        DataError: The tokenizer has no fast backend, or a decoder that is not supported.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -62,7 +65,7 @@ def token_bytes(tokenizer: "PreTrainedTokenizerFast", visible: Collection[str] =
 
 
 def _decoder(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
-    """A tokenizer.json's decoder as a function of one token that stands in the middle of a text."""
+    """Return a tokenizer.json's decoder as a function of one token in the middle of a text."""
     if decoder is None:
         raise DataError("the tokenizer has no decoder: the text of its tokens is unknown")
     steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
@@ -79,7 +82,7 @@ def _decoder(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
             case {"type": "ByteFallback" | "Fuse"}:
                 pass
             case {"type": "Strip"} if "Fuse" in kinds:
-                pass  # of the text as a whole
+                pass  # strips the whole text only
             case _:
                 raise DataError(f"the tokenizer's decoder {json.dumps(step)} is not supported")
     byte_fallback = "ByteFallback" in kinds
@@ -94,7 +97,7 @@ def _decoder(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's characters for bytes: printable Latin-1 stands for itself, all others are shifted from U+0100 on."""
+    """Return GPT-2's characters for bytes: printable Latin-1 as it is, all others from U+0100."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     alphabet = {chr(byte): byte for byte in printable}
     others = (byte for byte in range(256) if byte not in printable)
@@ -107,4 +110,38 @@ _BYTE_ALPHABET = _byte_alphabet()
 def _byte_level(token: str) -> bytes:
     if all(character in _BYTE_ALPHABET for character in token):
         return bytes(_BYTE_ALPHABET[character] for character in token)
-    return token.encode()  # not written in the alphabet: literal, as the decoder takes it
+    return token.encode()  # outside the alphabet: literal, as in the decoder
+
+
+def read_turn(
+    vocabulary: Vocabulary,
+    token_ids: Sequence[int],
+    scan: Scan,
+    start: int,
+    stop_reason: StopReason,
+    cached_tokens: int,
+) -> Turn:
+    """Return the turn of sampled tokens.
+
+    Args:
+        vocabulary: Vocabulary of the model.
+        token_ids: Tokens of the turn.
+        scan: Scan of exactly these tokens.
+        start: Index of the first token in the response.
+        stop_reason: Reason that the turn ended.
+        cached_tokens: Number of tokens of its prefix from the engine's cache.
+    """
+    data = vocabulary.decode_bytes(token_ids)
+    blocks = []
+    for block in scan.blocks:
+        # Code begins and ends with whole lines, so that no character is cut.
+        first = len(data[: block.start].decode("utf-8", errors="replace"))
+        blocks.append(Block(block.code, first, first + len(block.code)))
+    return Turn(
+        start=start,
+        stop=start + len(token_ids),
+        text=data.decode("utf-8", errors="replace"),
+        stop_reason=stop_reason,
+        blocks=tuple(blocks),
+        cached_tokens=cached_tokens,
+    )

@@ -141,8 +141,8 @@ class PythonTool(StatefulTool):
         state = self.options.interpreter_state
         if state != "fresh" and not isinstance(interpreter, StatefulInterpreter):
             raise ConfigError(
-                f"interpreter_state = {state!r} requires an interpreter with sessions; "
-                f"{type(interpreter).__name__} has none"
+                f"interpreter_state = {state!r} requires an interpreter with sessions, "
+                f"which {type(interpreter).__name__} lacks"
             )
 
 

@@ -186,7 +186,7 @@ def passages_outcome(contents: Sequence[str]) -> Outcome:
 
 
 def _contents(reply: Any) -> list[str]:
-    """Return the passages for one query; raise ValueError if the reply has none."""
+    """Return the passages for one query; raise ValueError if the reply is invalid."""
     try:
         (passages,) = reply["result"]
         contents = [passage["document"]["contents"] for passage in passages]

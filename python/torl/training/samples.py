@@ -10,7 +10,7 @@ import torl._core as _core
 from torl.algorithms.advantages import EstimatorInputs
 from torl.algorithms.rewards import kl_to_reference
 from torl.config import AlgorithmConfig, TrainConfig
-from torl.training.masking import improbable_trajectories, mask_samples, masked_trajectories
+from torl.training.masking import mask_samples, masked_by_reference, masked_trajectories
 from torl.types import BoolArray, Float32Array, Int32Array, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
 
 
@@ -27,7 +27,7 @@ async def prepare_samples(
         config: Configuration of the run.
 
     Returns:
-        The samples, complete for `Learner.update`, and the number of trajectories masked for each reason.
+        The samples, complete for `Learner.update`, and the number of trajectories that each mask masks.
     """
     members = [member for group in groups for member in group.members]
     trajectories = [each for member in members for each in member.episode_trajectories]
@@ -35,10 +35,10 @@ async def prepare_samples(
     samples = await asyncio.to_thread(training_samples, members)
     late = config.selection.mask_after_advantages
     samples = await annotate(samples if late else mask_samples(samples, masks))
-    masks |= improbable_trajectories(samples, config.algorithm)
+    masks |= masked_by_reference(trajectories, samples, config.selection)
     samples = samples if late else mask_samples(samples, masks)
     samples = await asyncio.to_thread(with_advantages, samples, groups, config.algorithm)
-    return mask_samples(samples, masks), {reason: len(indices) for reason, indices in masks.items()}
+    return mask_samples(samples, masks), {name: int(masked.sum()) for name, masked in masks.items()}
 
 
 def training_samples(scored: Sequence[ScoredTrajectory]) -> list[TrainingSample]:

@@ -61,7 +61,7 @@ def token_arrays(sample: TrainingSample, response_tokens: int, algorithm: Algori
         names.append("values")
     if algorithm.penalizes_rewards:
         names += ["old_logprobs", "ref_logprobs"]
-    elif algorithm.max_reference_perplexity is not None:
+    elif algorithm.keep_reference:
         names.append("ref_logprobs")
     if sample.token_rewards is not None:
         names.append("token_rewards")

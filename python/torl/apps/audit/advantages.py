@@ -1,6 +1,5 @@
 """The check of a step's advantages, recomputed from its records."""
 
-import math
 import statistics
 from collections.abc import Sequence
 
@@ -11,9 +10,9 @@ from torl.apps.audit.checks import Check, place_of
 from torl.apps.audit.formulas import BatchRewards, Numbers, naive_advantages, naive_kl, naive_rewards, naive_whitened
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.records.rows import TrajectoryRecord
-from torl.training.masking import masked_trajectories
+from torl.training.masking import masked_by_reference, masked_trajectories
 from torl.training.samples import turn_numbers
-from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory
+from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory, TrainingSample
 
 _TOLERANCE = 2e-5  # for float32 numbers divided by a deviation that may be small
 
@@ -33,7 +32,10 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
     episodes = [record for record in records if record.advantage is not None]
     batch = [each for record in episodes for each in record.episode_trajectories]
     scored = [ScoredTrajectory(record.trajectory, record.grade, record.grade.reward) for record in batch]
-    masked = frozenset().union(*masked_trajectories(scored, config.selection).values(), _improbable(batch, algorithm))
+    masks = masked_trajectories(scored, config.selection)
+    if algorithm.keep_reference:
+        masks |= masked_by_reference(scored, list(map(_sample, batch)), config.selection)
+    masked = frozenset(int(index) for mask in masks.values() for index in np.flatnonzero(mask))
     uncounted = frozenset[int]() if config.selection.mask_after_advantages else masked
     rewards = _batch_rewards(episodes, uncounted, algorithm)
     per_episode = naive_advantages(algorithm, rewards)
@@ -53,13 +55,15 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
         check.add(right, f"{place_of(record)}: advantage {record.advantage}, again {pairs[0][1]}", gap)
 
 
-def _improbable(batch: Sequence[TrajectoryRecord], algorithm: AlgorithmConfig) -> set[int]:
-    """Return the indices of trajectories above the perplexity limit. Log-probabilities of masked ones are zeros."""
-    limit = algorithm.max_reference_perplexity
-    if limit is None:
-        return set()
-    means = [statistics.fmean(_sampled(record, "ref_logprobs") or [0.0]) for record in batch]
-    return {index for index, mean in enumerate(means) if math.exp(-mean) > limit}
+def _sample(record: TrajectoryRecord) -> TrainingSample:
+    """Return the sample of a record's response. The reference logprobs of a trajectory that was masked are zeros."""
+    trajectory = record.trajectory
+    return TrainingSample(
+        token_ids=trajectory.token_ids_T,
+        loss_mask=trajectory.loss_mask_T,
+        rollout_logprobs=trajectory.rollout_logprobs_T,
+        ref_logprobs=record.token_arrays["ref_logprobs"],
+    )
 
 
 def _loss_tokens(index: int, batch: Sequence[TrajectoryRecord], masked: frozenset[int]) -> int:

@@ -8,15 +8,15 @@ from typing import Any
 
 from torl._core import Vocabulary
 from torl.config import RolloutConfig
-from torl.formats import Format, require_chat_format
+from torl.formats import Format
 from torl.formats.base import limit_calls
 from torl.records.rows import MAX_OUTPUT_CHARACTERS
+from torl.rollout.observation import observation_text
 from torl.text.tokenizer import PlainTextEncoder, control_token_ids, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import PythonTool
 from torl.types import (
     FinishReason,
-    ObservationText,
     Outcome,
     StopReason,
     ToolCall,
@@ -123,11 +123,8 @@ def check_observation(reply: TurnReply, turn: Turn, overshoot: bytes, context: R
     if len(observations) != 1:
         raise MismatchError(f"the results from call {number} have different observations")
     outcomes = [call.outcome for call in calls]
-    if messages:
-        form = require_chat_format(context.format)
-        text: ObservationText = form.render_reply(turn, outcomes, [message.text for message in messages])
-    else:
-        text = context.format.render_observation(turn, outcomes, overshoot, context.encoder.fits)
+    user_messages = [message.text for message in messages]
+    text = observation_text(context.format, context.encoder, turn, outcomes, overshoot, user_messages)
     if not all(is_complete(call.outcome) for call in calls):
         return context.encoder.encode(calls[0].observation) if isinstance(text, str) else None
     token_ids, observation = context.encoder.encode_observation(text)

@@ -38,7 +38,7 @@ from torl.hub import resolve_model
 from torl.records.layout import CONFIG_FILE, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
-from torl.rewards import Reward
+from torl.rewards import Reward, make_reward
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     """
     config = await asyncio.to_thread(load_config, TrainConfig, directory / CONFIG_FILE)
     model = resolve_model(config.model.path)
-    reward = config.reward.make()
+    reward = make_reward(config.reward)
     async with _closing(reward):
         _, context = await asyncio.gather(
             reward.start(RunContext(seed=config.run.seed, directory=directory)),

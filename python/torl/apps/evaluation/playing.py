@@ -9,6 +9,7 @@ from torl.component import RunContext
 from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.config.loading import dump_config
 from torl.report.console import Console
+from torl.rewards import make_reward
 from torl.rollout.evaluation import evaluation_player
 from torl.rollout.grading import score_group
 from torl.rollout.group_file import play_to_file
@@ -77,7 +78,7 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
     Raises:
         RewardError: The reward failed. The remaining files are unchanged.
     """
-    reward = config.reward.make()
+    reward = make_reward(config.reward)
     changed = 0
     try:
         with console.progress("starting the reward"):

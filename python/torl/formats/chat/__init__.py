@@ -1,12 +1,8 @@
-"""How chat models call tools: by their own templates, a family in each file."""
+"""The formats of chat models, as their chat templates write calls and results."""
 
 from torl.formats.chat.base import ChatFormat, ChatOptions, require_chat_format
-from torl.formats.chat.deepseek import DeepSeekFormat
+from torl.formats.chat.families import DeepSeekFormat, HermesFormat, KimiFormat, LlamaFormat, MistralFormat
 from torl.formats.chat.harmony import HarmonyFormat
-from torl.formats.chat.hermes import HermesFormat
-from torl.formats.chat.kimi import KimiFormat
-from torl.formats.chat.llama import LlamaFormat
-from torl.formats.chat.mistral import MistralFormat
 
 __all__ = [
     "ChatFormat",

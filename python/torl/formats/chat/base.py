@@ -1,9 +1,11 @@
-"""What the formats of chat models share."""
+"""The base of the formats of chat models, and calls that are written as JSON."""
 
+import json
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from torl._core import StopCondition
 from torl.errors import ConfigError
@@ -13,19 +15,19 @@ from torl.options import PositiveInt, Section
 from torl.types import MalformedCall, Markup, ObservationText, Outcome, ToolRequest, Turn
 
 TRUNCATED_CALL = "CutCall"
+INVALID_JSON = "InvalidJSON"
+INVALID_CALL = "InvalidCall"
 
 
 class ChatOptions(Section):
     """Options of the formats of chat models."""
 
     error_style: ErrorStyle = "last_line"
-    """What the model sees of an error: its last line, what was printed before it (the last line if nothing was), the
-    traceback, the traceback without names of files and carets, the last line in <error> tags, or nothing."""
     max_observation_characters: PositiveInt = 1024
-    """Longer results keep their head and tail, half of this each, with "..." between; of each call."""
+    """Limit on the characters of each result: a longer one keeps its head and tail, half of this each."""
     generation_prefix: str = ""
-    """What the template puts behind the header of each message of the model, such as "<think>\\n" where it opens the
-    thinking (R1, Qwen3's Thinking models)."""
+    """Text that the template puts after the header of each model message, such as "<think>\\n" if it opens the thinking
+    (R1, Qwen3's Thinking models)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,40 +35,58 @@ class ChatCall:
     """A call as a chat model wrote it."""
 
     request: ToolRequest | MalformedCall
-    name: str = ""  # that the result is addressed with, where the template says one
-    id: str = ""  # that the model gave the call, where the template repeats it
+    """The parsed call."""
+    name: str = ""
+    """Name that the result is addressed with, in templates that have one."""
+    id: str = ""
+    """Id that the model gave the call, in templates that repeat it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolNames:
+    """The tool names that a chat format can write: a pattern, without the markup of calls."""
+
+    pattern: str
+    markup: tuple[str, ...]
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str) or re.fullmatch(self.pattern, name, re.DOTALL) is None:
+            return False
+        return not any(markup in name for markup in self.markup)
 
 
 class ChatFormat(Format):
-    """Calls inside a message, which the model's own end token ends; results as the model's template writes them.
+    """Base of formats whose calls are part of a message that the model's own end token ends.
 
-    What was sampled stays as it is. What stands between its end token and the first token of the next message is put
-    in: results, what a user says, and the next header, as the chat template of the family has them. What a tool prints
-    and a user says is plain text there, also where it spells a control token. A message without calls is the last,
-    where nobody has an answer to it.
+    Sampled text stays as it is. The text between its end token and the first token of the next message is spliced in as
+    the family's chat template has it: results, user messages and the next header. Tool output and user messages stay
+    plain text, even if they spell a control token. A message without calls is the last one, unless an environment
+    replies to it.
     """
 
     tags: ClassVar[tuple[str, str] | None] = None
-    """What opens and closes each call, where something closes it before the end of the turn."""
+    """Opening and closing tag of each call, in families that close a call before the end of the turn."""
     header: ClassVar[str] = ""
-    """What the template puts before each message of the model."""
+    """Text that the template puts before each message of the model."""
     continues_after_results: ClassVar[bool] = False
-    """Whether the model's message goes on behind results, and no header stands between them."""
+    """Whether the model's message continues after results, without a header between them."""
+    tool_names: ClassVar[str] = ".+"
+    """Pattern of the tool names that a call can be written for."""
 
     def __init__(self, options: ChatOptions | None = None) -> None:
-        """Take the options of a configuration, or the defaults."""
         self.options = options or ChatOptions()
         self.every_block_is_a_call = self.tags is not None
+        self.tools = ToolNames(self.tool_names, (*self.control_tokens, *(self.tags or ())))
 
     @property
     def message_end(self) -> str:
-        """What the template puts behind a message of the model that ends without a call."""
+        """Text that the template puts after a message of the model without calls."""
         return self.end_tokens[0]
 
     def calls(self, turn: Turn) -> Sequence[ChatCall]:
-        """The calls of a turn, in its order: those between the tags, and the one that was not closed.
+        """Return the calls of a turn, in order: those between the tags, and one that was not closed.
 
-        What stands between tags in its thinking is a thought.
+        Tags inside the model's thinking are not calls.
         """
         assert self.tags is not None, f"{type(self).__name__} has no tags: it reads the text of a turn"
         opening, closing = self.tags
@@ -77,7 +97,7 @@ class ChatFormat(Format):
         return calls
 
     def _message(self, turn: Turn) -> str:
-        """What stands behind its thinking, which ends at the first </think>, but for those in the text of a call."""
+        """Return the text after the thinking, which ends at the first </think> outside the text of a call."""
         if "</think>" not in turn.text:
             return turn.text
         calls = [block for block in turn.blocks if self.speculative_call(block.code)]
@@ -87,81 +107,72 @@ class ChatFormat(Format):
         return turn.text
 
     def parse_call(self, text: str) -> ChatCall:
-        """The call of the text between two tags."""
-        raise NotImplementedError(f"{type(self).__name__} has tags and does not read what stands between them")
+        """Return the call of the text between two tags."""
+        raise NotImplementedError(f"{type(self).__name__} has tags and no parse_call")
 
     def content(self, turn: Turn) -> str:
-        """What a message says to who reads it: neither its thinking nor its calls, and no blanks around it."""
+        """Return a message without its thinking, its calls and surrounding whitespace."""
         text = self._message(turn)
         return (text if self.tags is None else text.partition(self.tags[0])[0]).strip()
 
     def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
-        """The results of calls, from behind the end token of the message that made them.
+        """Return the results of calls, starting after the end token of the message that made them.
 
-        `contents` are what the calls gave, one for each. What is no `Markup` stays text.
+        `contents` has the text of each result. Only `Markup` can become control tokens.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how results are written")
+        raise NotImplementedError(f"{type(self).__name__} has no render_results")
 
     def render_user(self, content: str) -> list[str | Markup]:
-        """A message of the user, from behind what stands before it: an end token, results, another such message."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how a user's messages are written")
+        """Return a user message, as it follows an end token, results or another user message."""
+        raise NotImplementedError(f"{type(self).__name__} has no render_user")
 
     def continuation(
-        self, calls: Sequence[ChatCall], contents: Sequence[str], said: Sequence[str] = ()
+        self, calls: Sequence[ChatCall], contents: Sequence[str], user_messages: Sequence[str] = ()
     ) -> list[str | Markup]:
-        """What stands between the end token of a message and the first token of the model's next message.
+        """Return the text between the end token of a message and the first token of the model's next message.
 
         Args:
-            calls: of the message.
-            contents: what they gave, one for each.
-            said: what a user says then, a message each.
+            calls: Calls of the message.
+            contents: Text of each result.
+            user_messages: User messages after the results.
         """
         parts = self.render_results(calls, contents) if calls else []
-        for content in said:
+        for content in user_messages:
             parts += self.render_user(content)
-        if self.continues_after_results and not said:
+        if self.continues_after_results and not user_messages:
             return parts
         return [*parts, Markup(self.header + self.options.generation_prefix)]
 
     def stop_condition(self) -> StopCondition:
-        """The end token alone; the engine says when a call has been closed."""
+        # The end token ends the turn; the tags let the engine report closed calls.
         return (
             StopCondition.never() if self.tags is None else StopCondition.tagged(*(tag.encode() for tag in self.tags))
         )
 
     def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
-        """All calls of the message."""
         return [call.request for call in self.calls(turn)]
 
-    def supports_tool(self, tool: str) -> bool:
-        """By any name without control tokens, where calls are JSON."""
-        return bool(tool) and not any(token in tool for token in (*self.control_tokens, *(self.tags or ())))
-
     def speculative_call(self, code: str) -> ToolRequest | None:
-        """A call begins when its tag closes."""
         request = self.parse_call(code).request
         return request if isinstance(request, ToolRequest) else None
 
-    def render_observation(
-        self, turn: Turn, outcomes: Sequence[Outcome], overshoot: bytes, fits_tokens: Callable[[str, int], bool]
-    ) -> ObservationText:
-        """The results of all calls, and the header of the next message."""
+    def render_observation(self, turn: Turn, outcomes: Sequence[Outcome]) -> ObservationText:
         return self.render_reply(turn, outcomes)
 
     def render_reply(
-        self, turn: Turn, outcomes: Sequence[Outcome] = (), said: Sequence[str] = ()
+        self, turn: Turn, outcomes: Sequence[Outcome] = (), user_messages: Sequence[str] = ()
     ) -> list[str | Markup]:
-        """What is put in after a turn that is not the last: the results of its calls, then what a user says.
+        """Return the text that follows a turn: the results of its calls, then user messages.
 
         Args:
-            turn: that has ended with an end token.
-            outcomes: of its calls, one for each; none where the calls of the turn are not made any more.
-            said: messages of the user.
+            turn: Turn that an end token has ended.
+            outcomes: Outcomes of its calls, in order; none if its calls are no longer made.
+            user_messages: User messages after the results.
         """
-        shown = [
+        contents = [
             render_outcome(each, self.options.error_style, self.options.max_observation_characters) for each in outcomes
         ]
-        return self.continuation(self.calls(turn) if outcomes else [], shown, said)
+        return self.continuation(self.calls(turn) if outcomes else [], contents, user_messages)
 
 
 def require_chat_format(format: Format) -> ChatFormat:
@@ -173,3 +184,55 @@ def require_chat_format(format: Format) -> ChatFormat:
     if not isinstance(format, ChatFormat):
         raise ConfigError(f"rollout.format = {format.name!r} must be the format of a chat model")
     return format
+
+
+def parse_named_call(text: str, arguments: str = "arguments") -> ToolRequest | MalformedCall:
+    """Return the call of JSON that names its tool: `{"name": "python", "arguments": {"code": "print(1)"}}`.
+
+    `arguments` is the key of the arguments; their value may also be a string with their JSON.
+    """
+    call = parse_object(text)
+    if isinstance(call, MalformedCall):
+        return call
+    name = call.get("name")
+    if not isinstance(name, str) or not name:
+        return MalformedCall(INVALID_CALL, 'the tool call has no "name"')
+    return make_call(name, call.get(arguments, {}))
+
+
+def make_call(name: str, arguments: Any) -> ToolRequest | MalformedCall:
+    """Return a call of the tool `name`; the arguments are an object, or text with the JSON of one."""
+    if isinstance(arguments, str):
+        arguments = parse_object(arguments)
+    if isinstance(arguments, MalformedCall):
+        return arguments
+    if not isinstance(arguments, dict):
+        return MalformedCall(INVALID_CALL, f"the arguments of {name!r} must be a JSON object")
+    return ToolRequest(name, arguments)
+
+
+def parse_object(text: str) -> dict[str, Any] | MalformedCall:
+    """Return a JSON object that can be written again: finite numbers, and no half of a surrogate pair."""
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        return MalformedCall(INVALID_JSON, f"the tool call is not JSON: {error}")
+    except RecursionError:
+        return MalformedCall(INVALID_JSON, "the tool call is nested too deeply")
+    except UnicodeEncodeError:
+        return MalformedCall(INVALID_JSON, "the tool call holds half of a surrogate pair")
+    except ValueError as error:
+        return MalformedCall(INVALID_JSON, f"the tool call is not JSON: {error}")
+    if not isinstance(value, dict):
+        return MalformedCall(INVALID_JSON, "the tool call is not a JSON object")
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _refuse(digits)

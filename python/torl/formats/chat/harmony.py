@@ -1,12 +1,11 @@
-"""gpt-oss' calls, in the response format Harmony."""
+"""The chat format of gpt-oss: Harmony."""
 
 import json
 import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from torl.formats.chat.base import ChatCall, ChatFormat, ChatOptions
-from torl.formats.chat.json_calls import INVALID_CALL, make_call
+from torl.formats.chat.base import INVALID_CALL, ChatCall, ChatFormat, ChatOptions, make_call
 from torl.formats.fenced import PYTHON, run_block
 from torl.types import MalformedCall, Markup, Turn
 
@@ -18,14 +17,14 @@ class HarmonyOptions(ChatOptions):
     """Options of the format "harmony"."""
 
     quoted: bool = False
-    """Results as JSON strings, as the template on Hugging Face's hub has them; OpenAI's own library does not quote."""
+    """Write results as JSON strings, as the template on the Hugging Face Hub does; OpenAI's own library does not."""
 
 
 class HarmonyFormat(ChatFormat):
-    """A turn is a row of messages; one that is addressed to a tool and ended by <|call|> calls it, and ends the turn.
+    """gpt-oss' calls: a turn is a row of messages; one to a tool that <|call|> ends is a call, and ends the turn.
 
-    `to=functions.NAME` has JSON for its arguments, `to=python` is code. The result is a message of the tool to the
-    assistant (as OpenAI's library openai-harmony writes it).
+    A message `to=functions.NAME` has JSON arguments, one `to=python` is code. The result is a message of the tool to
+    the assistant, as OpenAI's library openai-harmony writes it.
     """
 
     name: ClassVar[str] = "harmony"
@@ -33,20 +32,18 @@ class HarmonyFormat(ChatFormat):
     control_tokens = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
     visible_tokens = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>")
     header = "<|start|>assistant"
+    tool_names = r"[^\s<]+"
 
     def __init__(self, options: HarmonyOptions | None = None) -> None:
-        """Take the options of a configuration, or the defaults."""
         options = options or HarmonyOptions()
         super().__init__(options)
         self._quoted = options.quoted
 
     @property
     def message_end(self) -> str:
-        """Of a message that others follow."""
         return "<|end|>"
 
     def calls(self, turn: Turn) -> Sequence[ChatCall]:
-        """The last message, if it is a call."""
         if not turn.text.endswith("<|call|>"):
             return []
         message = turn.text.removesuffix("<|call|>").rpartition("<|start|>")[2]
@@ -59,21 +56,15 @@ class HarmonyFormat(ChatFormat):
             return [ChatCall(run_block(content), name=name)]
         return [ChatCall(make_call(name.removeprefix(_NAMESPACE), content), name=name)]
 
-    def supports_tool(self, tool: str) -> bool:
-        """A recipient ends at a blank or a bracket."""
-        return super().supports_tool(tool) and _RECIPIENT.fullmatch(f"to={tool}") is not None
-
     def content(self, turn: Turn) -> str:
-        """The messages to the user: those without a recipient, on another channel than the analysis."""
-        said = []
+        messages = []
         for message in turn.text.split("<|start|>"):
             header, _, content = message.partition("<|message|>")
             if _RECIPIENT.search(header) is None and "<|channel|>analysis" not in header:
-                said.append(content.removesuffix("<|end|>").strip())
-        return "\n".join(filter(None, said))
+                messages.append(content.removesuffix("<|end|>").strip())
+        return "\n".join(filter(None, messages))
 
     def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
-        """A message from the tool, on the channel of the calls."""
         parts: list[str | Markup] = []
         for call, content in zip(calls, contents, strict=True):
             sender = call.name or "functions.unknown"
@@ -82,5 +73,4 @@ class HarmonyFormat(ChatFormat):
         return parts
 
     def render_user(self, content: str) -> list[str | Markup]:
-        """A message without a channel; the model's own before it keeps the <|return|> that it was sampled with."""
         return [Markup("<|start|>user<|message|>"), content, Markup("<|end|>")]

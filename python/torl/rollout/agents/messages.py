@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torl.formats.chat import ChatFormat
 from torl.formats.chat.base import ChatCall
 from torl.rollout.agents.requests import RequestError
-from torl.text.token_escapes import ControlTokenEscaper, unescape
+from torl.text.prompt_encoder import ControlTokenEscaper, unescape
 from torl.text.tokenizer import PlainTextEncoder
 from torl.types import Markup, ToolRequest, Turn
 

@@ -16,7 +16,7 @@ from torl.rollout.agents.episode import AgentEpisode, AgentSettings
 from torl.rollout.agents.messages import PromptRenderer
 from torl.rollout.agents.server import AgentServer
 from torl.rollout.episode import EpisodePlayer
-from torl.text.chat_templates import Conversation
+from torl.text.templates import Conversation
 from torl.types import Problem, Prompt, Trajectory
 
 if TYPE_CHECKING:

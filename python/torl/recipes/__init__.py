@@ -1,0 +1,1 @@
+"""Recipes: published systems, each written with the public names of torl alone."""

@@ -1,0 +1,1 @@
+"""AgentPRM: see README.md."""

@@ -1,0 +1,1 @@
+"""ARTIST: see README.md."""

@@ -1,0 +1,1 @@
+"""Baselines: see README.md."""

@@ -1,0 +1,1 @@
+"""DAPO: see README.md."""

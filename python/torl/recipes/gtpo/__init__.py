@@ -1,0 +1,1 @@
+"""GTPO: see README.md."""

@@ -1,0 +1,1 @@
+"""MathCoder: see README.md."""

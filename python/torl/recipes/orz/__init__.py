@@ -1,0 +1,1 @@
+"""Open-Reasoner-Zero: see README.md."""

@@ -1,0 +1,1 @@
+"""RC-GRPO: see README.md."""

@@ -1,0 +1,1 @@
+"""ReTool: see README.md."""

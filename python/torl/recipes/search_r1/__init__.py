@@ -1,0 +1,1 @@
+"""Search-R1: see README.md."""

@@ -1,0 +1,1 @@
+"""SimpleRL-Zoo: see README.md."""

@@ -1,0 +1,1 @@
+"""SimpleTIR: see README.md."""

@@ -1,0 +1,1 @@
+"""ToolRL: see README.md."""

@@ -1,0 +1,1 @@
+"""ToRA: see README.md."""

@@ -1,0 +1,1 @@
+"""ToRL: see README.md."""

@@ -1,0 +1,1 @@
+"""ZeroTIR: see README.md."""

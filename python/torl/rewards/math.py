@@ -1,0 +1,99 @@
+r"""The outcome reward of mathematics: the answer in the last \boxed{...}, compared with the reference."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Annotated
+
+from torl.component import RunContext
+from torl.options import Choice, ChosenFrom, PositiveFloat, PositiveInt, Section
+from torl.rewards.base import Reward
+from torl.rewards.grader import ClusterGrader, Grader
+from torl.rewards.verdict import Verdict, compare_exactly
+from torl.text.answers import find_answer
+from torl.types import FinishReason, Grade, Group, Trajectory
+
+MIN_WORKERS = 2
+"""Minimum number of grader processes, so that one slow pair does not block all others."""
+
+ANSWER_FORMATS: Mapping[str, Callable[..., bool] | str] = MappingProxyType(
+    {
+        "orz": "torl.recipes.orz.recipe:has_answer_format",
+        "zerotir": "torl.recipes.zerotir.recipe:has_answer_format",
+    }
+)
+"""Response formats that a correct answer can be required to have: functions of the text."""
+
+
+AnswerFormatChoice = Annotated[
+    Choice[Callable[[str], bool]], ChosenFrom(ANSWER_FORMATS, "answer format", positional_count=1)
+]
+
+
+class MathOptions(Section):
+    """Options of the reward "math"."""
+
+    correct: float = 1.0
+    """Reward of a correct final answer."""
+    wrong: float = -1.0
+    """Reward of a wrong or missing final answer."""
+    require_format: (
+        Annotated[Choice[Callable[[str], bool]], ChosenFrom(ANSWER_FORMATS, "answer format", positional_count=1)] | None
+    ) = None
+    """Format that a correct answer must have to be rewarded, in a response that ended by itself or at a stop string: a
+    function of its text. "orz": a box in <answer>; "zerotir": also each tag once, and </think>. Unset requires none."""
+    grader_timeout_seconds: PositiveFloat = 2.0
+    """CPU time limit of the grader for one pair of answers."""
+    grader_workers: PositiveInt | None = None
+    """Number of grader processes. Unset starts one for every eight cores, and at least 2."""
+
+
+class MathReward(Reward):
+    r"""Rewards the last complete \boxed{...} of the sampled text if it equals the reference."""
+
+    def __init__(self, options: MathOptions | None = None) -> None:
+        self.options = options or MathOptions()
+        self.grader: Grader | ClusterGrader = Grader(
+            self.options.grader_workers or MIN_WORKERS, self.options.grader_timeout_seconds
+        )
+        required = self.options.require_format
+        self._has_format = None if required is None else required.bind()
+
+    async def grade(self, group: Group) -> list[Grade]:
+        """Return one grade for each trajectory, graded concurrently.
+
+        Raises:
+            RewardError: The grader processes are broken.
+        """
+        return list(await asyncio.gather(*map(self._grade, group.trajectories)))
+
+    async def start(self, context: RunContext) -> None:
+        """Start the grader's processes; on a cluster, divide them among the nodes."""
+        cluster = context.cluster
+        if cluster.is_remote:
+            workers = -(-(self.options.grader_workers or MIN_WORKERS) // cluster.nodes)
+            self.grader = ClusterGrader(workers, self.options.grader_timeout_seconds)
+        if isinstance(self.grader, ClusterGrader):
+            await self.grader.start(cluster)
+        else:
+            await asyncio.to_thread(self.grader.start)
+
+    async def close(self) -> None:
+        if isinstance(self.grader, ClusterGrader):
+            await self.grader.close()
+        else:
+            await asyncio.to_thread(self.grader.close)
+
+    async def _grade(self, trajectory: Trajectory) -> Grade:
+        answer = find_answer(trajectory.answer_text)
+        verdict = Verdict(correct=False)
+        if answer is not None:
+            reference = trajectory.prompt.problem.answer
+            simple = compare_exactly(reference, answer.text)  # needs no process
+            verdict = simple or await self.grader.grade_async(reference, answer.text)
+        valid = self._has_format is None or (
+            trajectory.finish_reason is FinishReason.STOP and self._has_format(trajectory.answer_text)
+        )
+        reward = self.options.correct if verdict.correct and valid else self.options.wrong
+        text = None if answer is None else answer.text
+        return Grade(reward, verdict.correct, text, verdict.failure, valid_format=valid)

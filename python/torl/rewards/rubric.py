@@ -1,0 +1,236 @@
+"""Rewards made of parts: functions and other rewards, each with a weight."""
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from torl.component import RunContext
+from torl.errors import RewardError, TorlError
+from torl.options import Choice, ChosenFrom, Section, class_made_by
+from torl.rewards.base import Reward
+from torl.runtime.processes.supervision import run_in_thread
+from torl.types import Grade, Group, Trajectory
+
+PARTS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
+    {
+        "math": "torl.rewards.math:MathReward",
+        "answer": "torl.rewards.math:MathReward",
+        "judge": "torl.rewards.judge:JudgeReward",
+        "environment": "torl.rewards.environment:EnvironmentReward",
+        "exact_match": "torl.recipes.search_r1.recipe:ExactMatchReward",
+        "expected_calls": "torl.recipes.toolrl.recipe:ExpectedCallsReward",
+        "turn_scores": "torl.recipes.agent_prm.recipe:TurnScores",
+        "artist": "torl.recipes.artist.recipe:ArtistReward",
+        "overlong": "torl.recipes.dapo.recipe:Overlong",
+        "call_bonus": "torl.recipes.retool.recipe:CallBonus",
+        "failed_code": "torl.recipes.torl.recipe:failed_code",
+        "malformed_turn": "torl.recipes.gtpo.recipe:malformed_turn",
+    }
+)
+"""The rewards that can be a part, by the names that a configuration calls them."""
+
+REWARDS: Mapping[str, Callable[..., Any] | str] = MappingProxyType({"rubric": "torl.rewards.rubric:Rubric", **PARTS})
+"""The rewards by the names that a configuration calls them."""
+
+
+class PartOptions(Section):
+    """Options of every part of a rubric."""
+
+    weight: float = 1.0
+    """Factor of the part's reward and turn rewards."""
+
+
+def count_positional(target: Any) -> int:
+    """Return the number of arguments that torl passes to a reward before its options: a function takes a trajectory."""
+    return 0 if makes_reward(target) else 1
+
+
+def makes_reward(target: Any) -> bool:
+    """Whether a choice is a class of rewards, or a function that returns a reward; else it is a reward function."""
+    return isinstance(target, type) or issubclass(class_made_by(target), Reward)
+
+
+PART = ChosenFrom(
+    PARTS,
+    "reward part",
+    positional_count=count_positional,
+    common_options=lambda _: PartOptions,
+    bases=(Reward,),
+    functions=True,
+)
+
+
+def _named_by_key(parts: Any) -> Any:
+    """Name each part without a name by its key."""
+    if not isinstance(parts, dict):
+        return parts
+    return {key: {"name": key, **part} if isinstance(part, Mapping) else part for key, part in parts.items()}
+
+
+class RubricOptions(Section):
+    """Options of the reward "rubric"."""
+
+    parts: Annotated[dict[str, Annotated[Choice[Any], PART]], BeforeValidator(_named_by_key)] = Field(
+        default={"answer": {}}, validate_default=True
+    )
+    """Parts by name, graded in this order. Each is a reward, or a function of a trajectory, and has a `weight`. A part
+    without a name is named by its key; "answer" is another name of "math"."""
+    correct_threshold: float = 1.0
+    """Reward from which a response counts as correct, if all parts are plain numbers."""
+
+    def check_within(self, config: Any) -> None:
+        for name, part in self.parts.items():
+            try:
+                part.options.check_within(config)
+            except ValueError as error:
+                raise ValueError(f"parts.{name}: {error}") from error
+
+
+class FunctionPart:
+    """A part that is a function of a trajectory, which returns a number or a `Grade`.
+
+    A coroutine function runs in the event loop, any other in a thread.
+    """
+
+    def __init__(self, name: str, function: Callable[[Trajectory], Any]) -> None:
+        self._name = name
+        self._function = function
+
+    async def grade(self, group: Group) -> Sequence[Grade | float]:
+        """Call the function once for each trajectory."""
+        return await asyncio.gather(*map(self._value, group.trajectories))
+
+    async def _value(self, trajectory: Trajectory) -> Grade | float:
+        try:
+            if inspect.iscoroutinefunction(inspect.unwrap(getattr(self._function, "func", self._function))):
+                value = await self._function(trajectory)
+            else:
+                value = await run_in_thread(self._function, trajectory)
+            if isinstance(value, Grade):
+                return value
+            value = float(value)
+        except TorlError:
+            raise
+        except Exception as error:
+            raise RewardError(f"the reward {self._name} failed: {type(error).__name__}: {error}") from error
+        if not math.isfinite(value):
+            raise RewardError(f"the reward {self._name} returned {value}; a reward must be finite")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    reward: Reward | FunctionPart
+    weight: float
+
+
+class Rubric(Reward):
+    """The weighted sum of parts.
+
+    Each part sees the grades of the parts before it (`Group.grades`). A response is correct if a part finds its answer
+    correct, its format is valid unless a part finds it invalid, and its answer is the first that a part finds.
+    """
+
+    def __init__(self, options: RubricOptions | None = None) -> None:
+        self.options = options or RubricOptions()
+        self._parts = {name: _Part(_make_part(choice), _weight(choice)) for name, choice in self.options.parts.items()}
+
+    async def grade(self, group: Group) -> list[Grade]:
+        """Return one grade for each trajectory.
+
+        Raises:
+            RewardError: A part failed.
+        """
+        drafts = [_Draft() for _ in group.trajectories]
+        for name, part in self._parts.items():
+            graded = replace(group, grades=tuple(draft.grade(self.options.correct_threshold) for draft in drafts))
+            values = await part.reward.grade(graded)
+            if len(values) != len(drafts):
+                raise RewardError(
+                    f"reward.parts.{name} gave {len(values)} grades for {len(drafts)} trajectories; expected one each"
+                )
+            drafts = [draft.add(name, part.weight, value) for draft, value in zip(drafts, values, strict=True)]
+        return [draft.grade(self.options.correct_threshold) for draft in drafts]
+
+    async def start(self, context: RunContext) -> None:
+        for part in self._rewards():
+            await part.start(context)
+
+    async def check(self) -> None:
+        for part in self._rewards():
+            await part.check()
+
+    async def close(self) -> None:
+        async with AsyncExitStack() as stack:
+            for part in self._rewards():
+                stack.push_async_callback(part.close)
+
+    def metrics(self) -> Mapping[str, float]:
+        return {count: value for part in self._rewards() for count, value in part.metrics().items()}
+
+    def _rewards(self) -> list[Reward]:
+        return [part.reward for part in self._parts.values() if not isinstance(part.reward, FunctionPart)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """The grade of a trajectory while its parts are added."""
+
+    parts: Mapping[str, float] = field(default_factory=dict)
+    turn_rewards: tuple[float, ...] = ()
+    verdict: Grade | None = None
+
+    def add(self, name: str, weight: float, value: Grade | float) -> "_Draft":
+        grade = value if isinstance(value, Grade) else Grade(value)
+        shares = {f"{name}/{part}": share for part, share in grade.parts.items()} or {name: grade.reward}
+        turns = tuple(weight * reward for reward in grade.turn_rewards)
+        if self.turn_rewards and turns:
+            turns = tuple(one + other for one, other in zip(self.turn_rewards, turns, strict=True))
+        verdict = self.verdict
+        if isinstance(value, Grade):
+            verdict = value if verdict is None else _combine(verdict, value)
+        parts = {**self.parts, **{part: weight * share for part, share in shares.items()}}
+        return _Draft(parts, turns or self.turn_rewards, verdict)
+
+    def grade(self, correct_threshold: float) -> Grade:
+        reward = sum(self.parts.values())
+        verdict = self.verdict or Grade(reward, reward >= correct_threshold and bool(self.parts))
+        return replace(verdict, reward=reward, parts=self.parts, turn_rewards=self.turn_rewards)
+
+
+def _combine(one: Grade, other: Grade) -> Grade:
+    correct = one.correct or other.correct
+    return replace(
+        one,
+        correct=correct,
+        answer=other.answer if one.answer is None else one.answer,
+        failure=None if correct else one.failure or other.failure,
+        valid_format=one.valid_format and other.valid_format,
+    )
+
+
+def make_reward(choice: Choice[Reward]) -> Reward:
+    """Return the reward that a configuration chooses; a function becomes the only part of a rubric."""
+    if makes_reward(choice.target):
+        return choice.make()
+    name = choice.name.rpartition(":")[2].rpartition(".")[2]
+    return Rubric(RubricOptions(parts={name: replace(choice, common_options=PartOptions())}))
+
+
+def _make_part(choice: Choice[Any]) -> Reward | FunctionPart:
+    if makes_reward(choice.target):
+        reward: Reward = choice.make()
+        return reward
+    return FunctionPart(choice.name, choice.bind())
+
+
+def _weight(choice: Choice[Any]) -> float:
+    options = choice.common_options
+    return options.weight if isinstance(options, PartOptions) else 1.0
