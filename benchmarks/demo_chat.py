@@ -58,7 +58,7 @@ def prepare(directory: Path, made: Conversation = conversation) -> dict[str, str
 
 
 def train(directory: Path, options: Mapping[str, str]) -> dict[str, Any]:
-    """What the command says at its end."""
+    """The output of the command at its end."""
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     command = [sys.executable, "-m", "torl.train", "demo", "--run.directory", str(directory), *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

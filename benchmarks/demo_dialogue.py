@@ -1,9 +1,9 @@
-"""A tiny chat model learns in an environment to ask it and to say what it was told; a control cannot learn it.
+"""A tiny chat model learns in an environment to ask it and to repeat its reply; a control cannot learn it.
 
     python benchmarks/demo_dialogue.py DIRECTORY [--steps 30]
 
-Builds the model and its problems (`demo_maker/dialogue.py`), then trains it twice: in an environment that tells the
-color that it pays for, and in one that tells any color. Prints each run's accuracy on problems that it was not trained
+Builds the model and its problems (`demo_maker/dialogue.py`), then trains it twice: in an environment that names the
+color that it rewards, and in one that names any color. Prints each run's accuracy on problems that it was not trained
 on and the share of its episodes in which it asks, before and after.
 """
 

@@ -1,4 +1,4 @@
-"""The chat demo with its tool behind the sandbox's MCP server, and beside it with the same tool in the run.
+"""The chat demo with its tool served by the sandbox's MCP server, compared with the same tool in the run.
 
     python benchmarks/demo_mcp.py DIRECTORY [--steps 12]
 

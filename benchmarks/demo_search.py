@@ -55,7 +55,7 @@ def prepare(directory: Path) -> dict[str, str]:
 
 
 def measured(directory: Path) -> dict[str, dict[str, tuple[float, float]]]:
-    """Of each set of problems the accuracy and the share of right tools, before and after."""
+    """The accuracy and the share of right tools for each set of problems, before and after."""
     rows: list[Mapping[str, Any]] = [
         row for row in read_metrics(directory) if names.evaluation_name(SETS[0], names.ACCURACY) in row
     ]

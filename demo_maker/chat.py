@@ -1,7 +1,7 @@
-"""A tiny model that calls Python by <tool_call>, now and then, and guesses otherwise: what `make demo-chat` trains.
+"""A tiny model that calls Python by <tool_call>, now and then, and guesses otherwise, for `make demo-chat`.
 
 It has learned by heart to write the conversations of `conversation`: a message with a call, or with two, or with one
-that is not JSON, or a guess. Reinforcement learning has to find out which of these pays.
+that is not JSON, or a guess. Reinforcement learning has to find out which of these is rewarded.
 """
 
 import json
@@ -63,5 +63,5 @@ def results(*contents: str) -> str:
 
 
 def answer(value: object) -> str:
-    """What it says in the end."""
+    """The last message of the model."""
     return f"It is \\boxed{{{value}}}."

@@ -1,4 +1,4 @@
-"""What an engine must do on a GPU as it does on a CPU: bodies of tests that both tiers run."""
+"""Requirements on an engine, on a GPU as on a CPU: bodies of tests that both tiers run."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ END = StopCondition.marker(b"```output")
 GREEDY = SamplingParameters(max_tokens=90, temperature=0.0)
 
 Conversation = list[tuple[list[int], SampledTurn]]
-"""The context of each turn, and what was sampled."""
+"""The context of each turn, and the sampled turn."""
 
 
 async def converse(
@@ -47,7 +47,7 @@ async def converse(
 async def assert_what_is_held_changes_no_token(
     engine: Any, prompts: Sequence[Sequence[int]], observation: Sequence[int]
 ) -> None:
-    """Greedy turns that go on from blocks that are partly filled, and the same turns with everything computed anew."""
+    """Greedy turns that continue from blocks that are partly filled, and the same turns with everything recomputed."""
     held = await converse(engine, prompts, observation, "held", forget=False)
     anew = await converse(engine, prompts, observation, "anew", forget=True)
     later = [following for talk in held for _, (_, following) in pairwise(talk)]
@@ -65,9 +65,9 @@ async def moved_through_its_states(
     measure: Callable[[], int],
     sending: Callable[[], AbstractAsyncContextManager[tuple[Rendezvous, Any]]],
 ) -> dict[str, int]:
-    """What `measure` says while a running engine is awake, asleep, has its weights back, and samples again.
+    """Results of `measure` while a running engine is awake, asleep, has its weights back, and samples again.
 
-    `sending` offers the weights that the engine began with: afterwards it holds and says what it did before.
+    `sending` offers the weights that the engine began with: afterwards it holds and samples the same as before.
     """
 
     async def say() -> tuple[int, ...]:

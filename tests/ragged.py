@@ -79,7 +79,7 @@ def masks(min_sampled: int = 0) -> st.SearchStrategy[list[bool]]:
 
 
 def ragged_batches(min_sampled: int = 0, min_rows: int = 0) -> st.SearchStrategy[RaggedBatch]:
-    """Up to twelve trajectories of up to three groups. Garbage stands where nothing was sampled."""
+    """Up to twelve trajectories of up to three groups. Tokens that were not sampled have garbage."""
     reward = st.one_of(st.sampled_from([-1.0, 0.0, 1.0]), st.floats(-3, 3, width=32, allow_subnormal=False))
     row = st.tuples(reward, st.integers(0, 2), masks(min_sampled))
 

@@ -1,4 +1,4 @@
-"""Whole training runs on three nodes of a Ray cluster: as on one machine, and with nodes killed meanwhile."""
+"""Whole training runs on three nodes of a Ray cluster: as on one machine, and with nodes killed during the run."""
 
 import signal
 from pathlib import Path

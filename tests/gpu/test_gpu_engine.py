@@ -1,4 +1,4 @@
-"""vLLM on a GPU behind torl's engine: what it holds in each state, and that what it holds changes no token."""
+"""vLLM on a GPU as torl's engine: its memory in each state, and that cached blocks change no token."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ async def test_an_engine_holds_in_each_state_what_the_ledger_says(tmp_path: Path
 
 @pytest.mark.timeout(900)
 async def test_retained_blocks_change_no_token(tmp_path: Path) -> None:
-    """By a model that has been trained to call Python: its most likely tokens are no ties."""
+    """Sampled by a model that has been trained to call Python: its most likely tokens have no equals."""
     model = build_tiny_model(tmp_path / "model")
     tokenizer = load_tokenizer(model)
     prompts = [

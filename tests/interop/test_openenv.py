@@ -1,4 +1,4 @@
-"""The OpenEnv door, as the clients of that library see it."""
+"""The OpenEnv server, as the clients of that library see it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""The attacks on the sandbox, through the OpenEnv door: each ends as in a pool of one's own; the next run is right."""
+"""The attacks on the sandbox, through the OpenEnv server: each ends as in a local pool; the next run is right."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +31,7 @@ def memory_end(pool: SandboxPool) -> int:
 
 @pytest.fixture(scope="module")
 def doors() -> Iterator[dict[bool, Door]]:
-    """By whether attacks on it shall run out of time."""
+    """Servers, by whether attacks on them shall run out of time."""
     with (
         door(*SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="openenv") as hasty,
         door(*SETTINGS, "--cpu-seconds", str(PATIENCE * CPU_SECONDS), command="openenv") as patient,
@@ -56,7 +56,7 @@ async def test_attack_has_the_same_outcome_through_openenv(
 
 
 def told(observation: dict[str, Any]) -> tuple[Any, ...]:
-    """All of it; after a time-out, what was written is as much as there was time for."""
+    """The whole output; after a timeout, the output is as much as there was time for."""
     code = observation["exit_code"]
     return (code,) if code == TIMED_OUT else (code, observation["stdout"], observation["stderr"])
 

@@ -1,4 +1,4 @@
-"""Episodes that clients of the OpenEnv door begin and forget: they hang up without a word, or never ask again."""
+"""Episodes that clients of the OpenEnv server begin and forget: they disconnect without notice, or never ask again."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def test_ten_thousand_episodes_that_are_forgotten_cost_bounded_memory() ->
 
 
 async def forgotten(server: Door, number: int) -> None:
-    """An episode over a connection of its own that breaks; every third is a request without one."""
+    """An episode over a separate connection that breaks; every third is a request without one."""
     if number % 3 == 0:
         status, answer = await asyncio.to_thread(server.ask, "/step", {"action": {"code": CODE}})
         assert (status, answer["observation"]["stdout"]) == (200, "1000\n")

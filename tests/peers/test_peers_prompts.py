@@ -1,6 +1,6 @@
-"""Prompts whose questions spell control tokens, beside tiktoken: the templates' tokens, and ordinary text between them.
+"""Prompts whose questions spell control tokens, against tiktoken: the templates' tokens, and ordinary text between.
 
-The templates are TRL's. DeepSeek's vocabulary is none of tiktoken's: Qwen's stands in for it.
+The templates are TRL's. DeepSeek's vocabulary is not one of tiktoken's: Qwen's replaces it.
 """
 
 import copy
@@ -18,7 +18,7 @@ from torl.text.prompts import encode_prompts
 from torl.text.templates import load_template
 from torl.types import Problem
 
-_PLACE = "@"  # stands for the question; the templates have none
+_PLACE = "@"  # represents the question; the templates do not contain it
 
 
 @cache

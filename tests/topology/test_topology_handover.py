@@ -111,7 +111,7 @@ async def test_requests_to_sleeping_engines_use_the_next_weights(sides: Sides, t
 
 
 async def test_weights_go_from_one_address_to_another(sides: Sides, tmp_path: Path) -> None:
-    """As between two machines: rank 0 has an address of its own, and engines have theirs."""
+    """As between two machines: rank 0 has a separate address, and engines have theirs."""
     group = sides.learner._group
     group.host = "127.0.0.2"
     exported = await sides.train(3, tmp_path)
