@@ -25,7 +25,7 @@ DOCUMENTS = [
 SECTIONS = {name for config in (TrainConfig, SampleConfig, EvaluateConfig) for name in config.model_fields}
 # Where a path may begin: a page about one room names its files from there.
 BASES = [ROOT, PACKAGE, ROOT / "crates" / "sandbox" / "src"]
-# A page names a test file without its folder; docs/presets.md names files of the published code.
+# A page names a test file without its folder.
 TESTS = [ROOT / "tests" / tier for tier in ("unit", "property", "integration", "peers")]
 FILE = re.compile(r"[\w.*-]+(/[\w.*-]+)*(\.(py|pyi|rs|toml|md|svg|txt)|/|/[\w-]+\.\*)")
 METRIC = re.compile(r"[a-z]+(/[a-z_*<>.]+)+")
@@ -38,9 +38,8 @@ def pages(test: Callable[..., None]) -> Any:
 
 
 def prose_of(page: Path) -> str:
-    """A page without its fenced blocks; docs/presets.md without the last column of its tables, which names sources."""
-    text = re.sub(r"^ *(`{3,}).*?^ *\1`*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"(?m)^(\|[^|]*\|[^|]*\|).*", r"\1", text) if page.name == "presets.md" else text
+    """Return a page without its fenced blocks."""
+    return re.sub(r"^ *(`{3,}).*?^ *\1`*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 def spans_of(page: Path) -> list[str]:
@@ -59,13 +58,10 @@ def exists(path: str, bases: list[Path]) -> bool:
 @pages
 def test_every_file_of_the_repository_that_a_page_names_exists(page: Path) -> None:
     bases = [page.parent, page.parent / "src", *BASES, *TESTS]
-    of_others = page.name == "presets.md"
     for span in spans_of(page):
         if not FILE.fullmatch(span) or span == "main.py":  # what a snippet is called
             continue
-        first = span.split("/")[0]
-        if not of_others or any((base / first).exists() for base in bases):
-            assert exists(span, bases), f"{page.name} names {span}"
+        assert exists(span, bases), f"{page.name} names {span}"
 
 
 @pages

@@ -391,6 +391,14 @@ def test_torl_error_of_a_component_keeps_its_meaning() -> None:
         asyncio.run(Unavailable().call({}))
 
 
+def test_format_that_cannot_call_a_tool_of_the_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    section = '[rollout.tools.x]\nname = "mistakes:Calculator"'
+    path.write_text(BASE.format(directory=tmp_path / "run", section=section))
+    with pytest.raises(ConfigError, match=r"rollout\.tools\.x cannot be called in the format 'torl': it calls python"):
+        load_config(TrainConfig, path)
+
+
 def test_failing_tool_drops_episodes_until_the_run_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ScriptedRun(tmp_path, rollout={"max_failed_fraction": 0.0})
     run.player.tools = {"python": BoundedTool("python", mistakes.Calculator(), ToolLimits())}  # no divisor

@@ -1,4 +1,4 @@
-"""The presets against the table of published numbers in docs/presets.md, field by field, in both directions."""
+"""The presets against the tables of published numbers in their recipes, field by field, in both directions."""
 
 import re
 import tomllib
@@ -35,12 +35,14 @@ DEMANDED = {
 def published() -> dict[str, dict[str, Any]]:
     """For each preset the numbers of its table."""
     found: dict[str, dict[str, Any]] = {}
-    for line in (ROOT / "docs" / "presets.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("## "):
-            table = found.setdefault(line.removeprefix("## ").strip(), {})
-        elif row := re.fullmatch(r"\| `([a-z_.]+)` \| `(.+)` \| .+ \|", line):
-            assert row[1] not in table, f"{line} stands twice"
-            table[row[1]] = None if row[2] == "none" else tomllib.loads(f"value = {row[2]}")["value"]
+    for readme in sorted((ROOT / "python" / "torl" / "recipes").glob("*/README.md")):
+        table: dict[str, Any] = {}
+        for line in readme.read_text(encoding="utf-8").splitlines():
+            if line.startswith("## "):
+                table = found.setdefault(line.removeprefix("## ").strip(), {})
+            elif row := re.fullmatch(r"\| `([a-z_.]+)` \| `(.+)` \| .+ \|", line):
+                assert row[1] not in table, f"{line} appears twice"
+                table[row[1]] = None if row[2] == "none" else tomllib.loads(f"value = {row[2]}")["value"]
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from builders import call, failed, group, printed, trajectory
-from torl.errors import RewardError
+from torl.errors import ComponentError, RewardError
 from torl.options import ChosenFrom
 from torl.recipes.dapo.recipe import overlong_penalty
 from torl.recipes.torl.recipe import failed_code
@@ -210,10 +210,14 @@ async def test_a_part_sees_the_grades_before_it_and_its_own_parts_are_named_afte
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("endless", "endless returned inf"), ("broken", "broken failed: KeyError: 'weights'")]
+    ("name", "error", "message"),
+    [
+        ("endless", RewardError, "endless returned inf"),
+        ("broken", ComponentError, r"broken\) failed in broken\(.*\)\nKeyError: 'weights'"),
+    ],
 )
-async def test_a_broken_function_stops_the_run(name: str, message: str) -> None:
-    with pytest.raises(RewardError, match=message):
+async def test_a_broken_function_stops_the_run(name: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         await choose(f"{__name__}:{name}").grade(group(trajectory("a")))
 
 
@@ -224,7 +228,7 @@ async def test_a_part_that_loses_a_grade_stops_the_run() -> None:
 
     rubric = Rubric(RubricOptions())
     rubric._parts["answer"] = type(rubric._parts["answer"])(Forgetful(), 1.0)
-    with pytest.raises(RewardError, match=r"reward.parts.answer gave 0 grades for 1 trajectories"):
+    with pytest.raises(ComponentError, match="expected 1 grades, one for each trajectory; got 0"):
         await rubric.grade(group(trajectory("a")))
 
 

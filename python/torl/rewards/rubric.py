@@ -99,9 +99,10 @@ class FunctionPart:
     A coroutine function runs in the event loop, any other in a thread.
     """
 
-    def __init__(self, name: str, function: Callable[[Trajectory], Any]) -> None:
-        self._name = name
-        self._function = function
+    def __init__(self, choice: Choice[Callable[[Trajectory], Any]]) -> None:
+        self._name = choice.name
+        self._function = choice.bind()
+        self._is_coroutine = inspect.iscoroutinefunction(choice.target)
 
     async def grade(self, group: Group) -> Sequence[Grade | float]:
         """Call the function once for each trajectory."""
@@ -109,7 +110,7 @@ class FunctionPart:
 
     async def _value(self, trajectory: Trajectory) -> Grade | float:
         try:
-            if inspect.iscoroutinefunction(inspect.unwrap(getattr(self._function, "func", self._function))):
+            if self._is_coroutine:
                 value = await self._function(trajectory)
             else:
                 value = await run_in_thread(self._function, trajectory)
@@ -228,7 +229,7 @@ def _make_part(choice: Choice[Any]) -> Reward | FunctionPart:
     if makes_reward(choice.target):
         reward: Reward = choice.make()
         return reward
-    return FunctionPart(choice.name, choice.bind())
+    return FunctionPart(choice)
 
 
 def _weight(choice: Choice[Any]) -> float:
