@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Sent(NamedTuple):
-    """A request of somebody's, and the texts that the run prints and complains with."""
+    """A client's request, and the texts that the run prints and complains with."""
 
     client: str
     source: str
@@ -85,7 +85,7 @@ def read_by_verl(answer: dict[str, Any]) -> tuple[str, str]:
 
 
 def read_by_torl(answer: dict[str, Any]) -> tuple[str, str]:
-    """What ToRL's rollout takes for output and report: vllm_rollout_spmd.py, postproc."""
+    """Return output and report as ToRL's rollout reads them: vllm_rollout_spmd.py, postproc."""
     result = answer["run_result"]
     if str(result["return_code"]) == "0" or len(str(result["stdout"])) != 0:
         return result["stdout"], "Done"

@@ -1,8 +1,8 @@
-"""What IPython shows of cells: reads lists of cells as JSON, and writes for each list what its last cell gave.
+"""IPython's output of cells: reads lists of cells as JSON, and writes for each list the output of its last cell.
 
     python ipython_cells.py < notebooks.json > recorded.json
 
-where IPython 8.12.3 is installed, and the guest's numpy, pandas and sympy. A list has a process of its own.
+where IPython 8.12.3 is installed, and the guest's numpy, pandas and sympy. Each list has a separate process.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _OWN_FRAME = re.compile(r"  File \S+/IPython/\S+ in \w+\n.*\n\n")
 
 
 def shown(cells: list[str]) -> dict[str, Any]:
-    """Of `stdout`, `stderr`, `value` and `traceback` (lines) those that are not empty."""
+    """The nonempty fields among `stdout`, `stderr`, `value` and `traceback` (lines)."""
     from IPython.core import interactiveshell  # type: ignore[import-not-found]
     from traitlets.config import Config  # type: ignore[import-not-found]
 

@@ -1,4 +1,4 @@
-"""A door as a process of its own, and what tests ask it with."""
+"""A server in a separate process, and its clients in tests."""
 
 import json
 import os
@@ -19,7 +19,7 @@ ENDLESS = "while True: pass"
 
 @dataclass
 class Door:
-    """A door that listens."""
+    """A server that listens."""
 
     process: subprocess.Popen[str]
     url: str
@@ -41,14 +41,14 @@ class Door:
         return answer
 
     def metric(self, name: str) -> float:
-        """One of the numbers that the door counts; 0 for a count that has not begun."""
+        """One of the numbers that the server counts; 0 for a count that has not begun."""
         with urllib.request.urlopen(f"{self.url.removesuffix('/mcp')}/metrics", timeout=60) as response:
             text = response.read().decode()
         found = re.search(rf"(?m)^{re.escape(name)} (\S+)$", text)
         return float(found.group(1)) if found else 0.0
 
     def resident_mb(self) -> float:
-        """Memory of the door's own process, in MB."""
+        """Memory of the server's own process, in MB."""
         return resident_mb(self.process.pid)
 
     def terminate(self, seconds: float = 60) -> int:

@@ -1,4 +1,4 @@
-"""OpenAI's client against the real engine: what it was told is what was sampled, and it goes on where it stopped."""
+"""OpenAI's client against the real engine: it receives the sampled tokens, and continues where it stopped."""
 
 import asyncio
 import copy

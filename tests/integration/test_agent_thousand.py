@@ -38,7 +38,7 @@ async def test_a_thousand_functions_play_at_once_and_none_waits_for_a_slow_one()
             slow.set_result(problem.id)
             await others_ended.wait()
         messages: list[Any] = [user(problem.question)]
-        async with aiohttp.ClientSession() as client:  # each has connections of its own
+        async with aiohttp.ClientSession() as client:  # each has separate connections
             for _ in range(TURNS):
                 async with client.post(f"{url}/chat/completions", json={"messages": messages}) as answer:
                     told = await answer.json()
@@ -86,7 +86,7 @@ for _ in range({TURNS}):
 
 
 def are_whole(groups: list[Group], count: int) -> None:
-    """Every program's turns are one trajectory of its own."""
+    """Every program's turns are a separate trajectory."""
     assert len({group.prompt.problem.id for group in groups}) == len(groups) == count
     sampled = TURNS * len(MODEL.ids(SAID))
     for group in groups:
@@ -96,7 +96,7 @@ def are_whole(groups: list[Group], count: int) -> None:
 
 
 def open_files() -> int:
-    """Of this process."""
+    """The number of open files of this process."""
     return len(os.listdir("/proc/self/fd"))
 
 

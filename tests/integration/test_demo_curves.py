@@ -1,4 +1,4 @@
-"""What the demos of chat models claim: they learn through their tools, and their controls do not. Minutes."""
+"""Claims of the demos of chat models: they learn through their tools, and their controls do not. Minutes."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def demos() -> Iterator[dict[str, ModuleType]]:
 
 @pytest.fixture(scope="module")
 def chat_options(demos: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of the runs that train the model of the chat demo."""
+    """Options of the runs that train the model of the chat demo."""
     chat = demos["chat"]
     return {**chat.prepare(tmp_path_factory.mktemp("chat")), **chat.SETTINGS, "run.steps": STEPS}
 
@@ -67,7 +67,7 @@ def test_a_chat_model_learns_to_call_an_mcp_server_as_it_does_a_tool_of_the_run(
 def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers(
     demos: dict[str, ModuleType], tmp_path: Path
 ) -> None:
-    """What only the corpus knows cannot be guessed more often, nor learned from others' results."""
+    """Facts that only the corpus knows cannot be guessed more often, nor learned from others' results."""
     search = demos["search"]
     options = {**search.prepare(tmp_path), **search.SETTINGS, "run.steps": search.STEPS}
     found = {}

@@ -16,7 +16,7 @@ KINDS = pytest.mark.parametrize(
 
 
 def script(name: str) -> list[int]:
-    """What is sampled after a prompt: text, perhaps a block and a marker, perhaps a stop token, and then more."""
+    """Tokens sampled after a prompt: text, perhaps a block and a marker, perhaps a stop token, and then more."""
     source = random.Random(f"script-{name}")
     words = [source.choice(b"abcdefgh \n") for _ in range(source.randrange(1, 120))]
     tail = source.choice([b"\n```python\n1 + 1\n```output\nnever", b"\n```python\n2\n```\n", b""])

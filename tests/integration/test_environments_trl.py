@@ -1,4 +1,4 @@
-"""The environment for TRL, asked as its trainer asks: what the tool answers, attacks, and rollouts that nobody ends."""
+"""The environment for TRL, called as its trainer does: answers of the tool, attacks, and rollouts that never end."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from torl.sandbox.execution import render_transcript
 
 @pytest.fixture(scope="module")
 def pools() -> Iterator[dict[bool, SandboxPool]]:
-    """By whether what runs in it shall run out of time."""
+    """Environments, by whether programs in them shall run out of time."""
     with open_pool(CPU_SECONDS, **KEPT) as hasty, open_pool(PATIENCE * CPU_SECONDS, **KEPT) as patient:
         yield {True: hasty, False: patient}
 
@@ -47,7 +47,7 @@ async def test_attack_has_the_same_outcome_through_trls_environment(
     own = await pool.session().run_async(code, value=True)
     environment = environment_factory(pool)()
     told = await environment.python(code)
-    if own.status is OutcomeStatus.TIMEOUT:  # what was written before is as much as there was time for
+    if own.status is OutcomeStatus.TIMEOUT:  # the output before the timeout is as much as there was time for
         assert told.endswith("[timeout]")
     else:
         assert told == render_transcript(own)

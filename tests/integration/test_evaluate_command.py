@@ -59,7 +59,7 @@ def _groups(path: Path) -> dict[str, list[TrajectoryRecord]]:
 
 
 async def test_called_from_python() -> None:
-    """Where an event loop runs already, as in a notebook; with problems of one's own and the run's own reward."""
+    """With a running event loop, as in a notebook; with custom problems and the run's own reward."""
     problems = [torl.Problem("a", "What is 1 + 1?", "2"), torl.Problem("b", "What is 2 + 2?", "4")]
     evaluation = torl.evaluate(
         MODEL,

@@ -61,7 +61,7 @@ def test_a_server(tmp_path: Path) -> None:
 
 
 def test_reward_functions_of_trl_and_verl_also_off_the_main_thread() -> None:
-    """math-verify's own time-out needs the main thread; a trainer grades where it likes."""
+    """math-verify's own timeout needs the main thread; a trainer grades where it likes."""
     told: list[Any] = []
 
     def grade() -> None:
@@ -85,7 +85,7 @@ def test_our_own_grader_passes_the_audit() -> None:
 
 
 def careless(response: str, reference: str) -> float:
-    """What an audit must find fault with: the reference anywhere pays."""
+    """A mistake that an audit must find: the reference anywhere is rewarded."""
     return float(reference in response)
 
 

@@ -1,4 +1,4 @@
-"""A model as judge, behind a server that speaks as OpenAI's does: what it pays, and that its failures never do."""
+"""A model as judge, on a server that speaks as OpenAI's does: its rewards, and that its failures give none."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -53,7 +53,7 @@ async def test_an_answer_is_right_if_rules_or_judge_say_so(server: JudgeServer) 
     assert [grade.parts["judge"] for grade in given] == [0.0, 3.0, 3.0, 0.0, 0.0]
     assert all(sum(grade.parts.values()) == grade.reward for grade in given)
     about_eggs = [prompt for prompt in server.prompts if "eggs" in prompt]
-    assert len(about_eggs) == 2  # what rules find right is not asked, and what is equal is asked once
+    assert len(about_eggs) == 2  # a pair that rules accept is not asked, and equal pairs are asked once
     assert reward.metrics()["judge_correct"] == 2  # with the one at its start
 
 

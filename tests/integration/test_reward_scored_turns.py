@@ -1,4 +1,4 @@
-"""Turns that a model or a function scores: what they are paid, and that failures never are."""
+"""Turns that a model or a function scores: their rewards, and that failures give none."""
 
 import asyncio
 import weakref
@@ -35,7 +35,7 @@ PLAYED = trajectory(
 
 
 def opinion(prompt: str) -> str:
-    """Rises with what has been written."""
+    """Rises with the text written so far."""
     return "0.5" if "twelve" in prompt else "0.75" if "six" in prompt else "0.25."
 
 

@@ -23,7 +23,7 @@ FORMATS = (("torl", 0), ("torl", 1), ("torl", 3), ("zerotir", 1), ("zerotir", 2)
 
 @dataclass
 class EngineRecord:
-    """What vLLM was asked and what it sampled, by request: taken from vLLM itself, below our engine class."""
+    """vLLM's inputs and samples, by request: taken from vLLM itself, below our engine class."""
 
     prompts: dict[str, list[int]] = field(default_factory=dict)
     tokens: dict[str, list[int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The walls around live workers, as the kernel tells of them. What each wall stops is tried in `confine/tests.rs`."""
+"""The isolation around live workers, as the kernel reports it. Each layer is tried in `confine/tests.rs`."""
 
 import ctypes
 import os
@@ -40,7 +40,7 @@ def pool() -> Iterator[SandboxPool]:
 
 
 def landlock_version() -> int:
-    """What this kernel has; 0 or less for none."""
+    """The version that this kernel has; 0 or less for none."""
     version_flag = 1
     return ctypes.CDLL(None).syscall(LANDLOCK, None, ctypes.c_size_t(0), version_flag)
 
@@ -171,7 +171,7 @@ with SandboxPool(1, cache=Path(sys.argv[1]), cpu_seconds=1) as pool:
 
 
 def test_an_ordinary_user_has_them_too() -> None:
-    """Nothing about the walls takes a privilege."""
+    """Isolation takes no privileges."""
     prefix: list[str] = []
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
@@ -196,7 +196,7 @@ def test_an_ordinary_user_has_them_too() -> None:
 
 
 def test_the_cache_is_read_before_them(tmp_path: Path) -> None:
-    """A worker serves on when the prepared guest is gone: all it needs is open."""
+    """A worker serves on after the prepared guest was removed: all it needs is open."""
     for file in _core.sandbox_files(prepare_guest()):
         shutil.copy(file, tmp_path)
         shutil.copy(f"{file}.check", tmp_path)

@@ -1,4 +1,4 @@
-"""Where the system does not let a worker keep its guest, every run has a new one, and the pool says so once."""
+"""If the system does not let a worker keep its guest, every run has a new one, and the pool logs it once."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Files: what goes in, what comes out, and what ordinary Python does with them in between."""
+"""Files: inputs, outputs, and ordinary file operations of Python in between."""
 
 import zipfile
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ def pool() -> Iterator[SandboxPool]:
 
 
 def told(outcome: Execution) -> dict[str, Any]:
-    """What a cell showed, as it is recorded."""
+    """The recorded output of a cell."""
     lines = outcome.traceback.split("\n") if outcome.traceback else None
     stderr = outcome.stderr.removesuffix(f"{outcome.traceback}\n")
     shown = {"stdout": outcome.stdout, "stderr": stderr, "value": outcome.value, "traceback": lines}

@@ -1,4 +1,4 @@
-"""What a run says it did: every status, the exception as CPython shows it, output kept up to its limit."""
+"""Outcomes of runs: every status, the exception as CPython shows it, output kept up to its limit."""
 
 import subprocess
 import sys
@@ -94,7 +94,7 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_the_line_of_an_exception_is_the_one_with_type_and_message(pool: SandboxPool, name: str) -> None:
     program = f"try:\n{textwrap.indent(LINES[name], '    ')}\nexcept BaseException as error:\n    import traceback\n"
-    # What `traceback` prints without frames begins with the place of a syntax error, indented, and goes on with notes and groups.
+    # What `traceback` prints without frames begins with the place of a syntax error, indented, and continues with notes and groups.
     program += "    lines = ''.join(traceback.format_exception_only(error)).splitlines()\n"
     program += "    print(next(line for line in lines if not line.startswith(' ')))"
     natively = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -51,7 +51,7 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def state_of(pid: int) -> str | None:
-    """The kernel's letter for the state of a process: "Z" for a zombie, "T" for one that is stopped; None if it is gone."""
+    """The kernel's letter for the state of a process: "Z" for a zombie, "T" for a stopped one; None if it exited."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[0]
@@ -60,7 +60,7 @@ def state_of(pid: int) -> str | None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
+    """Whether a process exists and is not a zombie."""
     return state_of(pid) not in (None, "Z")
 
 
@@ -421,7 +421,7 @@ SOAK = ["print(1)"] * 95 + [
 
 
 def held(pid: int | str) -> dict[str, int]:
-    """What a process holds: private memory in bytes, open descriptors, threads."""
+    """Resources of a process: private memory in bytes, open descriptors, threads."""
     # Pages of files are all workers' together, and more of the image's are seen whenever the memory is verified.
     with open(f"/proc/{pid}/statm", encoding="utf-8") as file:
         _, resident, of_files, *_ = map(int, file.read().split())

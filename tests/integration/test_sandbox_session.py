@@ -44,7 +44,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
 
 
 def natively(parts: list[str]) -> list[str]:
-    """What CPython prints when the parts run one after the other in one namespace; nothing for a part that raises."""
+    """CPython's output when the parts run one after the other in one namespace; nothing for a part that raises."""
     console = interactive.InteractiveInterpreter({"__name__": "__main__"})
     printed = []
     for part in parts:

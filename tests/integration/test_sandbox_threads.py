@@ -1,6 +1,6 @@
 """asyncio, threads and processes in an interpreter that has one thread: what natively prints one thing prints it here too.
 
-What cannot, because a thread waits for what its starter would do later, raises at once and says so.
+Programs that cannot, because a thread waits for what its starter would do later, fail at once with an explanation.
 """
 
 import re

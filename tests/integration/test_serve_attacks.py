@@ -1,4 +1,4 @@
-"""The attacks on the sandbox, through each door: each ends as in a pool of one's own, and the next run is right."""
+"""The attacks on the sandbox, through each server: each ends as in a local pool, and the next run is right."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -38,7 +38,7 @@ def http() -> Iterator[Door]:
 
 @pytest_asyncio.fixture(scope="module")
 async def mcp() -> AsyncIterator[dict[bool, str]]:
-    """The doors' addresses, by whether attacks on it shall run out of time."""
+    """The servers' addresses, by whether attacks on it shall run out of time."""
     with (
         door("--http", *SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="mcp") as hasty,
         door("--http", *SETTINGS, "--cpu-seconds", str(PATIENT), command="mcp") as patient,
@@ -62,7 +62,7 @@ def test_attack_has_the_same_outcome_through_http(
 
 
 def shown(result: dict[str, Any]) -> dict[str, Any]:
-    """All but the time; what was written before it ran out is as much as there was time for."""
+    """The outcome without its time; the output before the timeout is as much as there was time for."""
     if result["status"] == "TimeLimitExceeded":
         return {"status": result["status"]}
     return {name: result[name] for name in ("status", "return_code", "stdout", "stderr")}

@@ -1,4 +1,4 @@
-"""What a door holds and what it gives up: overload, clients that go away, large bodies, its own end."""
+"""Resources that a server holds and frees: overload, clients that go away, large bodies, its own end."""
 
 import json
 import socket
@@ -19,7 +19,7 @@ SLOW = "n = 0\nwhile n < 3_000_000: n += 1\nprint({})"
 
 
 def send(server: Door, path: str, content: dict[str, Any]) -> socket.socket:
-    """A request whose answer nobody waits for yet."""
+    """A request whose answer is not awaited yet."""
     body = json.dumps(content).encode()
     host, port = server.url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)))

@@ -1,4 +1,4 @@
-"""A door as `container/Dockerfile` runs it: no capabilities, no new privileges, a root that is read-only."""
+"""A server as `container/Dockerfile` runs it: no capabilities, no new privileges, a root that is read-only."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from serving import door
 from test_sandbox_confinement import assert_confined
 
 ROOT = Path(__file__).parents[2]
-# In a mount namespace of its own, where all that is mounted read-only stays so.
+# In a separate mount namespace, where all that is mounted read-only stays so.
 CONTAINED = (
     "unshare", "--mount", "sh", "-c",
     'mount -o remount,bind,ro / && exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs "$@"', "sh",

@@ -1,4 +1,4 @@
-"""Episodes whose code runs behind SandboxFusion's interface are those whose code runs in a pool of one's own."""
+"""Episodes whose code runs through SandboxFusion's interface equal those whose code runs in a local pool."""
 
 import re
 from collections.abc import Iterator

@@ -13,13 +13,13 @@ from serving import Door, door, until
 OPEN = "torl_sandbox_requests_open"
 PING = b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n"
 HEAD = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-FEW = 300  # descriptors that a process may have, of which the door keeps 256
+FEW = 300  # descriptors that a process may have, of which the server keeps 256
 ALLOWED = FEW - 256
 SIZE = 20_000_000  # more than the kernel holds on the way
 
 
 def connected(server: Door, received: int | None = None) -> socket.socket:
-    """A connection; the kernel holds about so many bytes of what is not read."""
+    """A connection; the kernel holds about this many bytes of unread data."""
     host, port = server.url.removeprefix("http://").removesuffix("/mcp").split(":")
     connection = socket.socket()
     if received is not None:
@@ -30,7 +30,7 @@ def connected(server: Door, received: int | None = None) -> socket.socket:
 
 
 def given_up(connection: socket.socket) -> bytes:
-    """What comes before the other side closes the connection."""
+    """The data until the other side closes the connection."""
     parts = []
     try:
         while part := connection.recv(1 << 16):

@@ -1,4 +1,4 @@
-"""MCP servers as tools, by real processes: what they offer and answer, and what becomes of calls when they die."""
+"""MCP servers as tools, by real processes: their tools and answers, and their calls when they die."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 @asynccontextmanager
 async def offered(mcp: str, **options: Any) -> AsyncIterator[dict[str, Tool]]:
-    """What a section `[rollout.tools.small]` offers to a model."""
+    """Tools that a section `[rollout.tools.small]` offers to a model."""
     section = {"mcp": mcp, "environment": ENVIRONMENT, "initial_backoff_seconds": 0, **options}
     tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
     try:
@@ -208,7 +208,7 @@ async def listening(port: int) -> "subprocess.Popen[bytes]":
 
 
 async def test_torls_own_door_is_a_tool() -> None:
-    """The sandbox behind its MCP door, with the sessions that it offers."""
+    """The sandbox through its MCP server, with the sessions that it offers."""
     command = shlex.join([sys.executable, "-m", "torl.sandbox", "mcp", "--workers", "1"])
     async with offered(command) as tools:
         assert list(tools) == ["run_python"]

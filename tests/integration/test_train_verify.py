@@ -32,7 +32,7 @@ OPTIONS = {
     "reward.overlong_buffer": "40",
     "algorithm.normalize_advantages": "true",
     "rollout.temperature": "0.7",
-    # What is silenced: responses cut off here, and so on.
+    # Masked trajectories: responses cut off here, and so on.
     "rollout.max_response_tokens": "52",
     "selection.mask.void_turn": "{}",
     "selection.mask.wrong_truncated": "{}",
@@ -126,7 +126,7 @@ def _observation(row: dict[str, Any]) -> bool:
 
 
 def _code(row: dict[str, Any]) -> bool:
-    """Something else ran than the model wrote."""
+    """The code that ran is not the code that the model wrote."""
     if not row["tool_calls"] or row["tool_calls"][0]["arguments"] is None:
         return False
     row["tool_calls"][0]["arguments"]["code"] += " "
@@ -193,7 +193,7 @@ def _blocks(row: dict[str, Any]) -> bool:
 
 
 def _finish_reason(row: dict[str, Any]) -> bool:
-    """It is said to have been cut where the model ended it."""
+    """The record claims a cut where the model ended it."""
     if row["finish_reason"] != "stop":
         return False
     row["finish_reason"] = row["turns"][-1]["stop_reason"] = "length"
@@ -206,14 +206,14 @@ def _reward(row: dict[str, Any]) -> bool:
 
 
 def _part(row: dict[str, Any]) -> bool:
-    """The reward is what it should be, and is said to be the sum of other parts."""
+    """The reward is right, but its parts do not add up to it."""
     row["reward_parts"]["answer"] -= 0.25
     row["reward_parts"]["length"] = row["reward_parts"].get("length", 0.0) + 0.25
     return True
 
 
 def _turn_reward(row: dict[str, Any]) -> bool:
-    """A turn is paid, and the reward pays none."""
+    """A turn has a reward, and the reward function gives none."""
     row["turn_rewards"] = [0.0] * len(row["turns"])
     return True
 

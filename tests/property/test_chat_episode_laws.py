@@ -1,4 +1,4 @@
-"""Laws of episodes of chat models, whatever is written, printed and cut off."""
+"""Laws of episodes of chat models, for any texts, outputs and cuts."""
 
 from functools import cache
 

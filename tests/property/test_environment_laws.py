@@ -1,4 +1,4 @@
-"""Laws of episodes in an environment, whatever is written, answered and cut off."""
+"""Laws of episodes in an environment, for any texts, answers and cuts."""
 
 import asyncio
 from functools import cache
@@ -99,7 +99,7 @@ def test_an_episode_is_what_was_sampled_what_was_answered_and_what_was_said(
         assert ids[turn.stop : stop] == expected[: limit - turn.stop]
 
     last = played.turns[-1]
-    told_last = last.stop < len(ids)  # what was put in stands at the end
+    told_last = last.stop < len(ids)  # an observation is at the end
     ended = played.finish_reason in (FinishReason.ENVIRONMENT, FinishReason.MAX_TURNS)
     assert ended <= told_last <= (ended or played.finish_reason is FinishReason.LENGTH)
     assert (played.finish_reason is FinishReason.STOP) <= (last.stop_reason is StopReason.STOP)

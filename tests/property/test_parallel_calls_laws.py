@@ -23,7 +23,7 @@ LONGEST = 30  # characters that the tool "echo" may say
 
 
 class Echo(torl.Tool):
-    """Says what it is told; the sooner, the later it is called."""
+    """Returns its argument; the sooner, the later it is called."""
 
     description = "Says what it is told."
     parameters: Mapping[str, Any] = {"type": "object"}

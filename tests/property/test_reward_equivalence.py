@@ -32,7 +32,7 @@ _INTEGERS, _DENOMINATORS = st.integers(-(10**9), 10**9) | st.integers(-30, 30), 
 
 
 def notations(number: Fraction) -> list[str]:
-    """How a page or a program may write a number, exactly or rounded."""
+    """Spellings of a number in a page or by a program, exact or rounded."""
     sign, over, under = "-" * (number < 0), abs(number.numerator), number.denominator
     exact = [f"{sign}\\frac{{{over}}}{{{under}}}", f"{sign}\\dfrac{{{2 * over}}}{{{2 * under}}}", str(number)]
     return [

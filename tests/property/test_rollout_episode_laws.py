@@ -1,4 +1,4 @@
-"""Laws of splicing: whatever the engine emits, in whatever pieces, the record is what was emitted and observed."""
+"""Laws of splicing: for any emitted tokens, in any pieces, the record is what was emitted and observed."""
 
 import asyncio
 from collections import Counter
@@ -47,7 +47,7 @@ turns = st.one_of(
 
 
 def first_end(text: bytes, form: Format, at_line_start: bool) -> int | None:
-    """Where the first end of a turn lies in these bytes, by the slow reference."""
+    """The first end of a turn in these bytes, by the naive reference."""
     scan = scan_bytes(text, MARKER if form.name == "torl" else None, at_line_start, form.name == "zerotir")
     if form.name == "torl":
         return None if scan.marker is None else scan.marker[1]

@@ -1,5 +1,7 @@
-"""The file system against the real one: the same operations in the sandbox and in a directory of this machine, by the
-same Python program, have the same results and fail with the same errors.
+"""The file system against the real one.
+
+The same operations in the sandbox and in a directory of this machine, by the same Python program, have the same results
+and fail with the same errors.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What stands between tags, against a regular expression: equal on short texts, and done on texts too long for it."""
+"""Text between tags, against a regular expression: equal on short texts, and done on texts too long for it."""
 
 import re
 
