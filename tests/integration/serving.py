@@ -18,7 +18,7 @@ ENDLESS = "while True: pass"
 
 
 @dataclass
-class Door:
+class Server:
     """A server that listens."""
 
     process: subprocess.Popen[str]
@@ -58,7 +58,7 @@ class Door:
 
 
 @contextmanager
-def door(*options: str, command: str = "serve", within: Sequence[str] = ()) -> Iterator[Door]:
+def run_server(*options: str, command: str = "serve", within: Sequence[str] = ()) -> Iterator[Server]:
     """`python -m torl.sandbox serve` on a port that is free; `within` is a command that runs another."""
     words = [*within, sys.executable, "-m", "torl.sandbox", command, "--port", "0", *options]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
@@ -66,7 +66,7 @@ def door(*options: str, command: str = "serve", within: Sequence[str] = ()) -> I
     try:
         line = process.stdout.readline()
         assert line.startswith("listening on "), line
-        yield Door(process, line.split()[-1])
+        yield Server(process, line.split()[-1])
     finally:
         if process.poll() is None:
             process.terminate()

@@ -73,16 +73,16 @@ async def test_openais_client_asks_the_real_engine(
     tokenizer.chat_template = TEMPLATE
     end = frozenset({tokenizer.eos_token_id})
     settings = AgentSettings(AgentLimits(), PromptRenderer(tokenizer, encoder), 600)
-    door = AgentServer()
-    await door.start()
+    server = AgentServer()
+    await server.start()
     try:
         own = player(
             engine, ScriptedInterpreter(), form=Documents(), vocabulary=vocabulary, encoder=encoder, end_token_ids=end
         )
-        playing = AgentPlayer.from_player(own, AgentResources(Talk(), settings, door))
+        playing = AgentPlayer.from_player(own, AgentResources(Talk(), settings, server))
         groups = await play_all(playing, prompts[:4], 0, 3)
     finally:
-        await door.close()
+        await server.close()
     rules = ReplayContext(Documents(), vocabulary, encoder, end, frozenset(), RolloutConfig(), end)
     assert len(groups) == 4
     for group in groups:

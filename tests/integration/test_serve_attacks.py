@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from mcp import Client
-from serving import Door, door
+from serving import Server, run_server
 from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
 
 from sandboxes import KEPT
@@ -31,8 +31,8 @@ def memory_end(pool: SandboxPool) -> int:
 
 
 @pytest.fixture(scope="module")
-def http() -> Iterator[Door]:
-    with door(*SETTINGS, "--cpu-seconds", str(PATIENT)) as running:
+def http() -> Iterator[Server]:
+    with run_server(*SETTINGS, "--cpu-seconds", str(PATIENT)) as running:
         yield running
 
 
@@ -40,8 +40,8 @@ def http() -> Iterator[Door]:
 async def mcp() -> AsyncIterator[dict[bool, str]]:
     """The servers' addresses, by whether attacks on it shall run out of time."""
     with (
-        door("--http", *SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="mcp") as hasty,
-        door("--http", *SETTINGS, "--cpu-seconds", str(PATIENT), command="mcp") as patient,
+        run_server("--http", *SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="mcp") as hasty,
+        run_server("--http", *SETTINGS, "--cpu-seconds", str(PATIENT), command="mcp") as patient,
     ):
         yield {True: hasty.url, False: patient.url}
 
@@ -52,7 +52,7 @@ def limit(attack: Attack) -> float:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_attack_has_the_same_outcome_through_http(
-    http: Door, pool: SandboxPool, memory_end: int, attack: Attack
+    http: Server, pool: SandboxPool, memory_end: int, attack: Attack
 ) -> None:
     code = attack.code.replace("END", str(memory_end))
     own = command_result(pool.run(code, cpu_seconds=limit(attack)))

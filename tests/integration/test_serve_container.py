@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from serving import door
+from serving import run_server
 from test_sandbox_confinement import assert_confined
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ contained = pytest.mark.skipif(not can_contain(), reason="who runs the tests may
 
 @contained
 def test_a_door_serves_inside_with_all_walls_up() -> None:
-    with door("--workers", "2", within=CONTAINED) as server:
+    with run_server("--workers", "2", within=CONTAINED) as server:
         status = Path(f"/proc/{server.process.pid}/status").read_text()
         assert re.search(r"(?m)^CapEff:\t0+$", status)
         assert re.search(r"(?m)^NoNewPrivs:\t1$", status)

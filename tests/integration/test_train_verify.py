@@ -87,7 +87,7 @@ def test_engine_and_learner_sample_and_learn_at_one_temperature(run: Path) -> No
 def test_masked_trajectories_have_no_gradient(run: Path) -> None:
     """The learner's own counts: no token of it is in the loss. In the records its advantage is 0."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    silenced = improbable = 0
+    masked = improbable = 0
     for step, row in enumerate(row for row in rows if "time/step" in row):
         lines = (run / "trajectories" / f"step_{step:06d}.jsonl").read_text().splitlines()
         batch = [record for record in map(json.loads, lines) if record["advantage"] is not None]
@@ -98,9 +98,9 @@ def test_masked_trajectories_have_no_gradient(run: Path) -> None:
         tokens = sum(length for record in loud for sampled, length in record["loss_mask"] if sampled)
         assert (row["learner/samples"], row["learner/sampled_tokens"]) == (len(loud), tokens)
         assert len(loud) >= len(batch) - sum(row[name] for name in row if name.startswith("selection/masked/"))
-        silenced += len(cut)
+        masked += len(cut)
         improbable += row["selection/masked/improbable"]
-    assert silenced > 0
+    assert masked > 0
     assert improbable > 0
 
 

@@ -10,7 +10,7 @@ import openenv
 import pytest
 from openenv.core.generic_client import GenericEnvClient
 from openenv_servers import serving
-from serving import door
+from serving import run_server
 
 from builders import asked
 from chat_models import ChatModel
@@ -141,7 +141,7 @@ async def test_messages_are_actions_of_the_librarys_echo_environment(echo: str) 
 
 async def test_our_own_door_runs_the_code_of_each_message() -> None:
     options = ("--workers", "1", "--cpu-seconds", "20")
-    with door(*options, command="openenv") as running:
+    with run_server(*options, command="openenv") as running:
         await_steps = ["x = 6<|im_end|>", "print(x * 7)<|im_end|>", "1 / 0<|im_end|>", "cut"]
         played = await play(running.url, await_steps, text_field="code", shown=["stdout", "stderr"])
     said = [each.text for each in played.user_messages]
