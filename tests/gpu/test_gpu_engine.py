@@ -30,7 +30,7 @@ def used_bytes() -> int:
 
 
 @pytest.mark.timeout(900)
-async def test_an_engine_holds_in_each_state_what_the_ledger_says(tmp_path: Path) -> None:
+async def test_engine_memory_matches_ledger_in_each_state(tmp_path: Path) -> None:
     model = write_shape(tmp_path / "model", hidden=1536, intermediate=8960, layers=28, heads=12, groups=2)
     there = used_bytes()
     engine = make_engine(model, tmp_path / "engine.log", **OPTIONS)

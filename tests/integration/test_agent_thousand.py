@@ -23,7 +23,7 @@ SAID = "It is \\boxed{3}.<|im_end|>"
 TURNS = 4
 
 
-async def test_a_thousand_functions_play_at_once_and_none_waits_for_a_slow_one() -> None:
+async def test_thousand_functions_play_without_waiting_for_slow_ones() -> None:
     running = most = 0
     slow: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     others_ended = asyncio.Event()

@@ -67,7 +67,7 @@ def observation(tokenizer: Any) -> list[int]:
     return list(tokenizer.encode("\n12\n```\n", add_special_tokens=False))
 
 
-async def test_only_what_is_new_is_computed(engine, prompts, observation, reference) -> None:
+async def test_only_new_tokens_are_computed(engine, prompts, observation, reference) -> None:
     """Also where samples of one problem share all their full blocks, and where two turns are equal."""
     later = 0
     for turns in await converse_all(engine, [*prompts[:4], prompts[0]], observation, samples=12):

@@ -56,9 +56,7 @@ def test_turns_end_where_their_tokens_say(
 
 
 @KINDS
-def test_the_turn_that_follows_computes_only_what_is_new(
-    tiny_model_directory: Path, in_flight: int, runner_v2: bool
-) -> None:
+def test_following_turn_computes_only_new_tokens(tiny_model_directory: Path, in_flight: int, runner_v2: bool) -> None:
     """The observation, and the token that was sampled last; keys that a step in flight wrote too much are not used."""
     texts = {str(length): [*b"a" * length, *b"\n```python\n1\n```output\nand on" * 30] for length in range(40)}
     observation = [*b"\n42\n```\n"]
@@ -78,7 +76,7 @@ def test_the_turn_that_follows_computes_only_what_is_new(
 
 
 @KINDS
-def test_a_message_that_calls_is_gone_on_from_and_of_others_nothing_is_held(
+def test_only_messages_with_calls_are_held_for_continuation(
     tiny_model_directory: Path, in_flight: int, runner_v2: bool
 ) -> None:
     """An end token ends both, in the words of a chat model's format."""

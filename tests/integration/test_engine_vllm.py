@@ -129,7 +129,7 @@ async def test_an_engine_samples_nothing_while_it_sleeps_and_knows_its_version_a
         assert (await asked).policy_versions == ((before, 0),)
 
 
-async def test_an_engine_gets_back_what_it_dropped(engine, prompts, tiny_model_directory, tmp_path) -> None:
+async def test_engine_restores_dropped_memory(engine, prompts, tiny_model_directory, tmp_path) -> None:
     """The body of the test that counts a GPU's memory."""
     states = await moved_through_its_states(
         engine, prompts[0].token_ids, lambda: 0, lambda: sending(tiny_model_directory, tmp_path)

@@ -142,7 +142,7 @@ async def test_weights_arrive_to_the_bit_from_another_process(tiny_model_directo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", ["gloo", "shared_memory"])
-async def test_an_engine_holds_what_it_would_have_loaded(tiny_model_directory, tmp_path, transport) -> None:
+async def test_engine_weights_equal_loaded_files(tiny_model_directory, tmp_path, transport) -> None:
     """vLLM's own checksums of a worker's weights, compared with an engine that read the files."""
     changed = perturbed(tiny_model_directory, tmp_path / "changed")
     held = []

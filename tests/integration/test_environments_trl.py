@@ -25,7 +25,7 @@ def memory_end(pools: dict[bool, SandboxPool]) -> int:
     return pools[False].run("pass").peak_memory_bytes
 
 
-async def test_a_call_answers_with_what_was_printed_and_the_value_of_the_last_line(
+async def test_call_returns_output_and_value_of_last_line(
     pools: dict[bool, SandboxPool],
 ) -> None:
     environment = environment_factory(pools[False])()

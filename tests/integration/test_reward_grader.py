@@ -129,7 +129,7 @@ async def test_hostile_pair_costs_one_process_and_delays_no_other_pair(
         await asyncio.to_thread(wait_until, lambda: grader._processes.idle == 3)  # one to spare from now on
 
 
-async def test_a_killed_process_is_replaced_and_its_pair_asked_again() -> None:
+async def test_killed_process_is_replaced_and_its_pair_retried() -> None:
     async with grading(1, TIMEOUT_SECONDS) as (grader, processes):
         (process,) = processes()
         os.kill(process, signal.SIGKILL)

@@ -84,7 +84,7 @@ async def test_an_answer_that_rules_could_not_compare_is_decided_by_the_judge(
     assert [(grade.correct, grade.failure) for grade in given] == [(True, None), (False, "timeout")]
 
 
-async def test_a_judge_does_not_pay_what_the_format_forbids(server: JudgeServer) -> None:
+async def test_judge_does_not_reward_invalid_format(server: JudgeServer) -> None:
     ((grade,), _) = await grades(server, "a dozen", correct=1.0, wrong=0.0, require_format="zerotir")
     assert (grade.correct, grade.reward) == (True, 0.0)
 

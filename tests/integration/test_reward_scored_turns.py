@@ -69,7 +69,7 @@ async def test_each_turn_is_rewarded_by_the_score_of_its_prefix(server: JudgeSer
     assert (reward.metrics()["judge_asked"], reward.metrics()["judge_failures"]) == (4, 0)
 
 
-async def test_progress_is_what_a_turn_adds(server: JudgeServer) -> None:
+async def test_progress_is_the_gain_of_a_turn(server: JudgeServer) -> None:
     ((grade,), _) = await graded(PLAYED, url=server.url, model="judge", turn_reward="progress", weight=2.0)
     assert grade.turn_rewards == (0.5, 1.0, -0.5)
 
@@ -91,7 +91,7 @@ class Question(str):
     """A text of which it can be known whether anybody still has it."""
 
 
-async def test_a_question_is_asked_once_and_its_text_is_not_kept(server: JudgeServer) -> None:
+async def test_question_is_judged_once_and_its_text_is_not_kept(server: JudgeServer) -> None:
     model = JudgeClient(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 2)
     await model.start()
     question = Question("How likely?")

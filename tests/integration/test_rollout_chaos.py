@@ -57,7 +57,7 @@ async def disturb(
         pytest.param("torl", 200, id="torl, 3200 episodes", marks=pytest.mark.slow),
     ],
 )
-async def test_all_lines_up_whatever_happens(
+async def test_record_is_consistent_for_any_events(
     tiny_model_directory, vocabulary, encoder, prompts, tmp_path, name: str, samples: int
 ) -> None:
     models = [tiny_model_directory, perturbed(tiny_model_directory, tmp_path / "changed")]

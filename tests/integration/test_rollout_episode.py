@@ -94,7 +94,7 @@ async def rollout(request, engine, vocabulary, encoder, prompts, subprocess_inte
     return Rollout(record, trajectories)
 
 
-def test_mask_is_one_exactly_on_what_the_engine_sampled(rollout: Rollout, request: pytest.FixtureRequest) -> None:
+def test_mask_is_one_exactly_on_sampled_tokens(rollout: Rollout, request: pytest.FixtureRequest) -> None:
     _, calls = request.node.callspec.params["rollout"]
     assert len(rollout.trajectories) == 32
     for trajectory in rollout.trajectories:
@@ -133,7 +133,7 @@ def test_logprobs_equal_those_of_transformers(rollout: Rollout, tiny_model_direc
     assert worst < 2e-5
 
 
-def test_observations_are_what_the_code_did(rollout: Rollout, vocabulary: Any) -> None:
+def test_observations_are_outputs_of_the_code(rollout: Rollout, vocabulary: Any) -> None:
     """Each call's code really ran, and its observation is what the model continued from."""
     for trajectory in rollout.trajectories:
         ids = trajectory.token_ids_T.tolist()

@@ -76,7 +76,7 @@ def test_a_caller_with_many_threads_by_one_name_has_one_share(pool: SandboxPool)
         future.cancel()
 
 
-async def test_twenty_thousand_runs_are_given_up_at_once(pool: SandboxPool) -> None:
+async def test_twenty_thousand_runs_are_cancelled_at_once(pool: SandboxPool) -> None:
     """A scan of the queue for each takes a million times a million steps: seconds."""
     runs = [asyncio.ensure_future(pool.run_async("while True: pass", seed=number)) for number in range(20_000)]
     while pool.stats()["queued"] < len(runs) - 1:

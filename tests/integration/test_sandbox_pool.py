@@ -142,7 +142,7 @@ def test_a_time_out_is_not_shared() -> None:
         assert (pool.stats()["timeout"], pool.stats()["shared"]) == (3, 0)
 
 
-def test_those_who_wait_for_a_cancelled_run_get_their_own(pool: SandboxPool) -> None:
+def test_waiters_for_a_cancelled_run_start_their_own(pool: SandboxPool) -> None:
     slow = "print(sum(range(15 * 10**6)))"  # a second: it is cancelled before it ends
     first, *others = [pool.submit(slow) for _ in range(4)]
     until(lambda: pool.stats()["running"] == 1)

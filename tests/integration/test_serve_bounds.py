@@ -55,7 +55,7 @@ def small() -> Iterator[Server]:
         yield running
 
 
-def test_beyond_the_queue_is_429_and_what_was_accepted_is_answered(small: Server) -> None:
+def test_full_queue_returns_429_and_accepted_requests_finish(small: Server) -> None:
     def ask(number: int) -> tuple[int, int, Any]:
         return number, *small.ask("/run_code", {"code": SLOW.format(number), "language": "python"})
 
@@ -155,7 +155,7 @@ def test_ten_thousand_notebooks_leave_nothing_in_memory() -> None:
 # --- its end ----------------------------------------------------------------------------------------------------------
 
 
-def test_sigterm_lets_what_is_under_way_end_and_exits_with_0() -> None:
+def test_sigterm_finishes_requests_and_exits_with_0() -> None:
     with run_server("--workers", "1") as server:
         connections = [send_code(server, SLOW.format(number)) for number in range(4)]
         until(lambda: server.metric(OPEN) == 4)
@@ -167,7 +167,7 @@ def test_sigterm_lets_what_is_under_way_end_and_exits_with_0() -> None:
             send_code(server, "print(1)")
 
 
-def test_sigterm_gives_up_what_does_not_end_in_time() -> None:
+def test_sigterm_cancels_requests_after_grace_period() -> None:
     with run_server("--workers", "1", "--grace-period-seconds", "1") as server:
         connection = send_code(server, ENDLESS, run_timeout=60)
         until(lambda: server.metric(RUNNING) == 1)
@@ -198,7 +198,7 @@ def refused(*options: str) -> str:
     return done.stderr.splitlines()[-1]
 
 
-def test_an_address_that_somebody_has_is_an_error(small: Server) -> None:
+def test_address_in_use_is_an_error(small: Server) -> None:
     port = small.url.rsplit(":", 1)[1]
     assert refused("--port", port).startswith(f"error: cannot listen on 127.0.0.1:{port}: ")
 

@@ -28,7 +28,7 @@ contained = pytest.mark.skipif(not can_contain(), reason="who runs the tests may
 
 
 @contained
-def test_a_door_serves_inside_with_all_walls_up() -> None:
+def test_server_in_container_has_full_isolation() -> None:
     with run_server("--workers", "2", within=CONTAINED) as server:
         status = Path(f"/proc/{server.process.pid}/status").read_text()
         assert re.search(r"(?m)^CapEff:\t0+$", status)
@@ -53,14 +53,14 @@ def parent_of(process: Path) -> int | None:
 
 
 @contained
-def test_the_check_tells_of_the_walls_inside() -> None:
+def test_check_reports_isolation_in_container() -> None:
     words = [*CONTAINED, sys.executable, "-m", "torl.sandbox", "check"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "isolation of workers: seccomp, " in done.stdout
 
 
-def test_the_container_file_names_what_is_there() -> None:
+def test_dockerfile_names_existing_files() -> None:
     text = (ROOT / "container" / "Dockerfile").read_text()
     for copied in re.findall(r"(?m)^COPY (?!--from)(\S+)", text):
         assert (ROOT / copied).exists()

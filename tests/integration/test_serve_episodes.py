@@ -100,7 +100,7 @@ async def test_killed_server_fails_every_episode_and_stops_the_run() -> None:
         await tool.close()
 
 
-async def test_a_server_under_overload_delays_episodes_and_changes_none() -> None:
+async def test_overloaded_server_delays_but_changes_no_episode() -> None:
     with run_server("--workers", "1", "--max-pending-requests", "1") as server, SandboxPool(1, **LIMITS) as pool:
         options = SandboxFusionOptions(
             url=server.url,

@@ -25,7 +25,7 @@ def encoded(text: str) -> str:
 
 
 @pytest.mark.parametrize("sent", SENT, ids=lambda sent: sent.client)
-def test_a_client_gets_what_it_reads(server: Server, sent: Sent) -> None:
+def test_client_receives_expected_fields(server: Server, sent: Sent) -> None:
     status, answer = server.ask("/run_code", sent.body)
     assert status == 200
     assert answer.keys() == {"status", "message", "compile_result", "run_result", "executor_pod_name", "files"}

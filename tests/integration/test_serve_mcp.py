@@ -153,7 +153,7 @@ async def test_overload_is_reported_and_accepted_calls_are_answered(server: Serv
     assert (await asyncio.to_thread(server.metric, "torl_sandbox_requests_open")) == 0
 
 
-async def test_a_call_that_is_given_up_is_cancelled(server: Server) -> None:
+async def test_abandoned_call_is_cancelled(server: Server) -> None:
     before = await asyncio.to_thread(server.metric, "torl_sandbox_cancelled_total")
     async with over("http", server) as client:
         call = asyncio.create_task(called(client, ENDLESS))
@@ -167,13 +167,13 @@ async def test_a_call_that_is_given_up_is_cancelled(server: Server) -> None:
 # --- its end ----------------------------------------------------------------------------------------------------------
 
 
-def test_sigterm_ends_the_http_door_with_0() -> None:
+def test_sigterm_ends_http_server_with_0() -> None:
     with run_server("--http", "--workers", "1", "--grace-period-seconds", "2", command="mcp") as server:
         assert server.terminate() == 0
 
 
 @pytest.mark.parametrize("way", ["sigterm", "end of input"])
-def test_the_stdio_door_ends_with_0(way: str) -> None:
+def test_stdio_server_ends_with_0(way: str) -> None:
     process = subprocess.Popen([sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None

@@ -67,7 +67,7 @@ def impatient(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield running
 
 
-def test_who_sends_no_whole_request_is_given_up(impatient: Server) -> None:
+def test_incomplete_request_is_dropped(impatient: Server) -> None:
     path = b"/mcp" if impatient.url.endswith("/mcp") else b"/run_code"
     sent = [
         b"",
@@ -88,7 +88,7 @@ def test_who_sends_no_whole_request_is_given_up(impatient: Server) -> None:
     until(lambda: impatient.metric(OPEN) == 0)
 
 
-def test_who_takes_no_answers_is_given_up(impatient: Server) -> None:
+def test_client_that_reads_no_answers_is_dropped(impatient: Server) -> None:
     def ask_on() -> None:
         while True:
             connection.sendall(PING * 1000)
@@ -98,7 +98,7 @@ def test_who_takes_no_answers_is_given_up(impatient: Server) -> None:
 
 
 @pytest.mark.parametrize("impatient", ["serve"], indirect=True)
-def test_who_takes_nothing_of_a_large_answer_is_given_up_with_it(impatient: Server) -> None:
+def test_client_that_reads_no_large_answer_is_dropped(impatient: Server) -> None:
     connections = [connected(impatient, received=4096) for _ in range(3)]
     for connection in connections:
         connection.sendall(post(b"/run_code", {"code": f"print('x' * {SIZE})", "language": "python"}))
@@ -126,7 +126,7 @@ def test_who_takes_nothing_of_a_large_answer_is_given_up_with_it(impatient: Serv
     ],
     ids=lambda sent: repr(sent[-25:]),
 )
-def test_a_request_that_is_none_is_refused_and_its_connection_closed(impatient: Server, request_bytes: bytes) -> None:
+def test_invalid_request_is_refused_and_connection_closed(impatient: Server, request_bytes: bytes) -> None:
     with connected(impatient) as connection:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # it may be refused before it is whole
             connection.sendall(request_bytes)
@@ -135,9 +135,7 @@ def test_a_request_that_is_none_is_refused_and_its_connection_closed(impatient: 
 
 
 @pytest.mark.parametrize("request_bytes", [b"GET /v1/\0ping HTTP/1.1\r\n\r\n", PING[:-2] + b"A: a\r\n" * 100 + b"\r\n"])
-def test_a_request_that_is_none_leaves_no_traceback_on_the_doors_stderr(
-    request_bytes: bytes, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_request_leaves_no_traceback_on_stderr(request_bytes: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     with run_server("--workers", "1") as server, connected(server) as connection:
         connection.sendall(request_bytes)
         assert given_up(connection).split()[1] == b"400"

@@ -48,7 +48,7 @@ def test_outputs_are_compared_until_one_differs(server: Server, code: str, passe
     assert answer["tests"][0]["exec_info"].keys() >= {"status", "run_result"}
 
 
-def test_all_cases_are_run_if_asked_for(server: Server) -> None:
+def test_all_cases_run_on_request(server: Server) -> None:
     config = {"dataset_type": "CommonOJDataset", "language": "python", "provided_data": {"test": DOUBLE}}
     answer = submitted(server, "```\nprint(4)\n```", **config, extra={"run_all_cases": True})
     assert [test["passed"] for test in answer["tests"]] == [False, True, False]

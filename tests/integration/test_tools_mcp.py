@@ -99,7 +99,7 @@ async def test_unexpected_results_are_reported_and_disturb_no_call() -> None:
         assert await called(tools["long"]) == (OutcomeStatus.OK, "x" * 20_000 + "...")
 
 
-async def test_a_command_that_does_not_start_again_is_tried_once_for_all_who_wait(tmp_path: Path) -> None:
+async def test_failed_restart_is_tried_once_for_all_waiting_calls(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     async with offered(shlex.join([*shlex.split(HOSTILE), str(starts)]), retries=0) as tools:
         starts.touch()
@@ -207,7 +207,7 @@ async def listening(port: int) -> "subprocess.Popen[bytes]":
             return process
 
 
-async def test_torls_own_door_is_a_tool() -> None:
+async def test_sandbox_mcp_server_is_a_tool() -> None:
     """The sandbox through its MCP server, with the sessions that it offers."""
     command = shlex.join([sys.executable, "-m", "torl.sandbox", "mcp", "--workers", "1"])
     async with offered(command) as tools:

@@ -60,7 +60,7 @@ async def test_an_episode_keeps_its_state_until_it_is_reset(server: Server) -> N
         assert "NameError" in result.observation["stderr"]
 
 
-async def test_the_seed_is_of_what_is_random(server: Server) -> None:
+async def test_seed_determines_random_parts(server: Server) -> None:
     drawn = []
     for seed in (5, 5, 6):
         async with episode(server) as client:
@@ -132,7 +132,7 @@ def test_a_request_that_is_too_large_is_refused(server: Server) -> None:
     assert server.ask("/step", {"action": {"code": "#" * (2 << 20)}})[0] == 413
 
 
-async def test_more_sessions_than_there_may_be_are_refused_and_none_is_lost(server: Server) -> None:
+async def test_sessions_beyond_limit_are_refused_and_none_is_lost(server: Server) -> None:
     async with episode(server) as first, episode(server) as second, episode(server) as third:
         for number, client in enumerate((first, second, third)):
             await client.step({"code": f"x = {number}"})
@@ -155,7 +155,7 @@ async def test_beyond_the_queue_a_step_is_refused_with_the_reason(server: Server
         await asyncio.gather(*steps, return_exceptions=True)
 
 
-def test_on_sigterm_the_door_closes_and_no_worker_is_left() -> None:
+def test_sigterm_closes_server_and_leaves_no_worker() -> None:
     with run_server("--workers", "1", command="openenv") as running:
         assert running.ask("/step", {"action": {"code": "1"}})[0] == 200
         assert running.terminate() == 0

@@ -112,7 +112,7 @@ async def test_calls_of_a_message_are_ordered_steps_until_the_end(number: str) -
     assert played.environment_rewards == {"reward": 1.0 - 0.25 * last}
 
 
-async def test_arguments_that_are_no_action_are_the_models_to_mend(number: str) -> None:
+async def test_invalid_action_arguments_are_reported_to_model(number: str) -> None:
     turns = [called("many"), called(*range(1, 8))]
     played = await play(number, turns, {"reset": {"largest": 1}}, tool="guess", shown=["hint"])
     assert played.tool_calls[0].outcome.error == "InvalidAction"
@@ -139,7 +139,7 @@ async def test_messages_are_actions_of_the_librarys_echo_environment(echo: str) 
     assert [each.text for each in whole.user_messages] == ["hm</think>Yes."]
 
 
-async def test_our_own_door_runs_the_code_of_each_message() -> None:
+async def test_openenv_server_runs_code_of_each_message() -> None:
     options = ("--workers", "1", "--cpu-seconds", "20")
     with run_server(*options, command="openenv") as running:
         await_steps = ["x = 6<|im_end|>", "print(x * 7)<|im_end|>", "1 / 0<|im_end|>", "cut"]

@@ -150,7 +150,7 @@ def turn_of(playing: ChatModel, sampled: str) -> Turn:
 @pytest.mark.parametrize("template", sorted(TEMPLATES))
 @CONVERSATIONS
 @given(data=st.data())
-def test_results_are_what_the_familys_template_renders(template: str, data: st.DataObject) -> None:
+def test_results_equal_the_familys_template(template: str, data: st.DataObject) -> None:
     """Text between a message with calls and the header of the next; the template is asked for it, torl for tokens."""
     family = TEMPLATES[template]
     playing = model(family, quoted=True) if family == "harmony" else model(family)
@@ -185,7 +185,7 @@ def assert_same(playing: ChatModel, expected: list[int], tokens: list[int], prin
 
 @CONVERSATIONS
 @given(data=st.data())
-def test_mistrals_calls_and_results_are_what_its_own_encoder_writes(data: st.DataObject) -> None:
+def test_mistral_calls_and_results_equal_its_encoder(data: st.DataObject) -> None:
     playing, own = model("mistral"), mistral()
     codes = data.draw(st.lists(plain, min_size=1, max_size=4))
     printed = data.draw(st.lists(results, min_size=len(codes), max_size=len(codes)))

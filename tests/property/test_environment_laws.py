@@ -50,7 +50,7 @@ def conversations(draw: st.DrawFn) -> tuple[str, list[str]]:
     st.booleans(),
 )
 @example(("hermes", ["1<|im_end|>"] * 9), [(["No."], False), (["Yes.", "So."], True)], 2, 4000, None, True)
-def test_an_episode_is_what_was_sampled_what_was_answered_and_what_was_said(
+def test_episode_is_samples_answers_and_replies(
     written: tuple[str, list[str]],
     script: list[tuple[list[str], bool]],
     calls: int,

@@ -99,7 +99,7 @@ def test_equal_in_another_form(reference: str, answer: str) -> None:
     assert equivalent(reference, answer)
 
 
-def test_the_reference_says_whether_an_equation_or_its_value_is_asked_for() -> None:
+def test_reference_decides_between_equation_and_value() -> None:
     """As math-verify has it: the value of an equation is right, a value instead of an equation is not."""
     assert equivalent("25", "x^2+y^2=25")
     assert not equivalent("x^2+y^2=25", "25")

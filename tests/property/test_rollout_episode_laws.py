@@ -90,7 +90,7 @@ FORMS: list[Format] = [ToRLFormat(), ZeroTIRFormat(ZeroTIROptions.model_validate
     limit=st.integers(1, 80),
     early=st.booleans(),
 )
-def test_the_record_is_what_was_emitted_and_observed(
+def test_record_is_emitted_and_observed_tokens(
     number: int, script: list[list[int]], pieces: list[int], output: str, calls: int, limit: int, early: bool
 ) -> None:
     form = FORMS[number]

@@ -52,7 +52,7 @@ def test_a_turn_of_nothing_but_opened_calls_is_read(pieces: str) -> None:
     assert call.error == TRUNCATED_CALL
 
 
-def test_a_response_of_nothing_but_opened_answers_has_none() -> None:
+def test_response_of_unclosed_answers_has_no_answer() -> None:
     assert find_tagged_answer("<answer>" * LONG) is None
 
 

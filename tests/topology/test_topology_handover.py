@@ -125,9 +125,7 @@ async def test_weights_go_from_one_address_to_another(sides: Sides, tmp_path: Pa
         assert "127.0.0.2" not in addresses
 
 
-async def test_engines_that_die_on_shared_devices_get_the_weights_when_none_samples(
-    sides: Sides, tmp_path: Path
-) -> None:
+async def test_restarted_engines_get_weights_when_none_samples(sides: Sides, tmp_path: Path) -> None:
     exported = await sides.train(4, tmp_path)
     held = await sides.checksums()
     supplying = asyncio.ensure_future(sides.residency.resend_weights())

@@ -157,7 +157,7 @@ def test_unanswerable_request_names_its_field(body: Any, param: str | None) -> N
     assert refused.value.param == param
 
 
-def test_each_field_of_openais_interface_is_read_ignored_or_refused_for_what_it_says() -> None:
+def test_each_openai_field_is_read_ignored_or_refused() -> None:
     """The list is from OpenAI's own client; null means the same as leaving the field out."""
     fields = CompletionCreateParamsStreaming.__annotations__.keys()
     refused = {"audio", "moderation", "web_search_options"}

@@ -58,7 +58,7 @@ async def _streamed(client: openai.AsyncOpenAI, messages: list[Any]) -> dict[str
     return told.choices[0].message.model_dump()
 
 
-async def test_the_models_and_the_errors_are_what_openais_client_expects() -> None:
+async def test_models_and_errors_match_openai_client() -> None:
     async def play(problem: Problem, url: str) -> str | None:
         async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
             assert [each.id async for each in client.models.list()] == ["policy"]
@@ -138,7 +138,7 @@ async def test_token_limit_or_stop_string_ends_a_turn_and_continuation_closes_it
     assert trajectory.turns[1].text.endswith("four")
 
 
-async def test_a_request_that_is_given_up_leaves_its_message_to_the_next_one() -> None:
+async def test_cancelled_request_leaves_its_message_to_the_next() -> None:
     player = agent_player(MODEL, turns("Yes.<|im_end|>", "and so on " * 50, "No.<|im_end|>"))
     episode = begun(player)
     first = await ask(episode, [user("?")])

@@ -72,7 +72,7 @@ def test_only_the_reward_at_the_end_has_a_baseline() -> None:
     )
 
 
-def test_rewards_and_advantages_are_normalized_where_it_is_asked() -> None:
+def test_rewards_and_advantages_are_normalized_on_request() -> None:
     # 1, -1, 1: mean 1/3, standard deviation sqrt(4/3).
     scale = (4 / 3) ** 0.5
     normalized = found("dr_grpo", algorithm={"normalize_rewards": True})
@@ -89,10 +89,10 @@ def test_the_divergence_on_a_token_by_hand() -> None:
     assert naive_kl("k1", 0.0, -100.0) == 20
 
 
-def test_every_estimator_of_torl_has_a_slow_twin() -> None:
+def test_every_estimator_has_a_naive_implementation() -> None:
     assert set(NAIVE_ESTIMATORS) == set(ESTIMATORS.values())
 
 
-def test_a_stranger_s_estimator_has_none() -> None:
+def test_custom_estimator_has_no_naive_implementation() -> None:
     config = AlgorithmConfig(estimator="custom_components:scaled")  # type: ignore[arg-type]
     assert naive_advantages(config, BatchRewards([1.0], ["a"], [[0.0]])) is None

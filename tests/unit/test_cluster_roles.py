@@ -70,7 +70,7 @@ async def test_a_turn_and_its_blocks_come_from_a_node_as_from_here() -> None:
 
 
 @pytest.mark.parametrize("on_block", [None, print])
-async def test_a_turn_that_is_given_up_is_given_up_on_its_node(on_block: Callable[[str], None] | None) -> None:
+async def test_cancelled_turn_is_cancelled_on_its_node(on_block: Callable[[str], None] | None) -> None:
     engine = ScriptedEngine(lambda _: [5] * 10_000)
     placed = engine_on(NodesInOneProcess(1), 0, engine)
     await placed.start()

@@ -290,7 +290,7 @@ def test_another_name_drops_the_options_of_the_file(config_file: Path) -> None:
     assert chosen(same.rollout.format)["max_observation_tokens"] == 9
 
 
-def test_a_name_is_chosen_before_its_options_in_whatever_order_they_come(config_file: Path) -> None:
+def test_name_is_chosen_before_its_options_in_any_order(config_file: Path) -> None:
     config_file.write_text(f"{MINIMAL}[rollout.format]\nname = 'zerotir'\nmax_observation_tokens = 9\n")
     options = {"rollout.format.error_style": "tagged", "rollout.format.name": "torl"}
     for overrides in (options, dict(reversed(options.items()))):
@@ -303,7 +303,7 @@ def test_a_name_is_chosen_before_its_options_in_whatever_order_they_come(config_
         }
 
 
-def test_an_option_joins_what_the_file_chose_by_a_text(config_file: Path) -> None:
+def test_option_joins_choice_by_name_in_file(config_file: Path) -> None:
     config_file.write_text(f"{MINIMAL}[rollout]\nformat = 'zerotir'\n")
     assert chosen(parse(config_file, "--rollout.format.max_observation_tokens", "9").rollout.format) == {
         "name": "zerotir",
@@ -349,7 +349,7 @@ def test_options_of_a_replaced_choice_are_dropped(
     assert 9 not in tree.values()
 
 
-def test_options_of_ones_own_are_read_from_the_command_line(
+def test_custom_options_are_read_from_command_line(
     config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "somebodys_search.py").write_text(

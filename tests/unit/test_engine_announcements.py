@@ -10,7 +10,7 @@ from torl.engine.vllm.messages import Announcer, Listener, decode_turn, encode_t
 from torl.types import SamplingParameters, TurnRequest
 
 
-async def test_blocks_reach_who_waits_for_their_turn(tmp_path: Path) -> None:
+async def test_blocks_reach_the_waiting_consumer(tmp_path: Path) -> None:
     steps: list[None] = []
     listener = Listener(lambda: steps.append(None))
     path = listener.open(tmp_path)

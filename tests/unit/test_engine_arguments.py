@@ -35,7 +35,7 @@ def test_an_engine_that_is_sent_everything_reads_no_weights(
     assert told.get("load_format") == expected
 
 
-def test_a_load_format_of_ones_own_stays(tmp_path: Path) -> None:
+def test_custom_load_format_is_kept(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
     setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", load_weights=False)
     options = VllmOptions(arguments={"load_format": "safetensors"})

@@ -69,7 +69,7 @@ def test_every_measure_of_a_cell_counts_problems_that_are_too_long(tmp_path: Pat
     assert found[AVERAGE].value == 0.75
 
 
-def test_a_set_that_is_not_played_to_its_end_is_no_result(tmp_path: Path) -> None:
+def test_incomplete_set_has_no_result(tmp_path: Path) -> None:
     write(tmp_path, "model", 1, "A")
     cell = next(cell for cell in cells_in(tmp_path / "model") if cell.set_name == "one")
     cell.file.replace(cell.file.read()[1:])

@@ -229,7 +229,7 @@ def test_a_vocabulary_without_the_tokens_of_a_format_is_refused() -> None:
 # --- what the audit finds -----------------------------------------------------------------------------------------
 
 
-def test_the_audit_finds_what_is_wrong_in_an_answer() -> None:
+def test_audit_finds_errors_in_an_answer() -> None:
     model = ChatModel.of("hermes")
     played = model.play([message("hermes", "1", "2"), last(model, "hermes")])
     rules = model.rules()

@@ -58,7 +58,7 @@ ERROR = outcome(OutcomeStatus.ERROR, "before\n", LINE)
         ("```\n", "```"),
     ],
 )
-def test_a_run_that_ended_well_shows_what_it_printed(stdout: str, expected: str) -> None:
+def test_successful_run_shows_its_output(stdout: str, expected: str) -> None:
     assert render_outcome(outcome(stdout=stdout)) == expected
 
 
@@ -73,7 +73,7 @@ def test_a_run_that_ended_well_shows_what_it_printed(stdout: str, expected: str)
         ("hidden", ""),
     ],
 )
-def test_an_exception_shows_what_the_option_says(errors: ErrorStyle, expected: str) -> None:
+def test_exception_is_shown_by_error_style(errors: ErrorStyle, expected: str) -> None:
     assert render_outcome(ERROR, errors) == expected
 
 

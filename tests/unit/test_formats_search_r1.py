@@ -48,7 +48,7 @@ def test_query_is_the_text_between_the_tags(text: str, query: str | None) -> Non
         assert (asked_for.tool, asked_for.arguments) == ("search", {"query": query})
 
 
-def test_passages_come_back_between_tags_and_without_what_was_sampled_of_them() -> None:
+def test_passages_return_between_tags_without_sampled_overlap() -> None:
     outcome = Outcome(OutcomeStatus.OK, "Doc 1(Title: t) text\n")
     framed = "\n\n<information>Doc 1(Title: t) text</information>\n\n"
     assert shown(outcome) == framed

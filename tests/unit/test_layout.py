@@ -118,7 +118,7 @@ def test_registered_recipes_can_be_loaded(registry: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_library_with_an_owner_has_one_door(path: Path) -> None:
+def test_owned_library_is_imported_by_its_owner_only(path: Path) -> None:
     place = name_of(path)
     for name in imports_of(ast.parse(path.read_text(encoding="utf-8"))):
         owners = OWNERS.get(name.split(".")[0])

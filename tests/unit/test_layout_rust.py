@@ -154,7 +154,7 @@ def test_an_arrow_up_or_aside_is_seen(folder: Path, file: str, line: str, arrow:
     assert problem.endswith(f"{place.relative_to(REPOSITORY)}: {arrow}")
 
 
-def test_words_in_comments_are_no_arrows() -> None:
+def test_words_in_comments_are_not_imports() -> None:
     assert (
         wrong_arrows(SANDBOX, SANDBOX / "wire.rs", "//! See [`crate::pool::Pool`].\n/// And [`crate::Outcome`].\n")
         == []

@@ -90,7 +90,7 @@ def test_a_row_is_attention_written_out(way: str) -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_torchs_own_kernel_takes_what_it_is_given_and_has_a_backward() -> None:
+def test_torch_kernel_accepts_inputs_and_has_a_backward() -> None:
     """As declared: nothing is computed, but the call, the shapes and the gradients' shapes are those of the kernel."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         inputs = row(torch.bfloat16)

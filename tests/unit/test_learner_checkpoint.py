@@ -45,7 +45,7 @@ def test_written_checkpoint_is_restored(tmp_path: Path) -> None:
     assert names(tmp_path / "checkpoints") == ["step_000020"]
 
 
-def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+def test_error_leaves_existing_contents(tmp_path: Path) -> None:
     directory = write(tmp_path, 20, b"first")
 
     def fail_in_the_middle() -> None:

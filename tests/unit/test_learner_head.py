@@ -63,7 +63,7 @@ def test_entropy_that_is_off_is_nan() -> None:
     torch.testing.assert_close(logprob, LogprobHead(linear, VOCABULARY)(hidden, target, 0.6)[0])
 
 
-def test_a_second_backward_finds_what_the_first_did() -> None:
+def test_second_backward_equals_the_first() -> None:
     """Logits that were kept are worked on in place."""
     hidden, linear, target, upstream = inputs()
     logprob, _ = LogprobHead(linear, 10 * VOCABULARY)(hidden, target)
@@ -83,7 +83,7 @@ def test_logits_far_from_zero_are_summed_without_overflow() -> None:
     torch.testing.assert_close(entropy.double(), expected[1], atol=1e-3, rtol=1e-5)
 
 
-def test_a_frozen_head_teaches_what_is_below_it() -> None:
+def test_frozen_head_passes_gradients() -> None:
     hidden, linear, target, upstream = inputs()
     head = LogprobHead(linear.requires_grad_(False), VOCABULARY)
     head(hidden, target)[0].backward(upstream)

@@ -44,7 +44,7 @@ async def group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterato
     await group.kill()
 
 
-async def test_a_node_that_is_found_lost_late_is_the_cause_of_what_the_other_ranks_say(
+async def test_node_found_lost_late_is_the_cause_of_rank_errors(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     of_ranks, ends = group
@@ -69,7 +69,7 @@ async def test_failed_collective_on_all_ranks_ends_the_wait(
     assert not isinstance(raised.value, LearnerDiedError)
 
 
-async def test_a_rank_that_says_what_is_wrong_with_itself_is_the_cause(
+async def test_rank_that_reports_its_error_is_the_cause(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     of_ranks, ends = group
@@ -97,7 +97,7 @@ async def test_cancelled_command_fails_its_caller(
     watching.cancel()
 
 
-async def test_a_command_that_is_cancelled_because_a_rank_has_gone_says_that_it_has(
+async def test_command_cancelled_by_lost_rank_reports_the_rank(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     """An engine that receives its weights may notice before the rank's node is known to be lost."""

@@ -298,7 +298,7 @@ def test_options_of_the_place_are_kept_apart_and_dumped_with_the_others() -> Non
     }
 
 
-def test_where_the_place_has_none_they_are_unknown() -> None:
+def test_missing_location_is_unknown() -> None:
     assert SHARED.choose({"name": "shout", "loud": 1}).common_options is None
     with pytest.raises(ValidationError, match="volume"):
         SHARED.choose({"name": "shout", "loud": 1, "volume": 0.25})

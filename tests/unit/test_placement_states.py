@@ -112,7 +112,7 @@ def test_deepspeed_memory_equals_the_prediction(ranks: int, dtypes: list[str], t
     ("hidden", "intermediate", "heads", "keys"),
     [(256, 1024, 8, 2), (128, 512, 4, 4), (384, 2240, 12, 2), (320, 1728, 5, 1), (64, 128, 2, 2)],
 )
-def test_a_layer_keeps_what_is_predicted_for_its_backward_pass(
+def test_layer_keeps_predicted_activations(
     hidden: int, intermediate: int, heads: int, keys: int, itemsize: int
 ) -> None:
     tokens = 64

@@ -61,7 +61,7 @@ def test_answer_after_the_code_is_not_a_cross_check() -> None:
     assert cross_check(trajectory(BLOCK + r"\boxed{1}", "end", calls=[call("x\n", printed("1"))])) is None
 
 
-def test_several_calls_of_a_turn_check_what_stood_before_the_first() -> None:
+def test_calls_of_a_turn_check_text_before_the_first() -> None:
     text = "\\boxed{1}\n" + BLOCK + "\\boxed{2}\n" + BLOCK
     calls = [call("x\n", failed()), call("x\n", printed("3"))]
     first = trajectory(text, "end", calls=calls[1:])

@@ -287,7 +287,7 @@ def test_the_tool_that_a_problem_names_is_chosen_or_not() -> None:
     assert names.RIGHT_TOOL not in measured(trajectory([BLOCK, ""], call(OK)), RIGHT)
 
 
-def test_rewards_by_what_the_prompt_asked_for() -> None:
+def test_rewards_by_prompt_variant() -> None:
     high = Prompt(Problem("p", "?", "2"), (1,), variant="high")
     low = replace(high, token_ids=(2,), variant="low")
     made = [(high, RIGHT), (high, WRONG), (high, RIGHT), (low, WRONG)]

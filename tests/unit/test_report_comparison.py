@@ -176,7 +176,7 @@ def test_a_set_has_a_figure_and_all_have_their_mean(page: str, runs: dict[str, P
         assert dict(zip(*shown(charts(page)["Accuracy, mean over sets"], label), strict=True)) == pytest.approx(means)
 
 
-def test_the_table_has_what_the_runs_came_to(page: str, runs: dict[str, Path]) -> None:
+def test_table_has_results_of_the_runs(page: str, runs: dict[str, Path]) -> None:
     for label, directory in runs.items():
         row = next(row for row in cells(page) if row and row[0] == label)
         ends = [slow_accuracy(directory, name)[20] for name in SETS]

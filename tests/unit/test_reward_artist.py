@@ -47,7 +47,7 @@ async def test_the_weights_are_options() -> None:
     assert (await graded("", calls=[], options=options)).reward == -1
 
 
-async def test_an_answer_in_an_observation_is_none() -> None:
+async def test_answer_in_observation_does_not_count() -> None:
     told = call("print(2)", observation="<output><answer>2</answer></output>")
     assert (await graded(TURN, "Done.", calls=[told])).answer is None
 

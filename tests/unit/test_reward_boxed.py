@@ -90,7 +90,7 @@ async def test_a_wrong_answer_costs_less_where_tools_were_called(text: str, call
     assert grade.parts["call_bonus"] == pytest.approx(0 if text == "204" else reward + 1)
 
 
-async def test_an_observation_is_no_answer() -> None:
+async def test_observation_is_not_an_answer() -> None:
     printing = call(outcome=printed("\\boxed{204}"))
     assert (await graded(trajectory("", "I see.", answer="204", calls=[printing]))).answer is None
 

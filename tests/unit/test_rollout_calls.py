@@ -28,7 +28,7 @@ async def made(episode: EpisodeTools, request: ToolRequest) -> Outcome:
     return answered.outcome
 
 
-async def test_a_run_begun_early_is_the_one_that_is_asked_for() -> None:
+async def test_speculative_run_answers_the_call() -> None:
     interpreter, counters = ScriptedInterpreter(delay=0.05), CallCounters()
     episode = python(interpreter, counters)
     episode.speculate(code("a"))
@@ -59,7 +59,7 @@ async def test_a_block_that_is_announced_twice_starts_once() -> None:
 
 
 @pytest.mark.parametrize("how", ["another block", "another call", "the episode ends"])
-async def test_a_run_that_is_given_up_is_cancelled(how: str) -> None:
+async def test_abandoned_run_is_cancelled(how: str) -> None:
     """It would hold a worker up to its limit otherwise."""
 
     class Endless(ScriptedInterpreter):

@@ -439,7 +439,7 @@ def test_malformed_call_is_answered_by_its_error() -> None:
     assert [each.content for each in environment.shown] == ["Done."]
 
 
-def test_a_report_shows_what_the_environment_said_as_an_observation() -> None:
+def test_report_shows_environment_replies_as_observations() -> None:
     model = ChatModel.of("hermes")
     played = play(model, [message("hermes", "1"), "2<|im_end|>", "3<|im_end|>"], said("No."))
     kinds = [kind for kind, _ in response_segments(played)]
@@ -465,7 +465,7 @@ def test_an_environment_needs_the_format_of_a_chat_model() -> None:
         (lambda played: replace(played.user_messages[0], observation="No."), "does not match its outcome"),
     ],
 )
-def test_a_planted_fault_in_what_was_said_is_found(change: Any, problem: str) -> None:
+def test_planted_fault_in_reply_is_found(change: Any, problem: str) -> None:
     import re
 
     model = ChatModel.of("hermes")

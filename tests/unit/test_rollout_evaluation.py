@@ -140,7 +140,7 @@ async def test_without_samples_the_groups_are_the_greedy_ones(reward: MathReward
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {0.0}
 
 
-async def test_without_greedy_responses_there_is_no_greedy_accuracy(reward: MathReward) -> None:
+async def test_greedy_accuracy_requires_greedy_responses(reward: MathReward) -> None:
     evaluation, playing = await evaluated(reward, greedy=False, samples_per_problem=1)
     assert names.GREEDY_ACCURACY not in evaluation.metrics
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {1.0}

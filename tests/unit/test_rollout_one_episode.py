@@ -351,13 +351,13 @@ def test_torl_opens_blocks_as_its_published_code_does(written: str, ran: str) ->
         ("```python\nprint(6*7)```", "print(6*7)"),
     ],
 )
-def test_zerotir_runs_what_its_published_code_runs(written: str, ran: str) -> None:
+def test_zerotir_runs_the_same_calls_as_published_code(written: str, ran: str) -> None:
     published = ZeroTIRFormat(ZeroTIROptions(fences="published"))
     assert play(f"{written} so", "Done.", form=published).ran == [ran]
     assert play(f"{written} so", "Done.", form=ZeroTIRFormat()).ran == []
 
 
-def test_each_block_is_a_call_until_none_is_left() -> None:
+def test_each_block_is_a_call_until_calls_run_out() -> None:
     two = "```python\nprint(1)\n```"
     played = play_zerotir(f"{two} rest", f"{two} rest", f"{two}\nDone.", calls=2)
     trajectory = played.trajectory

@@ -55,7 +55,7 @@ def wait_for(log: Path, text: str) -> None:
         time.sleep(0.01)
 
 
-def test_processes_write_their_stacks_when_they_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_write_stacks_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, other = tmp_path / "log", tmp_path / "other"
     children = [start(CHILD, log=log), start(CHILD, log=log)]
     stranger = start("print('ready', flush=True); import time; time.sleep(1000)", log=other)

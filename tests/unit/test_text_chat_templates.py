@@ -38,7 +38,7 @@ def test_the_prompt_of_a_chat_model(name: str) -> None:
     assert load_template(name)(Problem("p", "What {is} it?", "1")) == EXPECTED[name]
 
 
-def test_a_prompt_in_chatml_of_ones_own() -> None:
+def test_custom_chatml_prompt() -> None:
     config = PromptConfig.model_validate({"template": {"name": "chatml", "system": "Be brief.", "suffix": " Go."}})
     prompt = config.template.bind()(Problem("p", "1 + 1?", "2"))
     assert prompt == (

@@ -57,7 +57,7 @@ def test_the_tokenizer_itself_is_left_as_it_was() -> None:
     assert tokenizer.encode(END, add_special_tokens=False) == [tokenizer.eos_token_id]
 
 
-def test_an_observation_is_encoded_whole_whatever_length_the_tokenizer_cuts_at() -> None:
+def test_observation_is_encoded_whole_despite_truncation_length() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level_bpe().backend_tokenizer, eos_token=END)
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.enable_truncation(8)

@@ -97,7 +97,7 @@ async def test_sessions_of_one_seed_draw_the_same_numbers(pool: SandboxPool, sta
     assert first == again != other
 
 
-async def test_an_outcome_says_what_was_printed_or_what_went_wrong(pool: SandboxPool) -> None:
+async def test_outcome_has_output_or_error(pool: SandboxPool) -> None:
     session = tool(pool, "fresh").session(7)
     good = await session.call({"code": "import sys; print('é'); print('aside', file=sys.stderr)"})
     assert (good.status, good.text, good.error) == (OutcomeStatus.OK, "é\n", None)

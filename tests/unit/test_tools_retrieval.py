@@ -83,7 +83,7 @@ async def test_at_most_top_k_passages_are_shown(given: int, shown: int) -> None:
         (lambda: web.json_response(documents(3)), "contents that are not text"),
     ],
 )
-async def test_an_answer_without_passages_is_none(answer: Callable[[], web.Response], message: str) -> None:
+async def test_reply_without_passages_is_an_error(answer: Callable[[], web.Response], message: str) -> None:
     async def retrieve(_: web.Request) -> web.Response:
         return answer()
 
@@ -110,7 +110,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.
         asked.set()
 
 
-async def test_a_server_that_is_away_for_a_while_is_asked_again_and_then_given_up() -> None:
+async def test_unavailable_server_is_retried_and_then_abandoned() -> None:
     broken = 0
 
     async def retrieve(request: web.Request) -> web.Response:

@@ -160,7 +160,7 @@ async def test_requests_at_once_are_bounded() -> None:
     assert server.most_open == 3
 
 
-async def test_a_call_that_is_given_up_closes_its_connection() -> None:
+async def test_cancelled_call_closes_its_connection() -> None:
     async with started(hangs, timeout_seconds=60) as (tool, server):
         calls = EpisodeTools({"python": tool}, seed=0)
         calls.speculate(ToolRequest("python", {"code": "1"}))

@@ -115,7 +115,7 @@ async def test_an_index_is_made_once_for_a_corpus_and_its_parameters(tmp_path: P
     assert len(list((tmp_path / "elsewhere" / "kept").iterdir())) == 1
 
 
-async def test_those_who_make_an_index_at_once_share_one(tmp_path: Path) -> None:
+async def test_concurrent_builders_share_one_index(tmp_path: Path) -> None:
     path = corpus_of(tmp_path / "corpus.jsonl", [f"w{number}" for number in range(200)])
     found_by = await asyncio.gather(*(searching(path, "w7") for _ in range(4)))
     assert found_by == [[7]] * 4

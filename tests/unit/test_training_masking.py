@@ -110,7 +110,7 @@ def test_repetition_is_the_share_of_substrings_that_stand_there_already(text: st
 
 
 @given(st.text(st.sampled_from("ab"), min_size=4, max_size=40).filter(lambda text: len(set(text)) > 1))
-def test_repetition_is_what_the_neighbors_in_a_suffix_array_share(text: str) -> None:
+def test_repetition_equals_suffix_array_overlap(text: str) -> None:
     """As ORZ and ZeroTIR define it: 2 / (n (n + 1)) times the sum of the longest common prefixes."""
     suffixes = sorted(text[start:] for start in range(len(text)))
     shared = sum(
@@ -132,7 +132,7 @@ def test_repeated_words() -> None:
     assert repeated_trigrams("a b") == 0
 
 
-def test_a_rewritten_program_is_no_circle() -> None:
+def test_rewritten_program_has_no_cycle() -> None:
     """Correct retries are what ZeroTIR's score lets through."""
     program = "def solve(limit):\n    total = 0\n    for i in range(1, limit + 1):\n        if i % {} == 0:\n"
     program += "            total += i\n    return total\n\nprint(solve({}))\n"

@@ -78,13 +78,13 @@ def test_grade_with_too_few_turn_rewards_is_refused() -> None:
         training_samples([member(1.0, 0.5)])
 
 
-def test_rewards_of_turns_are_part_of_what_a_group_compares() -> None:
+def test_turn_rewards_are_part_of_group_comparison() -> None:
     members = [member(1.0, 0.5, -0.25), member(0.0, 0.0, 0.25)]  # 1.25 and 0.25 in all
     found = with_advantages(training_samples(members), [group(*members)], DR_GRPO)
     assert [mean_advantage(each) for each in found] == [0.5, -0.5]
 
 
-def test_the_reward_of_a_turn_does_not_reach_what_comes_after_it() -> None:
+def test_turn_reward_does_not_reach_later_turns() -> None:
     """Undiscounted returns, 1 + 2 before and 2 after the first turn's end; a critic's advantages less its values."""
     members = [member(2.0, 1.0, 0.0)]
     ppo = AlgorithmConfig.model_validate({"estimator": "ppo"})
@@ -124,7 +124,7 @@ def test_turn_rewards_of_a_masked_trajectory_stay_in_the_statistics() -> None:
     assert [mean_advantage(each) for each in found] == [-1.0, 0.0]
 
 
-def test_groups_are_compared_apart_whatever_they_are_called() -> None:
+def test_groups_are_compared_separately_under_any_names() -> None:
     pairs = [(member(1.0), member(0.0)), (member(5.0), member(3.0))]
     samples = training_samples([each for pair in pairs for each in pair])
     found = with_advantages(samples, [group(*pair) for pair in pairs], DR_GRPO)

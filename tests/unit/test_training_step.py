@@ -118,7 +118,7 @@ async def test_long_responses_are_punished_before_anything_is_selected(tmp_path:
             assert punishment > 0
 
 
-async def test_rewards_of_the_batch_are_normalized_where_that_is_asked_for(tmp_path: Path) -> None:
+async def test_batch_rewards_are_normalized_on_request(tmp_path: Path) -> None:
     played = await ScriptedRun(tmp_path, problems=4, algorithm={"normalize_rewards": True}).step_player.play(0)
     assert sorted(set(rewards(played.groups))) == [-1.0, 1.0]  # as graded
     deviation = (8 / 7) ** 0.5  # of four times 1 and four times -1

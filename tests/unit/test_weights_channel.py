@@ -102,7 +102,7 @@ def test_every_tensor_arrives_as_it_was(
 
 
 @pytest.mark.parametrize("bucket_bytes", [16, 1 << 20])
-def test_a_tensor_may_be_overwritten_once_the_next_is_asked_for(
+def test_tensor_may_be_overwritten_after_next_request(
     bucket_bytes: int, threads: ThreadPoolExecutor, sender: WeightChannel
 ) -> None:
     def one_buffer_for_all() -> Iterator[tuple[str, torch.Tensor]]:
@@ -336,7 +336,7 @@ def test_pieces_that_do_not_follow_each_other_are_noticed() -> None:
             list(unpack(buckets[:lost] + buckets[lost + 1 :]))
 
 
-def test_shared_memory_is_what_was_offered_and_leaves_no_trace(threads: ThreadPoolExecutor) -> None:
+def test_shared_memory_is_the_offered_one_and_is_removed(threads: ThreadPoolExecutor) -> None:
     """The segments have no name, so that a segment that no process holds open does not exist."""
 
     def held() -> list[str]:

@@ -100,7 +100,7 @@ def test_the_network_carries_the_weights_to_each_node_once(nodes: tuple[int, ...
     assert 2 * entered * size <= received < 2 * entered * size * 1.1
 
 
-def test_a_neighbor_that_fails_is_noticed_by_the_sender_and_by_who_lends_to_it() -> None:
+def test_failing_neighbor_is_noticed_by_sender_and_lender() -> None:
     with ThreadPoolExecutor(2) as threads:
         meeting = Rendezvous("127.0.0.1", 0, 2, nodes=(0, 0))
         sender = WeightChannel(meeting, Endpoint("sender", 0), timeout_seconds=TIMEOUT_SECONDS)
