@@ -67,7 +67,8 @@ ALGORITHMS: dict[str, Overrides] = {
         "selection.accuracy_range": "[0.0, 1.0]",
         "selection.dynamic_sampling": True,
         "selection.max_rounds": 4,
-        "reward.overlong_buffer": 32,
+        "reward.parts.length.name": "overlong",
+        "reward.parts.length.buffer": 32,
         "algorithm.policy_loss.clip_high": 0.28,
         "algorithm.mini_batches": 2,
     },
@@ -115,7 +116,11 @@ ROWS: dict[str, tuple[str, Overrides]] = {
         f"torl_{calls}_{name}": (f"GRPO, C = {calls}, {what}", {"rollout.max_tool_calls": calls, **overrides})
         for calls in (1, 2)
         for name, what, overrides in (
-            ("penalty", "-0.5 for failed code", {"reward.failed_code": -0.5}),
+            (
+                "penalty",
+                "-0.5 for failed code",
+                {"reward.parts.failed_code.name": "failed_code", "reward.parts.failed_code.weight": -0.5},
+            ),
             ("hidden", "errors hidden", {"rollout.format.error_style": "hidden"}),
         )
     },

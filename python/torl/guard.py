@@ -75,9 +75,9 @@ def guarded(check: Check | None = None, *, fails_episode: bool = False) -> Calla
 def guard_function(function: Callable[..., Any], kind: str, check: Check | None) -> Callable[..., Any]:
     """Return a function that stands for a component, guarded. An iterator that it returns is guarded as well."""
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Any, **keywords: Any) -> Any:
         with calling(kind, function, "", *arguments):
-            result = function(*arguments)
+            result = function(*arguments, **keywords)
             if check is not None:
                 check(result, *arguments)
         return _guarded_iterator(result, kind, function, arguments) if isinstance(result, Iterator) else result

@@ -88,7 +88,7 @@ class Choice(Generic[Chosen]):
 
     def bind(self) -> Chosen:
         """Return the function with its options bound. Its exceptions and invalid results are `ComponentError`s."""
-        is_custom = not self.target.__module__.startswith("torl.")
+        is_custom = not (getattr(self.target, "__module__", None) or "").startswith("torl.")
         bound = partial(self.target, **self._keywords())
         return cast(Chosen, guard_function(bound, self.kind, self.check if is_custom else None))
 

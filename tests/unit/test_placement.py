@@ -121,8 +121,8 @@ def test_asynchronous_runs_need_gpus_for_both(overrides: dict[str, Any], count: 
 @pytest.mark.parametrize(
     ("placement", "message"),
     [
-        ({"learner": [0, 1], "engine": [1, 2]}, "share [1] and have others to themselves"),
-        ({"learner": [0, 0]}, "learner must name at least one device, and each once"),
+        ({"learner": [0, 1], "engine": [1, 2]}, "learner and engine share only [1]"),
+        ({"learner": [0, 0]}, "learner must name at least one device, and each only once"),
         ({"gpus": []}, "gpus must name at least one device"),
     ],
 )

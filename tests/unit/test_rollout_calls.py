@@ -8,6 +8,7 @@ from typing import Any, Self
 import pytest
 
 from scripted_engine import ScriptedInterpreter
+from torl.errors import EpisodeComponentError
 from torl.rollout.calls import CallCounters, EpisodeTools
 from torl.sandbox import Execution
 from torl.tools import PythonTool, StatefulTool, Tool, ToolSession
@@ -283,7 +284,7 @@ async def test_a_broken_host_ends_the_other_calls_of_the_turn() -> None:
     interpreter, broken = ScriptedInterpreter(delay=3600), ScriptedInterpreter(fail_with=RuntimeError("broken"))
     tools = {"python": PythonTool(interpreter=interpreter), "other": PythonTool(interpreter=broken)}
     episode = EpisodeTools(tools, seed=7)
-    with pytest.raises(RuntimeError, match="broken"):
+    with pytest.raises(EpisodeComponentError, match="RuntimeError: broken"):
         await episode.call([code("a"), ToolRequest("other", {"code": "b"})])
     for _ in range(3):
         await asyncio.sleep(0)

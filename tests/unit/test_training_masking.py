@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from builders import call, failed, scored, trajectory, turn
 from torl._core import repetition
 from torl.config import SelectionConfig
+from torl.errors import ComponentError
 from torl.recipes.simpletir.recipe import has_void_turn
 from torl.recipes.zerotir.recipe import mismatches_code, repeated_trigrams
 from torl.training.masking import mask_samples, masked_by_reference, masked_trajectories
@@ -194,7 +195,7 @@ def test_samples_that_the_reference_finds_too_improbable() -> None:
         found = masked_by_reference(four, prepared, masks(improbable={"above": most}, undecided={}))
         assert indices(found) == {"improbable": expected}
     assert masked_by_reference(members, samples, SelectionConfig()) == {}
-    with pytest.raises(ValueError, match="prepare them first"):
+    with pytest.raises(ComponentError, match="prepare them first"):
         masked_by_reference(members, samples, masks(improbable={}))
 
 
