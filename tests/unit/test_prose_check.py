@@ -59,7 +59,7 @@ DOCSTRINGS = [
 ]
 # The same for other passages, as code.
 CODE = [
-    ("T1", "def test_tool_is_notified() -> None: ...", "def test_tool_is_untold() -> None: ..."),
+    ("T1", "def test_tool_is_told() -> None: ...", "def test_tool_is_untold() -> None: ..."),
     ("T2", "def test_what_runs() -> None: ...", "def test_run() -> None: ..."),
     ("T3", f"def test_{76 * 'a'}() -> None: ...", f"def test_{75 * 'a'}() -> None: ..."),
     ("H1", 'add("--x", help="of the run")', 'add("--x", help="offset of the run")'),
