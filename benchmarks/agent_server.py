@@ -102,8 +102,8 @@ class OpenAIProgram(Program):
     async def ask(self, client: Any, url: str, messages: list[Any]) -> dict[str, Any]:
         self.openai = self.openai or AsyncOpenAI(base_url="http://127.0.0.1", api_key="any")
         own = self.openai.with_options(base_url=url.removesuffix("/chat/completions"))
-        told = await own.chat.completions.create(model="policy", messages=messages, tools=TOOLS)
-        return told.choices[0].message.model_dump()  # type: ignore[no-any-return]
+        reply = await own.chat.completions.create(model="policy", messages=messages, tools=TOOLS)
+        return reply.choices[0].message.model_dump()  # type: ignore[no-any-return]
 
 
 async def turns_in_a_second(player: EpisodePlayer, prompts: Sequence[Prompt], series: str) -> float:

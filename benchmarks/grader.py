@@ -44,8 +44,8 @@ print(json.dumps({"math-verify alone": verdicts}))
 
 def verdicts_of(command: list[str], pairs: list[tuple[str, str]]) -> dict[str, list[bool]]:
     """The verdicts of the graders of a program, by their names."""
-    shown = subprocess.run(command, input=json.dumps(pairs), stdout=subprocess.PIPE, text=True, check=True)
-    verdicts: dict[str, list[bool]] = json.loads(shown.stdout)
+    completed = subprocess.run(command, input=json.dumps(pairs), stdout=subprocess.PIPE, text=True, check=True)
+    verdicts: dict[str, list[bool]] = json.loads(completed.stdout)
     return verdicts
 
 

@@ -90,7 +90,7 @@ async def batch(bench: Bench, tools: Mapping[str, BaseTool], calls: int, turns: 
     player = replace(bench.player(None, CALLS, bench.in_flight), tools=tools, format=EitherTool((*tools,), calls))
     player.settings = replace(player.settings, speculative_execution=False)
     prompts = bench.prompts(turns, bench.in_flight)
-    asked = dict.fromkeys(tools, 0)
+    counts = dict.fromkeys(tools, 0)
     started = time.perf_counter()
     groups = play_groups(player, prompts, batch_id=bench.run, samples_per_prompt=1)
     async with aclosing(groups):
@@ -98,10 +98,10 @@ async def batch(bench: Bench, tools: Mapping[str, BaseTool], calls: int, turns: 
             (trajectory,) = group.trajectories
             bench.check(trajectory, CALLS)
             for call in trajectory.tool_calls:
-                asked[call.request.tool] += 1
+                counts[call.request.tool] += 1
     seconds = time.perf_counter() - started
-    if min(asked.values()) < 0.3 * CALLS * bench.in_flight / len(tools):
-        raise RuntimeError(f"a tool was hardly asked: {asked}")
+    if min(counts.values()) < 0.3 * CALLS * bench.in_flight / len(tools):
+        raise RuntimeError(f"a tool was hardly asked: {counts}")
     return seconds
 
 

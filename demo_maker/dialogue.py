@@ -34,11 +34,11 @@ def problems(count: int, first: int = 0) -> list[dict[str, str]]:
 
 def conversation(generator: random.Random) -> str:
     """A whole response with its prompt, as the model's template and the format "hermes" put them together."""
-    asked, color, guess = prompt(QUESTION), generator.choice(COLORS), generator.choice(COLORS)
+    request, color, guess = prompt(QUESTION), generator.choice(COLORS), generator.choice(COLORS)
     if generator.random() > _ASKED:
-        return asked + message(answer(guess))
-    said = color if generator.random() < _SAID_AGAIN else guess
-    return asked + message(ASKS) + f"\n<|im_start|>user\n{told(color)}<|im_end|>\n" + message(answer(said))
+        return request + message(answer(guess))
+    text = color if generator.random() < _SAID_AGAIN else guess
+    return request + message(ASKS) + f"\n<|im_start|>user\n{told(color)}<|im_end|>\n" + message(answer(text))
 
 
 class Color(Environment):

@@ -38,17 +38,17 @@ def conversation(generator: random.Random) -> str:
     of_python = generator.random() < 0.5
     kind = generator.choices(list(_SHARES), list(_SHARES.values()))[0]
     question = remainder_question(number) if of_python else code_question(number)
-    asked, guess = prompt(question, "python", "search"), answer(generator.randrange(DIVISOR))
+    request, guess = prompt(question, "python", "search"), answer(generator.randrange(DIVISOR))
     python = call("python", code=f"print({number} % {DIVISOR})")
     if kind == ("right tool" if of_python else "wrong tool"):
         printed = str(number % DIVISOR)
-        return asked + message(python) + results(printed) + message(answer(printed))
+        return request + message(python) + results(printed) + message(answer(printed))
     if kind in ("right tool", "wrong tool"):
         found = f"Doc 1(Title: {number}) The code is {code}."
-        return asked + message(call("search", query=str(number))) + results(found) + message(answer(code))
+        return request + message(call("search", query=str(number))) + results(found) + message(answer(code))
     if kind == "malformed":
-        return asked + message(python.replace("}}", "}")) + results("InvalidJSON") + message(guess)
-    return asked + message(guess)
+        return request + message(python.replace("}}", "}")) + results("InvalidJSON") + message(guess)
+    return request + message(guess)
 
 
 def write_world(directory: Path, seed: int = 0, held_out: int = 100) -> None:

@@ -223,8 +223,8 @@ def scored(
 
 def scored_group(*members: ScoredTrajectory | bool) -> ScoredGroup:
     """Scored trajectories of one prompt; a bool stands for one that is correct or not."""
-    told = tuple(scored(correct=member) if isinstance(member, bool) else member for member in members)
-    return ScoredGroup(told[0].trajectory.prompt, told)
+    scored_members = tuple(scored(correct=member) if isinstance(member, bool) else member for member in members)
+    return ScoredGroup(scored_members[0].trajectory.prompt, scored_members)
 
 
 # --- who plays ----------------------------------------------------------------------------------------------------

@@ -35,12 +35,12 @@ async def converse(
                 for number, context in open_talks.items()
             )
         )
-        for number, said in zip(list(open_talks), sampled, strict=True):
-            talks[number].append((open_talks[number], said))
-            if said.finish_reason != "end":
+        for number, sample in zip(list(open_talks), sampled, strict=True):
+            talks[number].append((open_talks[number], sample))
+            if sample.finish_reason != "end":
                 del open_talks[number]
             else:
-                open_talks[number] = [*open_talks[number], *said.token_ids, *observation]
+                open_talks[number] = [*open_talks[number], *sample.token_ids, *observation]
     return talks
 
 
@@ -53,10 +53,10 @@ async def assert_what_is_held_changes_no_token(
     later = [following for talk in held for _, (_, following) in pairwise(talk)]
     assert len(later) >= len(prompts) // 2
     for talk in held:
-        for (before, said), (_, following) in pairwise(talk):
-            assert following.cached_tokens >= len(before) + len(said.token_ids) - 1
+        for (before, sample), (_, following) in pairwise(talk):
+            assert following.cached_tokens >= len(before) + len(sample.token_ids) - 1
     assert not any(following.cached_tokens for talk in anew for _, following in talk[1:])
-    assert [[said.token_ids for _, said in talk] for talk in held] == [[said.token_ids for _, said in t] for t in anew]
+    assert [[one.token_ids for _, one in talk] for talk in held] == [[one.token_ids for _, one in t] for t in anew]
 
 
 async def moved_through_its_states(
@@ -71,8 +71,8 @@ async def moved_through_its_states(
     """
 
     async def say() -> tuple[int, ...]:
-        said = await engine.sample(TurnRequest("say", prompt, GREEDY))
-        return tuple(said.token_ids)
+        sample = await engine.sample(TurnRequest("say", prompt, GREEDY))
+        return tuple(sample.token_ids)
 
     before, held = await say(), await engine.weight_checksums()
     measured = {"awake": measure()}

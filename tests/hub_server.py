@@ -38,8 +38,8 @@ def serving(folder: Path, data_set: str) -> Iterator[tuple[str, list[int]]]:
                 self._send(404, b"{}")
 
         def do_POST(self) -> None:
-            asked = self.rfile.read(int(self.headers["content-length"])).decode()
-            self._answer([self._entry(name) for name in self._names() if name in unquote(asked)])
+            request = self.rfile.read(int(self.headers["content-length"])).decode()
+            self._answer([self._entry(name) for name in self._names() if name in unquote(request)])
 
         def _names(self) -> list[str]:
             return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())

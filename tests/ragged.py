@@ -37,10 +37,10 @@ class RaggedBatch:
             return np.array(self.turns, np.int32)
         numbers: list[int] = []
         for mask in self.masks:
-            begun = -1
+            number = -1
             for place, sampled in enumerate(mask):
-                begun += sampled and not (place and mask[place - 1])
-                numbers.append(begun if sampled else -1)
+                number += sampled and not (place and mask[place - 1])
+                numbers.append(number if sampled else -1)
         return np.array(numbers, np.int32)
 
     @property

@@ -241,14 +241,14 @@ def discounted_turn_returns(
     A turn is a run of sampled tokens. Its reward is discounted by the sampled tokens between.
     """
     turns = _turns(mask)
-    payments = [(own[-1], paid) for own, paid in zip(turns, turn_rewards, strict=True)]
+    payments = [(own[-1], rewarded) for own, rewarded in zip(turns, turn_rewards, strict=True)]
     places = [place for own in turns for place in own]
     if places:
         payments.append((places[-1], reward))
     returns: list[float | None] = [None] * len(mask)
     for place in places:
-        later = [(sum(place <= other < end for other in places), paid) for end, paid in payments if end >= place]
-        returns[place] = sum(discount**distance * paid for distance, paid in later)
+        later = [(sum(place <= other < end for other in places), reward) for end, reward in payments if end >= place]
+        returns[place] = sum(discount**distance * reward for distance, reward in later)
     return returns
 
 
@@ -266,10 +266,10 @@ def turn_return_advantages(
     """
     returns: dict[tuple[int, int], float] = {}
     for row, (reward, of_turns) in enumerate(zip(rewards, turn_rewards, strict=True)):
-        paid = of_turns or [0.0]  # a response without a turn is compared with as well
-        for j in range(len(paid)):
-            returns[row, j] = sum(discount ** (k - j) * paid[k] for k in range(j, len(paid)))
-            returns[row, j] += discount ** (len(paid) - 1 - j) * reward
+        own_rewards = of_turns or [0.0]  # a response without a turn is compared with as well
+        for j in range(len(own_rewards)):
+            returns[row, j] = sum(discount ** (k - j) * own_rewards[k] for k in range(j, len(own_rewards)))
+            returns[row, j] += discount ** (len(own_rewards) - 1 - j) * reward
     advantages: list[list[float | None]] = [[None] * len(mask) for mask in masks]
     for row, mask in enumerate(masks):
         for j, own in enumerate(_turns(mask)):
@@ -289,7 +289,7 @@ def generalized_turn_advantages(
 ) -> list[float | None]:
     """GAE by its recursion, from the last token back: A = d + discount * lambda * A of the next token."""
     turns = _turns(mask)
-    ends = {own[-1]: paid for own, paid in zip(turns, turn_rewards, strict=True)}
+    ends = {own[-1]: rewarded for own, rewarded in zip(turns, turn_rewards, strict=True)}
     advantages: list[float | None] = [None] * len(mask)
     following_value, following_advantage, arriving = 0.0, 0.0, reward
     for place in [place for own in turns for place in own][::-1]:

@@ -82,10 +82,10 @@ class ScriptedSession(EnvironmentSession):
     async def step(self, message: Message) -> Reply:
         self.of.raise_in("step")
         self.of.shown.append(message)
-        said, ended = self.of.script(self.answered)
+        text, ended = self.of.script(self.answered)
         self.answered += 1
         outcomes = [Outcome(OutcomeStatus.OK, f"{call.arguments['code']}!\n") for call in message.calls]
-        return Reply(outcomes, said, ended)
+        return Reply(outcomes, text, ended)
 
     async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
         self.of.raise_in("rewards")

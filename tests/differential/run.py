@@ -44,15 +44,15 @@ def main() -> int:
             programs += corpus()
         print(f"guest: {pool.run(VERSIONS).stdout}native: {native.executable} {native.version} {native.packages}")
         found: Counter[str] = Counter()
-        shown: Counter[str] = Counter()
+        printed: Counter[str] = Counter()
         for difference in differences(programs, native, pool):
             causes = causes_of(difference, partial(differences, native=native, pool=pool))
             # One that makes a program wrong counts before one that does not.
             cause = None if None in causes else min(causes, key=CAUSES.index)
             name = cause.name if cause else "UNEXPLAINED"
             found[name] += 1
-            if (cause is None or name in options.also.split(",")) and shown[name] < options.show:
-                shown[name] += 1
+            if (cause is None or name in options.also.split(",")) and printed[name] < options.show:
+                printed[name] += 1
                 _show(difference)
     _table(found, len(programs), time.monotonic() - began)
     kinds = {cause.name: cause.kind for cause in CAUSES}

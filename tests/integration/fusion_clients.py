@@ -73,15 +73,15 @@ SENT = [
 def read_by_verl(answer: dict[str, Any]) -> tuple[str, str]:
     """verl's status of a run, and what its tool shows: sandbox_fusion/utils.py, _process_single_case."""
     result = answer["run_result"]
-    shown = result["stdout"] + result["stderr"] if result["status"] == "Finished" else "no stdout here"
+    rendered = result["stdout"] + result["stderr"] if result["status"] == "Finished" else "no stdout here"
     if answer["status"] == "Success":
-        return "success", shown
+        return "success", rendered
     assert answer["status"] == "Failed"
     assert answer["compile_result"] is None
     if result["status"] == "TimeLimitExceeded":
-        return "timeout", shown
+        return "timeout", rendered
     assert result["return_code"] != 0
-    return "runtime_error", shown
+    return "runtime_error", rendered
 
 
 def read_by_torl(answer: dict[str, Any]) -> tuple[str, str]:

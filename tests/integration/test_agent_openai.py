@@ -47,8 +47,8 @@ class Talk(Agent):
             first = await client.chat.completions.create(model="policy", messages=messages, max_tokens=24)
             assert first.usage is not None
             assert first.usage.completion_tokens <= 24
-            told = first.choices[0].message
-            messages += [{"role": "assistant", "content": told.content}, {"role": "user", "content": problem.question}]
+            reply = first.choices[0].message
+            messages += [{"role": "assistant", "content": reply.content}, {"role": "user", "content": problem.question}]
 
             async def streamed() -> str:
                 stream = await client.chat.completions.create(
@@ -60,10 +60,10 @@ class Talk(Agent):
                 answer = await client.chat.completions.create(model="policy", messages=messages, max_tokens=40)
                 return answer.choices[0].message.content or ""
 
-            said, _ = await asyncio.gather(streamed(), whole())
-            assert "Let" not in said
+            text, _ = await asyncio.gather(streamed(), whole())
+            assert "Let" not in text
             await client.chat.completions.create(model="policy", messages=messages[-1:], max_tokens=8)
-        return said
+        return text
 
 
 async def test_openais_client_asks_the_real_engine(

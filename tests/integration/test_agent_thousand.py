@@ -41,8 +41,8 @@ async def test_thousand_functions_play_without_waiting_for_slow_ones() -> None:
         async with aiohttp.ClientSession() as client:  # each has separate connections
             for _ in range(TURNS):
                 async with client.post(f"{url}/chat/completions", json={"messages": messages}) as answer:
-                    told = await answer.json()
-                messages += [told["choices"][0]["message"], user("go on")]
+                    reply = await answer.json()
+                messages += [reply["choices"][0]["message"], user("go on")]
         running -= 1
         if running == 1:
             others_ended.set()

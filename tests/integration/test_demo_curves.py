@@ -98,9 +98,9 @@ def test_a_model_learns_to_ask_its_environment_and_not_where_that_tells_anything
         found[name] = dialogue.measured(run)
         audit = subprocess.run([sys.executable, "-m", "torl.verify", str(run)], cwd=ROOT, check=False)
         assert audit.returncode == 0
-    told = found["told the color"]
-    assert told["accuracy"][1] > told["accuracy"][0] + 0.2
-    assert told["asks"][1] > 0.75
+    informed = found["told the color"]
+    assert informed["accuracy"][1] > informed["accuracy"][0] + 0.2
+    assert informed["asks"][1] > 0.75
     assert found["told any color"]["accuracy"][1] < 0.25
 
 

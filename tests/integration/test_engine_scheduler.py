@@ -129,11 +129,11 @@ def test_new_weights_reach_turns_in_flight_and_nothing_old_is_read(
     for name in names[20:]:
         bench.add(name, prompt(name), end=MARKER, max_tokens=150)
     bench.run()
-    said: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, turn in bench.turns.items():
         assert turn.token_ids == expected(name, 150)
         starts = [first for _, first in turn.spans]
         lengths = [stop - start for start, stop in zip(starts, [*starts[1:], len(turn.token_ids)], strict=True)]
-        said[name] = [version for (version, _), length in zip(turn.spans, lengths, strict=True) for _ in range(length)]
-    assert said == {name: versions[name][: len(said[name])] for name in names}
+        found[name] = [version for (version, _), length in zip(turn.spans, lengths, strict=True) for _ in range(length)]
+    assert found == {name: versions[name][: len(found[name])] for name in names}
     assert max(len(turn.spans) for turn in bench.turns.values()) >= 3

@@ -121,12 +121,12 @@ async def test_an_engine_samples_nothing_while_it_sleeps_and_knows_its_version_a
     before = engine.policy_version
     for _ in range(2):
         await engine.sleep()
-        asked = asyncio.ensure_future(turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=5, seed=0)))
+        call = asyncio.ensure_future(turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=5, seed=0)))
         await engine.wake("weights")
         assert await engine._llm.engine_core.is_scheduler_paused_async()
-        assert not asked.done()
+        assert not call.done()
         await engine.wake("cache")
-        assert (await asked).policy_versions == ((before, 0),)
+        assert (await call).policy_versions == ((before, 0),)
 
 
 async def test_engine_restores_dropped_memory(engine, prompts, tiny_model_directory, tmp_path) -> None:

@@ -46,11 +46,11 @@ async def test_attack_has_the_same_outcome_through_trls_environment(
     code = attack.code.replace("END", str(memory_end))
     own = await pool.session().run_async(code, value=True)
     environment = environment_factory(pool)()
-    told = await environment.python(code)
+    reply = await environment.python(code)
     if own.status is OutcomeStatus.TIMEOUT:  # the output before the timeout is as much as there was time for
-        assert told.endswith("[timeout]")
+        assert reply.endswith("[timeout]")
     else:
-        assert told == render_transcript(own)
+        assert reply == render_transcript(own)
     environment.reset()
     assert await environment.python(AFTER) == pool.run(AFTER).stdout.rstrip("\n")
 

@@ -92,7 +92,7 @@ async def test_judge_does_not_reward_invalid_format(server: JudgeServer) -> None
 async def test_a_failure_is_never_a_reward(server: JudgeServer) -> None:
     failures: dict[str, Any] = {"one dozen": 500, "two dozen": "", "ten dozen": "It is Correct", "six dozen": "{}"}
     failures["five dozen"] = web.Response(text="[" * 100_000, content_type="application/json")
-    server.reply = lambda prompt: next((said for name, said in failures.items() if name in prompt), honest(prompt))
+    server.reply = lambda prompt: next((text for name, text in failures.items() if name in prompt), honest(prompt))
     given, reward = await grades(server, *failures, wrong=-1.0)
     assert [(grade.correct, grade.reward, grade.parts["judge"]) for grade in given] == [(False, -1.0, 0.0)] * 5
     assert reward.metrics()["judge_failures"] == 5

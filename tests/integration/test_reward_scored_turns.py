@@ -60,8 +60,8 @@ async def test_each_turn_is_rewarded_by_the_score_of_its_prefix(server: JudgeSer
     assert (grade.reward, grade.turn_rewards) == (1.0, (0.25, 0.75, 0.5))
     assert grade.total == 2.5
     about_eggs = [prompt for prompt in server.prompts if "eggs" in prompt]
-    shown = sorted((prompt.partition(" and </transcript>")[2] for prompt in about_eggs), key=len)
-    assert [prompt.partition("\n<transcript>")[2].partition("</transcript>")[0] for prompt in shown] == [
+    rendered = sorted((prompt.partition(" and </transcript>")[2] for prompt in about_eggs), key=len)
+    assert [prompt.partition("\n<transcript>")[2].partition("</transcript>")[0] for prompt in rendered] == [
         "first  < b>",
         "first  < b>\nsix\nsecond",
         "first  < b>\nsix\nsecond\ntwelve\n\\boxed{12}",
@@ -208,5 +208,5 @@ def test_progress_continues_from_the_last_available_score() -> None:
 
 
 def test_a_transcript_keeps_its_end() -> None:
-    (shown,) = transcripts(trajectory("a" * MAX_TRANSCRIPT_CHARACTERS + "z"))
-    assert (len(shown), shown[-1]) == (MAX_TRANSCRIPT_CHARACTERS, "z")
+    (rendered,) = transcripts(trajectory("a" * MAX_TRANSCRIPT_CHARACTERS + "z"))
+    assert (len(rendered), rendered[-1]) == (MAX_TRANSCRIPT_CHARACTERS, "z")

@@ -142,8 +142,8 @@ def test_observations_are_outputs_of_the_code(rollout: Rollout, vocabulary: Any)
                 assert call.outcome.text == call.outcome.details["stdout"] == f"{eval(call.code[5:])}\n"
             observed = vocabulary.decode(ids[call.start : call.stop])
             assert observed == call.observation or (call.stop == len(ids) and call.observation.startswith(observed))
-            asked = vocabulary.decode(ids[: call.start]).rstrip("\n")
-            assert asked.endswith("```output" if trajectory.format == "torl" else "```")
+            request = vocabulary.decode(ids[: call.start]).rstrip("\n")
+            assert request.endswith("```output" if trajectory.format == "torl" else "```")
 
 
 def test_text_and_ends(rollout: Rollout, tokenizer: Any) -> None:

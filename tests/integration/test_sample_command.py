@@ -70,10 +70,10 @@ async def test_called_from_python(tmp_path: Path) -> None:
 
     again = sample(questions)  # starts nothing: all is there
     assert [group.prompt.problem.question for group in again] == questions
-    told, reread = (
+    returned, reread = (
         [replace(member.grade, parts={}) for group in each for member in group.members] for each in (groups, again)
     )
-    assert told == reread
+    assert returned == reread
     with pytest.raises(ConfigError, match="has other settings"):
         sample(["What is 2 + 2?"])
     assert len(list(read_trajectories(output))) == 6

@@ -95,9 +95,9 @@ def test_confinement_refused_by_a_container_is_reported_once() -> None:
     program = refusing("seccomp", "landlock_create_ruleset") + REPORT
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    told, *others = done.stdout.splitlines()
-    assert told.startswith("LOG the sandbox's workers lack an isolation layer on this system: Landlock: ")
-    assert told.endswith("seccomp: Operation not permitted (os error 1)")
+    line, *others = done.stdout.splitlines()
+    assert line.startswith("LOG the sandbox's workers lack an isolation layer on this system: Landlock: ")
+    assert line.endswith("seccomp: Operation not permitted (os error 1)")
     assert others == ["None False 2"] * 2
 
 
@@ -147,8 +147,8 @@ assert ours.recv(5)[4] == 0, "not ready"
 ours.shutdown(socket.SHUT_WR)
 print(worker.wait())
 """
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
-    assert (shown.stdout, shown.stderr) == ("0\n", "")
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (completed.stdout, completed.stderr) == ("0\n", "")
 
 
 ORDINARY = """
@@ -188,11 +188,11 @@ def test_an_ordinary_user_has_them_too() -> None:
             shutil.copy(f"{file}.check", directory)
         modules = [str(folder) for folder in Path(__file__).parents[:2]]
         command = [*prefix, sys.executable, "-c", ORDINARY, str(directory), *modules]
-        shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd="/")
+        completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd="/")
     finally:
         shutil.rmtree(directory)
     with SandboxPool(1) as pool:
-        assert (shown.stdout, shown.stderr) == (f"{pool.confinement()}\n", "")
+        assert (completed.stdout, completed.stderr) == (f"{pool.confinement()}\n", "")
 
 
 def test_the_cache_is_read_before_them(tmp_path: Path) -> None:

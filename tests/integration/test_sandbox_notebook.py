@@ -30,8 +30,8 @@ def told(outcome: Execution) -> dict[str, Any]:
     """The recorded output of a cell."""
     lines = outcome.traceback.split("\n") if outcome.traceback else None
     stderr = outcome.stderr.removesuffix(f"{outcome.traceback}\n")
-    shown = {"stdout": outcome.stdout, "stderr": stderr, "value": outcome.value, "traceback": lines}
-    return {name: text for name, text in shown.items() if text not in ("", None)}
+    rendered = {"stdout": outcome.stdout, "stderr": stderr, "value": outcome.value, "traceback": lines}
+    return {name: text for name, text in rendered.items() if text not in ("", None)}
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda recorded: recorded["cells"][-1][-25:])
@@ -118,8 +118,8 @@ async def test_coroutines_run_cells_too(pool: SandboxPool) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("IPython") is None, reason="IPython is not installed")
 def test_the_recorded_texts_are_ipythons() -> None:
     program = Path(__file__).parent / "ipython_cells.py"
-    asked = json.dumps(RECORDED)
+    request = json.dumps(RECORDED)
     done = subprocess.run(
-        [sys.executable, program], input=asked, capture_output=True, text=True, check=True, timeout=600
+        [sys.executable, program], input=request, capture_output=True, text=True, check=True, timeout=600
     )
     assert json.loads(done.stdout) == RECORDED

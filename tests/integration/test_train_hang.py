@@ -83,8 +83,8 @@ async def test_hanging_collective_ends_learner_with_stacks(tmp_path: Path) -> No
     assert second is not None
     learner._group._timeout_seconds = 10.0  # gloo's own is that of the start, 120 s
     os.kill(second.pid, signal.SIGSTOP)
-    said = r"did not finish 'update_policy' within 10 s .*; the stacks of its ranks: .*rank_0.log"
-    with pytest.raises(LearnerHungError, match=said):
+    text = r"did not finish 'update_policy' within 10 s .*; the stacks of its ranks: .*rank_0.log"
+    with pytest.raises(LearnerHungError, match=text):
         await learner.update(random_samples(5, seed=4), step=0)
     written = (logs / "learner_rank_0.log").read_text()
     assert re.search("in (all_)?reduce", written)

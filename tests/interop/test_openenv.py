@@ -44,8 +44,8 @@ def seen(result: Any) -> tuple[str, str, int]:
 
 async def test_an_episode_keeps_its_state_until_it_is_reset(server: Server) -> None:
     async with episode(server) as client:
-        begun = await client.reset(seed=3, episode_id="one")
-        assert seen(begun) == ("", "", 0)
+        started = await client.reset(seed=3, episode_id="one")
+        assert seen(started) == ("", "", 0)
         await client.step({"code": "x = 41"})
         result = await client.step({"code": "print('out')\nx + 1"})
         assert seen(result) == ("out\n42\n", "", 0)

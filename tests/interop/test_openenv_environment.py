@@ -127,9 +127,9 @@ async def test_server_failure_fails_the_episode(number: str) -> None:
 
 
 async def test_messages_are_actions_of_the_librarys_echo_environment(echo: str) -> None:
-    said = ["Hello there.", "Again."]
-    observations, rewards = await played_by_the_library(echo, [{"message": text} for text in said], seed=SEED)
-    played = await play(echo, [f"hm</think>{text}<|im_end|>" for text in said] + ["cut"], text_field="message")
+    texts = ["Hello there.", "Again."]
+    observations, rewards = await played_by_the_library(echo, [{"message": text} for text in texts], seed=SEED)
+    played = await play(echo, [f"hm</think>{text}<|im_end|>" for text in texts] + ["cut"], text_field="message")
     expected = [json.dumps(each, separators=(",", ":")) for each in observations[1:]]
     assert [json.loads(each.text) for each in played.user_messages] == [json.loads(each) for each in expected]
     assert played.environment_rewards == {"reward": rewards}
@@ -144,9 +144,9 @@ async def test_openenv_server_runs_code_of_each_message() -> None:
     with run_server(*options, command="openenv") as running:
         await_steps = ["x = 6<|im_end|>", "print(x * 7)<|im_end|>", "1 / 0<|im_end|>", "cut"]
         played = await play(running.url, await_steps, text_field="code", shown=["stdout", "stderr"])
-    said = [each.text for each in played.user_messages]
-    assert said[:2] == ["", "42\n"]
-    assert said[2].endswith("ZeroDivisionError: division by zero\n")
+    texts = [each.text for each in played.user_messages]
+    assert texts[:2] == ["", "42\n"]
+    assert texts[2].endswith("ZeroDivisionError: division by zero\n")
 
 
 async def test_an_episode_does_not_go_on_in_another_session_when_its_connection_is_lost() -> None:

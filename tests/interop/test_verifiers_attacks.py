@@ -52,11 +52,11 @@ async def test_attack_has_the_same_outcome_through_the_toolset(
     code = attack.code.replace("END", str(memory_end))
     stopped = "timeout" in attack.ends
     own = pool.session().run(code, value=True, cpu_seconds=CPU_SECONDS if stopped else PATIENCE * CPU_SECONDS)
-    told = await servers[stopped].call(attack.name, code)
+    reply = await servers[stopped].call(attack.name, code)
     if own.status is OutcomeStatus.TIMEOUT:  # the output before the timeout is as much as there was time for
-        assert told.endswith("[timeout]")
+        assert reply.endswith("[timeout]")
     else:
-        assert told == render_transcript(own)
+        assert reply == render_transcript(own)
     assert await servers[stopped].call(f"after {attack.name}", AFTER) == pool.run(AFTER).stdout.rstrip("\n")
 
 

@@ -129,9 +129,9 @@ def test_user_message_equals_the_familys_template(template: str, said: str) -> N
     playing = model(TEMPLATES[template], **({"opening": "<think>\n"} if template == "deepseekv3" else {}))
     tokenizer = copy.copy(playing.tokenizer)
     tokenizer.chat_template = (package("trl") / "chat_templates" / f"{template}.jinja").read_text()
-    asked = [*QUESTION, {"role": "assistant", "content": "Let us see."}]
+    requests = [*QUESTION, {"role": "assistant", "content": "Let us see."}]
     whole = tokenizer.apply_chat_template(
-        [*asked, {"role": "user", "content": said}], tokenize=False, add_generation_prompt=True
+        [*requests, {"role": "user", "content": said}], tokenize=False, add_generation_prompt=True
     )
     end = "<|end|>" if template == "gptoss" else playing.end  # <|return|> is in the last message alone
     rest = whole.rpartition("Let us see.")[2].removeprefix(end)
@@ -163,9 +163,9 @@ def test_results_equal_the_familys_template(template: str, data: st.DataObject) 
     if family == "deepseek":  # whose template takes arguments as they were written
         for call in calls:
             call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
-    asked = [*QUESTION, {"role": "assistant", "content": "", "tool_calls": calls}]
-    answered = [*asked, *({"role": "tool", "content": text} for text in printed)]
-    before = tokenizer.apply_chat_template(asked, tokenize=False)
+    requests = [*QUESTION, {"role": "assistant", "content": "", "tool_calls": calls}]
+    answered = [*requests, *({"role": "tool", "content": text} for text in printed)]
+    before = tokenizer.apply_chat_template(requests, tokenize=False)
     whole = tokenizer.apply_chat_template(answered, tokenize=False, add_generation_prompt=True)
     messages = before.count(playing.end)
     rest = playing.end.join(whole.split(playing.end)[messages:])

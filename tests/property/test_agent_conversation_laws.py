@@ -79,8 +79,8 @@ class Program:
         completion = await ask(self.episode, messages, tools=self.tools, max_tokens=40)
         request = next(each for name, each in self.engine.requests.items() if name not in before)
         # Two messages may read the same and be different tokens: either is the one that was sampled.
-        said = next((told for told, (_, tokens) in zip(self.told, self.states, strict=True) if tokens == prefix), None)
-        same = [tokens for told, (_, tokens) in zip(self.told, self.states, strict=True) if told == said]
+        text = next((sent for sent, (_, tokens) in zip(self.told, self.states, strict=True) if tokens == prefix), None)
+        same = [tokens for sent, (_, tokens) in zip(self.told, self.states, strict=True) if sent == text]
         assert not prefix or any(request.token_ids[: len(each)] == each for each in same), "sampled text was rendered"
         state = [*messages, mangled(dict(completion.message), mangle)]
         calls = [call["function"] for call in completion.message.get("tool_calls", ())]
@@ -111,8 +111,8 @@ class Program:
                 await self.turn(state[:-1], mangle=mangle)
             case "twice":
                 both = [ask(self.episode, following, tools=self.tools, max_tokens=40) for _ in range(2)]
-                for told in await asyncio.gather(*both):
-                    assert told.prompt_tokens > len(tokens)
+                for reply in await asyncio.gather(*both):
+                    assert reply.prompt_tokens > len(tokens)
             case _:
                 await self.turn(following, tokens, mangle)
 

@@ -38,8 +38,8 @@ def compute(estimator: str, batch: RaggedBatch, *, token_rewards: bool = True, *
     """The estimator with those of the options that it has."""
     function = ESTIMATORS[estimator]
     own = {name: value for name, value in options.items() if name in options_of(function, 1).model_fields}
-    paid = batch.paid if token_rewards else replace(batch.paid, token_rewards_M=None)
-    return function(paid if estimator == NEEDS_CRITIC else replace(paid, values_M=None), **own)
+    rewarded = batch.paid if token_rewards else replace(batch.paid, token_rewards_M=None)
+    return function(rewarded if estimator == NEEDS_CRITIC else replace(rewarded, values_M=None), **own)
 
 
 def expected(estimator: str, batch: RaggedBatch, discount: float, gae_lambda: float) -> Expected:

@@ -157,15 +157,15 @@ def test_a_turn_knows_nothing_of_the_turn_before(first, second, token_lengths, a
 @given(soup_bytes, cuts, markers)
 def test_every_event_is_reported_at_its_completing_token(text, token_lengths, marker):
     tokens = cut(text, token_lengths)
-    scanner, told = Scanner(Vocabulary(tokens), ends_at(marker)), []
+    scanner, reply = Scanner(Vocabulary(tokens), ends_at(marker)), []
     for token_id in range(len(tokens)):
         scan = scanner.feed([token_id])
-        told += [token_id] * (len(scan.blocks) + (scan.marker is not None))
+        reply += [token_id] * (len(scan.blocks) + (scan.marker is not None))
         if scanner.is_finished:
             break
     reference = scan_bytes(text, marker)
     ends = [block.end for block in reference.blocks] + ([reference.marker[1]] if reference.marker else [])
-    assert told == [token_at(tokens, end - 1)[0] for end in ends]
+    assert reply == [token_at(tokens, end - 1)[0] for end in ends]
 
 
 @settings(max_examples=300)

@@ -82,20 +82,20 @@ def test_episode_is_samples_answers_and_replies(
         assert engine.requests[f"0/p/0/{number}"].token_ids == [*prompt.token_ids, *ids[: turn.start]]
     assert played.loss_mask_T.tolist() == sampled
 
-    said = [
+    expected_texts = [
         text for number in range(len(environment.shown)) for text in (script[number][0] if number < len(script) else ())
     ]
-    assert [each.text for each in played.user_messages] == said
+    assert [each.text for each in played.user_messages] == expected_texts
     for turn in played.turns:
         made = played.calls_in(turn)
-        told = [each for each in played.user_messages if each.start == turn.stop]
-        if not made and not told:
+        replies = [each for each in played.user_messages if each.start == turn.stop]
+        if not made and not replies:
             continue
         expected, text = playing.encoder.encode_observation(
-            playing.form.render_reply(turn, [call.outcome for call in made], [each.text for each in told])
+            playing.form.render_reply(turn, [call.outcome for call in made], [each.text for each in replies])
         )
-        (stop,) = {each.stop for each in (*made, *told)}
-        assert {each.observation for each in (*made, *told)} == {text}
+        (stop,) = {each.stop for each in (*made, *replies)}
+        assert {each.observation for each in (*made, *replies)} == {text}
         assert ids[turn.stop : stop] == expected[: limit - turn.stop]
 
     last = played.turns[-1]

@@ -206,9 +206,9 @@ def test_three_steps(
     # The plan's bytes of a cached token are vLLM's, also where two workers hold the same head of keys.
     options = VllmOptions(tensor_parallel=arrangement.tensor_parallel, dtype="float32")
     token_bytes = EngineBytes(options, ModelShape.read(tiny_model_directory), card=0).token_bytes
-    said = re.search(r"KV cache size: ([\d,]+) tokens", (run / "logs" / "engine_0.log").read_text())
-    assert said is not None
-    assert int(said[1].replace(",", "")) == pytest.approx((options.cpu_kv_cache_gib << 30) / token_bytes, rel=0.05)
+    found = re.search(r"KV cache size: ([\d,]+) tokens", (run / "logs" / "engine_0.log").read_text())
+    assert found is not None
+    assert int(found[1].replace(",", "")) == pytest.approx((options.cpu_kv_cache_gib << 30) / token_bytes, rel=0.05)
 
     moved = "offload: " in (run / "logs" / "learner_rank_0.log").read_text()
     assert moved == moves(arrangement)

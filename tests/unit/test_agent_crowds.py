@@ -101,8 +101,8 @@ async def test_oversized_request_is_refused_before_encoding() -> None:
     player = agent_player(MODEL, turns("Yes.<|im_end|>"), window=10)
     most = MODEL.encoder.max_bytes(10)
     episode = begun(player)
-    for length, said in ((most, r"messages have \d+ tokens"), (most + 1, f"messages have {most + 1} characters")):
-        with pytest.raises(RequestError, match=said) as refused:
+    for length, text in ((most, r"messages have \d+ tokens"), (most + 1, f"messages have {most + 1} characters")):
+        with pytest.raises(RequestError, match=text) as refused:
             await ask(episode, [user("x" * length)])
         assert refused.value.code == "context_length_exceeded"
     episode.close()

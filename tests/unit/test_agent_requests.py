@@ -205,8 +205,8 @@ def test_control_token_spelled_in_a_message_stays_text(contents: list[str]) -> N
     found = RENDERER.render(conversation, ())
     special = MODEL.tokenizer.added_tokens_encoder
     assert [token for token in found if token in special.values()] == [special["<|endoftext|>"]] * (len(contents) + 1)
-    shown = "".join(MODEL.tokenizer.decode([token]) if token in special.values() else "" for token in found)
-    assert shown == "<|endoftext|>" * (len(contents) + 1)
+    rendered = "".join(MODEL.tokenizer.decode([token]) if token in special.values() else "" for token in found)
+    assert rendered == "<|endoftext|>" * (len(contents) + 1)
     text = MODEL.vocabulary.decode(found)
     lines = "".join(
         f"assistant\n{content}" + "".join(f"{json.dumps(call['function'], ensure_ascii=False)}" for call in calls)

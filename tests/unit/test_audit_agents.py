@@ -53,8 +53,8 @@ def other_call(played: Trajectory) -> Trajectory:
 
 
 def other_word(played: Trajectory) -> Trajectory:
-    (said,) = played.user_messages
-    return replace(played, user_messages=(replace(said, text="Sure!"),))
+    (message,) = played.user_messages
+    return replace(played, user_messages=(replace(message, text="Sure!"),))
 
 
 def learned_observation(played: Trajectory) -> Trajectory:

@@ -80,8 +80,8 @@ async def test_a_reward_sees_whole_groups_with_the_run_s_limit() -> None:
     mixed = [each for pair in zip(*groups, strict=True) for each in pair]
     reward, check = Stubborn(grade()), Check("rewards")
     await check_rewards(check, [TrajectoryRecord(0, each, grade()) for each in mixed], reward, 77)
-    assert [asked.trajectories for asked in reward.asked] == [tuple(members) for members in groups]
-    assert {asked.max_response_tokens for asked in reward.asked} == {77}
+    assert [request.trajectories for request in reward.asked] == [tuple(members) for members in groups]
+    assert {request.max_response_tokens for request in reward.asked} == {77}
     assert (check.compared, check.wrong) == (6, 0)
 
 

@@ -55,20 +55,20 @@ def test_returns_from_turn_to_turn_by_hand() -> None:
 
 
 def test_token_rewards_count_in_the_total_at_their_position() -> None:
-    paid = [[2.0, 0.0], [0.0], [4.0]]
-    assert found("dr_grpo", token_rewards=paid) == [2, 2, -2, 5]  # 3 and -1: mean 1; 5 alone
-    assert found("rloo", token_rewards=paid) == [4, 4, -4, 5]
+    turn_rewards = [[2.0, 0.0], [0.0], [4.0]]
+    assert found("dr_grpo", token_rewards=turn_rewards) == [2, 2, -2, 5]  # 3 and -1: mean 1; 5 alone
+    assert found("rloo", token_rewards=turn_rewards) == [4, 4, -4, 5]
     # Returns 2 + 1/2, 1, -1, 5 with discount 1/2.
     mean, variance = 7.5 / 4, ((2.5 - 1.875) ** 2 + (1 - 1.875) ** 2 + (-1 - 1.875) ** 2 + (5 - 1.875) ** 2) / 3
     expected = [(value - mean) / variance**0.5 for value in (2.5, 1, -1, 5)]
-    assert found("reinforce_plus_plus", token_rewards=paid, discount=0.5) == pytest.approx(expected)
+    assert found("reinforce_plus_plus", token_rewards=turn_rewards, discount=0.5) == pytest.approx(expected)
 
 
 def test_only_the_reward_at_the_end_has_a_baseline() -> None:
     # The group's mean is 0, and a single member is not compared: as without; then b's reward is subtracted.
-    paid = [[2.0, 0.0], [0.0], [4.0]]
-    assert found("reinforce_plus_plus_baseline", token_rewards=paid) == pytest.approx(
-        found("reinforce_plus_plus", token_rewards=paid)
+    turn_rewards = [[2.0, 0.0], [0.0], [4.0]]
+    assert found("reinforce_plus_plus_baseline", token_rewards=turn_rewards) == pytest.approx(
+        found("reinforce_plus_plus", token_rewards=turn_rewards)
     )
 
 

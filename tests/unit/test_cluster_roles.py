@@ -74,11 +74,11 @@ async def test_cancelled_turn_is_cancelled_on_its_node(on_block: Callable[[str],
     engine = ScriptedEngine(lambda _: [5] * 10_000)
     placed = engine_on(NodesInOneProcess(1), 0, engine)
     await placed.start()
-    asked = asyncio.create_task(turn_of(placed, on_block))
+    call = asyncio.create_task(turn_of(placed, on_block))
     while engine.open == 0:
         await asyncio.sleep(0)
-    asked.cancel()
-    await asyncio.gather(asked, return_exceptions=True)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
     assert engine.open == 0
     assert not [task for task in asyncio.all_tasks() if "Queue.get" in repr(task)]
     await placed.close()
@@ -97,10 +97,10 @@ async def test_an_engine_dies_with_its_node() -> None:
     cluster = NodesInOneProcess(1)
     placed = engine_on(cluster, 0, ScriptedEngine(lambda _: [5] * 10_000))
     await placed.start()
-    asked, watched = asyncio.create_task(turn_of(placed)), asyncio.create_task(placed.watch())
+    call, watched = asyncio.create_task(turn_of(placed)), asyncio.create_task(placed.watch())
     await asyncio.sleep(0)
     await cluster.lose(0)
-    for task in (asked, watched):
+    for task in (call, watched):
         with pytest.raises(EngineDiedError, match="engine 0 on node 0 was lost"):
             await task
     with pytest.raises(EngineDiedError):
@@ -192,10 +192,10 @@ async def test_equal_keys_go_to_one_node_and_all_nodes_have_work() -> None:
 async def test_calls_of_a_lost_node_go_to_another_and_the_node_rejoins() -> None:
     cluster = NodesInOneProcess(2)
     async with echoes(cluster) as everywhere:
-        asked = [asyncio.create_task(everywhere.call(str(key), "say", str(key))) for key in range(20)]
+        calls = [asyncio.create_task(everywhere.call(str(key), "say", str(key))) for key in range(20)]
         await asyncio.sleep(0)
         await cluster.lose(1)
-        assert [(await each)[1] for each in asked] == [str(key) for key in range(20)]
+        assert [(await each)[1] for each in calls] == [str(key) for key in range(20)]
         lost = id(cluster.roles[1].target)
         assert lost not in {(await everywhere.call(str(key), "say", "again"))[0] for key in range(20)}
         cluster.bring_back(1)
@@ -217,8 +217,8 @@ async def test_the_sandboxes_of_two_nodes_are_one_interpreter_also_when_one_is_l
         forked = sessions[3].fork()
         await forked.call({"code": "x += 100"})
         await cluster.lose(0)
-        shown = [(await session.call({"code": "print(x)"})).text for session in (*sessions, forked)]
-        assert shown == ["0\n", "1\n", "2\n", "3\n", "103\n"]
+        outputs = [(await session.call({"code": "print(x)"})).text for session in (*sessions, forked)]
+        assert outputs == ["0\n", "1\n", "2\n", "3\n", "103\n"]
         await tool.check()
         assert set(tool.metrics()) == {"shared", "retried", "workers_replaced"}
     finally:

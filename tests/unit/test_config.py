@@ -534,29 +534,29 @@ def test_common_settings_are_settings(config_class: type[ModelRunConfig]) -> Non
     if config_class is TrainConfig:
         assert common <= names
         assert 30 <= len(common) <= 45
-    shown = _help("train" if config_class is TrainConfig else "sample")
-    assert len(re.findall(r"^  --[a-z]+\.", shown, flags=re.MULTILINE)) <= len(COMMON_SETTINGS)
+    help_text = _help("train" if config_class is TrainConfig else "sample")
+    assert len(re.findall(r"^  --[a-z]+\.", help_text, flags=re.MULTILINE)) <= len(COMMON_SETTINGS)
 
 
 def test_full_help_shows_every_option() -> None:
-    shown = _help("train", "all")
-    words = " ".join(shown.split())
+    help_text = _help("train", "all")
+    words = " ".join(help_text.split())
     for name, meaning in options_in(TrainConfig):
-        assert f"--{name}" in shown
+        assert f"--{name}" in help_text
         assert " ".join((meaning or "?").split())[:30] in words
 
 
 def test_help_first_shows_the_common_settings() -> None:
-    shown = _help("train")
+    help_text = _help("train")
     for name in COMMON_SETTINGS:
-        assert (f"--{name} " in shown) == (name.split(".")[0] in TrainConfig.model_fields)
-    assert "--learner.betas" not in shown
-    assert "torl train --help all" in " ".join(shown.split())
+        assert (f"--{name} " in help_text) == (name.split(".")[0] in TrainConfig.model_fields)
+    assert "--learner.betas" not in help_text
+    assert "torl train --help all" in " ".join(help_text.split())
 
 
 def test_help_of_a_section_shows_that_section() -> None:
-    shown = _help("train", "critic")
-    assert set(re.findall(r"^  --([a-z]+)\.", shown, flags=re.MULTILINE)) == {"critic"}
+    help_text = _help("train", "critic")
+    assert set(re.findall(r"^  --([a-z]+)\.", help_text, flags=re.MULTILINE)) == {"critic"}
     assert "--rollout.format.error_style" in _help("train", "rollout.format")
     with pytest.raises(ConfigError, match=r"--help critc: no such section; did you mean critic\?"):
         parse_command_line(TrainConfig, "torl train", "Train.", ["--help", "critc"])
@@ -577,21 +577,21 @@ def test_help_tells_choices_apart() -> None:
 
 
 def test_help_names_types_for_people() -> None:
-    shown = _help("train", "all")
-    assert not re.search(r"ELLIPSIS|\bANY\b|NoneType|\(default: None|Of [a-z_]+: |None of ", shown)
-    assert "--learner.betas [NUMBER, NUMBER]" in shown
-    assert "--rollout.stop [TEXT, ...]" in shown
-    assert "--placement.gpus all|INT|[INT, ...]" in shown
-    assert "--run.resume [true|false]" in shown
-    assert "--engine.arguments TABLE" in shown
+    help_text = _help("train", "all")
+    assert not re.search(r"ELLIPSIS|\bANY\b|NoneType|\(default: None|Of [a-z_]+: |None of ", help_text)
+    assert "--learner.betas [NUMBER, NUMBER]" in help_text
+    assert "--rollout.stop [TEXT, ...]" in help_text
+    assert "--placement.gpus all|INT|[INT, ...]" in help_text
+    assert "--run.resume [true|false]" in help_text
+    assert "--engine.arguments TABLE" in help_text
 
 
 @pytest.mark.parametrize(("command", "own"), [("sample", "--sample.problems"), ("evaluate", "--suite SET")])
 def test_help_of_commands_that_do_not_train(command: str, own: str) -> None:
-    shown = _help(command, "all")
-    assert "--rollout.format.error_style" in shown
-    assert "--learner" not in shown
-    assert own in shown
+    help_text = _help(command, "all")
+    assert "--rollout.format.error_style" in help_text
+    assert "--learner" not in help_text
+    assert own in help_text
 
 
 # Numbers of modules: an import that is not needed to show help counts on every machine, where seconds do not.
@@ -615,8 +615,8 @@ def test_help_imports_few_modules_and_no_giant(words: str, limit: int) -> None:
         f"    main({words.split()!r})\n"
         f"print(sorted(set({GIANTS}) & set(sys.modules)), 'pydantic' in sys.modules, len(sys.modules))"
     )
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    giants, pydantic, count = shown.stdout.rsplit(maxsplit=2)
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    giants, pydantic, count = completed.stdout.rsplit(maxsplit=2)
     assert giants == "[]"
     assert pydantic == str(limit > 100)
     assert int(count) < limit

@@ -12,9 +12,9 @@ from torl.engine.vllm.health import StallWatch
 async def test_an_engine_that_is_silent_for_the_limit_has_stalled(caplog: pytest.LogCaptureFixture) -> None:
     watch = StallWatch(0.4)
     with caplog.at_level(logging.WARNING):
-        said = await asyncio.wait_for(watch.wait(lambda: "3 requests are open"), 20)
-    assert said.startswith("no token came for")
-    assert said.endswith("although 3 requests are open")
+        text = await asyncio.wait_for(watch.wait(lambda: "3 requests are open"), 20)
+    assert text.startswith("no token came for")
+    assert text.endswith("although 3 requests are open")
     (warning,) = caplog.records
     assert "stopped after 0.4 s" in warning.getMessage()
 

@@ -186,9 +186,9 @@ def test_markdown_and_latex() -> None:
 def test_everything_that_is_written(tmp_path: Path) -> None:
     write(tmp_path, "model", 0, "A")
     write(tmp_path, "model", 2, "BC")
-    told = write_all(tmp_path, read_results(tmp_path), None)
-    assert json.loads((tmp_path / "results.json").read_text()) == told
-    (added,) = told["tool_difference"]
+    written = write_all(tmp_path, read_results(tmp_path), None)
+    assert json.loads((tmp_path / "results.json").read_text()) == written
+    (added,) = written["tool_difference"]
     assert added["sets"]["one"]["value"] == pytest.approx(0.25)
     page = (tmp_path / "page.html").read_text()
     assert "Improvement of greedy by tool calls" in page

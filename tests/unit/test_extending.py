@@ -404,18 +404,18 @@ def test_failing_tool_drops_episodes_until_the_run_stops(tmp_path: Path, capsys:
     run.player.tools = {"python": BoundedTool("python", mistakes.Calculator(), ToolLimits())}  # no divisor
     run.engine.script = lambda _: ENCODER.encode("\n```python\nprint(1)\n```\n```output\n")
     assert run_until_done(run.step_player.play(0)) == 1
-    shown = capsys.readouterr().err
-    assert len(shown.splitlines()) <= 4
-    assert 'the tool "python" (mistakes:Calculator) failed in call' in shown
-    assert "KeyError: 'divisor'" in shown
+    errors = capsys.readouterr().err
+    assert len(errors.splitlines()) <= 4
+    assert 'the tool "python" (mistakes:Calculator) failed in call' in errors
+    assert "KeyError: 'divisor'" in errors
 
 
 def test_failing_reward_stops_the_run_with_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ScriptedRun(tmp_path, graded_by=mistakes.RaisesKeyError())
     assert run_until_done(run.step_player.play(0)) == 1
-    shown = capsys.readouterr().err.splitlines()
-    assert len(shown) == 3
-    assert shown[0].startswith("error: the reward (mistakes:RaisesKeyError) failed in grade(Group of problem")
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 3
+    assert errors[0].startswith("error: the reward (mistakes:RaisesKeyError) failed in grade(Group of problem")
 
 
 # --- the examples of the documentation ------------------------------------------------------------------------------

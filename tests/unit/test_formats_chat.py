@@ -312,8 +312,8 @@ def test_message_content_excludes_thinking_and_calls(family: str) -> None:
     shown = {"llama3": "", "harmony": ""}.get(family, "Let us see.")  # a thought in Harmony, and a call alone in Llama
     called = turn(model.vocabulary.decode(model.ids(message(family, "1"))))
     assert model.form.content(called) == shown
-    said = {"harmony": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>7"}
-    assert model.form.content(turn(said.get(family, "Hm.</think>\n\n7\n"))) == "7"
+    text = {"harmony": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>7"}
+    assert model.form.content(turn(text.get(family, "Hm.</think>\n\n7\n"))) == "7"
 
 
 def test_a_template_that_opens_the_thinking_opens_it_in_each_message() -> None:

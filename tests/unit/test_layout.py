@@ -143,16 +143,16 @@ def test_every_package_has_a_layer() -> None:
 @pytest.mark.parametrize("module", ["config", "commands.train", "commands.sample", "api", "plan", "learner.learner"])
 def test_light_imports_stay_light(module: str) -> None:
     program = f"import sys, torl, torl.{module}; print(sorted({GIANTS!r} & set(sys.modules)))"
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert shown.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert completed.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("module", ["sandbox.__main__", "tools"])
 def test_server_libraries_are_loaded_when_a_server_starts(module: str) -> None:
     libraries = {"aiohttp", "mcp", "uvicorn", "uvloop", "prometheus_client"}
     program = f"import sys, torl.{module}; print(sorted({libraries!r} & set(sys.modules)))"
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert shown.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert completed.stdout.strip() == "[]"
 
 
 def test_no_two_test_files_share_a_name() -> None:

@@ -80,10 +80,10 @@ def test_preset_fits_in_every_stage_or_gets_a_remedy(preset: str, count: int) ->
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_runs_unchanged_from_as_many_gpus_on_as_it_says(preset: str) -> None:
     text = (find_config(preset)).read_text(encoding="utf-8")
-    said = re.search(r"as many GPUs as there are: (\d+) of 80 GB or more", text)
-    assert said is not None
+    required = re.search(r"as many GPUs as there are: (\d+) of 80 GB or more", text)
+    assert required is not None
     for count in (1, 2, 4, 8, 16):
-        assert fits(config(preset), machine(count), shape_of(config(preset))) == (count >= int(said[1])), count
+        assert fits(config(preset), machine(count), shape_of(config(preset))) == (count >= int(required[1])), count
 
 
 def test_seven_billion_on_eight_gpus_match_the_arithmetic() -> None:

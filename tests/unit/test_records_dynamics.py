@@ -271,8 +271,8 @@ def test_rewards_without_parts_or_pay_by_turn_have_no_metric_of_them() -> None:
 
 
 def test_groups_that_differ_in_the_pay_of_their_turns_are_not_uniform() -> None:
-    paid = Grade(1.0, True, "2", turn_rewards=(0.5,))
-    metrics = training_dynamics([group((trajectory(""), RIGHT), (trajectory(""), paid))])
+    rewarded = Grade(1.0, True, "2", turn_rewards=(0.5,))
+    metrics = training_dynamics([group((trajectory(""), RIGHT), (trajectory(""), rewarded))])
     assert metrics[names.UNIFORM_GROUPS] == 0.0
 
 

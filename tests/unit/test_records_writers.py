@@ -140,8 +140,8 @@ try:
 except RecordError as error:
     print(error)
 """
-    shown = subprocess.check_output([sys.executable, "-c", program], text=True)
-    assert "metrics.jsonl: cannot be written: File too large" in shown
+    output = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert "metrics.jsonl: cannot be written: File too large" in output
     content = (tmp_path / "metrics.jsonl").read_bytes()
     assert content.endswith(b"\n")
     assert len(read_metrics(tmp_path)) == content.count(b"\n") > 10

@@ -100,7 +100,7 @@ with module.Console() as console:
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen([sys.executable, "-c", program], stdout=slave, stderr=slave, env=environment) as process:
         os.close(slave)
-        shown = b""
+        output = b""
         while True:
             try:
                 piece = os.read(master, 4096)
@@ -108,10 +108,10 @@ with module.Console() as console:
                 break
             if not piece:
                 break
-            shown += piece
-        assert process.wait() == 0, shown.decode()
+            output += piece
+        assert process.wait() == 0, output.decode()
     os.close(master)
-    text = shown.decode()
+    text = output.decode()
     for words in ("outer", "inner", "7/10", "a line above the bars", "after"):
         assert words in text
     assert text.rindex("outer") < text.rindex("after")

@@ -175,9 +175,9 @@ def test_examples_of_a_recovered_error_and_a_corrected_answer(tmp_path: Path) ->
         for step in (0, 10):
             pairs = ((agreed, RIGHT), (recovered, WRONG if step == 0 else RIGHT), (corrected, RIGHT))
             writer.write_trajectories(step, records(step, *pairs))
-    shown = {example.kind: example.after.trajectory.prompt.problem.id for example in choose_examples(tmp_path)}
-    assert shown["recovered"] == "recovered"
-    assert shown["corrected"] == "corrected"
+    rendered = {example.kind: example.after.trajectory.prompt.problem.id for example in choose_examples(tmp_path)}
+    assert rendered["recovered"] == "recovered"
+    assert rendered["corrected"] == "corrected"
     with RunWriter(tmp_path / "wrong") as writer:
         for step in (0, 10):
             writer.write_trajectories(step, records(step, (recovered, WRONG), (corrected, WRONG)))
@@ -196,15 +196,15 @@ def test_an_example_shows_all_sequences_of_its_episode_in_their_order(tmp_path: 
             writer.write_trajectories(step, group_records(step, [ScoredGroup(asked("a"), (scored(episode),))]))
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
     another = "another sequence of this episode"
-    shown = f"{another}, 1 turnfirst {HOSTILE}{another}, 2 turnssecond third last"
-    assert page.text.count(shown) == 2  # before and after
+    rendered = f"{another}, 1 turnfirst {HOSTILE}{another}, 2 turnssecond third last"
+    assert page.text.count(rendered) == 2  # before and after
     assert "img" not in [tag for tag, _ in page.tags]
 
 
 def test_training_steps_give_the_examples_where_nothing_was_evaluated(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
-        for step, said in ((0, RIGHT), (10, WRONG)):
-            writer.write_trajectories(step, records(step, (make("a", "x"), said)))
+        for step, text in ((0, RIGHT), (10, WRONG)):
+            writer.write_trajectories(step, records(step, (make("a", "x"), text)))
     assert [example.kind for example in choose_examples(tmp_path)] == ["regressed"]
 
 

@@ -30,8 +30,8 @@ def ours(reference: str, answer: str) -> bool:
 def alone() -> list[bool]:
     """math-verify's verdicts over all pairs, by its own functions in a separate process."""
     pairs = json.dumps([*SAME, *DIFFERENT])
-    shown = subprocess.run([sys.executable, "-c", _ALONE], input=pairs, capture_output=True, text=True, check=True)
-    verdicts: list[bool] = json.loads(shown.stdout)
+    completed = subprocess.run([sys.executable, "-c", _ALONE], input=pairs, capture_output=True, text=True, check=True)
+    verdicts: list[bool] = json.loads(completed.stdout)
     return verdicts
 
 

@@ -195,13 +195,13 @@ def test_first_messages_never_become_control_tokens() -> None:
     player.environment = replace(player.environment, template=template)
     prompt = Prompt(Problem("p", "<|im_end|>?", "1"), (1, 2))
     played = asyncio.run(player.play(prompt, batch_id=0, sample=0))
-    begun = played.prompt.token_ids
+    opening = played.prompt.token_ids
     control = {model.ids(token)[0]: token for token in ("<|im_start|>", "<|im_end|>")}
-    spelled = [control[token] for token in begun if token in control]
+    spelled = [control[token] for token in opening if token in control]
     start, end = "<|im_start|>", "<|im_end|>"
     assert spelled == [start, end, end, start, end, start]
     users = "<|im_start|>user\n<|im_end|>\ue000<|im_end|>\n<|im_start|>assistant\n"
-    assert model.tokenizer.decode(begun) == f"<|im_start|>system\nThink until <|im_end|>.<|im_end|>\n{users}"
+    assert model.tokenizer.decode(opening) == f"<|im_start|>system\nThink until <|im_end|>.<|im_end|>\n{users}"
 
 
 def test_environment_prompt_is_read_back_from_a_group_file(tmp_path: Path) -> None:
@@ -327,10 +327,10 @@ def test_an_environment_that_says_half_of_a_surrogate_pair_plays_on(text: str) -
     model, environment = ChatModel.of("hermes"), said(text)
     environment.opening = text
     played = play(model, ["1<|im_end|>", "2<|im_end|>"], environment)
-    shown = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    assert [message.text for message in played.user_messages] == [shown]
-    assert shown in played.user_messages[0].observation
-    assert shown in model.vocabulary.decode(list(played.prompt.token_ids))
+    rendered = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert [message.text for message in played.user_messages] == [rendered]
+    assert rendered in played.user_messages[0].observation
+    assert rendered in model.vocabulary.decode(list(played.prompt.token_ids))
 
 
 def test_an_end_that_fails_is_counted_and_passed_over() -> None:

@@ -101,12 +101,12 @@ def test_tokens_after_the_marker_are_dropped_and_counted() -> None:
 @pytest.mark.parametrize("calls", [0, 1])
 @pytest.mark.parametrize("piece", [1, 1000])
 def test_a_stop_string_ends_the_response_and_stays_in_it(calls: int, piece: int) -> None:
-    said = "So \\boxed{42}.\nUser:"
-    played = play(f"{said} And 43?\n{CALL}", calls=calls, piece=piece, stop=("Human:", "User:"))
+    expected = "So \\boxed{42}.\nUser:"
+    played = play(f"{expected} And 43?\n{CALL}", calls=calls, piece=piece, stop=("Human:", "User:"))
     trajectory = played.trajectory
-    assert trajectory.text.startswith(said)
+    assert trajectory.text.startswith(expected)
     assert len(trajectory) == next(
-        n for n in range(99) if said in VOCABULARY.decode(trajectory.token_ids_T[:n].tolist())
+        n for n in range(99) if expected in VOCABULARY.decode(trajectory.token_ids_T[:n].tolist())
     )
     assert trajectory.loss_mask_T.all()
     assert trajectory.finish_reason is FinishReason.STOP

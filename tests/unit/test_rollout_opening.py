@@ -300,10 +300,10 @@ class Asked(Part):
 async def test_tool_schema_is_read_for_prompts_and_for_runs(tmp_path: Path) -> None:
     """A server may take its time; an environment that begins conversations asks none again."""
     config, _ = with_environment()
-    asked = RolloutConfig.model_validate({"tools": {"slow": {"name": f"{__name__}:Asked"}}}).tools
-    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"tools": asked})})
+    tools = RolloutConfig.model_validate({"tools": {"slow": {"name": f"{__name__}:Asked"}}}).tools
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"tools": tools})})
     model = ModelDirectory(
-        resolve_path(BASE_MODEL), ChatModel.of("hermes").tokenizer, asked, config.rollout.environment
+        resolve_path(BASE_MODEL), ChatModel.of("hermes").tokenizer, tools, config.rollout.environment
     )
     assert model.tool_schemas() is model.tool_schemas()
     async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path) as rollouts:
@@ -398,17 +398,17 @@ def test_prompts_that_are_too_long_are_reported(model: ModelDirectory) -> None:
 
 
 def test_evaluation_has_a_separate_prompt_limit(model: ModelDirectory) -> None:
-    said = io.StringIO()
+    log = io.StringIO()
     problems = [torl.Problem(name, "x " * length, "1") for name, length in {"a": 1, "b": 150, "c": 500, "d": 1}.items()]
     choice = Choice("given", lambda: problems, Section())
     data = configuration().data
 
     def found(**settings: Any) -> tuple[list[str], list[str]]:
-        shown = model.problem_set("held", choice, data, EvaluationConfig(**settings), Console(said))
-        return [prompt.problem.id for prompt in shown.prompts], [*shown.too_long]
+        problem_set = model.problem_set("held", choice, data, EvaluationConfig(**settings), Console(log))
+        return [prompt.problem.id for prompt in problem_set.prompts], [*problem_set.too_long]
 
     assert found() == (["a", "d"], ["b", "c"])
-    assert "held: 2 problems, 2 too long, which count as not solved" in said.getvalue()
+    assert "held: 2 problems, 2 too long, which count as not solved" in log.getvalue()
     assert found(max_prompt_tokens=400) == (["a", "b", "d"], ["c"])
     assert found(max_problems=2) == (["a"], ["b"])
 

@@ -95,8 +95,8 @@ def test_blocked_event_loop_exits_with_stack_dumps(tmp_path: Path) -> None:
 async def test_a_call_that_gives_no_answer_is_named(tmp_path: Path) -> None:
     calls = PendingCalls()
     watch = calls.watch(0.3, "rollout.stall_timeout_seconds")
-    said = r"the tool 'mine' did not respond within 0.3 s \(rollout.stall_timeout_seconds\)"
-    with pytest.raises(HangError, match=said), calls.open("the tool 'mine'"):
+    text = r"the tool 'mine' did not respond within 0.3 s \(rollout.stall_timeout_seconds\)"
+    with pytest.raises(HangError, match=text), calls.open("the tool 'mine'"):
         await asyncio.wait_for(watch, 60)
 
 

@@ -40,14 +40,14 @@ async def called(episode: EpisodeTools, text: str) -> Outcome:
 
 
 async def printed(episode: EpisodeTools, *codes: str, early: bool) -> list[str]:
-    told = []
+    replies = []
     for text in codes:
         if early:
             episode.speculate(code(text))
         outcome = await called(episode, text)
-        told.append(outcome.details["stdout"] or outcome.error or "")
+        replies.append(outcome.details["stdout"] or outcome.error or "")
     await episode.close()
-    return told
+    return replies
 
 
 @pytest.mark.parametrize("early", [False, True])

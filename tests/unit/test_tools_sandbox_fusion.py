@@ -115,10 +115,10 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_is_tried_again_and_then_stops_the_run(fault: str) -> None:
-    reply, said = FAULTS[fault]
+    reply, error = FAULTS[fault]
     async with started(reply) as (tool, server):
         with pytest.raises(
-            ToolUnavailableError, match=f"(?s)returned no outcome in 3 attempts; the last error: .*{said}"
+            ToolUnavailableError, match=f"(?s)returned no outcome in 3 attempts; the last error: .*{error}"
         ):
             await tool.session(0).call({"code": "1"})
         assert len(server.asked) == 3

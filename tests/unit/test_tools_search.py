@@ -83,8 +83,8 @@ async def test_ties_rank_by_position_and_only_matches_are_returned(tmp_path: Pat
 
 async def test_passages_are_shown_in_search_r1s_words(tmp_path: Path) -> None:
     """As `_passages2string` shows those of its `example/corpus.jsonl`."""
-    shown = passages_outcome(['"Evan Morris"\nA lobbyist.\nIn Washington.', "No title"])
-    assert shown.text == 'Doc 1(Title: "Evan Morris") A lobbyist.\nIn Washington.\nDoc 2(Title: No title) '
+    rendered = passages_outcome(['"Evan Morris"\nA lobbyist.\nIn Washington.', "No title"])
+    assert rendered.text == 'Doc 1(Title: "Evan Morris") A lobbyist.\nIn Washington.\nDoc 2(Title: No title) '
     assert passages_outcome([]).text == "Nothing was found."
     path = tmp_path / "titled.jsonl"
     path.write_text('\n{"title": "Paris", "text": "The capital of France."}\r\n\n{"text": "Köln liegt am Rhein."}')

@@ -59,12 +59,12 @@ def test_prompt_and_response_laid_end_to_end() -> None:
 
 def test_turn_rewards_are_at_their_last_tokens() -> None:
     played = trajectory("a", "b", "c", prompt=PROMPT, turn_tokens=3, observation_tokens=2)
-    paid, unpaid = training_samples([scored(played, turn_rewards=(0.5, -1.0, 0.0)), scored(trajectory("d"))])
-    assert paid.token_rewards is not None
+    rewarded, unpaid = training_samples([scored(played, turn_rewards=(0.5, -1.0, 0.0)), scored(trajectory("d"))])
+    assert rewarded.token_rewards is not None
     #                                   prompt  turn       observed  turn     observed  turn
-    assert paid.token_rewards.tolist() == [0, 0, 0, 0, 0.5, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0]
-    assert paid.token_rewards.dtype == np.float32
-    assert paid.loss_mask[paid.token_rewards != 0].all()
+    assert rewarded.token_rewards.tolist() == [0, 0, 0, 0, 0.5, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0]
+    assert rewarded.token_rewards.dtype == np.float32
+    assert rewarded.loss_mask[rewarded.token_rewards != 0].all()
     assert unpaid.token_rewards is not None
     assert unpaid.token_rewards.tolist() == [0] * len(unpaid)
 
@@ -261,8 +261,8 @@ def test_numbers_that_are_written_down_are_those_of_the_response() -> None:
         "advantages": [20, 30, 40, 50],
     }
     assert token_arrays(of_values, 4, AlgorithmConfig()) == {}  # one number says it all
-    paid = token_arrays(replace(of_values, token_rewards=numbers / 2), 4, AlgorithmConfig())
-    assert {name: array.tolist() for name, array in paid.items()} == {
+    rewarded = token_arrays(replace(of_values, token_rewards=numbers / 2), 4, AlgorithmConfig())
+    assert {name: array.tolist() for name, array in rewarded.items()} == {
         "token_rewards": [1, 1.5, 2, 2.5],
         "advantages": [20, 30, 40, 50],
     }

@@ -141,11 +141,11 @@ async def test_shuffled_rewards_are_a_permutation_within_the_step(tmp_path: Path
 
 def test_shuffled_rewards_leave_no_pay_with_the_turns_that_earned_it() -> None:
     groups = [scored_group(*(scored(reward=float(reward), turn_rewards=[0.5]) for reward in range(8)))]
-    (told,) = with_shuffled_rewards(groups, seed=1)
-    assert sorted(member.reward for member in told.members) == [reward + 0.5 for reward in range(8)]
-    assert [member.reward for member in told.members] != [reward + 0.5 for reward in range(8)]
-    assert all(member.grade.turn_rewards == () for member in told.members)
-    assert [one.trajectory for one in told.members] == [one.trajectory for one in groups[0].members]
+    (shuffled,) = with_shuffled_rewards(groups, seed=1)
+    assert sorted(member.reward for member in shuffled.members) == [reward + 0.5 for reward in range(8)]
+    assert [member.reward for member in shuffled.members] != [reward + 0.5 for reward in range(8)]
+    assert all(member.grade.turn_rewards == () for member in shuffled.members)
+    assert [one.trajectory for one in shuffled.members] == [one.trajectory for one in groups[0].members]
 
 
 def test_rewards_are_normalized_over_all_groups() -> None:

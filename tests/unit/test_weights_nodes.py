@@ -60,8 +60,8 @@ def bytes_received() -> int:
                 continue
             with socket.socket(fileno=os.dup(int(name))) as connection:
                 if connection.family in (socket.AF_INET, socket.AF_INET6):
-                    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                    total += struct.unpack_from("Q", told, BYTES_RECEIVED)[0]
+                    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    total += struct.unpack_from("Q", info, BYTES_RECEIVED)[0]
         except OSError:
             continue  # closed in between
     return total
