@@ -126,6 +126,7 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/mypy scripts
 	$(BIN)/python -m mypy.stubtest torl._core
+	$(BIN)/python scripts/check_prose.py
 
 format:
 	cargo fmt --all

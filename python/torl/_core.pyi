@@ -57,34 +57,34 @@ class Vocabulary:
 
 @final
 class StopCondition:
-    """What ends a turn, beside an end-of-sequence token and its limit. A value: equal ones hash alike and pickle.
+    """The condition that ends a turn, in addition to an end-of-sequence token and the token limit. Hashable, picklable.
 
-    A call ends it, or a stop string. `fences` say which fences count as those of a code block: "lines" (on lines of
-    their own, see `Scanner`), "line_ends" (also at the end of a line, as in ToRL's code) or "anywhere" (ZeroTIR's).
+    The condition is a tool call or a stop string. `fences` selects the fences of code blocks: "lines" (alone on a line,
+    see `Scanner`), "line_ends" (also at the end of a line, as in ToRL's code) or "anywhere" (as in ZeroTIR's).
     """
 
     @staticmethod
     def never(*, fences: str = "lines") -> StopCondition:
-        """No call does."""
+        """Return a condition that no call meets."""
     @staticmethod
     def marker(bytes: bytes, *, fences: str = "lines") -> StopCondition:
-        """The last of these bytes, wherever they stand; for example ``b"```output"``.
+        """Return a condition that the last of these bytes meets, at any position; for example ``b"```output"``.
 
-        Raises `ValueError` if there are none, or for fences of another name.
+        Raises `ValueError` if the bytes are empty or the name of the fences is unknown.
         """
     @staticmethod
     def block(*, fences: str = "lines") -> StopCondition:
-        """The third backtick that closes the turn's first code block."""
+        """Return a condition that the third backtick meets which closes the turn's first code block."""
     @staticmethod
     def tagged(open: bytes, close: bytes, *, ends_turn: bool = False) -> StopCondition:
-        """A block is what stands between these bytes, anywhere; the first ends the turn if that is asked.
+        """Take the text between these bytes as a block; with `ends_turn`, the first block ends the turn.
 
-        Raises `ValueError` if one of both is empty.
+        Raises `ValueError` if either is empty.
         """
     def without_call(self) -> StopCondition:
-        """With the same fences and stop strings, for a turn after which no tool call is left."""
+        """Return the condition without its call, for a turn after the last permitted tool call."""
     def with_stops(self, stops: Sequence[str]) -> StopCondition:
-        """The same, which ends the response as well at the last character of any of these strings, wherever it stands.
+        """Return the condition with stop strings: the last character of any of them ends the response.
 
         Raises `ValueError` if one is empty.
         """
@@ -92,19 +92,19 @@ class StopCondition:
     def kind(self) -> Literal["never", "marker", "block"]: ...
     @property
     def marker_bytes(self) -> bytes | None:
-        """The bytes of a marker; None for the other two."""
+        """The bytes of a marker; None for the other kinds."""
     @property
     def fences(self) -> Literal["lines", "line_ends", "anywhere", "tags"]: ...
     @property
     def tags(self) -> tuple[bytes, bytes] | None:
-        """What opens and closes a block, where no fences do."""
+        """The bytes that open and close a block, if tags do instead of fences."""
     @property
     def stops(self) -> list[str]: ...
     def to_plain(self) -> dict[str, Any]:
-        """Strings, bytes, lists or pairs of these, and None only: what a message to another process may hold."""
+        """Return strings, bytes, None, and lists and pairs of these, for a message to another process."""
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> StopCondition:
-        """What `to_plain` gave. Raises `ValueError` for anything else."""
+        """Return the condition that `to_plain` encoded. Raises `ValueError` for other values."""
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
 
@@ -123,7 +123,7 @@ class CodeBlock:
         """Offset one past the last byte of the code: where the closing line begins."""
     @property
     def overshoot(self) -> bytes:
-        """What the token with the third backtick of the closing line holds after it."""
+        """The bytes after the third backtick of the closing line in its token."""
 
 @final
 class MarkerMatch:
@@ -137,11 +137,11 @@ class MarkerMatch:
         """Offset one past the marker's last byte."""
     @property
     def overshoot(self) -> bytes:
-        """What the turn's last token holds after the marker; it has been sampled, and it has not been scanned."""
+        """The bytes of the turn's last token after the marker. They were sampled, but not scanned."""
 
 @final
 class Scan:
-    """What one `Scanner.feed` found."""
+    """The result of one `Scanner.feed`."""
 
     @property
     def blocks(self) -> list[CodeBlock]:
@@ -153,39 +153,40 @@ class Scan:
         """The stop string that ended the turn."""
     @property
     def consumed(self) -> int:
-        """How many of the ids were read: all of them, or up to and including the one that ended the turn."""
+        """Number of token ids read: all, or up to and including the one that ended the turn."""
     @property
     def overshoot(self) -> bytes | None:
-        """What the token that ended the turn holds beyond that end, unread; None if the turn continues."""
+        """The unread bytes after the end of the turn in its last token; None if the turn continues."""
 
 @final
 class Scanner:
     """Finds code blocks and the end of one turn in its tokens, exact to the byte.
 
-    What is found depends on the turn's bytes only, never on how they are cut into tokens or calls. For "python", with
+    The result depends on the turn's bytes only, never on their division into tokens or calls. For "python", with
     the fences "lines":
 
     - A line that is ```` ```python ````, blanks (space, tab, carriage return), newline opens a block.
-    - A line that begins with ```` ``` ```` closes an open block at its third backtick, whatever follows: the marker
-      ```` ```output ```` closes a block that the model left open, and ```` ```python ```` closes one and opens another.
-    - The marker counts wherever it stands; in the middle of a line of code it closes nothing (`block_is_open`).
+    - A line that begins with ```` ``` ```` closes an open block at its third backtick, regardless of the rest: the
+      marker ```` ```output ```` closes a block that the model left open, ```` ```python ```` closes one and opens
+      another.
+    - The marker counts at any position; in the middle of a line of code it closes nothing (`block_is_open`).
     """
 
     def __new__(
         cls, vocabulary: Vocabulary, end: StopCondition, at_line_start: bool = True, *, language: str = "python"
     ) -> Scanner:
-        """A scanner at the start of a turn.
+        """Create a scanner at the start of a turn.
 
-        `end`: what ends the turn.
-        `at_line_start`: whether the text before the turn ends with a newline, or there is none.
-        `language`: what stands behind the three backticks that open a block.
+        `end`: the condition that ends the turn.
+        `at_line_start`: whether the text before the turn ends with a newline or is empty.
+        `language`: the word after the three backticks that open a block.
         Raises `ValueError` for a language that is not 1 to 64 ASCII letters, digits, "+", "-" or "#".
         """
 
     def feed(self, token_ids: Sequence[int]) -> Scan:
         """Read tokens, up to and including the one that ends the turn.
 
-        Raises `ValueError` if the turn was over before: each turn has a scanner of its own.
+        Raises `ValueError` if the turn has ended already: each turn needs a new scanner.
         """
 
     def feed_token(self, token_id: int) -> Scan | None:
@@ -259,8 +260,8 @@ def group_advantages(
     estimator, different lengths, or a reward that is not finite.
     """
 
-# The kernels below work on rows: trajectories laid end to end, `lengths` (N,) tokens each, their sampled tokens where
-# `mask` (M,) is true. They pass over all other tokens, whatever stands there, and give 0 there. Sums are in float64.
+# The kernels below work on rows: concatenated trajectories of `lengths` (N,) tokens, whose sampled tokens have a true
+# `mask` (M,). They ignore all other tokens, and return 0 for them. Sums are in float64.
 # `ValueError` for shapes that do not fit, rewards that are not finite, and arrays that are not contiguous.
 
 _Floats: TypeAlias = npt.NDArray[np.float32]
@@ -307,17 +308,17 @@ def repetition(text: str) -> float:
 
 @final
 class SandboxState:
-    """What a session carries from one run to the next: a value, which several runs may continue."""
+    """The state of a session after a run: a value, which several runs may continue."""
 
     def __new__(cls) -> SandboxState:
         """The state before the first run."""
 
     def __len__(self) -> int:
-        """Bytes that the state takes."""
+        """Return the size of the state in bytes."""
 
 @final
 class SandboxLimits:
-    """What one run may use. What is not given is as in a run that nobody limits further.
+    """The limits of one run. By default, the limits of the pool.
 
     The fields are those of `torl.sandbox.SandboxPool`.
     """
@@ -331,10 +332,10 @@ class SandboxLimits:
         output_bytes: int | None = None,
         files_bytes: int | None = None,
     ) -> SandboxLimits:
-        """Raises `ValueError` for times that are none."""
+        """Create limits. Raises `ValueError` for invalid times."""
 
     def lowered(self, *, cpu_seconds: float = ..., memory_bytes: int = ...) -> SandboxLimits:
-        """The same with at most so much CPU time and memory."""
+        """Return the limits, lowered to at most this CPU time and memory."""
     @property
     def cpu_seconds(self) -> float: ...
     @property
@@ -348,7 +349,7 @@ class SandboxLimits:
 
 @final
 class SandboxOutcome:
-    """What one run did: the fields of `torl.types.Outcome`, and the state of the session after the run."""
+    """The outcome of one run: the fields of `torl.types.Outcome`, and the state of the session after the run."""
 
     @property
     def status(self) -> str: ...
@@ -375,18 +376,18 @@ class SandboxOutcome:
         """Pairs of path and content."""
     @property
     def state(self) -> SandboxState | None:
-        """None where the run was not one of a session, or did not come to its end."""
+        """The session state after the run; None for a run without a session, or one that was stopped."""
 
 @final
 class SandboxRequest:
-    """One run to do."""
+    """A run to submit."""
 
     def __new__(
         cls, code: bytes, input: Mapping[str, object], limits: SandboxLimits, state: SandboxState | None
     ) -> SandboxRequest:
-        """`input` is a `torl.sandbox.options.RunInput`; `state` is that of the session it continues, None: of none.
+        """`input` is a `torl.sandbox.options.RunInput`; `state` is the state of its session, if it has one.
 
-        Raises `ValueError` for what is too large, and for files that cannot be.
+        Raises `ValueError` for oversized inputs and invalid files.
         """
 
 @final
@@ -398,7 +399,7 @@ class SandboxRun:
 
 @final
 class SandboxWorkers:
-    """Worker processes with the guest loaded. `torl.sandbox.SandboxPool` is the face of this class."""
+    """Worker processes with the guest loaded. `torl.sandbox.SandboxPool` wraps this class."""
 
     def __new__(
         cls,
@@ -442,7 +443,7 @@ class SandboxWorkers:
         """`(upper bound in seconds, runs)` of every bucket up to the last that has any."""
 
     def fresh_guest_reason(self) -> str | None:
-        """Why no guest is kept from run to run; None if one is."""
+        """Return the reason that every run gets a fresh guest; None if guests are reused."""
 
     def confinement(self) -> tuple[int | None, bool, list[str]]:
         """The fields of `torl.sandbox.Confinement`, in its order."""
@@ -461,11 +462,11 @@ def prepare_sandbox(
 ) -> None:
     """Prepare the guest in a child process, unless `cache` holds it. `progress(stage, fraction done)`.
 
-    Raises `torl.errors.SandboxError`, or whatever `progress` raises, which gives the preparation up.
+    Raises `torl.errors.SandboxError`, or an exception of `progress`, which cancels the preparation.
     """
 
 def sandbox_files(cache: str | PathLike[str]) -> list[Path]:
-    """Where this build keeps the parts of its guest in `cache`: module, memory image, standard library."""
+    """Return the paths of this build's guest in `cache`: module, memory image, standard library."""
 
 def serve_sandbox() -> NoReturn:
     """Turn this process into a sandbox worker on the socket that is its standard input."""

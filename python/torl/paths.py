@@ -1,4 +1,4 @@
-"""Where a path of the configuration lies: on disk, or inside the package; and what may be part of a file's name."""
+"""Paths of the configuration, on disk or inside the package, and valid file names."""
 
 import re
 from importlib import resources
@@ -17,7 +17,7 @@ def resolve_path(path: str | Path) -> Path:
     the file system, relative to the working directory, with `~` for the home directory.
 
     Raises:
-        DataError: nothing lies there, a package path leaves the package, or the package is a zip archive.
+        DataError: The file does not exist, a package path leaves the package, or the package is a zip archive.
     """
     text = str(path)
     if not text.startswith(PACKAGE_PREFIX):

@@ -156,7 +156,7 @@ class AblationConfig(Section):
 
 
 def _provides_itself(tool: Any) -> bool:
-    """Whether a tool has the name of its section; a server provides tools with names of their own."""
+    """Whether a tool has the name of its section; a server provides tools under other names."""
     return getattr(tool, "provided_tools", Tool.provided_tools) is Tool.provided_tools
 
 

@@ -37,7 +37,7 @@ def _check_speculative_call(call: object, code: str) -> None:
 
 
 class Format(Guarded, ABC, kind="format"):
-    r"""How a model calls a tool, and how the outcome is shown to it.
+    r"""The format of tool calls in a model's text, and of their observations.
 
     One object serves all episodes of a run, so it keeps no state of an episode. A complete format that searches for the
     text between tags:

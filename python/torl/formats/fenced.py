@@ -30,7 +30,7 @@ class FencedFormat(Format):
 
     tools = (PYTHON,)
     fences: FenceStyle = "lines"
-    """Fences that open a block: on "lines" of their own, or as in the published code at the end of a line too."""
+    """Fences that open a block: alone on a line ("lines"), or also at the end of a line, as in the published code."""
 
     def stop_condition(self) -> StopCondition:
         fences = "line_ends" if self.fences == "published" else "lines"

@@ -22,7 +22,7 @@ ErrorStyle = Annotated[
         "nothing."
     ),
 ]
-"""What an error shows to the model. The description is the help of every option of this type."""
+"""The part of an error that the model sees. The description is the help of every option of this type."""
 
 NO_OUTPUT = "[no output]"
 ELLIPSIS = "..."
@@ -81,7 +81,7 @@ def strip_overshoot(overshoot: bytes, text: str) -> str:
 def render_outcome(outcome: Outcome, error_style: ErrorStyle = "last_line", max_characters: int | None = 256) -> str:
     """Return what a call printed, or one line on what failed, cut to `max_characters`.
 
-    Only the newlines at the end of the output are removed. A successful run without output says so, so that it cannot
+    Only the newlines at the end of the output are removed. A successful run without output yields a notice, so that it cannot
     be mistaken for a timeout (ToRL, section 3.2).
     """
     text = _text(outcome, error_style)

@@ -27,7 +27,7 @@ class EnvironmentReward(Reward):
         """Return one grade for each trajectory.
 
         Raises:
-            RewardError: There is no environment, or a weight has the name of a part that it does not give.
+            RewardError: The run has no environment, or a weight names a part that the environment does not return.
         """
         return [self._grade(trajectory) for trajectory in group.trajectories]
 

@@ -86,7 +86,7 @@ class Grader:
             shortcuts: Whether pairs that need no mathematics are compared without math-verify, with the same verdict.
 
         Raises:
-            RewardError: The grader is broken or not running.
+            RewardError: The grader has failed or is not running.
         """
         self._require_running()
         verdict = compare_exactly(reference, answer) if shortcuts else None

@@ -1,4 +1,4 @@
-"""Judging models behind an OpenAI-compatible URL, and the reward for answers that a judge finds correct."""
+"""Judge models at an OpenAI-compatible URL, and the reward for answers that a judge finds correct."""
 
 import asyncio
 import hashlib
@@ -172,7 +172,7 @@ class JudgeReward(Reward):
         """Return one grade for each trajectory.
 
         Raises:
-            RewardError: The judge is broken, or no part before it grades the answers.
+            RewardError: The judge has failed, or no part before it grades the answers.
         """
         if len(group.grades) != len(group.trajectories):
             raise RewardError("the reward judge must be a part of a rubric, after the part that grades the answer")

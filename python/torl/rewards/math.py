@@ -63,7 +63,7 @@ class MathReward(Reward):
         """Return one grade for each trajectory, graded concurrently.
 
         Raises:
-            RewardError: The grader processes are broken.
+            RewardError: The grader processes have failed.
         """
         return list(await asyncio.gather(*map(self._grade, group.trajectories)))
 

@@ -27,7 +27,7 @@ class Finding:
 
 
 def probes(question: str, reference: str) -> Iterator[Probe]:
-    """Right responses in several dresses, and wrong ones that a careless grader pays."""
+    """Yield correct responses in several forms, and incorrect ones that a careless grader rewards."""
     other = "7919" if reference.strip() != "7919" else "7907"
     yield Probe("right", f"So the answer is \\boxed{{{reference}}}.", right=True)
     yield Probe("right after a first try", f"First \\boxed{{{other}}}. No: \\boxed{{{reference}}}.", right=True)

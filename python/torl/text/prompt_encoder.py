@@ -110,7 +110,7 @@ class ControlTokenEscaper:
     """Replaces spelled control tokens in untrusted text with numbers while a template is rendered."""
 
     def __init__(self, tokenizer: Any) -> None:
-        """Read the added tokens of a Hugging Face tokenizer; one without a fast backend has none."""
+        """Read the added tokens of a Hugging Face tokenizer; without a fast backend it has no added tokens."""
         backend = getattr(tokenizer, "backend_tokenizer", None)
         added = {} if backend is None else backend.get_added_tokens_decoder()
         tokens = {token.content for token in added.values()} | {_BEFORE, _AFTER}

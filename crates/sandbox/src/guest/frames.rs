@@ -1,4 +1,4 @@
-//! A stack frame in linear memory for a function of the guest that has none.
+//! A stack frame in linear memory for a function of the guest without one.
 //!
 //! CPython measures the depth of its C code by the stack pointer. In the guest that is the pointer of the stack in
 //! linear memory, on which most functions put nothing: their variables are on the native stack, which the guest cannot

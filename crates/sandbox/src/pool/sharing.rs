@@ -14,7 +14,7 @@ use crate::pool::job::{Job, Key};
 use crate::request::Request;
 use crate::worker::protocol::Command;
 
-/// Returns the key of a request. A run of a session has none: its outcome includes the state that it leaves.
+/// Returns the key of a request. Runs of a session have no key: their outcome includes the state of the session.
 pub fn key(request: &Request) -> Option<Key> {
     let alone = request.session.is_none();
     alone.then(|| Sha256::digest(Command::encode_run(request)).into())

@@ -13,7 +13,7 @@ unsafe impl Sync for CpuTimer {}
 const CPU_TIME_IS_OVER: libc::c_int = libc::SIGALRM;
 
 impl CpuTimer {
-    /// Returns a timer that calls `handler` on this thread; `None` if the system has none. The handler must be
+    /// Returns a timer that calls `handler` on this thread; `None` if the system lacks CPU timers. The handler must be
     /// async-signal-safe.
     pub fn of_this_thread(handler: extern "C" fn(libc::c_int)) -> Option<Self> {
         // SAFETY: zeroed structures are valid, and the written ones are valid for writes; the caller provides the

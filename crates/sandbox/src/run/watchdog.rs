@@ -92,7 +92,7 @@ struct Shared {
 /// Ends runs of the thread that created it. One per process: the signal handler belongs to the process.
 pub struct Watchdog {
     shared: Arc<Shared>,
-    /// `None` if the system has none.
+    /// `None` if the system lacks CPU timers.
     timer: Option<CpuTimer>,
 }
 

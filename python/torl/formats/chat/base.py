@@ -230,7 +230,7 @@ def parse_object(text: str) -> dict[str, Any] | MalformedCall:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a number in JSON")
 
 
 def _finite(digits: str) -> float:

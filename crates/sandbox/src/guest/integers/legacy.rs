@@ -8,7 +8,7 @@ use super::places::{Op, Place};
 
 /// The largest integers of 32 and 64 bits, as floats.
 const LARGEST: f64 = i32::MAX as f64;
-const LARGEST_LONG: f64 = i64::MAX as f64;
+const MAX_LONG: f64 = i64::MAX as f64;
 
 /// In `legacy_logseries`: the sample as an integer, and a float that is no longer used at that point.
 const DRAWN: u32 = 7;
@@ -26,7 +26,7 @@ pub const PLACES: [Place; 6] = [
         function: "legacy_random_zipf",
         times: 1,
         before: &[Op::Float(LARGEST)],
-        after: &[Op::Float(LARGEST_LONG)],
+        after: &[Op::Float(MAX_LONG)],
     },
     Place {
         function: "legacy_random_zipf",

@@ -17,7 +17,7 @@ import scipy.linalg._decomp_schur
 
 POINTER, DEFAULT = numpy.dtype("p"), numpy.dtype("q")
 LARGEST = 2**31 - 1
-LARGEST_NONCENTRALITY = 2**31 - 2**20  # 16 standard deviations below the overflow
+MAX_NONCENTRALITY = 2**31 - 2**20  # 16 standard deviations below the overflow
 
 
 def beyond(values):
@@ -99,7 +99,7 @@ def _refuse_noncentrality(df, nonc):
     """Reject large values: with few degrees of freedom the C code doubles a Poisson number of half the noncentrality,
     in 32 bits.
     """
-    if ((numpy.asarray(df) <= 1) & (numpy.asarray(nonc) > LARGEST_NONCENTRALITY)).any():
+    if ((numpy.asarray(df) <= 1) & (numpy.asarray(nonc) > MAX_NONCENTRALITY)).any():
         raise ValueError("nonc is at most 2**31 - 2**20 here where the degrees of freedom are at most 1")
 
 

@@ -1,8 +1,8 @@
 """Layout of text in lines of limited width, like IPython's pretty printer.
 
 The interface is that of `p` in `_repr_pretty_(self, p, cycle)`: text, possible line breaks, and groups of them.
-Decisions are deferred: a group stays on one line while the line has space; otherwise the outermost undecided group is
-broken, at all of its breaks. Source of the interface and of the breaks: IPython 8, IPython/lib/pretty.py; after Oppen,
+Decisions are deferred: a group stays on one line while the line has space; otherwise the outermost undecided group
+breaks, at all of its breaks. Source of the interface and of the breaks: IPython 8, IPython/lib/pretty.py; after Oppen,
 "Prettyprinting" (1980), like Ruby's prettyprint.
 """
 

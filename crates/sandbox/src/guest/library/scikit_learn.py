@@ -1,5 +1,4 @@
-"""Indices and counts of scikit-learn's compiled classes, which have the pointer's 32 bits like all compiled code:
-widened in their results, once its modules are imported.
+"""Widen the 32-bit indices and counts in results of scikit-learn's compiled classes, once its modules are imported.
 """
 
 import importlib

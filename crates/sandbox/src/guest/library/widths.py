@@ -1,5 +1,4 @@
-"""Indices and counts that compiled code returns to programs with the pointer's 32 bits: widened where Python code is
-between, so that arithmetic on them does not wrap.
+"""Widen the 32-bit indices and counts of compiled code, so that arithmetic on them does not wrap.
 """
 
 import numpy
